@@ -15,7 +15,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "deploy").rglob("*.md")),
 ]
-LINK = re.compile(r"\[[^\]]*\]\(([^)#]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\[[^\]]*\]\(([^)#]*)#?([^)]*)\)")
 
 
 def test_the_generated_reference_is_fresh() -> None:
@@ -24,9 +24,19 @@ def test_the_generated_reference_is_fresh() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
-    for target in LINK.findall(page.read_text()):
-        if "://" not in target:
-            assert (page.parent / target).exists(), target
+    for target, heading in LINK.findall(page.read_text()):
+        if "://" in target:
+            continue
+        path = page.parent / target if target else page
+        assert path.exists(), target
+        if heading:
+            assert heading in headings(path), f"{target}#{heading}"
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page as GitHub and the site make them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in titles}
 
 
 def test_every_page_is_listed_in_the_index() -> None:

@@ -39,8 +39,10 @@ def main() -> int:
         call(sys.executable, "-m", "build", "--wheel", "--outdir", folder, str(ROOT), cwd=work)
         (wheel,) = work.glob("*.whl")
         core = environment(work / "core", str(wheel))
+        check_size(core, 32)
         check_core(core, work)
         full = environment(work / "full", f"{wheel}[all]")
+        check_size(full, 250)
         check_evaluator(full, work)
         adapted = environment(work / "deepeval", f"{wheel}[deepeval,evaluator]")
         call(str(adapted / "python"), str(ROOT / "tests/deepeval_proof.py"), cwd=work)
@@ -70,6 +72,23 @@ def environment(path: Path, *requirements: str) -> Path:
         venv.create(path, with_pip=True)
         call(str(path / "bin/pip"), "install", "-q", *requirements, cwd=path.parent)
     return path / "bin"
+
+
+INSTALLERS = ("pip", "setuptools", "pkg_resources", "_distutils_hack")
+
+
+def check_size(bin_: Path, most_mib: int) -> None:
+    """What was installed takes no more of the disk than the README promises."""
+    (packages,) = bin_.parent.glob("lib/python*/site-packages")
+    blocks = sum(
+        path.lstat().st_blocks
+        for top in packages.iterdir()
+        if not top.name.startswith(INSTALLERS)
+        for path in (top, *top.rglob("*"))
+    )
+    mib = blocks * 512 / 2**20
+    print(f"installed: {mib:.0f} MiB, at most {most_mib}")
+    assert mib <= most_mib, f"{mib:.0f} MiB, expected at most {most_mib}"
 
 
 def check_core(bin_: Path, work: Path) -> None:

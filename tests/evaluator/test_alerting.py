@@ -82,7 +82,7 @@ def test_a_webhook_gets_what_alertmanager_would_send(server: Received) -> None:
     summary = one["annotations"]["summary"]
     assert summary == (
         "helpful fell from 95.6% to 79.1% (95 %: 72.0% to 84.0%, 610 turns in 203 sessions) since 2026-11-17"
-        " (a normal day reaches 91.5%); tool refund: 96.0% -> 21.0%, explains 90% of the drop"
+        " (limit of a normal day: 91.5%); tool refund: 96.0% -> 21.0%, explains 90% of the drop"
     )
     assert (
         "evaltap cases prod.duckdb 'metric:helpful=failed tool:refund'"

@@ -23,6 +23,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from evaltap.schemas import EvalMetric
 from evaltap.schemas.errors import EvaltapError
+from judge_server import Answer, judge_server
 from shop import Asked, landed
 
 QUESTIONS = (
@@ -651,4 +652,55 @@ def test_a_case_that_cannot_be_scored_is_no_proof() -> None:
 
     why = check.unproven({"evalId": "s", "evalMode": "trace", "actualConversation": []}, [metric])
 
-    assert why == "cannot be scored: sessionInput is missing; give its appName and userId"
+    assert why is not None
+    assert why.why.startswith("cannot be scored: sessionInput is missing")
+
+
+def test_a_judge_that_gives_no_verdict_leaves_a_regression_case_undecided(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdict = '{"rubricScores": [{"id": "1", "score": 0, "reason": "it does not"}]}'
+    answers = [Answer(verdict)]
+    rubric = {"id": "1", "content": {"text": "It tells the status."}}
+    metric = {
+        "metricName": "llm_rubric_response",
+        "threshold": 1,
+        "criterion": {"llmJudge": {"rubrics": [rubric]}},
+    }
+    with judge_server(lambda _: answers[-1]) as judge:
+        for name, value in (("BASE_URL", judge.url), ("MODEL", "m"), ("API_KEY", "k"),
+                            ("CACHE", "off"), ("RETRIES", "0")):  # fmt: skip
+            monkeypatch.setenv(f"EVALTAP_JUDGE_{name}", value)
+        store = nameless(tmp_path, [metric])
+        answers.append(Answer("overloaded", status=500))
+
+        code = main(["curate", str(store), "--as", "regression", "--out", str(tmp_path / "b.json")])
+
+    assert code == 3
+    assert "undecided: the recorded turns have no verdict (" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["coverage", "DB", "--set", "SET", "--app", "shp"], "--app shp: no turn of this"),
+        (["drift", "DB", "--before", "set:SET", "--after", "2020-01-01/2100-01-01",
+          "--app", "shp"], "--app shp: no turn of this"),
+        (["review", "list", "DB", "--queue", "defalt"], "no such queue; did you mean 'default'?"),
+        (["review", "next", "DB", "--queue", "defalt"], "no such queue; did you mean 'default'?"),
+        (["dlq", "list", "DB", "--reason", "undecodabel"], "did you mean 'undecodable'?"),
+    ],
+    ids=["coverage", "drift", "review-list", "review-next", "dlq"],
+)  # fmt: skip
+def test_a_misspelt_name_is_an_error_not_an_empty_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], said: str
+) -> None:
+    database = landed(tmp_path, [Asked("Where is it?")], metrics=[])
+    golden = tmp_path / "golden.evalset.json"
+    assert main(["curate", str(database), "--out", str(golden)]) == 0
+    assert main(["review", "add", str(database)]) == 0
+
+    code = main([word.replace("DB", str(database)).replace("SET", str(golden)) for word in command])
+
+    assert code == 2
+    assert said in capsys.readouterr().err

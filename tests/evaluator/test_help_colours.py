@@ -5,6 +5,7 @@ import io
 import pytest
 
 from evaltap.cli.main import build_parser
+from evaltap.evaluator.reports.console import visible_console
 
 
 class Terminal(io.StringIO):
@@ -36,8 +37,12 @@ def test_a_terminal_can_refuse_colours(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
+    table = Terminal()
+
+    visible_console(table).print("[bold]heading[/bold] [red]failed[/red]")
 
     assert "\033" not in printed(Terminal())
+    assert table.getvalue() == "heading failed\n"
 
 
 def test_a_pipe_gets_plain_text_unless_colours_are_forced(monkeypatch: pytest.MonkeyPatch) -> None:

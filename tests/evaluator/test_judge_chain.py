@@ -588,7 +588,7 @@ def test_a_question_without_a_bound_on_its_answer_cannot_be_budgeted() -> None:
 def test_a_budget_in_usd_needs_prices() -> None:
     chain = JudgeChain(SETTINGS, Limiter(), budget=Budget(BudgetLimits(usd=1.0)))
 
-    with pytest.raises(ConfigurationError, match="nobody knows what m-1 at judge costs"):
+    with pytest.raises(ConfigurationError, match="those of m-1 at judge are unknown"):
         chain.check()
     JudgeChain(SETTINGS, Limiter(), budget=Budget(BudgetLimits(tokens=1))).check()
 

@@ -178,7 +178,7 @@ def test_the_check_says_what_it_looked_for(capsys: pytest.CaptureFixture[str]) -
     code = main(["redact", "--check", "names.txt"])
 
     assert code == 0
-    said = "0 found (keys, mail, phone, card, IBAN, SSN). Names and addresses are not looked for.\n"
+    said = "0 found (keys, email, phone, card, IBAN, SSN). Names and postal addresses are not detected.\n"
     assert capsys.readouterr().err == said
 
 

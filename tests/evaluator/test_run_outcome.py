@@ -286,7 +286,7 @@ def test_a_crashed_run_is_not_within_the_bound_on_latencies(evaltap: Evaltap, la
     code, _, err = evaltap("report", landed, "--p95-ms", "1000", "--allow-agent-errors")
 
     assert code == 1
-    assert "only 5 of 10 were, 5 crashed" in err
+    assert "no, 5 of 10, 5 crashed" in err
     assert latency_guard([20.0] * 95 + [float("inf")] * 5, 1000).holds is True
 
 

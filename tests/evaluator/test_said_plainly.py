@@ -49,6 +49,46 @@ def test_a_dash_is_no_file(evaltap: Evaltap, command: str) -> None:
     assert not Path("-").exists()
 
 
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("export", "expected an eval set (.evalset.json) or JSON Lines (.jsonl)"),
+        ("convert", "expected an eval set (.evalset.json) or JSON Lines (.jsonl)"),
+        ("merge", "expected an eval set (.evalset.json)"),
+    ],
+)
+def test_an_ending_that_no_command_reads_is_refused(
+    evaltap: Evaltap, command: str, expected: str
+) -> None:
+    sources = ["c.jsonl"] if command != "merge" else ["c.jsonl", "c.jsonl"]
+
+    code, _, err = evaltap(command, *sources, "--out", "x.foo")
+
+    assert code == 2
+    assert f"x.foo: found .foo; {expected}" in err
+    assert not Path("x.foo").exists()
+
+
+@pytest.mark.parametrize("form", ["jsonl", "deepeval"])
+def test_an_export_never_replaces_the_store(evaltap: Evaltap, form: str) -> None:
+    evaltap("score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb")
+    before = Path("x.duckdb").read_bytes()
+
+    code, _, err = evaltap("export", "c.jsonl", "--format", form, "--out", "x.duckdb")
+
+    assert code == 2
+    assert "x.duckdb: cannot be written (it is a database; name another file)" in err
+    assert Path("x.duckdb").read_bytes() == before
+
+
+def test_csv_has_plain_line_ends(evaltap: Evaltap) -> None:
+    evaltap("score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb")
+
+    code, out, _ = evaltap("sql", "SELECT 1 AS a, 'x,y' AS b", "--db", "x.duckdb", "--csv")
+
+    assert (code, out) == (0, 'a,b\n1,"x,y"\n')
+
+
 def test_an_empty_cell_is_not_a_missing_column(evaltap: Evaltap) -> None:
     Path("q.csv").write_text("question,answer\nWhat?,x\n,hello\n")
 

@@ -1,10 +1,12 @@
 """Lexical similarity, keywords, bounds on cost, time and tokens, and wishes about tools."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rapidfuzz.distance import JaroWinkler, Levenshtein
 
 from cases import make_case, make_tool, make_turn
 from evaltap.evaluator import CaseScorer, MetricError, MetricOutcome, Registry
@@ -55,6 +57,26 @@ def test_known_values(algorithm: str, one: str, other: str, score: float) -> Non
 
     assert measure is not None
     assert measure(one, other) == pytest.approx(score, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "oracle"),
+    [
+        ("levenshtein", Levenshtein.normalized_similarity),
+        ("jaro_winkler", JaroWinkler.similarity),
+    ],
+)
+@given(data=st.data())
+def test_similarities_are_those_of_rapidfuzz(
+    algorithm: str, oracle: Callable[[str, str], float], data: st.DataObject
+) -> None:
+    # Few letters, so that texts have much in common; more than one machine word of them.
+    texts = st.text("abé😀", max_size=150)
+    one, other = data.draw(texts), data.draw(texts)
+    measure = measure_of(algorithm)
+
+    assert measure is not None
+    assert measure(one, other) == oracle(one, other)
 
 
 @pytest.mark.parametrize("algorithm", ["dice", "levenshtein", "jaro_winkler"])

@@ -1,5 +1,6 @@
 """`evaltap init` and what the commands make of its file."""
 
+import io
 import json
 import os
 from collections.abc import Callable
@@ -89,6 +90,57 @@ def test_init_writes_over_nothing_that_is_there(evaltap: Evaltap) -> None:
     assert "evaltap.toml already exists; edit it, or overwrite it with --force" in errors
     assert evaltap("init", "--yes", "--force")[0] == 0
     assert Path("metrics.json").read_text() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--log", "folder"], "log 'folder': expected a file, or kafka://"),
+        (["--log", ""], "log '': expected a file, or kafka://"),
+        (["--log", "kafka:/broker/x"], "not a URL; expected a path, or kafka://"),
+        (["--store", "folder.duckdb"], "--store folder.duckdb: expected a file that ends in"),
+        (["--store", "cases.db"], "--store cases.db: expected a file that ends in .duckdb"),
+        (["--metrics", "folder"], "folder: is a folder; expected a file"),
+        (["--metrics", "broken.json"], "broken.json: line 1, column 2: not valid JSON"),
+    ],
+)
+def test_init_writes_nothing_for_a_value_that_no_command_could_use(
+    evaltap: Evaltap, arguments: list[str], said: str
+) -> None:
+    Path("folder").mkdir()
+    Path("folder.duckdb").mkdir()
+    Path("broken.json").write_text("{broken")
+
+    code, _, errors = evaltap("init", "--yes", *arguments)
+
+    assert code == 2
+    assert said in errors
+    assert errors.count("\n") == 1
+    assert not Path("evaltap.toml").exists()
+    assert not Path("metrics.json").exists()
+
+
+def test_init_asks_again_for_an_answer_that_cannot_be_used(
+    evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = io.StringIO("kafka://broker\nmy.log.db\n5\n0.2\n\n")
+    monkeypatch.setattr(answers, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", answers)
+
+    code, _, errors = evaltap("init")
+
+    assert code == 0
+    assert "log 'kafka://broker': names no broker or no topic" in errors
+    assert "found '5'; expected a share from 0 to 1" in errors
+    assert 'log = "my.log.db"' in Path("evaltap.toml").read_text()
+    assert "sample_rate = 0.2" in Path("evaltap.toml").read_text()
+
+
+def test_init_does_not_claim_to_have_read_a_topic(evaltap: Evaltap) -> None:
+    said = evaltap("init", "--log", "kafka://broker:9092/otlp_spans?format=otlp")[1]
+
+    assert "no limits on time, cost or calls, because topics are not read here" in said
+    assert "Recorder(" not in said  # nothing records to a Collector's topic
 
 
 def test_arguments_win_over_variables_and_variables_over_the_file(

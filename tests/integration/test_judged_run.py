@@ -167,7 +167,7 @@ def test_landed_turns_that_were_paid_for_are_not_paid_for_again(folder: Path) ->
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--budget-usd", "1"), "nobody knows what judge-1 at"),
+        (("--budget-usd", "1"), "a budget in USD needs prices, and those of judge-1 at"),
         (("--judge-cache", "m.json"), "judge cache m.json cannot be opened"),
     ],
 )

@@ -101,7 +101,6 @@ EXTRAS = {
     "nltk": "evaluator",
     "numpy": "evaluator",
     "opentelemetry": "collect",
-    "rapidfuzz": "evaluator",
     "re2": "evaluator",
     "referencing": "evaluator",
     "rich": "evaluator",
@@ -110,6 +109,17 @@ EXTRAS = {
     "uvicorn": "collect",
 }
 """Which extra brings a module that a command may miss."""
+
+
+_EXAMPLES = """\
+examples:
+  evaltap demo                 # a recorded agent, its scores and what failed
+  evaltap init                 # settings for this folder
+  evaltap consume --help       # examples and options of a command
+"""
+_EXIT_CODES = (
+    "exit code: 0 passed or done, 1 quality below the bar, 2 bad input, 3 incomplete (no verdict)"
+)
 
 
 def build_parser(command: str | None = None) -> CommandParser:
@@ -134,15 +144,17 @@ def build_parser(command: str | None = None) -> CommandParser:
         )
         if command is None or command == name:
             importlib.import_module(f"evaltap.cli.commands.{name}").configure(child)
+            if "exit code" not in (child.epilog or ""):
+                child.epilog = f"{child.epilog}\n\nexit code: 0 done, 2 bad input"
     return parser
 
 
 def _listed() -> str:
-    """Return the commands by group, and an example, for the end of the help."""
-    lines = []
+    """Return examples, the commands by group, and the exit codes."""
+    lines = [_EXAMPLES]
     for group, names in GROUPS.items():
-        lines += [f"{group}:", *(f"  {name:<10} {COMMANDS[name]}" for name in names), ""]
-    return "\n".join([*lines, "example: evaltap demo"])
+        lines += [f"{group}:", *(f"  {name:<11} {COMMANDS[name]}" for name in names), ""]
+    return "\n".join([*lines, _EXIT_CODES])
 
 
 def _kafka_trouble(error: Exception) -> EvaltapError | None:

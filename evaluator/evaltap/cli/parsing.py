@@ -4,6 +4,7 @@ import argparse
 import math
 import os
 import re
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -18,7 +19,9 @@ from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.text import did_you_mean, did_you_mean_one_of
 
 HELP_WIDTH = 80
-"""Columns that help fits on every terminal."""
+"""Columns of help, and fewer on a narrower terminal."""
+_EXAMPLE = re.compile(r" +(?:[A-Z_]+=\S+ )?(?:evaltap|duckdb|eval|export|git) ")
+"""Examples are kept on their line: a command that is broken cannot be copied."""
 _HEADING = re.compile(r"^(usage:|example:|[A-Za-z][^\n.]*:$)", re.MULTILINE)
 _OPTION = re.compile(r"(?<=^  )-\S.*?(?=  |$)", re.MULTILINE)
 _COMMAND = re.compile(r"(?<=^  )[a-z]+(?= +[a-z])", re.MULTILINE)
@@ -73,8 +76,9 @@ class CommandParser(argparse.ArgumentParser):
         """Return the help: what the command does, examples, then the options."""
         formatter = self._get_formatter()
         formatter.add_usage(self.usage or self._short_usage(), self._actions, [])
-        formatter.add_text(self.description and wrapped(self.description))
-        formatter.add_text(self.epilog and wrapped(self.epilog))
+        width = min(HELP_WIDTH, shutil.get_terminal_size().columns)
+        formatter.add_text(self.description and wrapped(self.description, width))
+        formatter.add_text(self.epilog and wrapped(self.epilog, width))
         for group in self._action_groups:
             formatter.start_section(group.title)
             formatter.add_text(group.description)
@@ -148,15 +152,18 @@ def _hint(parser: argparse.ArgumentParser, word: str) -> str:
     return f"; {hint}" if hint else ""
 
 
-def wrapped(text: str) -> str:
-    """Return the text in lines of 80 columns; a long line goes on below the second column of a list."""
+def wrapped(text: str, width: int = HELP_WIDTH) -> str:
+    """Return the text in lines of a width; a long line goes on below the second column of a list."""
     lines: list[str] = []
     for line in text.splitlines():
+        if _EXAMPLE.match(line):
+            lines.append(line)
+            continue
         column = re.match(r" *(?:\S+(?: \S+)* {2,})?", line)
         under = " " * (column.end() if column else 0)
         lines += textwrap.wrap(
             line,
-            HELP_WIDTH,
+            width,
             subsequent_indent=under,
             break_long_words=False,
             break_on_hyphens=False,

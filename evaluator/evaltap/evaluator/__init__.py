@@ -1,6 +1,6 @@
 """Offline scoring of recorded agent traces: evaluators, the scoring of a case, and their contracts.
 
-Importing this package loads none of it; each name is resolved when it is first used.
+Importing this package loads none of it: names are resolved on first use.
 """
 
 # ruff: noqa: I001  # it would give each `X as X`, which exports a name to type checkers, a statement of its own

@@ -1,8 +1,9 @@
 """The pytest plugin: eval cases as test items, by marker, or scored inside a test, by fixture.
 
-pytest loads it wherever evaltap is installed, so nothing of evaltap is imported before a test asks.
-What fails fails the test; what could not be scored is an error where pytest knows errors (the marker
-scores while the test is set up); what was not evaluated skips, or fails when `strict`.
+pytest loads it wherever evaltap is installed, so it imports nothing else of evaltap until a test needs it.
+A failed case fails the test.  A case that could not be scored is an error, which pytest only knows before a
+test starts (the marker scores during set-up).  A case that was not evaluated skips the test, or fails it
+with `strict`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

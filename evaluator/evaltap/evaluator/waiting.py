@@ -1,8 +1,8 @@
-"""Many waits on one thread: code that waits, written as if it had a thread, run as greenlets.
+"""Many waits on one thread: code that waits as if it had a thread of its own, run as greenlets.
 
-Hundreds of threads that wait for judges spend more time on handing the interpreter lock to each other than
-on work (docs/benchmarks/judge_load.py).  So `Together` runs functions as greenlets over the asyncio loop of
-one thread, and the waits of this module let the others continue.  Outside of `Together` they wait as usual.
+Hundreds of threads that wait for judges spend more time passing the interpreter lock around than working
+(docs/benchmarks/judge_load.py).  So `Together` runs functions as greenlets over the asyncio loop of one
+thread, and the waits of this module let the others continue.  Outside of `Together`, they wait as usual.
 """
 
 import asyncio

@@ -102,9 +102,9 @@ def _print(found: "Listing", out: "Console") -> None:
     for cells in zip(*columns.values(), strict=True):
         table.add_row(*(Text(cell, overflow="ellipsis") for cell in cells))
     out.print(table, width=width)
-    rest = found.matched - len(found.cases)
-    more = f", {rest:,} more {'matches' if rest == 1 else 'match'} (--limit)" if rest else ""
-    out.print(f"{counted(len(found.cases), 'case')}{more}", soft_wrap=True)
+    listed = len(found.cases)
+    more = f" of {found.matched:,} (--limit lists more)" if listed < found.matched else ""
+    out.print(f"{counted(listed, 'case')}{more}", soft_wrap=True)
 
 
 def _columns(cases: "Sequence[ListedCase]", id_width: int) -> dict[str, list[str]]:

@@ -44,10 +44,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "To send spans to it, set these in the agent's environment:\n"
         "  OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318\n"
         "  OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\n\n"
-        "On SIGTERM it ends open runs, writes them to the log and exits with code 0.\n\n"
+        "On SIGTERM it ends open runs and writes them to the log.\n\n"
         "Other machines can connect only with a token and TLS, or with --insecure."
         " EVALTAP_COLLECT_TOKEN sets the token. Senders present it with:\n"
-        "  OTEL_EXPORTER_OTLP_HEADERS='Authorization=Bearer%20TOKEN'"
+        "  OTEL_EXPORTER_OTLP_HEADERS='Authorization=Bearer%20TOKEN'\n\n"
+        "exit code: 0 stopped by a signal, 2 bad input, 3 some turns did not reach the log"
     )
     of_settings(
         parser.add_argument("--log", required=True, metavar="LOG", help="the log to write to"),

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_columns, add_json
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.documents import eval_set_name, write_document, write_eval_set
+from evaltap.schemas.files.documents import (
+    eval_set_name,
+    is_lines_name,
+    write_document,
+    write_eval_set,
+)
 from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:
@@ -128,7 +133,7 @@ def _convert(options: ConvertOptions, out: Path, config: "EvalConfig | None") ->
 
     columns = Columns(config.columns) if config else parse_columns(options.map)
     found = dataset_cases(options.files, columns, split=options.split, app_name=options.app_name)
-    if out.suffix in (".jsonl", ".ndjson"):
+    if is_lines_name(out):
         return write_case_lines(out, found)
     cases = list(found)
     if not cases:

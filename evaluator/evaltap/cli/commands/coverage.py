@@ -83,17 +83,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: CoverageOptions) -> int:
     """Compare and print."""
     from evaltap.evaluator.curation.coverage import coverage
-    from evaltap.evaluator.curation.values import Period, check_dimensions, seen_in, seen_of_set
+    from evaltap.evaluator.curation.values import (
+        Period,
+        check_app,
+        check_dimensions,
+        seen_in,
+        seen_of_set,
+    )
     from evaltap.evaluator.evalsets.files import read_set
 
     check_dimensions(options.by)
     sets = [read_set(path).cases for path in options.sets]
     with open_stores(options.db) as store:  # cases may come from turns that the filter leaves out
+        check_app(store, options.app)
         cases = [turn for of_set in sets for turn in seen_of_set(of_set, store)]
     with options.chosen.open(options.db) as store:
         seen = seen_in(store, Period(options.since, options.until, options.app))
     if not seen:
-        raise NothingSeenError("no turn has landed in this period; choose another")
+        raise NothingSeenError("no turn has landed that matches; choose another period or --filter")
     found = [
         coverage(name, seen, cases, fewest=options.min, fold=options.fold) for name in options.by
     ]

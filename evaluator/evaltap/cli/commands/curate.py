@@ -80,8 +80,8 @@ _EPILOG: Final = (
     " traffic it represents, `source.curation.labels` why it was picked.\n\n"
     "An existing file is updated and people's edits are kept. Cases that the recipe no longer"
     " produces are kept too, unless --prune is given.\n\n"
-    "exit code: 0 written, 1 left out regression cases that prove nothing, 2 bad input, 3 no"
-    " turn to make a case from"
+    "exit code: 0 written; 1 left out regression cases that prove nothing; 2 bad input; 3 no"
+    " turn to make a case from, or a judge gave no verdict"
 )
 
 
@@ -182,7 +182,7 @@ def run(options: CurateOptions) -> int:
     else:
         _print(options, report)
     if made.unproven:
-        return 1
+        return 1 if made.unproven > made.undecided else 3
     if made.cases:
         return 0
     hint = (
@@ -227,8 +227,9 @@ def _recipe(options: CurateOptions) -> "Recipe":
 
 def _there(options: CurateOptions) -> "SetFile":
     from evaltap.evaluator.evalsets.files import SetFile, read_set
-    from evaltap.schemas.files.documents import eval_set_name
+    from evaltap.schemas.files.documents import check_set_name, eval_set_name
 
+    check_set_name(options.target)
     if options.target.exists():
         return read_set(options.target)
     if options.into is not None:

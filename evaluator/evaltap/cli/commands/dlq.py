@@ -11,9 +11,11 @@ from evaltap.cli.parsing import positive
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import did_you_mean_one_of
 
 if TYPE_CHECKING:
     from evaltap.evaluator.landing.dead_letters import DeadLetter
+    from evaltap.evaluator.store.queries import StoreReader
 
 SHOWN_BYTES = 4_000
 DETAIL_WIDTH = 160
@@ -57,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap dlq replay cases.duckdb   # after an upgrade: land what is readable\n\n"
         "--json prints text. Keys and values that are not UTF-8 are in key_base64 and value_base64;"
         " a header with such a value is [name, null, base64].\n\n"
-        "exit code of replay: 0 nothing is left, 1 some records still cannot be read"
+        "exit code: 0 done, 1 some records still cannot be read (replay), 2 bad input"
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, summary, run, options in (
@@ -96,6 +98,7 @@ def _list(options: ListOptions) -> int:
             "SELECT count(*) FROM dead_letters WHERE $reason = '' OR reason = $reason",
             {"reason": options.reason},
         )
+        _check_reason(store, options.reason)
     if options.json:
         print(json.dumps({"total": total, "letters": [_data(letter) for letter in found]}))
         return 0
@@ -106,6 +109,15 @@ def _list(options: ListOptions) -> int:
         print(f"       {one_line(visible(letter.detail), DETAIL_WIDTH)}")
     print(f"{len(found):,} shown of {total:,}" if total else "no dead letters")
     return 0
+
+
+def _check_reason(store: "StoreReader", reason: str) -> None:
+    from evaltap.schemas.wire.envelope import Reason
+
+    found = [name for (name,) in store.rows("SELECT DISTINCT reason FROM dead_letters")]
+    known = sorted({*found, *Reason})
+    if reason and reason not in known:
+        raise InputError(f"--reason {reason}: unknown reason; {did_you_mean_one_of(reason, known)}")
 
 
 def _show(options: ShowOptions) -> int:
@@ -141,6 +153,7 @@ def _replay(options: ReplayOptions) -> int:
     from evaltap.schemas.text import counted
 
     with open_store(options.db, create=False) as store:
+        _check_reason(store, options.reason)
         done = replay(store, reason=options.reason, dry_run=options.dry_run)
     if options.json:
         print(

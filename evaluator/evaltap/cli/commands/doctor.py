@@ -42,8 +42,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap doctor                         # what the recorder sees here\n"
         "  evaltap doctor --log agent.log.db --db cases.duckdb  # and every turn\n"
         "  evaltap doctor --log kafka://host:9092/evaltap.cases --db cases.duckdb\n\n"
-        "exit code: 0 all is well, 1 a gap, a problem, or a producer that ended without a closing"
-        " manifest"
+        "exit code: 0 all is well; 1 a gap, a problem, or a producer that ended without a closing"
+        " manifest; 2 bad input"
     )
     add = parser.add_argument
     log = add("--log", metavar="LOG", help="the log to check: a file, or kafka://host:port/topic")

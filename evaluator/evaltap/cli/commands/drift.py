@@ -93,10 +93,11 @@ def period_or_set(text: str) -> PeriodOrSet:
 def run(options: DriftOptions) -> int:
     """Compare and print."""
     from evaltap.evaluator.curation.drift import drift
-    from evaltap.evaluator.curation.values import check_dimensions
+    from evaltap.evaluator.curation.values import check_app, check_dimensions
 
     with open_stores(options.db) as store:
         check_dimensions(options.by)
+        check_app(store, options.app)
         before = _seen(store, options.before, options.app)
         after = _seen(store, options.after, options.app)
     found = drift(options.by, before, after)

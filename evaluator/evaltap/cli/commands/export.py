@@ -12,6 +12,7 @@ from evaltap.cli.options.common import add_json, print_outcome
 from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.documents import is_lines_name
 from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:
@@ -34,8 +35,7 @@ class ExportOptions:
     @property
     def form(self) -> str:
         """The form: as given, or by the ending of the file."""
-        lines = self.out.suffix in (".jsonl", ".ndjson")
-        return self.format or ("jsonl" if lines else "trpc")
+        return self.format or ("jsonl" if is_lines_name(self.out) else "trpc")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

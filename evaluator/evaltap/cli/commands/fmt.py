@@ -34,7 +34,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap fmt math.evalset.json math.metrics.json\n"
         "  evaltap fmt --check evals/*.json         # exit 1 when a file is not canonical\n"
         "  evaltap fmt --to adk --stdout math.evalset.json\n\n"
-        "API keys are never written; ${NAME} in judge settings is kept unexpanded."
+        "API keys are never written; ${NAME} in judge settings is kept unexpanded.\n\n"
+        "exit code: 0 all files are canonical, 1 one is not (--check), 2 bad input"
     )
     parser.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="eval-set, metrics or result files"

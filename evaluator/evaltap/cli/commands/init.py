@@ -3,20 +3,22 @@
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from evaltap.cli.options.comparing import share
 from evaltap.cli.settings import STORE_FILE
-from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.private import private_file
+from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.files.settings import FILE_NAME
-from evaltap.schemas.log.location import KafkaLocation, parse_log_location
+from evaltap.schemas.log.location import FORM, OTLP, KafkaLocation, parse_log_location
 from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:
     from evaltap.evaluator.curation.starter_metrics import Observed
+
+T = TypeVar("T")
 
 _MOST_RECORDS = 20_000
 """Records of the log that are looked at: the oldest it holds."""
@@ -79,18 +81,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: InitOptions) -> int:
     """Ask what is open, write the files and say what comes next."""
     from evaltap.evaluator.curation.starter_metrics import starter_metrics
+    from evaltap.schemas.files.documents import read_metrics, write_bytes
 
     file = Path(FILE_NAME)
     if file.exists() and not options.force:
         raise InputError(f"{file} already exists; edit it, or overwrite it with --force")
+    if options.store.suffix != ".duckdb" or options.store.is_dir():
+        raise InputError(f"--store {options.store}: expected a file that ends in .duckdb")
     chosen = _answered(options)
     found = _observed(chosen.log or "")
     written = [file]
-    _write(file, _settings_text(chosen))
-    if not chosen.metrics.exists():
+    if chosen.metrics.exists():
+        read_metrics(chosen.metrics)
+    else:
         metrics = starter_metrics(found, chosen.judge_model or "")
-        _write(chosen.metrics, _metrics_text(metrics))
+        write_bytes(chosen.metrics, _metrics_text(metrics).encode())
         written.append(chosen.metrics)
+    write_bytes(file, _settings_text(chosen).encode())
     if options.json:
         print(json.dumps({"written": [str(path) for path in written], "turns": found.turns}))
     else:
@@ -103,28 +110,33 @@ def _answered(options: InitOptions) -> InitOptions:
     asks = sys.stdin.isatty() and not (options.yes or options.json)
     log, rate, model = options.log, options.sample_rate, options.judge_model
     if log is None:
-        log = _ask(
-            asks,
-            "Where does the agent record to? A file, or kafka://host:port/topic",
-            "agent.log.db",
-        )
-    parse_log_location(log)
-    while rate is None:
-        try:
-            rate = share(_ask(asks, "What share of sessions should be recorded?", "1"))
-        except argparse.ArgumentTypeError as error:
-            print(error, file=sys.stderr)
+        question = "Where does the agent record to? A file, or kafka://host:port/topic"
+        log = _ask(asks, question, "agent.log.db", _log)
+    if rate is None:
+        rate = _ask(asks, "What share of sessions should be recorded?", "1", share)
     if model is None:
-        model = _ask(asks, "Which model should judge answers? Leave empty for no judge", "")
-    return replace(options, log=log, sample_rate=rate, judge_model=model)
+        question = "Which model should judge answers? Leave empty for no judge"
+        model = _ask(asks, question, "", str)
+    return replace(options, log=_log(log), sample_rate=rate, judge_model=model)
 
 
-def _ask(asks: bool, question: str, default: str) -> str:
-    if not asks:
-        return default
-    shown = f" [{default}]" if default else ""
-    print(f"{question}{shown}: ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip() or default
+def _ask(asks: bool, question: str, default: str, read: Callable[[str], T]) -> T:
+    """Return what is answered, or the default; an answer that cannot be read is asked for again."""
+    while asks:
+        shown = f" [{default}]" if default else ""
+        print(f"{question}{shown}: ", end="", file=sys.stderr, flush=True)
+        try:
+            return read(sys.stdin.readline().strip() or default)
+        except (argparse.ArgumentTypeError, EvaltapError) as error:
+            print(error, file=sys.stderr)
+    return read(default)
+
+
+def _log(text: str) -> str:
+    location = parse_log_location(text)
+    if isinstance(location, Path) and (not text or location.is_dir()):
+        raise InputError(f"log {text!r}: expected a file, or {FORM}")
+    return text
 
 
 def _observed(log: str) -> "Observed":
@@ -148,14 +160,6 @@ def _observed(log: str) -> "Observed":
             return observed(store)
     finally:
         source.close()
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        with private_file(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise InputError(f"{path}: cannot write it: {error.strerror or error}") from error
 
 
 def _metrics_text(metrics: list[dict[str, object]]) -> str:
@@ -205,24 +209,30 @@ sample_rate = {sample_rate}
 def _print_next(chosen: InitOptions, written: list[Path], found: "Observed") -> None:
     from evaltap.evaluator.curation.starter_metrics import FEWEST
 
+    location = parse_log_location(chosen.log or "")
     for path in written:
         print(f"wrote {path}")
     if chosen.metrics not in written:
         print(f"kept the existing {chosen.metrics}")
     elif found.turns >= FEWEST:
         print(f"its limits fit the {counted(found.turns, 'turn')} in {chosen.log}")
+    elif isinstance(location, KafkaLocation):
+        print("it sets no limits on time, cost or calls, because topics are not read here")
     else:
         print(
             f"it sets no limits on time, cost or calls: {chosen.log} has {counted(found.turns, 'turn')} of"
             f" the {FEWEST} needed (with enough turns, delete {chosen.metrics} and run evaltap init"
             " --force)"
         )
+    if not (isinstance(location, KafkaLocation) and location.format == OTLP):
+        print(
+            "\nrecord:\n"
+            "  from evaltap.recorder import Recorder\n"
+            f"  recorder = Recorder({chosen.log!r})     # or EVALTAP_CONFIG={FILE_NAME} and Recorder()",
+            end="",
+        )
     print(
-        "\n"
-        "record:\n"
-        "  from evaltap.recorder import Recorder\n"
-        f"  recorder = Recorder({chosen.log!r})     # or EVALTAP_CONFIG={FILE_NAME} and Recorder()\n"
-        "land and score:\n"
+        "\nland and score:\n"
         "  evaltap consume --until-idle            # without --until-idle: keeps following live traffic\n"
         "look:\n"
         "  evaltap cases\n"

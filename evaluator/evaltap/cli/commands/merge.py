@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaltap.cli.options.common import add_json
-from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
 
 
@@ -49,9 +48,9 @@ def run(options: MergeOptions) -> int:
     """Merge and write."""
     from evaltap.evaluator.evalsets.files import read_set, write_set
     from evaltap.evaluator.evalsets.merging import merge
+    from evaltap.schemas.files.documents import check_set_name
 
-    if options.out.suffix in (".jsonl", ".ndjson"):
-        raise InputError(f"--out {options.out}: expected an eval set (.evalset.json)")
+    check_set_name(options.out)
     ours, theirs = read_set(options.ours), read_set(options.theirs)
     base = read_set(options.base).cases if options.base else None
     merged = merge(ours.cases, theirs.cases, base)

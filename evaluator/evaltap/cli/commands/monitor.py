@@ -255,8 +255,8 @@ def _lines(event: "Event", store: str) -> Iterator[str]:
     elif event.rate_before is not None and event.rate_after is not None:
         since = "" if event.since is None else f" since {event.since:%Y-%m-%d}"
         yield (
-            f"  {event.rate_before:.1%} -> {event.rate_after:.1%}{interval(event)}{since}; a normal day"
-            f" reaches {event.most or 0:.1%}"
+            f"  {event.rate_before:.1%} -> {event.rate_after:.1%}{interval(event)}{since}; limit of a"
+            f" normal day: {event.most or 0:.1%}"
         )
     elif event.since is not None:
         over = event.status == "resolved" and event.at is not None

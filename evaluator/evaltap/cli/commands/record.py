@@ -67,7 +67,9 @@ class ClaudeCodeOptions:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the sources that can be recorded from; each is a subcommand."""
     sources = parser.add_subparsers(dest="source", metavar="SOURCE", required=True)
-    parser.epilog = "example: evaltap record otlp traces.otlp.json --out support.evalset.json"
+    parser.epilog = (
+        f"example: evaltap record otlp traces.otlp.json --out support.evalset.json\n{EXIT_CODES}"
+    )
     _configure_otlp(
         sources.add_parser(
             "otlp",
@@ -131,7 +133,7 @@ def _configure_cases(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-redaction",
         action="store_true",
-        help="do not redact (default: replace mail addresses, numbers and keys with pseudonyms)",
+        help="do not redact (default: replace email addresses, numbers and keys with pseudonyms)",
     )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.set_defaults(run=record_cases, options=CasesOptions)
@@ -168,8 +170,10 @@ def record_otlp(options: OtlpOptions) -> int:
             "nothing to write to; give --out FILE or --log LOG, or --explain to only list the turns"
         )
     from evaltap.recorder.sources.otlp_files import ReadingReport, eval_set_of, read_cases
-    from evaltap.schemas.files.documents import write_eval_set
+    from evaltap.schemas.files.documents import check_set_name, write_eval_set
 
+    if options.out:
+        check_set_name(Path(options.out))
     report = ReadingReport()
     cases = list(read_cases(options.files, recorder_version=version("evaltap"), report=report))
     for reason in report.skipped:
@@ -293,8 +297,10 @@ def record_claude_code(options: ClaudeCodeOptions) -> int:
 
     from evaltap.recorder.sources.claude_code import TranscriptReport, read_transcripts
     from evaltap.recorder.sources.otlp_files import eval_set_of
-    from evaltap.schemas.files.documents import write_eval_set
+    from evaltap.schemas.files.documents import check_set_name, write_eval_set
 
+    if options.out:
+        check_set_name(Path(options.out))
     report = TranscriptReport()
     cases = list(
         read_transcripts(options.files, recorder_version=version("evaltap"), report=report)

@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap redact golden.evalset.json --out clean.evalset.json\n"
         "  evaltap redact references.evalset.json --policy metadata --log agent.log.db \\\n"
         "      --out hashed.evalset.json\n\n"
-        "exit code of --check: 0 nothing found, 1 something would leak"
+        "exit code: 0 done, or nothing found; 1 something would leak (--check); 2 bad input"
     )
     add = parser.add_argument
     add(

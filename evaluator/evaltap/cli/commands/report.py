@@ -65,7 +65,7 @@ _EXAMPLES = (
     "  evaltap report cases.duckdb --cases cases.evalset.json --out junit.xml\n"
     "  evaltap report cases.duckdb --baseline baseline.json --out report.html\n"
     '  evaltap report cases.duckdb --format markdown >> "$GITHUB_STEP_SUMMARY"\n\n'
-    "exit code: 0 all passed, 1 something failed, 3 incomplete"
+    "exit code: 0 all passed, 1 something failed, 2 bad input, 3 incomplete"
 )
 
 

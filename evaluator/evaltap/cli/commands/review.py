@@ -15,7 +15,7 @@ from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.parsing import positive
 from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import counted, did_you_mean
+from evaltap.schemas.text import counted, did_you_mean, did_you_mean_one_of
 
 if TYPE_CHECKING:
     from evaltap.evaluator.review.queue import Item
@@ -150,6 +150,7 @@ def run(options: ReviewOptions) -> int:
         return _add(replace(options, chosen=chosen), path)
     if action in ("list", "export"):
         with open_stores([path]) as reader:
+            _check_queue(reader, options.queue)
             return (_list if action == "list" else _export)(options, reader)
     with open_store(path, create=False) as store:
         if action in _DECISIONS:
@@ -157,6 +158,7 @@ def run(options: ReviewOptions) -> int:
         if action == "undo":
             return _undo(options, store, item_id)
         if action == "next":
+            _check_queue(store, options.queue)
             return _next(options, store)
         if action == "import":
             return _import(options, store)
@@ -166,9 +168,16 @@ def run(options: ReviewOptions) -> int:
     from evaltap.cli.reviewing import review_queue
 
     with open_store(path, create=False) as store:
+        _check_queue(store, options.queue)
         decided = review_queue(store, options.who, options.queue)
     print(f"{counted(decided, 'decision')} as {options.who}")
     return 0
+
+
+def _check_queue(store: "StoreReader", queue: str) -> None:
+    known = [name for (name,) in store.rows("SELECT DISTINCT queue FROM review_items ORDER BY 1")]
+    if queue and known and queue not in known:
+        raise InputError(f"--queue {queue}: no such queue; {did_you_mean_one_of(queue, known)}")
 
 
 def _words(words: Sequence[str]) -> tuple[str, Path, Sequence[str]]:
@@ -292,6 +301,8 @@ def _next(options: ReviewOptions, store: "Store") -> int:
     found = next_item(store, options.who, options.queue)
     if found is None:
         print(f"evaltap review: nothing left to review for {options.who}", file=sys.stderr)
+        if options.json:
+            print("null")
         return 3
     found = found.seen_by(options.who)
     if options.json:

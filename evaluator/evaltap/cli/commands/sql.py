@@ -101,7 +101,7 @@ def _check_single(statement: str) -> None:
 
 def _print(options: SqlOptions, names: Sequence[str], chunks: "Iterator[Rows]") -> None:
     if options.csv:
-        out = csv.writer(sys.stdout)
+        out = csv.writer(sys.stdout, lineterminator="\n")
         out.writerow(names)
         for chunk in chunks:
             out.writerows([_plain(value) for value in row] for row in chunk)

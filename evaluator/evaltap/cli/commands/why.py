@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap why cases.duckdb --filter 'status:not_evaluated,unscored tool:refund'\n\n"
         "CASE is the eval id, its beginning, or EVAL_SET/EVAL_ID. With --filter or --where, --json prints a"
         " list.\n\n"
-        "exit code: 0 the case has a verdict for every metric; 3 it lacks one, and the output"
+        "exit code: 0 the case has a verdict for every metric; 2 bad input; 3 it lacks one, and the output"
         " explains why"
     )
     add_database(parser)

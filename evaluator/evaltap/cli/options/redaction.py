@@ -80,7 +80,7 @@ def add_redact(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--redact",
         action="store_true",
-        help="replace keys, mail addresses, phone, card and account numbers with pseudonyms, as a recorder"
+        help="replace keys, email addresses, phone, card and account numbers with pseudonyms, as a recorder"
         " does; for scored files that were never redacted",
     )
 

@@ -1,10 +1,10 @@
 """The crash-loop guard: a case that kills the process that scores it does not block the others for long.
 
-Where the process that scores is the one that holds the database, a file beside it names the cases under
-way; a process that dies leaves it behind.  The owner of other processes sees them die.  Who comes next
-scores these cases one at a time, each noted before it is begun, and gives a case up that was alone under way
-at two deaths: it gets an error for a score, which says so.  Without a death the guard costs a small
-write for each two hundred cases.
+If cases are scored in the process that holds the database, a file next to it names the cases in progress,
+and stays behind if the process dies.  If they are scored in other processes, their owner sees them die.
+After a death, the suspects are scored one at a time, each noted before it starts.  A case that was alone in
+progress at two deaths gets an error with this reason instead of a score.  Without a death, the guard costs
+a small write for every two hundred cases.
 """
 
 import json

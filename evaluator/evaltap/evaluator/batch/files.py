@@ -1,8 +1,8 @@
 """Scoring the cases of files: in this process, or in worker processes that read the files themselves.
 
-Deterministic metrics are bound by the processor, so a large JSON Lines file is cut into byte ranges
-that worker processes read and score; only rows come back.  A bounded number of ranges is under way,
-and memory does not grow with the number of cases.
+Deterministic metrics are CPU-bound, so a large JSON Lines file is cut into byte ranges that worker
+processes read and score; only rows come back.  The number of ranges in progress is bounded, and memory does
+not grow with the number of cases.
 """
 
 import gc

@@ -1,11 +1,11 @@
 """Due cases scored on a Ray cluster, while the process that owns the database lands and stores.
 
-Actors hold the compiled metrics and no other state: they are restarted when they die, anywhere, and what
-they had under way is scored again.  A case that kills its worker is found as the crash guard finds it:
-whatever was under way at a death is scored alone, and who is alone at two more deaths gets an error.
+Actors hold the compiled metrics and no other state.  If one dies, it is restarted, and the cases that it
+had in progress are scored again.  A case that kills its worker is found as in the crash guard: the cases in
+progress at a death are scored alone, and one that is alone at two more deaths gets an error.
 
-Limits of judges are divided among the actors.  A budget cannot be: it is one actor's, on the owner's
-node, and each worker asks it before it asks a judge.
+Limits of judges are divided among the actors.  A budget cannot be divided: one actor on the owner's node
+keeps it, and each worker asks that actor before it asks a judge.
 """
 
 import logging

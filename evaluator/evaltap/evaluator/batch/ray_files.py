@@ -1,8 +1,8 @@
 """Scoring big batches on Ray Data: parts of files go to workers, results are Parquet files.
 
-The same pure function scores a part here and in one process, so both give the same rows.  A part is
-written to a folder of its own that is renamed when it is whole: a part that is scored again, because
-its node died, leaves one result.  Nothing but counts comes back to the driver.
+The same pure function scores a part here and in one process, so both produce the same rows.  A part is
+written to its own folder, which is renamed when it is complete, so a part that is scored again because its
+node died leaves one result.  Only counts come back to the driver.
 
 Every node must see files and results under the same path.
 """

@@ -1,7 +1,8 @@
-"""Which turns of live traffic a metric scores: by rules, with a draw that is a hash and is written down.
+"""Which turns of live traffic a metric scores: by rules, with draws that are hashes and are stored.
 
-The draw names neither metric nor rule, so what a costly metric scores is a part of what a cheaper one with a
-higher rate does.  It is another hash than the recorder's, whose draws are all small among what it kept.
+The draw depends on neither metric nor rule, so a costly metric scores a subset of what a cheaper one with a
+higher rate scores.  It uses a different hash from the recorder's, whose draws are all small for the turns
+that it kept.
 """
 
 import hashlib

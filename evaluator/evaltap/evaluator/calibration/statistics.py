@@ -1,8 +1,8 @@
-"""How far a judge can be trusted: its verdicts against the labels of people.
+"""How far a judge can be trusted: its verdicts compared with human labels.
 
-"Positive" is pass: a *false pass* is a judge's pass of what a person fails, the fault that lets bad answers
-through.  Labels are a random choice within each verdict of the judge, and need be no more: every figure
-weighs them by how often the judge gives that verdict (see `stats.labelled`).
+"Positive" is pass: a *false pass* is a judge's pass of what a person fails, the error that lets bad answers
+through.  Labels only have to be a random choice within each verdict of the judge: every figure is weighted
+by how often the judge gives that verdict (see `stats.labelled`).
 """
 
 import math

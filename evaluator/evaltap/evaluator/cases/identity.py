@@ -1,4 +1,4 @@
-"""What a file or a table holds in the place of an eval case; kept as a dead letter."""
+"""Values that a file or a table has in place of an eval case; they are kept as dead letters."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -1,12 +1,11 @@
-"""A case from a file whose outline alone is decoded until something reads the rest.
+"""A case from a file of which only the outline is decoded until something reads the rest.
 
-Most tool calls of a recorded trace equal their reference, and equal bytes prove that without
-decoding either; so arguments and results stay the bytes that they were in the line.  The outline is
-built from the models, and it holds only lines that the models would take as they are: what it does
-not vouch for is read as every other case.
+Most tool calls of a recorded trace equal their reference, and equal bytes prove that without decoding
+either. So arguments and results stay the bytes of the line.  The outline is built from the models and
+accepts only lines that the models would accept unchanged; any other line is read in full.
 
-One error is found later than elsewhere: a number beyond the range of a double within arguments or
-results is only rejected when a metric reads it.
+One error is found later than elsewhere: a number beyond the range of a double within arguments or results
+is only rejected when a metric reads it.
 """
 
 import types
@@ -101,12 +100,12 @@ class LazyTurn(Turn, eq=False, gc=False, kw_only=True):
 
     @property
     def marked_calls(self) -> Sequence[Any]:
-        """The calls that say of some field that it does not simply hold what happened."""
+        """The calls with a `capture`: some field of theirs was not recorded unchanged."""
         return [call for call in self.outline.tools or () if call.capture]
 
     @property
     def capture(self) -> Mapping[str, str]:
-        """The fields that do not simply hold what happened, and why not."""
+        """The fields that were not recorded unchanged, and why."""
         return self.outline.capture or _NO_CAPTURE
 
 

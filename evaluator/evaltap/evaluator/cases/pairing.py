@@ -1,9 +1,9 @@
 """What evaluators see of a case: its actual turns paired with expected ones, and its added rubrics.
 
-Only trace mode can be scored offline, as every other mode runs the agent.  A case with both
-conversations compares them; with only one, that one is actual and the expected turns are
-placeholders that hold nothing but the user's message.  tRPC-Agent-Go compares with these, and so do
-its files here; a case that evaltap recorded has no reference then, and no verdict by one.
+Only trace mode can be scored offline, as every other mode runs the agent.  A case with both conversations
+compares them.  With only one, that one is actual, and the expected turns are placeholders with the user's
+message.  Files of tRPC-Agent-Go are compared with these, as that project does; a case that evaltap recorded
+counts as having no reference, so comparing metrics are not evaluated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -139,7 +139,10 @@ def with_case_rubrics(
 
 def _check(case: Mapping[str, Json], recorded: Sequence[TurnData]) -> None:
     if case.get("sessionInput") is None:
-        raise UnscorableCaseError("sessionInput is missing; give its appName and userId")
+        raise UnscorableCaseError(
+            "sessionInput is missing, which tRPC-Agent-Go requires of a recorded case; add"
+            ' "sessionInput": {}, with appName and userId if you know them'
+        )
     mode = case.get("evalMode") or ""
     if mode != "trace":
         if recorded:

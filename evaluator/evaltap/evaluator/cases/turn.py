@@ -100,7 +100,7 @@ class Turn(Struct, eq=False, gc=False):
 
     @property
     def references(self) -> "Sequence[Turn]":
-        """Of an expected turn: other turns that are as good as this one."""
+        """Of an expected turn: other turns that are equally good."""
         return [Turn(one) for one in self.data.get("references") or ()]
 
     @property
@@ -115,17 +115,17 @@ class Turn(Struct, eq=False, gc=False):
 
     @property
     def calls(self) -> Sequence[Any]:
-        """The tool calls for one who reads them by `get` only; perhaps not decoded yet."""
+        """The tool calls for readers that only use `get`; they may not be decoded yet."""
         return self.data.get("tools") or ()
 
     @property
     def marked_calls(self) -> Sequence[Any]:
-        """The calls that say of some field that it does not simply hold what happened."""
+        """The calls with a `capture`: some field of theirs was not recorded unchanged."""
         return [call for call in self.data.get("tools") or () if call and "capture" in call]
 
     @property
     def capture(self) -> Mapping[str, str]:
-        """The fields that do not simply hold what happened, and why not."""
+        """The fields that were not recorded unchanged, and why."""
         return self.data.get("capture") or _NO_DATA
 
     def lacks(self, field: str) -> str | None:

@@ -7,6 +7,7 @@ from typing import Final
 from evaltap.evaluator.compare import wording
 from evaltap.evaluator.compare.model import Comparison
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.schemas.text import counted
 
 WIDTH: Final = 80
 _ROWS: Final = 20
@@ -45,7 +46,7 @@ def _lines(found: Comparison) -> Iterator[str]:
     if found.usage:
         yield ""
     for use in found.usage:
-        yield f"{use.name}, {use.cases:,} cases"
+        yield f"{use.name}, {counted(use.cases, 'case')}"
         yield f"  {wording.usage(use)}"
     if found.strata:
         yield ""

@@ -28,7 +28,7 @@ EmbedderProvider = Callable[["EmbeddingModel | None"], "Embedder"]
 
 
 class Status(StrEnum):
-    """How a metric or a case came out."""
+    """The outcome of a metric or a case."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -126,7 +126,7 @@ def no_embeddings(_: "EmbeddingModel | None") -> "Embedder":
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What evaluators may reach besides the case; each service is optional and has a default."""
+    """What evaluators may use besides the case; each service is optional and has a default."""
 
     judge: JudgeProvider = no_judge
     embeddings: EmbedderProvider = no_embeddings
@@ -138,7 +138,7 @@ class EvaluationContext(Struct, frozen=True):
     `actual` and `expected` have one turn each for the same position; expected turns may be
     placeholders that hold only the user's message.  `metric` carries the rubrics that the case
     adds.  `known` may hold scores that turns got before under this very metric, None for the others:
-    an evaluator that pays for its scores takes them over; any other may ignore them.
+    an evaluator that pays for its scores reuses them; any other may ignore them.
     """
 
     case: Mapping[str, Any]

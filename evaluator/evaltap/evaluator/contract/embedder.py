@@ -1,8 +1,8 @@
 """Embeddings: a model that turns texts into vectors, and how a metric finds it.
 
-`Embedder` is the edge.  `OpenAIEmbedder` speaks to any OpenAI-compatible endpoint, `WordLlamaEmbedder`
-has its weights on this machine, and `ScriptedEmbedder` is the twin in memory.  Which one a metric
-uses is the metric's `embedding.model`, overridden by the environment.
+`Embedder` is the protocol.  `OpenAIEmbedder` uses any OpenAI-compatible endpoint, `WordLlamaEmbedder` has
+its weights on this machine, and `ScriptedEmbedder` is the in-memory twin.  The metric's `embedding.model`
+chooses one, and the environment overrides it.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ class ScriptedEmbedder:
 
 
 class EmbeddingError(EvaltapError):
-    """Base of what keeps texts from having vectors; the score is then NULL, never 0."""
+    """Base of errors that leave texts without vectors; the score is then NULL, never 0."""
 
     exit_code = 3
 

@@ -38,7 +38,7 @@ class MetricError(ConfigurationError):
 
 
 class UnknownEvaluatorError(ConfigurationError):
-    """Report an evaluator name that nothing installed answers to."""
+    """Report an evaluator name that no installed package provides."""
 
     def __init__(self, name: str, installed: list[str]) -> None:
         self.name = name

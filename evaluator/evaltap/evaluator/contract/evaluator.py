@@ -25,7 +25,7 @@ class Evaluator(Protocol):
     The factory is called once for each metric; it checks the criterion, compiles it and raises
     `MetricError` when it cannot be used.  `evaluate` is called once for each case, possibly from
     several threads at a time, and must not change its context.  What goes wrong with a case is
-    returned as `EvaluatorFailure`; an exception is taken for a fault of the evaluator and recorded
+    returned as `EvaluatorFailure`; an exception counts as a bug in the evaluator and is recorded
     as a failure of this metric for this case.
     """
 
@@ -36,7 +36,7 @@ class Evaluator(Protocol):
 
     @property
     def version(self) -> str:
-        """Changes whenever the same case could get another score; old ones then count as stale."""
+        """Changes whenever the same case could get a different score; older scores then count as stale."""
         ...
 
     def evaluate(self, context: EvaluationContext) -> MetricScore | EvaluatorFailure:
@@ -48,7 +48,7 @@ EvaluatorFactory = Callable[[EvalMetric], Evaluator]
 
 
 class Registry:
-    """The evaluators that metrics may name: installed ones and those given here, which go first."""
+    """The evaluators that metrics may name: installed ones and those given here, which take precedence."""
 
     def __init__(self, factories: Mapping[str, EvaluatorFactory] | None = None) -> None:
         self._given = dict(factories or {})
@@ -63,7 +63,7 @@ class Registry:
         return sorted({*self._given, *self._installed})
 
     def summary(self, name: str) -> str:
-        """Return the first line of what an evaluator says of itself.
+        """Return the first line of an evaluator's docstring.
 
         Raises UnknownEvaluatorError when no evaluator has the name, MetricError when it cannot be
         imported.

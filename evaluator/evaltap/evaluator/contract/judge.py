@@ -1,8 +1,8 @@
 """The judge: a model that answers one request with text, and how a metric finds it.
 
-`Judge` is the edge; `OpenAIJudge` (in `judges.openai`) is the shipped client and `ScriptedJudge` its
-in-memory twin; the package `judges` holds what is put around a client.  Which model judges is the
-metric's `judgeModel`, overridden by the environment.
+`Judge` is the protocol; `OpenAIJudge` (in `judges.openai`) is the shipped client and `ScriptedJudge` its
+in-memory twin; the package `judges` contains the layers around a client.  The metric's `judgeModel` names
+the model, and the environment overrides it.
 """
 
 import threading
@@ -61,7 +61,7 @@ class JudgeReply:
 class Judge(Protocol):
     """Answers requests; `answer` is called from several threads at a time.
 
-    A judge whose waits are all those of `evaltap.evaluator.waiting` may have `shares_thread = True`; any
+    A judge that waits only through `evaltap.evaluator.waiting` may set `shares_thread = True`; any
     other gets a thread for each request.
     """
 
@@ -109,7 +109,7 @@ class ScriptedJudge:
 
 
 class JudgeError(EvaltapError):
-    """Base of what keeps a judge from giving a verdict; the score is then NULL, never 0."""
+    """Base of errors that leave a case without a judge's verdict; the score is then NULL, never 0."""
 
     exit_code = 3
     reply: "JudgeReply | None" = None

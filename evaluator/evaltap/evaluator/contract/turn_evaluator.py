@@ -1,7 +1,7 @@
 """`TurnEvaluator`: the base of an evaluator that scores one turn at a time.
 
-A subclass says which evidence it needs and what it makes of a turn.  Missing evidence, a score out of
-range, statuses, the mean and the reason of the case are handled here.
+A subclass names the evidence that it needs and scores a turn.  Missing evidence, scores out of range,
+statuses, the mean and the reason of the case are handled here.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ from evaltap.schemas.formats.metric import EvalMetric
 
 
 class MissingEvidence(NamedTuple):
-    """Why a turn is not evaluated: what its score would rest on was not recorded, or was redacted."""
+    """Why a turn is not evaluated: the evidence for its score was not recorded, or was redacted."""
 
     reason: str
 

@@ -56,6 +56,8 @@ class Curated:
     metrics: list[EvalMetric] = field(default_factory=list)
     left_out: list[dict[str, str]] = field(default_factory=list)
     unproven: int = 0
+    undecided: int = 0
+    """Those of the unproven cases that a later check may prove."""
     picks: list[dict[str, Any]] = field(default_factory=list)
     health: dict[str, Any] | None = None
 
@@ -83,7 +85,8 @@ def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
             continue
         if check is not None and (why := check.unproven(case, used)):
             made.unproven += 1
-            made.left_out.append(_left_out(chosen, why))
+            made.undecided += why.undecided
+            made.left_out.append(_left_out(chosen, why.why))
             if not means.keep_unproven:
                 continue
             case["source"]["curation"]["labels"].append("unproven")

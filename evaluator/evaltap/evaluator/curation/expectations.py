@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.pairing import placeholder
 from evaltap.evaluator.contract.context import Status
 from evaltap.evaluator.curation.sessions import LandedTurn, Session
 from evaltap.evaluator.evalsets.content import plain_turn, user_texts
 from evaltap.evaluator.scoring.batch import compares
-from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 
@@ -93,6 +93,14 @@ def failed_metrics(session: Session, invocation_ids: Collection[str]) -> dict[st
     }
 
 
+class Unproven(NamedTuple):
+    """Why a regression case proves nothing."""
+
+    why: str
+    undecided: bool = False
+    """A metric had no verdict, for example because its judge was unavailable: try again."""
+
+
 @dataclass(frozen=True, slots=True)
 class RegressionCheck:
     """Makes regression cases, and proves each before it is written."""
@@ -153,26 +161,28 @@ class RegressionCheck:
             return _reference(plain) | {"finalResponse": answer}
         return plain_turn(turn.expected, name) if turn.expected else None
 
-    def unproven(self, case: CaseData, metrics: Sequence[EvalMetric]) -> str:
-        """Return why a case proves nothing, empty when it fails as recorded and can be passed."""
+    def unproven(self, case: CaseData, metrics: Sequence[EvalMetric]) -> Unproven | None:
+        """Return why a case proves nothing, None when it fails as recorded and can be passed."""
         scorer = self.scorer_of(metrics)
         recorded = scorer.score(case)
-        if recorded.status is Status.FAILED and recorded.score is None:  # no metric failed it
-            return f"cannot be scored: {recorded.error_message}"
-        if recorded.status in (Status.PASSED, Status.NOT_EVALUATED, Status.ERROR):
-            return (
-                f"not caught: the recorded turns are {recorded.status.value} under its own metrics"
-            )
+        if why := _undecided(recorded):
+            return Unproven(f"undecided: the recorded turns have no verdict ({why})", True)
+        if recorded.status is Status.FAILED and recorded.score is None:
+            return Unproven(f"cannot be scored: {recorded.error_message}")
+        if recorded.status is Status.PASSED:
+            return Unproven("not caught: the recorded turns passed under its own metrics")
         if case.get("conversation"):
             ideal = [turn for turn in case["conversation"] if turn]
             found = scorer.score({**case, "actualConversation": ideal})
+            if why := _undecided(found):
+                return Unproven(f"undecided: the expected answer has no verdict ({why})", True)
             if found.status is not Status.PASSED:
-                return f"unsatisfiable: the expected answer itself is {found.status.value}"
+                return Unproven(f"unsatisfiable: the expected answer itself {found.status.value}")
         return self._not_fixed(case, scorer)
 
-    def _not_fixed(self, case: CaseData, scorer: CaseScorer) -> str:
+    def _not_fixed(self, case: CaseData, scorer: CaseScorer) -> Unproven | None:
         if not self.fixed:
-            return ""
+            return None
         texts = user_texts({"actualConversation": case["actualConversation"]})
         for one in self.fixed:
             turns = one.get("actualConversation") or []
@@ -180,6 +190,14 @@ class RegressionCheck:
             if same or user_texts({"actualConversation": turns}) == texts:
                 found = scorer.score({**case, "actualConversation": turns})
                 if found.status is Status.PASSED:
-                    return ""
-                return f"not fixed: the fixed recording is {found.status.value}, but should pass"
-        return "not fixed: the fixed recordings do not contain this session"
+                    return None
+                if why := _undecided(found):
+                    return Unproven(f"undecided: the fixed recording has no verdict ({why})", True)
+                return Unproven(f"not fixed: the fixed recording {found.status.value}")
+        return Unproven("not fixed: the fixed recordings do not contain this session")
+
+
+def _undecided(found: CaseScore) -> str:
+    """Return why a case has no verdict, empty when it has one or is itself broken."""
+    lacking = [one for one in found.metrics if one.status in (Status.NOT_EVALUATED, Status.ERROR)]
+    return "" if found.score is not None or not lacking else lacking[0].reason

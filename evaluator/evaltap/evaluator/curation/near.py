@@ -1,7 +1,7 @@
-"""Near-duplicate texts in groups around a medoid: no chains, every member is like the medoid itself.
+"""Near-duplicate texts in groups around a medoid: every member is similar to the medoid itself.
 
-The text with most neighbours takes them all, and so on with what is left.  Ties: the larger sum of
-similarities, then the smaller place.
+The text with the most neighbours takes them all; the same is repeated with the rest.  Ties are broken by
+the larger sum of similarities, then by the smaller index.
 """
 
 from collections.abc import Callable, Sequence

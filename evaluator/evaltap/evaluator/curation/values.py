@@ -51,6 +51,14 @@ def check_dimensions(by: Sequence[str]) -> None:
             raise InputError(f"--by {name}: unknown dimension; {hint}")
 
 
+def check_app(store: StoreReader, app: str) -> None:
+    """Raise InputError for an application of which nothing has landed."""
+    known = [name for (name,) in store.rows("SELECT DISTINCT app_name FROM cases ORDER BY 1")]
+    if app and known and app not in known:
+        hint = did_you_mean_one_of(app, known)
+        raise InputError(f"--app {app}: no turn of this application has landed; {hint}")
+
+
 def seen_in(store: StoreReader, period: Period) -> list[Seen]:
     """Return the turns of a period."""
     rows = store.rows(

@@ -1,4 +1,4 @@
-"""`embedding_similarity`: how near the final response is to the expected one in a model's space."""
+"""`embedding_similarity`: how similar in meaning the final response and the expected one are."""
 
 from collections.abc import Iterator, Mapping
 

@@ -25,8 +25,8 @@ None when the turn holds nothing to be scored.  Anything else, and an exception,
 class Func(TurnEvaluator):
     """Scores each turn by a function, and the case by the mean.
 
-    The version is taken from the function's source, so that a changed function makes old scores stale;
-    give one of your own where the source says too little.
+    The version is a digest of the function's source, so a changed function makes old scores stale;
+    pass your own version if the source does not show every change.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Func(TurnEvaluator):
         self._function = function
 
     def score(self, turn: Turn, expected: Turn, case: Case) -> TurnResult:
-        """Return what the function says of a turn; what it raises is an error of the turn."""
+        """Return what the function returns for a turn; an exception is an error of the turn."""
         try:
             return self._function(turn, expected)
         except Exception as error:  # anyone's function: its fault is this turn's, not the run's

@@ -1,4 +1,4 @@
-"""`lexical_similarity`: how alike the letters of the final response and the expected one are."""
+"""`lexical_similarity`: the similarity of the letters of the final response and the expected one."""
 
 from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.contract.errors import MetricError

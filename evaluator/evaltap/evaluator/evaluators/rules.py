@@ -1,6 +1,6 @@
-"""`rule_avg_score`: the weighted share of deterministic rules that a text of each turn keeps.
+"""`rule_avg_score`: the weighted share of deterministic rules that a text of each turn meets.
 
-No reference and no judge is needed, so it suits recorded traffic that nobody has labelled.
+It needs neither a reference nor a judge, so it suits recorded traffic that nobody has labelled.
 """
 
 from evaltap.evaluator.cases.turn import Case, Turn

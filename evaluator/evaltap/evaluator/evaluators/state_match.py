@@ -1,4 +1,4 @@
-"""`state_match`: how alike the state after a turn is to the expected one."""
+"""`state_match`: the similarity of the state after a turn and the expected one."""
 
 from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.contract.turn_evaluator import TurnEvaluator

@@ -1,6 +1,6 @@
-"""Terms of a filter as conditions over `case_index`, the summary that has a row for each case.
+"""Terms of a filter as conditions over `case_index`, the summary with one row for each case.
 
-Each holds for the cases that the query of the same term in `terms` finds; a test holds the two equal.
+Each condition selects the same cases as the query of the same term in `terms`; a test compares them.
 """
 
 from collections.abc import Callable, Mapping

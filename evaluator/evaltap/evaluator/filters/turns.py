@@ -1,7 +1,7 @@
-"""The view `curation_turns` with no more joins than the columns that are asked for need.
+"""The view `curation_turns` with only the joins that the requested columns need.
 
-The view joins four tables to every turn, whatever is read of it; over a million turns that takes seconds.
-A test holds the two equal, column by column.
+The view joins four tables to every turn, whatever is read from it; over a million turns, that takes
+seconds.  A test compares both, column by column.
 """
 
 import re

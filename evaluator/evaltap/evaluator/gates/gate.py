@@ -51,7 +51,7 @@ class DimensionResult:
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """The verdict on a case: a flag, a score for each dimension, and what to do better."""
+    """The verdict on a case: a flag, a score for each dimension, and feedback for the next attempt."""
 
     eval_id: str
     status: GateStatus

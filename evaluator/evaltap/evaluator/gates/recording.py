@@ -1,8 +1,8 @@
 """Verdicts of a gate as rows: the dimensions are the metrics of its run, so every reader sees the verdicts.
 
-`scores` has a row for each dimension, `gate_results` the verdict, the feedback and the case itself,
-`gate_dimensions` what each dimension is made of.  The metrics' own thresholds do not matter to a gate,
-and are in no row.
+`scores` has a row for each dimension, `gate_results` the verdict, the feedback and the case itself, and
+`gate_dimensions` the parts of each dimension.  A gate ignores the metrics' own thresholds, so no row has
+them.
 """
 
 import hashlib

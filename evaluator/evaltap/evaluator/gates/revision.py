@@ -48,7 +48,7 @@ def revise(
     """Call the agent until its answer passes the gate, at most `max_attempts` times.
 
     A text or a turn is put into `case`, whose one expected turn gives the question and the reference.
-    It also stops when nothing failed but something could not be checked: no revision mends that.
+    It also stops when nothing failed but something could not be checked: revising would not change that.
     """
     attempts: list[Attempt] = []
     feedback: str | None = None

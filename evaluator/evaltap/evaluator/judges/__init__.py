@@ -1,1 +1,1 @@
-"""What is put around a judge's client: cache, retries, limits, budget, prices."""
+"""The layers around a judge's client: cache, retries, limits, budget, prices."""

@@ -1,7 +1,7 @@
-"""A budget for judges: the most that asking may cost is reserved before, what it did cost is kept.
+"""A budget for judges: each request first reserves its maximum cost, then books its actual cost.
 
-So the budget is never passed, however many threads ask at a time; only a server that bills more than
-the request allows can pass it, and then nothing more is asked.
+So the budget is never exceeded, however many threads ask at a time.  Only a server that bills more than the
+request allows can exceed it; then no more requests are sent.
 """
 
 from collections.abc import Mapping
@@ -151,8 +151,8 @@ class BudgetedJudge:
             self._pricing = pricing_of(settings)
             if self._pricing is None:
                 raise ConfigurationError(
-                    f"a budget in USD, and nobody knows what {settings.where}"
-                    " costs; give its prices (EVALTAP_JUDGE_PRICE_INPUT and"
+                    f"a budget in USD needs prices, and those of {settings.where} are"
+                    " unknown; give them (EVALTAP_JUDGE_PRICE_INPUT and"
                     " EVALTAP_JUDGE_PRICE_OUTPUT in USD for a million tokens, or"
                     " judgeModel.prices), or a budget in tokens or calls"
                 )

@@ -1,8 +1,8 @@
-"""Answers that were paid for, kept in a SQLite file: the same question is not paid for twice.
+"""Paid answers, kept in a SQLite file: the same question is not paid for twice.
 
-The key is a hash of everything that could change the answer: model, address, parameters, the question
-with its version, the form of the answer, and the number of the sample, so that N samples stay N votes.
-The random word of the fences is left out of it.  Kept are usable answers only.
+The key is a hash of everything that could change the answer: model, address, parameters, the question with
+its version, the form of the answer, and the number of the sample, so that N samples stay N votes.  It
+excludes the random word of the fences.  Only usable answers are kept.
 """
 
 import hashlib

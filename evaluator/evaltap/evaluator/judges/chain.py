@@ -1,4 +1,4 @@
-"""The whole of a judge: the client, and around it budget, limits, retries, prices and cache."""
+"""A complete judge: the client, and around it budget, limits, retries, prices and cache."""
 
 import threading
 from collections.abc import Callable

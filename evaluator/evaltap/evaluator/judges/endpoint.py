@@ -1,9 +1,9 @@
 """Where a judge is, what it is called, and which key it gets.
 
-The environment is trusted, a metrics file may be a stranger's.  A key of the environment goes to servers
-that the environment names, and to known providers; a server that only the file names gets a key only
-when the file's own `apiKey` names it.  A file's variables are expanded in `apiKey` alone, and only where
-their names say that they are keys, unless EVALTAP_ALLOW_VARIABLES (`--allow-variables`) says otherwise.
+The environment is trusted; a metrics file may come from a stranger.  A key from the environment goes to
+servers that the environment names, and to known providers.  A server that only the file names gets a key
+only if the file's own `apiKey` names its variable.  Variables of a file are expanded in `apiKey` only, and
+only if they are named like keys, unless EVALTAP_ALLOW_VARIABLES (`--allow-variables`) allows more.
 """
 
 import base64

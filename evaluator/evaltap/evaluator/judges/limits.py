@@ -1,4 +1,4 @@
-"""How much a judge is asked at a time and in a minute: one limiter for all that use the judge."""
+"""Limits on concurrent requests and requests per minute: one limiter for all that use the judge."""
 
 import time
 from collections import deque

@@ -74,8 +74,9 @@ def openai_client(base_url: str, path: str, key: str) -> HttpClient:
 class OpenAIJudge:
     """Sends each request as one user message; one client, shared by all threads.
 
-    A server that refuses a JSON Schema wants to be asked for any JSON object, or for plain text
-    (AnswerFormRefusedError); what it took is remembered.  The key appears in no text that this class makes.
+    If the server rejects a JSON Schema, ask for any JSON object, or for plain text
+    (AnswerFormRefusedError); what it accepted is remembered.  The key appears in no text of
+    this class.
     """
 
     def __init__(self, settings: JudgeSettings) -> None:

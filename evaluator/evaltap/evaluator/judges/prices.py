@@ -1,6 +1,6 @@
-"""What an answer costs: the prices that somebody gave, or those of the package genai-prices.
+"""The cost of an answer: from configured prices, otherwise from the package genai-prices.
 
-Nothing here uses a network: genai-prices carries its table with it.
+Nothing here uses a network: genai-prices contains its table.
 """
 
 from datetime import UTC, datetime

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 def judge_from(model: JudgeModel | None, environ: Mapping[str, str]) -> Judge:
     """Return the judge of a metric, with retries and limits.
 
-    Raises JudgeNotConfigured when nothing says which.
+    Raises JudgeNotConfigured if no judge is configured.
     """
     return EnvironmentJudges(environ)(model)
 

@@ -1,4 +1,4 @@
-"""Asking a judge again when it could not answer: back-off, and what the server asks to wait."""
+"""Asking a judge again when it could not answer, with back-off and the wait that the server requests."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the environment says about judges in numbers: time-out, retries, limits, prices."""
+"""The judge settings in the environment that are numbers: timeout, retries, limits, prices."""
 
 import math
 from collections.abc import Mapping

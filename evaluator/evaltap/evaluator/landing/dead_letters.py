@@ -1,7 +1,7 @@
 """Dead letters, and landing those that have become readable.
 
-A letter keeps the record byte for byte.  Replaying decodes it as landing does; one that has become
-readable (its schema was too new, its reader was mended) lands, and its letter goes, in one transaction.
+A letter keeps the record byte for byte.  Replaying decodes it as landing does.  If it is readable now (its
+schema was too new, its reader was fixed), it lands and is deleted, in one transaction.
 """
 
 from collections import Counter

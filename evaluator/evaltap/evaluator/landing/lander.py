@@ -1,8 +1,8 @@
 """Landing: records of a log become rows, in one DuckDB transaction with the log's offsets.
 
-A crash before the commit leaves nothing, after it everything; the next start reads on at the stored
-offset.  What cannot be decoded becomes a dead letter with its reason and raw bytes.  A turn that is
-already there in that revision is a re-delivery and is counted, not stored again.
+A crash before the commit leaves nothing, after it everything; the next start resumes at the stored offset.
+Records that cannot be decoded become dead letters with the reason and the raw bytes.  A turn that is
+already stored in that revision is a redelivery: it is counted, not stored again.
 """
 
 import hashlib

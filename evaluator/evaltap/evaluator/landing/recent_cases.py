@@ -1,10 +1,9 @@
-"""Recently landed cases, kept in memory so that scoring them does not have to read them back.
+"""Recently landed cases, kept in memory so that scoring does not have to read them back.
 
-Most cases that a consumer scores have landed moments ago and are whole.  They are scored from their
-outlines, which are a fraction of what decoding them again would cost; every other case is read from the
-store, which waits for all that is being written there.  A session that continues soon after it was scored
-is still here.  What is kept is bounded, and loses nothing when the process dies: it is in the store,
-without a score.
+Most cases that a consumer scores landed moments ago and are complete.  They are scored from their outlines,
+at a fraction of the cost of decoding them again.  Every other case is read from the store, which waits for
+pending writes.  A session that continues soon after it was scored is still in memory.  The memory is
+bounded, and nothing is lost with the process: the case is in the store, without a score.
 """
 
 from collections import OrderedDict

@@ -1,8 +1,8 @@
-"""What a store remembers of traces of raw telemetry, so that none is read twice after a restart.
+"""The progress of raw telemetry by trace, so that nothing is read twice after a restart.
 
-The offset up to which a partition is done with is the first that belongs to a trace that may still
-grow, so telemetry of traces that were read lies beyond it and comes again.  Their rows say how far they
-were read; a row is of no use, and goes, once all of its trace lies before the offsets.
+A partition's offset precedes every trace that may still grow, so telemetry of traces that were already read
+lies beyond it and is read again.  The rows record how far each trace was read.  A row is deleted once its
+whole trace lies before the offsets.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
-"""The outbox: rows that are committed are published on a topic, in their order, at least once.
+"""The outbox: committed rows are published on a topic, in order, at least once.
 
-The rows are the outbox: nothing is written twice, and a crash repeats at most the last batch, with the
-same ids.  How far it has got is kept in the store.
+The rows themselves are the outbox: nothing is written twice, and a crash repeats at most the last batch,
+with the same ids.  The store records how far publishing has got.
 """
 
 import logging

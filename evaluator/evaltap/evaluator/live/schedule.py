@@ -1,4 +1,4 @@
-"""When a consumer polls, scores and stops: decided from what it sees, without doing any of it."""
+"""When a consumer polls, scores and stops: decided from its state, without doing any of it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

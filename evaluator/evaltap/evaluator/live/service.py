@@ -1,4 +1,4 @@
-"""A small web service beside the consumer: is it alive, is it ready, its figures.  It reads no store."""
+"""A small web service of the consumer: whether it is alive and ready, and its figures.  It reads no store."""
 
 import socket
 import threading

@@ -1,7 +1,7 @@
-"""The account of each producer: what it states it recorded, against what is on the log and landed.
+"""The account of each producer: what it reports as recorded, compared with what is on the log and landed.
 
-`recorded = delivered + spooled + dropped{reason}`, seen from outside and without trusting anybody:
-records are numbered without gaps, and manifests state the highest number and the drops.
+`recorded = delivered + spooled + dropped{reason}`, verified from outside, without trusting the process:
+records are numbered without gaps, and manifests contain the highest number and the drops.
 """
 
 import json

@@ -1,8 +1,7 @@
-"""Erase a person: their cases are removed from log, store and eval sets, and no byte of them stays.
+"""Erase a person: their cases are removed from log, store and eval sets, and no byte of them remains.
 
-A subject is known by a user id or a session id, and by the pseudonyms that stand for it in what was
-redacted.  Whole sessions go.  Other people's cases that only mention the subject are counted, not
-changed: what they hold is somebody else's.
+A subject is known by a user id or a session id, and by the pseudonyms that replaced it in redacted content.
+Whole sessions are removed.  Cases of other people that only mention the subject are counted, not changed.
 """
 
 import os

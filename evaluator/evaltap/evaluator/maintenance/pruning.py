@@ -1,7 +1,7 @@
-"""Prune a store: sessions that ended before a time go with all that is known of them.
+"""Prune a store: delete the sessions that ended before a time, with everything that belongs to them.
 
-Whole sessions go, by their newest turn, so that none is left in half.  What proves completeness (manifests,
-numbers that were consumed, offsets) stays, so nothing that was pruned is missed or landed again.
+Sessions are deleted as a whole, by their newest turn.  What proves completeness (manifests, consumed
+numbers, offsets) stays, so pruned turns are neither reported as missing nor landed again.
 """
 
 from collections.abc import Mapping

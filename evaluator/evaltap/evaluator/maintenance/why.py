@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.filters.case_names import IS_CASE
+from evaltap.evaluator.filters.case_names import IS_CASE, nearest
 from evaltap.evaluator.landing.dead_letters import naming
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
@@ -66,7 +66,8 @@ def why(store: StoreReader, case: str, log: LogLocation | None = None) -> Answer
         return answer
     answer.metrics = []
     answer.notes.append(
-        f"this case is not in {store.path}: it has not landed, nor was it scored from a file"
+        f"this case is not in {store.path}: it has not landed, nor was it scored from a file; similar ids:"
+        f" {nearest(store, case)}"
     )
     ((given,),) = store.rows(f"SELECT count(*) FROM feedback WHERE {IS_CASE}", parameters)
     if given:

@@ -1,4 +1,4 @@
-"""The cases that an alarm names: the worst ones, of which no two are alike as long as there are others."""
+"""The cases that an alarm names: the worst ones, and no two alike while there are others."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,7 +1,7 @@
-"""Alarms as rows: what a look found new, and what is stored of all alarms.
+"""Alarms as rows: the new ones of an evaluation, and what is stored of all alarms.
 
-A look computes every alarm again from the stored turns, so nothing is kept between two looks but these
-rows, and a consumer that was killed continues where it was.
+Every evaluation computes all alarms again from the stored turns, so these rows are the only state between
+evaluations, and a consumer that was killed continues where it was.
 """
 
 import hashlib

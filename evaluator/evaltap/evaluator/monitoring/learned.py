@@ -1,7 +1,7 @@
-"""A watch that learns what is usual, and raises an alarm when a share of turns is higher.
+"""A watch that learns what is normal, and raises an alarm when a share of turns is higher.
 
-A look continues where an earlier one was at the beginning of a day, so its cost depends on that day and
-not on everything that is stored.
+An evaluation continues from the beginning of a day at which an earlier one stopped, so its cost depends on
+that day and not on everything that is stored.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""A fixed limit on a share: an alarm when the 95 % interval of a window is beyond it, not the point alone.
+"""A fixed limit on a share: an alarm when the 95 % interval of a window is beyond it, not only the estimate.
 
-The window ends with each full hour that had a session; what a window holds is a count of alike sessions, so a
+The window ends with each full hour that had a session, and consists of counts of similar sessions, so a
 long history costs no more than its hours.
 """
 

@@ -1,4 +1,4 @@
-"""What a look at the watches finds: plain frozen data."""
+"""The result of evaluating the watches: plain frozen data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -25,7 +25,7 @@ def summary(event: Event) -> str:
     since = "" if event.since is None else f" since {event.since:%Y-%m-%d}"
     said = f"{name} {verb} from {before:.1%} to {after:.1%}{interval(event)}{since}"
     if event.most is not None:
-        said += f" (a normal day reaches {event.most:.1%})"
+        said += f" (limit of a normal day: {event.most:.1%})"
     return "; ".join([said, *(explanation(one, event) for one in event.changed[:1])])
 
 

@@ -1,4 +1,4 @@
-"""The keys of the page: one list, from which the script acts and the dialog tells.
+"""The keys of the page: one list, used by the script and shown in the dialog.
 
 A key clicks the button or follows the link that is marked with its action, so a key exists only where its
 control does.

@@ -1,4 +1,4 @@
-"""Charts as SVG shapes in a box of 640 by 120: bars, lines with a band, and their words for everybody."""
+"""Charts as SVG shapes in a box of 640 by 120: bars, lines with a band, and their text alternatives."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

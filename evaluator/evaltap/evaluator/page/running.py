@@ -1,4 +1,4 @@
-"""Where the page of a DuckDB file runs: a file beside it, so that links name the page that there is."""
+"""Where the page of a DuckDB file runs: a file next to it, so that links lead to the running page."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Telling browsers that there is something new: a version a second, as server-sent events."""
+"""Telling browsers that there is something new: at most one version per second, as server-sent events."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Final, Protocol

@@ -1,4 +1,4 @@
-"""Links from a turn to its trace in the tracing tool that somebody already has."""
+"""Links from a turn to its trace in the user's own tracing tool."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,7 @@
 """Attacks on a judge: texts that ask for a pass for an answer that deserves none.
 
-An attack is a payload of a family at a position of the case.  Payloads are written once and filled in
-for each scenario; encodings are made from the same plain request.  Nothing here asks a judge.
+An attack is a payload of a family at a position in the case.  Payloads are written once and filled in for
+each scenario; encodings are made from the same plain request.  Nothing here asks a judge.
 """
 
 import base64

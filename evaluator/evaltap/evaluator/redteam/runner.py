@@ -1,8 +1,7 @@
 """Running the attacks: which of them turn a judge's fail into a pass, by family.
 
-The judge is asked by the evaluators themselves, over the whole way that a real case takes.  A flip is a
-pass of an attacked case whose plain form fails; a scenario whose plain form passes proves nothing and is
-left out.
+The evaluators themselves ask the judge, through every step of a real case.  A flip is an attacked case that
+passes although its plain form fails.  A scenario whose plain form passes proves nothing and is left out.
 """
 
 import re

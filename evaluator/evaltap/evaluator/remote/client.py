@@ -1,4 +1,4 @@
-"""The end of a process that reads a store which another one holds."""
+"""The client: a process that reads a store which another process holds."""
 
 import socket
 from collections.abc import Iterator, Sequence

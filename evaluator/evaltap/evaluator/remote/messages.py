@@ -1,4 +1,4 @@
-"""What goes over the socket: requests and answers as msgpack, each behind its length."""
+"""The messages on the socket: requests and answers as msgpack, each preceded by its length."""
 
 import socket
 import struct

@@ -1,4 +1,4 @@
-"""The end of the process that holds the store: it lets other processes of the same user read."""
+"""The server: the process that holds the store, which lets other processes of the same user read."""
 
 import logging
 import os

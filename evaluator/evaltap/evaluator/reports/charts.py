@@ -1,4 +1,4 @@
-"""What the page draws: bars, intervals and histograms, laid out here, with their texts."""
+"""The charts of the page: bars, intervals and histograms, laid out here, with their texts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

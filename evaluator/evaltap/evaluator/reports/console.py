@@ -5,7 +5,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.safe_text import visible
@@ -47,7 +47,9 @@ def visible_console(stream: object, width: int | None = None) -> "Console":
                 yield Segment(text if control else visible(text), style, control)
 
     raw: Any = getattr(stream, "raw", stream)  # the codes for colours are no recorded text
-    return VisibleConsole(file=raw, highlight=False, width=width)
+    # rich drops colours where NO_COLOR is set, but not bold and dim: nothing is styled then.
+    system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return VisibleConsole(file=raw, highlight=False, width=width, color_system=system)
 
 
 def print_summary(

@@ -36,7 +36,7 @@ def latency_guard(
     `weights` say how many turns of the traffic each stands for; by default one.  Turns whose latency was
     not recorded leave it open, unless it comes out the same whatever they took.
     """
-    name = f"95 of 100 turns within {limit_ms:g} ms"
+    name = f"95 % of turns within {limit_ms:g} ms"
     if not latencies_ms:
         return GuardFinding(None, f"{name}: unknown, because no turns are available")
     weights = weights or [1.0] * len(latencies_ms)
@@ -51,9 +51,9 @@ def latency_guard(
     needed = 0.95 * total
     # Sums of weights are rounded: a share of exactly 95 of 100 is enough.
     if within >= needed * (1 - 1e-12):
-        return GuardFinding(True, f"{name}: {counts}")
+        return GuardFinding(True, f"{name}: yes, {counts}")
     if within + missing < needed * (1 - 1e-12):
-        return GuardFinding(False, f"{name}: only {counts}")
+        return GuardFinding(False, f"{name}: no, {counts}")
     return GuardFinding(None, f"{name}: unknown, {counts}")
 
 
@@ -61,7 +61,7 @@ def _counts(latencies_ms: Sequence[float | None], limit_ms: float) -> str:
     missing = sum(latency is None for latency in latencies_ms)
     within = sum(latency is not None and latency <= limit_ms for latency in latencies_ms)
     crashed = sum(latency == inf for latency in latencies_ms)
-    counts = f"{within:,} of {len(latencies_ms):,} were"
+    counts = f"{within:,} of {len(latencies_ms):,}"
     if crashed:
         counts += f", {crashed:,} crashed"
     return f"{counts}, {missing:,} have no latency recorded" if missing else counts

@@ -1,4 +1,4 @@
-"""A case report straight from a score, without a store between: for those who score one case and show it."""
+"""A case report straight from a score, without a store: for callers who score one case and show it."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,7 @@
 """Reasons in words for people.
 
-Scores keep the wording of tRPC-Agent-Go's comparisons, which its result files have too.  Reports and the
-command line say the same shorter: `refund: amount 100, expected 10`.
+Scores keep the wording of tRPC-Agent-Go's comparisons, which its result files use too.  Reports and the
+command line use a shorter form: `refund: amount 100, expected 10`.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What identifies a case for people: the user's first words, and the tools that were called."""
+"""How people recognise a case: the user's first words, and the tools that were called."""
 
 from typing import Final, NamedTuple
 

@@ -1,7 +1,7 @@
 """The references that landed cases were compared with, kept in the store.
 
-Scores name them by their digest.  So whoever reads a score sees what was expected, without the file that
-`--references` named.  Nobody needs the words of their users: of these only hashes are kept, for joining.
+Scores name them by their digest, so a reader of a score sees what was expected without the file of
+`--references`.  Users' words are only needed to join references and cases, so only their hashes are kept.
 """
 
 from collections.abc import Collection, Mapping, Sequence

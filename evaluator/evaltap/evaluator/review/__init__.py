@@ -1,1 +1,1 @@
-"""What people think of landed turns: a queue, decisions that are only ever added, and their agreement."""
+"""Human reviews of landed turns: a queue, append-only decisions, and the agreement between reviewers."""

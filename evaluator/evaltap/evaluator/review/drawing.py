@@ -1,7 +1,7 @@
-"""A draw of turns for labels: half of what a judge fails, half of what it passes, at random within each.
+"""A sample of turns for labelling: half fails and half passes of a judge, drawn at random within each.
 
-Labels that are a random choice within each verdict are what `calibrate` and `estimate --labels` need; taking
-half from the fails is then the right design, because failures are rare and most informative.
+`calibrate` and `estimate --labels` need labels that are a random choice within each verdict.  Half of them
+from the fails is the right design, because failures are rare and most informative.
 """
 
 from typing import Final

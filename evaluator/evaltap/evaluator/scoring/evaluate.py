@@ -35,11 +35,11 @@ def evaluate_case(
 ) -> EvalCaseResult:
     """Score one recorded case and return its result as tRPC-Agent-Go writes it.
 
-    Case and metrics may be data in the form of the files, and are validated as those are.
+    Case and metrics may be plain data in the form of the files; they are validated like files.
 
     What is wrong with the case or with one metric is in the result: the case is `failed` with its
     `error_message`, and every metric that could be scored keeps its rows.  Raises
-    UnknownEvaluatorError for a metric that nothing installed evaluates, unless `unknown_metrics` is
+    UnknownEvaluatorError for a metric whose evaluator is not installed, unless `unknown_metrics` is
     "skip", and FormatError for data that is not an eval case, has no `evalId`, or is no metric.  To score
     many cases, make a `CaseScorer` once and pass its scores to `case_result`.
     """

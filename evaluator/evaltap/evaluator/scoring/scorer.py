@@ -127,9 +127,9 @@ class CaseScorer:
     `unknown_metrics="skip"` leaves out metrics whose evaluator is not installed, as tRPC-Agent-Go
     does; otherwise they raise UnknownEvaluatorError.  A metric that cannot be built raises
     MetricError here, once; `broken_metrics="fail"` makes it fail each case instead.  Rubrics that a
-    case adds to metrics in `other_metrics` are for another scorer.  `placeholders="peer"` compares a turn
-    that nothing is expected of with nothing, also where evaltap recorded it.  A metric that takes longer
-    than `case_seconds` for a case has an error there, unless it asks a judge or limits itself.
+    case adds to metrics in `other_metrics` belong to another scorer.  `placeholders="peer"` compares turns
+    without a reference with an empty turn, even those that evaltap recorded.  A metric that takes longer
+    than `case_seconds` for a case gets an error for it, unless it asks a judge or has its own time limit.
     """
 
     def __init__(
@@ -197,12 +197,12 @@ class CaseScorer:
         return {one.applied.name: one.applied.evaluator_version for one in self._bound}
 
     def cost_classes(self) -> list[CostClass]:
-        """Return what each metric costs, in their order."""
+        """Return the cost class of each metric, in order."""
         return [cost_class_of(bound.applied.metric, bound.evaluator) for bound in self._bound]
 
     @property
     def waits(self) -> bool:
-        """Whether scoring waits for something outside, so that threads help and cases are dear."""
+        """Whether scoring waits for something outside, so that threads help and cases are expensive."""
         return any(one is not CostClass.FREE for one in self.cost_classes())
 
     def score(self, case: Case, known: KnownScores | None = None) -> CaseScore:

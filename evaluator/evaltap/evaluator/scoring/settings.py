@@ -1,7 +1,7 @@
-"""Check a metric before the first case: keys that nothing reads, choices that do not exist.
+"""Check a metric before the first case: unknown keys, and choices that do not exist.
 
-tRPC-Agent-Go reads such a metric and fails every case of it, or passes them; both look like the agent's
-doing.  Here they are configuration errors.  Files of that project that rely on its defaults stay valid.
+tRPC-Agent-Go reads such a metric, and fails or passes every case with it; both look like the agent's doing.
+Here they are configuration errors.  Files of that project that rely on its defaults stay valid.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,9 +1,9 @@
 """A limit on the time that one case may take under one metric.
 
-A thread looks at what is under way some times a second.  What takes too long is interrupted with an
-exception in its thread, which stops Python code at its next step.  Code that never comes back to Python
-(a library that holds the interpreter) cannot be interrupted: for that `exit_when_stuck` ends the process
-from a thread that needs no interpreter, and the crash guard blames the case at the next start.
+A thread checks the cases in progress several times per second.  A case that takes too long is interrupted
+by an exception in its thread, which stops Python code at its next step.  Code that never returns to Python
+(a library that holds the interpreter lock) cannot be interrupted: `exit_when_stuck` then ends the process
+from a thread that does not need the interpreter, and the crash guard finds the case at the next start.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 """Read topics of a Kafka cluster: partitions are assigned, offsets come from the store.
 
-No consumer group: one process owns the DuckDB file and remembers itself where to continue, so there is
-nothing to rebalance and nothing to commit.  A partition that appears later is read from its start.
+There is no consumer group: one process owns the DuckDB file and stores its own offsets, so there is nothing
+to rebalance and nothing to commit.  A partition that is added later is read from its start.
 """
 
 import logging

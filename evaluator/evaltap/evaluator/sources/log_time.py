@@ -1,8 +1,8 @@
-"""A log of several partitions read in the order of its own time, and the clock that goes with it.
+"""A log of several partitions read in the order of its own time, and the corresponding clock.
 
-Partitions are read at different speeds, and a backlog is read faster than it was written.  "Nothing
-came for two seconds" must therefore be said of the log and not of the reader: two seconds have passed
-when every partition was read to a record that was written two seconds later, or to its end.
+Partitions are read at different speeds, and a backlog is read faster than it was written.  "Nothing arrived
+for two seconds" must therefore refer to the log and not to the reader: two seconds have passed when every
+partition was read up to a record that was written two seconds later, or to its end.
 """
 
 import time

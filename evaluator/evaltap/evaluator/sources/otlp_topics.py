@@ -1,9 +1,9 @@
-"""Topics of raw OTLP as a source of turns: what a Collector writes, assembled on the way.
+"""Topics of raw OTLP as a source of turns: a Collector's telemetry, assembled into turns while it is read.
 
-The spans of a trace are spread over several records, partitions and topics, so a turn has no place of its
-own on the log.  What is remembered between two lives of the process is: the offset up to which each
-partition is done with, which is the first that belongs to a trace that may still grow; and of each trace
-that was read, how far, so that its telemetry beyond that offset is not taken for a new one.
+The spans of a trace are spread over several records, partitions and topics, so a turn has no position of
+its own on the log.  Two things survive a restart: the offset of each partition, which precedes every trace
+that may still grow; and how far each trace was read, so that its telemetry beyond that offset does not
+count as new.
 """
 
 import time

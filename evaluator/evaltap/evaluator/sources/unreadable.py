@@ -1,8 +1,8 @@
-"""Batches that the Kafka client cannot unpack: which records they hold.
+"""Batches that the Kafka client cannot unpack: which records they contain.
 
-A batch with damaged compression or lengths stops the client at the same offset for ever, and it says
-neither which partition that was nor where the batch ends.  So each partition is asked by itself, by a
-client of its own: one that has failed returns to what it failed at.
+A batch with damaged compression or lengths stops the client at the same offset forever, without saying in
+which partition, or where the batch ends.  So each partition is read separately, by its own client, because
+a client that has failed returns to the same batch.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,8 @@
-"""A few labels of people beside many verdicts of a judge.
+"""A few human labels next to many verdicts of a judge.
 
-Labels are taken as a random choice *within* each verdict of the judge, and no more: half of them from what
-the judge fails is a good design, not a bias.  The judge's verdict is the predictor of prediction-powered
-inference (Angelopoulos et al., Science 382, 2023) at its best for a judge that says pass or fail.
+Labels only have to be a random choice *within* each verdict of the judge: half of them from what the judge
+fails is a good design, not a bias.  The judge's verdict is the predictor of prediction-powered inference
+(Angelopoulos et al., Science 382, 2023), at its best for a judge that says pass or fail.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""What a DuckDB file may hold besides rows: its tables and views are evaltap's, and no functions.
+"""What a DuckDB file may contain besides rows: evaltap's own tables and views, and no functions.
 
 Views and functions are SQL of the file's author, which runs when somebody reads the file.  The file may
-come from anybody, so what would run instead of our own SQL is refused or replaced.
+come from anybody, so whatever would run instead of our own SQL is rejected or replaced.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Opening the DuckDB file: one process has it, damage is set aside, and what is wrong is explained."""
+"""Opening the DuckDB file: by one process at a time, with damage set aside and problems explained."""
 
 import logging
 import time

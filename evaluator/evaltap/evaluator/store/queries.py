@@ -1,6 +1,6 @@
-"""Asking a store: what reads it takes a `StoreReader`, whoever holds the file.
+"""Querying a store: readers take a `StoreReader`, whoever holds the file.
 
-The store itself is one, and so are a cursor of it and a connection to the process that holds it.
+The store itself is one, and so are its cursors and a connection to the process that holds it.
 """
 
 from abc import ABC, abstractmethod

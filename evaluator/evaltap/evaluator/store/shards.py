@@ -1,7 +1,7 @@
-"""Several DuckDB files read as one: each was written by a consumer of some partitions.
+"""Several DuckDB files read as one: each was written by a consumer of some of the partitions.
 
-A view over all of them stands in for each table, so the views for everyday questions, and every report,
-read them without knowing.
+A view over all of them replaces each table, so the views for everyday questions, and every report, read
+them without knowing.
 """
 
 from collections.abc import Mapping, Sequence

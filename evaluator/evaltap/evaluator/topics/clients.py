@@ -1,8 +1,7 @@
-"""Topics of a Kafka cluster that the evaluator writes: made when they are missing, written with acks.
+"""Topics of a Kafka cluster that the evaluator writes to: created if missing, written with acknowledgements.
 
-One thread uses a writer.  The client's own faults are told apart in two ways: `TopicsAway` means that
-the broker did not confirm, so nothing may be taken for written, and it can be tried again; a record that
-is refused for its size would be refused each time.
+One thread uses a writer.  `TopicsAway` means that the broker did not confirm: nothing counts as written,
+and it can be tried again.  A record that is rejected for its size would be rejected every time.
 """
 
 import time

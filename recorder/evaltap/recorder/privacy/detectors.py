@@ -34,8 +34,8 @@ from evaltap.recorder.privacy.text.value_kinds import is_opaque
 PSEUDONYM = re.compile(r"<[a-z_]{2,20}:[0-9a-f]{12}>")
 """The token that replaced a value; never sensitive again."""
 
-LOOKED_FOR = ("keys", "mail", "phone", "card", "IBAN", "SSN")
-NOT_LOOKED_FOR = "Names and addresses are not looked for."
+LOOKED_FOR = ("keys", "email", "phone", "card", "IBAN", "SSN")
+NOT_LOOKED_FOR = "Names and postal addresses are not detected."
 
 
 class Finding(NamedTuple):

@@ -27,6 +27,7 @@ from evaltap.schemas.formats.result import EvalSetResult
 
 DocumentKind: TypeAlias = Literal["eval set", "ADK eval set", "metrics", "result"]
 
+_LINES = (".jsonl", ".ndjson")
 CASE_FORMS = "an .evalset.json file, or JSON Lines with one eval case per line"
 
 
@@ -166,9 +167,26 @@ def eval_set_name(path: Path) -> str:
     return name
 
 
+def is_lines_name(path: Path) -> bool:
+    """Return whether to write cases to a file as JSON Lines, not as an eval set: by its ending.
+
+    Raises InputError for an ending of neither.
+    """
+    if path.suffix in _LINES:
+        return True
+    check_set_name(path, "an eval set (.evalset.json) or JSON Lines (.jsonl)")
+    return False
+
+
+def check_set_name(path: Path, expected: str = "an eval set (.evalset.json)") -> None:
+    """Raise InputError if a file to write has another ending than an eval set; devices may."""
+    if path.suffix != ".json" and not (path.exists() and not path.is_file()):
+        raise InputError(f"{path}: found {path.suffix or 'no ending'}; expected {expected}")
+
+
 def is_json_lines(path: Path) -> bool:
     """Return whether a file is JSON Lines: its first line alone is a complete JSON object of a case."""
-    if path.suffix in {".jsonl", ".ndjson"}:
+    if path.suffix in _LINES:
         return True
     try:
         refuse_device(path)

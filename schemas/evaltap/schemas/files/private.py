@@ -1,5 +1,6 @@
 """Files readable only by their owner, since evaltap's files contain conversations."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -14,8 +15,10 @@ def private_file(path: Path) -> Iterator[BinaryIO]:
 
     A new file has mode 0600; a replaced one keeps its mode, which may have been widened on purpose.
     Until then the content is in a file with a fresh name next to `path`, so no one can have planted
-    a link there. Raises OSError.
+    a link there. Raises OSError, also rather than replace a store or a log.
     """
+    if _is_database(path):
+        raise FileExistsError(errno.EEXIST, "it is a database; name another file")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
     temporary = Path(name)
     try:
@@ -27,3 +30,14 @@ def private_file(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _is_database(path: Path) -> bool:
+    if path.suffix == ".duckdb":
+        return path.exists()  # not opened: closing it would release this process's lock on it
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+    except OSError:
+        return False
+    return head.startswith(b"SQLite format 3") or head[8:12] == b"DUCK"

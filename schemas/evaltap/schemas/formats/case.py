@@ -15,7 +15,7 @@ from evaltap.schemas.formats.message import Message
 from evaltap.schemas.formats.model import AnyValue, FreeObject, Json, Keep, Map, WireModel
 
 CaptureState: TypeAlias = Literal["missing", "truncated", "redacted", "synthesized", "ambiguous"]
-"""Why a field does not simply hold what happened.
+"""Why a field was not recorded unchanged.
 
 missing: the telemetry did not contain it; truncated: it was cut; redacted: it was removed on
 purpose; synthesized: evaltap generated it (an id); ambiguous: the telemetry contradicts itself.

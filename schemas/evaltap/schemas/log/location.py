@@ -43,6 +43,8 @@ LogLocation = Path | KafkaLocation
 def parse_log_location(text: str) -> LogLocation:
     """Parse a log location; raises ConfigurationError for an invalid URL."""
     if "://" not in text:
+        if text.startswith("kafka:"):
+            raise ConfigurationError(f"log {text!r}: not a URL; expected a path, or {FORM}")
         return Path(text)
     try:
         parts = urlsplit(text)

@@ -1,7 +1,7 @@
 """Which actual tool calls match which calls of a reference, and how similar the pairs are.
 
-The similarity of two calls is 0 when their names differ, else that of their arguments.  So calls fall
-apart into one block for each tool, and nothing is ever computed across blocks.
+The similarity of two calls is 0 if their names differ, otherwise that of their arguments.  Calls therefore
+fall into one block per tool, and nothing is computed across blocks.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""Matching of tool calls with a partly ordered reference: what must come after what.
+"""Matching of tool calls with a partly ordered reference: which calls must follow which.
 
-A node of the reference may be optional, or one of several alternatives.  Found is the choice of
-pairs with the greatest total in which no call comes before one that it must follow.  The search runs
-over the actual calls in order; what it must remember is only which nodes are no longer free.
+A node of the reference may be optional, or one of several alternatives.  The result is the set of pairs
+with the greatest total in which no call comes before one that it must follow.  The search goes through the
+actual calls in order; its state is only the set of nodes that are already used.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
-"""How alike two JSON values are, from 0 to 1: the similarity of arguments, results and states.
+"""The similarity of two JSON values, from 0 to 1, for arguments, results and states.
 
-The similarity of two objects is the weighted mean over their keys; anything else is equal or not.
-Numbers are equal by value (1 and 1.0), a boolean is never a number, and a text is never a number
-unless that is asked for.  `Similarity.pair` is the definition; `Similarity.matrix` gives the same for
-many values at a time, by looking at each key once instead of at each pair.
+The similarity of two objects is the weighted mean over their keys; any other values are equal or not.
+Numbers are equal by value (1 and 1.0), a boolean is never a number, and a text is only a number on request.
+`Similarity.pair` is the definition; `Similarity.matrix` computes the same for many values at a time, by
+looking at each key once instead of at each pair.
 """
 
 from collections.abc import Sequence

@@ -1,31 +1,28 @@
 """Similarity of two texts by their letters, from 0 to 1; two equal texts are always 1.
 
-None of it knows what words mean: a missing "not" hardly shows.
+It ignores what words mean: a missing "not" hardly changes it.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable
+from itertools import takewhile
+from typing import Final
+
+from evaltap.evaluator.criteria.content.bit_parallel import edit_distance, jaro
 
 Measure = Callable[[str, str], float]
+
+BOOSTED_ABOVE: Final = 0.7
+BOOST: Final = 0.1
+MOST_BOOSTS: Final = 4
 
 _SPACE = re.compile(r"\s+")
 
 
 def measure_of(algorithm: str) -> Measure | None:
     """Return the measure of that name, None when there is none."""
-    if algorithm == "dice":
-        return dice
-    if algorithm not in ("jaro_winkler", "levenshtein"):
-        return None
-    from rapidfuzz.distance import JaroWinkler, Levenshtein
-
-    chosen = JaroWinkler if algorithm == "jaro_winkler" else Levenshtein
-
-    def measure(one: str, other: str) -> float:
-        return 1.0 if one == other else chosen.normalized_similarity(one, other)
-
-    return measure
+    return {"dice": dice, "jaro_winkler": jaro_winkler, "levenshtein": levenshtein}.get(algorithm)
 
 
 def dice(one: str, other: str) -> float:
@@ -35,6 +32,23 @@ def dice(one: str, other: str) -> float:
     left, right = _pairs(one), _pairs(other)
     total = left.total() + right.total()
     return 2 * (left & right).total() / total if total else 0.0
+
+
+def levenshtein(one: str, other: str) -> float:
+    """Return 1 - edit distance / length of the longer text."""
+    return 1.0 if one == other else 1.0 - edit_distance(one, other) / max(len(one), len(other))
+
+
+def jaro_winkler(one: str, other: str) -> float:
+    """Return the Jaro similarity, raised above 0.7 by up to four equal first letters."""
+    if one == other:
+        return 1.0
+    similarity = jaro(one, other)
+    if similarity > BOOSTED_ABOVE:
+        first = zip(one[:MOST_BOOSTS], other, strict=False)
+        prefix = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], first))
+        similarity += prefix * BOOST * (1.0 - similarity)
+    return similarity
 
 
 def normalized(text: str, *, case_sensitive: bool, keep_space: bool) -> str:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from evaltap.evaluator.contract.errors import MetricError
+from evaltap.evaluator.criteria.content.bit_parallel import common_length
 from evaltap.evaluator.criteria.content.sentences import split_sentences
 from evaltap.evaluator.criteria.content.text import lower
 from evaltap.schemas.formats.metric import RougeCriterion
@@ -153,23 +154,7 @@ def _count(words: Sequence[str], size: int) -> Counter[tuple[str, ...]]:
 def _longest(predicted: Sequence[str], wanted: Sequence[str]) -> RougeScore:
     if not predicted or not wanted:
         return ZERO
-    return _score(_common_length(predicted, wanted), len(predicted), len(wanted))
-
-
-def _common_length(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return the length of the longest common subsequence, one machine operation a row.
-
-    Bit i of `row` is zero when the i-th word of `one` lengthens the subsequence (Hyyro 2004).
-    """
-    places: dict[str, int] = {}
-    for index, word in enumerate(one):
-        places[word] = places.get(word, 0) | 1 << index
-    everywhere = (1 << len(one)) - 1
-    row = everywhere
-    for word in other:
-        hits = row & places.get(word, 0)
-        row = ((row + hits) | (row - hits)) & everywhere
-    return len(one) - row.bit_count()
+    return _score(common_length(predicted, wanted), len(predicted), len(wanted))
 
 
 def _summary_level(

@@ -1,6 +1,6 @@
-"""Scales on which a judge answers, and what each answer is worth from 0 to 1.
+"""Scales on which a judge answers, and the value of each answer from 0 to 1.
 
-An answer off the scale is no verdict: it is refused, never moved to the nearest end.
+An answer outside of its scale is not a verdict: it is rejected, never moved to the nearest end.
 """
 
 from collections.abc import Callable, Mapping

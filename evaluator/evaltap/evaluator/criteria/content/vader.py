@@ -1,4 +1,4 @@
-"""nltk's VADER with the lexicon that is kept beside this; importing nltk takes a second."""
+"""nltk's VADER with the lexicon that is stored next to this module; importing nltk takes a second."""
 
 from importlib.resources import files
 

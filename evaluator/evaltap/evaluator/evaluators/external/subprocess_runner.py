@@ -1,6 +1,6 @@
-"""Running a command with bytes in and bytes out, within limits, so that no accident of it harms us.
+"""Running a command with bytes in and bytes out, within limits, so that its accidents do no harm here.
 
-The command is its user's own and is trusted; the limits are against accidents, not against attacks.
+The command is its user's own and is trusted; the limits protect against accidents, not against attacks.
 """
 
 import os

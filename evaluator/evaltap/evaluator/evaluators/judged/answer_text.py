@@ -1,8 +1,8 @@
 """The part of a judge's answer that may decide: never what it quotes.
 
-Judges quote what they judge, and whoever wrote that may have put a verdict into it.  So lines in a code
-fence or a block quotation are left out, and a JSON object that has a key twice is no answer: which of the
-two counts would be anyone's guess.
+Judges quote what they judge, and its author may have put a verdict into it.  So lines in code fences and
+block quotations are ignored, and a JSON object with a repeated key is not an answer, because it is unclear
+which of the two counts.
 """
 
 import json

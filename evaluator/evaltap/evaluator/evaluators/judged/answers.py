@@ -1,7 +1,7 @@
-"""Reading what a judge answered: one function for each kind of question.
+"""Reading a judge's answer: one function for each kind of question.
 
-What is no verdict raises JudgeInvalid; it never becomes a zero.  Kinds and their leniencies are those
-of tRPC-Agent-Go's response scorers.
+An answer that is not a verdict raises JudgeInvalid; it never becomes a zero.  The kinds, and what each
+tolerates, are those of tRPC-Agent-Go's response scorers.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Fences around text of a trace, so that a judge can tell material from instructions.
 
-What comes from a trace is data that somebody else wrote, perhaps to sway the judge.  It stands
-between fences that carry a random word, so that nothing inside can close them.
+Text of a trace was written by others, perhaps to influence the judge.  It is placed between fences with a
+random word, so that nothing inside can close them.
 """
 
 import secrets
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 
 def fresh_nonce(texts: Iterable[str], given: str | None = None) -> str:
-    """Return a random word that occurs in none of the texts; `given` is taken when it does not."""
+    """Return a random word that occurs in none of the texts, or `given` if it occurs in none."""
     kept = [*texts]
     nonce = given
     while nonce is None or any(nonce in text for text in kept):

@@ -1,7 +1,7 @@
 """The common part of evaluators that ask a judge: samples, votes, aggregation, failures.
 
-An evaluator says what to ask about a turn and how to read the answer (`Question`); `panel` says who
-is asked and how often; this module asks, and decides what becomes of answers without a verdict.
+An evaluator defines what to ask about a turn and how to read the answer (`Question`); `panel` decides who
+is asked and how often; this module asks, and handles answers without a verdict.
 """
 
 from collections import Counter
@@ -70,7 +70,7 @@ _NO_REPLY: Final = JudgeReply("")
 
 
 class TurnView(NamedTuple):
-    """One turn as a question is made from it: the conversation up to it, and what may be used."""
+    """The turn that a question is about: the conversation up to it, and what the question may use."""
 
     actual: Sequence[Turn]
     """The actual turns up to and with this one."""
@@ -106,8 +106,8 @@ TurnAggregator = Callable[[tuple[TurnScore, ...], float], MetricScore]
 class Judged(TurnEvaluator):
     """Asks the judges of a metric about each turn and puts their votes together.
 
-    Raises MetricError when `criterion.llmJudge` is missing or contradicts itself, a rubric id is blank
-    or doubled, or a number of samples or threads makes no sense.
+    Raises MetricError when `criterion.llmJudge` is missing or contradicts itself, a rubric id is empty
+    or repeated, or a number of samples or threads is invalid.
     """
 
     takes_known = True
@@ -193,7 +193,7 @@ class Judged(TurnEvaluator):
         return found[1]
 
     def sum_up(self, turns: tuple[TurnScore, ...]) -> MetricScore:
-        """Return what the metric's aggregator makes of the turns."""
+        """Return the scores of the turns, combined by the metric's aggregator."""
         return self._turn_aggregator(turns, self.threshold)
 
     def _score_turns(self, views: Sequence[TurnView], session: "_Session") -> list[TurnScore]:

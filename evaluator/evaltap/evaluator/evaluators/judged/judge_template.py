@@ -105,7 +105,7 @@ def _categories(template: Template) -> dict[str, float]:
     for category in given.categories if given else ():
         label = category.label.strip()
         if not label or label in categories:
-            raise MetricError(f"category label {category.label!r} is blank or doubled")
+            raise MetricError(f"category label {category.label!r} is empty or repeated")
         if not 0 <= category.score <= 1:
             raise MetricError(f"category '{label}' scores {category.score}; expected 0 to 1")
         categories[label] = category.score

@@ -1,4 +1,4 @@
-"""What every request meets first, and every response carries: names, origins, limits and the policy."""
+"""Checks on every request and headers of every response: names, origins, limits and the policy."""
 
 import logging
 import secrets

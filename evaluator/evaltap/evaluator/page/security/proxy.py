@@ -1,4 +1,4 @@
-"""A proxy that logs people in: when its word counts, and what it says."""
+"""A proxy that logs people in: when its headers are trusted, and what they say."""
 
 import hmac
 import ipaddress

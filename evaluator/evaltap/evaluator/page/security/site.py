@@ -1,4 +1,4 @@
-"""Where the page is: its names, its port, and the requests that are meant for it."""
+"""The identity of the page: its names, its port, and the requests that are meant for it."""
 
 import ipaddress
 from collections.abc import Mapping
