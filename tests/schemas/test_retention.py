@@ -1,6 +1,8 @@
 """What a local log keeps: what every consumer has landed may go, and is known to be gone."""
 
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,11 +31,11 @@ MANIFEST = Manifest("p", 10, datetime(2026, 11, 21, tzinfo=UTC), {"queue_full": 
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> LocalLog:
-    log = open_log(tmp_path / "log.db", mode="append")
-    cases = [make_case(f"s-{n}") for n in range(10)]
-    log.append([*make_records(cases, producer_id="p"), encode_manifest(MANIFEST)])
-    return log
+def log(tmp_path: Path) -> Iterator[LocalLog]:
+    with closing(open_log(tmp_path / "log.db", mode="append")) as log:
+        cases = [make_case(f"s-{n}") for n in range(10)]
+        log.append([*make_records(cases, producer_id="p"), encode_manifest(MANIFEST)])
+        yield log
 
 
 def offsets(log: LocalLog) -> list[int]:
@@ -116,16 +118,16 @@ def test_a_reader_sees_what_was_trimmed(log: LocalLog, tmp_path: Path) -> None:
 
 
 def test_pages_are_used_again_so_the_file_grows_no_further(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "log.db", mode="append")
     batch = make_records([make_case(f"s-{n}", text="x" * 2_000) for n in range(50)])
     sizes = []
-    for _ in range(12):
-        last = log.append(batch)
-        register(log, "one", last + 1)
-        while trim_landed(log):
-            pass
-        log.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        sizes.append((tmp_path / "log.db").stat().st_size)
+    with closing(open_log(tmp_path / "log.db", mode="append")) as log:
+        for _ in range(12):
+            last = log.append(batch)
+            register(log, "one", last + 1)
+            while trim_landed(log):
+                pass
+            log.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            sizes.append((tmp_path / "log.db").stat().st_size)
 
     assert max(sizes[2:]) <= sizes[1] + 16_384
 
