@@ -295,6 +295,99 @@ def test_results_in_chat_messages_find_their_calls_and_failures_are_marked() -> 
     assert "result" not in two["tools"][0]
 
 
+def test_what_is_expected_of_a_dialogue_is_kept() -> None:
+    said = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "Bern."}]
+    case = converted({"messages": said, "answer": "Basel"})
+
+    assert turns(case, "conversation")[0]["finalResponse"]["content"] == "Basel"
+    case = converted({"messages": said * 2, "answer": "Basel"})
+    assert case["conversation"] == []
+    assert case["sessionInput"]["state"] == {"answer": "Basel"}
+
+
+def test_messages_that_nobody_answered_are_a_case_to_run() -> None:
+    case = converted({"messages": [{"role": "user", "content": "Where?"}], "ideal": "Bern"})
+
+    assert "actualConversation" not in case
+    (turn,) = case["conversation"]
+    assert (turn["userContent"]["content"], turn["finalResponse"]["content"]) == ("Where?", "Bern")
+
+
+def test_a_dialogue_that_ends_before_the_answer_lacks_it() -> None:
+    said = [
+        {"role": "user", "content": "Where?"},
+        {"role": "assistant", "content": "Bern."},
+        {"role": "developer", "content": "Be kind."},
+        {"role": "user", "content": "Sure?"},
+    ]
+
+    _, last = turns(converted({"messages": said}))
+
+    assert last["capture"] == {"finalResponse": "missing"}
+    assert last["contextMessages"] == [{"role": "system", "content": "Be kind."}]
+
+
+def test_images_in_chat_messages_are_marked_as_left_out() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    said = [
+        {"role": "user", "content": [{"type": "text", "text": "Whose?"}, picture]},
+        {"role": "assistant", "content": [{"type": "text", "text": "Mine."}]},
+    ]
+
+    (turn,) = turns(converted({"messages": said}))
+
+    assert turn["userContent"]["content"] == "Whose?"
+    assert turn["capture"] == {"userContent.contentParts": "truncated"}
+
+
+def test_messages_of_anthropic_are_read() -> None:
+    def result(call_id: str, text: str, **more: Any) -> dict[str, Any]:
+        content = [{"type": "text", "text": text}]
+        return {"type": "tool_result", "tool_use_id": call_id, "content": content, **more}
+
+    calls = [
+        {"type": "tool_use", "id": name, "name": name, "input": {"id": 7}}
+        for name in ("find", "buy")
+    ]
+    said = [
+        {"role": "user", "content": "Buy it."},
+        {"role": "assistant", "content": [{"type": "text", "text": "One moment."}, *calls]},
+        {"role": "user", "content": [result("find", "found"), result("buy", "sold out", is_error=True)]},
+        {"role": "assistant", "content": [{"type": "text", "text": "It is sold out."}]},
+    ]  # fmt: skip
+
+    (turn,) = turns(converted({"messages": said}))
+
+    find, buy = turn["tools"]
+    assert find == {"id": "find", "name": "find", "arguments": {"id": 7}, "result": "found"}
+    assert buy["error"] == {"message": "sold out"}
+    assert turn["finalResponse"]["content"] == "It is sold out."
+
+
+def test_function_calls_of_old_chat_messages_are_read() -> None:
+    said = [
+        {"role": "user", "content": "Where?"},
+        {"role": "assistant", "content": None,
+         "function_call": {"name": "track", "arguments": '{"id": 7}'}},
+        {"role": "function", "name": "track", "content": "Bern"},
+        {"role": "assistant", "content": "Bern."},
+    ]  # fmt: skip
+
+    (turn,) = turns(converted({"messages": said}))
+
+    assert turn["tools"] == [{"name": "track", "arguments": {"id": 7}, "result": "Bern"}]
+    assert "capture" not in turn
+
+
+def test_messages_of_other_forms_are_refused() -> None:
+    for message in (
+        {"role": "user", "parts": [{"text": "Hi"}]},
+        {"role": "ipython", "content": "1"},
+    ):
+        with pytest.raises(FormatError, match="message"):
+            converted({"messages": [{"role": "user", "content": "Hi"}, message]})
+
+
 def test_a_result_without_its_call_is_marked() -> None:
     messages = [
         {"role": "user", "content": "Hi"},

@@ -1,6 +1,5 @@
 """Rows of a data set as eval cases: which column is what, and how a row becomes turns."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
@@ -9,6 +8,7 @@ from typing import Final
 import orjson
 
 from evaltap.evaluator.cases.identity import BadLine
+from evaltap.evaluator.datasets.conversations import read_message, read_turns
 from evaltap.evaluator.datasets.shapes import unwrapped
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files.documents import case_data
@@ -34,9 +34,6 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 _LISTS: Final = {"context", "retrieval_context", "retrievalContext"}
 """Columns of DeepEval that hold a list; its JSON Lines and CSV join it by `|`."""
-_FAILED: Final = re.compile(r"\s*(?:error|exception|traceback)\b\s*[:(]", re.IGNORECASE)
-"""How the text of a failed tool call begins: chat messages have no field that says so."""
-_SPEAKERS: Final = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +124,22 @@ def row_case(
     if whole is not None:
         return case_data(reader.parsed(whole), path=path, place=place)
     case: CaseData = {"evalId": reader.id(columns.value("id", row), number)}
+    fields = [*FIELDS]
     messages = columns.value("messages", row)
-    recorded: list[dict[str, Json]]
-    expected: list[dict[str, Json]] = []
     if messages is not None:
-        recorded = reader.turns(messages)
+        recorded = read_turns(messages, reader)
+        expected = _expected_of(recorded, row, columns, reader)
+        if not any("finalResponse" in turn or "tools" in turn for turn in recorded):
+            # Nobody answered yet: what the user says, for an agent that is still to run.
+            recorded, expected = [], expected or recorded
+        fields = ["case", "id", "messages", *(("expected", "expected_tools") if expected else ())]
     else:
         recorded, expected = _one_turn(row, columns, reader)
     if recorded:
         case |= {"evalMode": "trace", "conversation": expected, "actualConversation": recorded}
     else:
         case["conversation"] = expected
-    used = {columns.column(name, row) for name in FIELDS}
+    used = {columns.column(name, row) for name in fields}
     state = {
         key: reader.plain(_listed(key, value), key)
         for key, value in row.items()
@@ -157,6 +158,18 @@ def case_or_bad_line(
     except FormatError as error:
         raw = orjson.dumps(row, default=str, option=orjson.OPT_NON_STR_KEYS)
         return BadLine(path, number, str(error), raw)
+
+
+def _expected_of(
+    recorded: list[dict[str, Json]], row: Mapping[str, Json], columns: Columns, reader: "_Reader"
+) -> list[dict[str, Json]]:
+    """Return what was expected of a dialogue of one turn; of more it cannot be told which is meant."""
+    wanted, tools = columns.value("expected", row), columns.value("expected_tools", row)
+    if len(recorded) > 1 or (wanted is None and tools is None):
+        return []
+    (turn,) = recorded
+    asked = {name: turn[name] for name in ("invocationId", "userContent")}
+    return [asked | reader.answered(wanted, tools)]
 
 
 def _one_turn(
@@ -217,7 +230,7 @@ class _Reader:
         """Return the user's side of a turn: a text, or a list of messages that ends with the user's."""
         if not isinstance(value, list):
             return {"userContent": {"role": "user", "content": self.text(value, "input")}}
-        messages = [self.message(one) for one in value]
+        messages = [read_message(one, self) for one in value]
         if not messages or messages[-1]["role"] != "user":
             raise self.wrong("input", value, "messages, the user's last")
         turn: dict[str, Json] = {"userContent": messages[-1]}
@@ -260,71 +273,6 @@ class _Reader:
             if found is not None:
                 made[key] = self.parsed(found) if key == "arguments" else self.plain(found, key)
         return made
-
-    def turns(self, value: Json) -> list[dict[str, Json]]:
-        """Return the turns of a conversation: each user's message with the answers up to the next."""
-        value = self.parsed(value)
-        if not isinstance(value, list) or not value:
-            raise self.wrong("messages", value, "a list of messages")
-        turns: list[dict[str, Json]] = []
-        before: list[dict[str, Json]] = []
-        for one in value:
-            message = self.message(one)
-            if message["role"] == "user":
-                turns.append({"userContent": message})
-            elif not turns:
-                before.append(message)
-            elif message["role"] == "assistant":
-                self.add_answer(turns[-1], message, one)
-            elif message["role"] in ("tool", "function"):
-                self.add_result(turns[-1], one)
-        if not turns:
-            raise self.wrong("messages", value, "at least one message of the user")
-        if before:
-            turns[0]["contextMessages"] = before
-        return [{"invocationId": f"t-{n}", **turn} for n, turn in enumerate(turns, start=1)]
-
-    def add_answer(
-        self, turn: dict[str, Json], message: dict[str, Json], given: Mapping[str, Json]
-    ) -> None:
-        """Add what the agent said or asked for; its last words are the answer."""
-        calls = given.get("tools_called") or given.get("tool_calls")
-        if calls:
-            turn.setdefault("tools", []).extend(self.tools(calls))
-        if message["content"] or not calls:
-            said = turn.get("finalResponse")
-            if said is not None:
-                turn.setdefault("intermediateResponses", []).append(said)
-            turn["finalResponse"] = message
-
-    def add_result(self, turn: dict[str, Json], given: Mapping[str, Json]) -> None:
-        """Add the result of a tool call: of the id that it names, else of the first without one."""
-        call_id = given.get("tool_call_id")
-        waiting = [tool for tool in turn.get("tools", ()) if "result" not in tool]
-        named = [tool for tool in waiting if call_id and tool.get("id") == call_id]
-        alike = [tool for tool in waiting if given.get("name") in (None, tool["name"])]
-        tool = next(iter(named or ([] if call_id and not alike else alike)), None)
-        if tool is None:
-            turn["capture"] = {**turn.get("capture", {}), "tools": "ambiguous"}
-            return
-        result = self.message({**given, "role": "tool"})["content"]
-        tool["result"] = self.plain(result, "messages")
-        if _FAILED.match(result):
-            tool["error"] = {"message": result}
-
-    def message(self, value: Json) -> dict[str, Json]:
-        role = value.get("role") or value.get("from") if isinstance(value, Mapping) else None
-        if not isinstance(role, str):
-            raise self.wrong("a message", value, "an object with `role` and `content`")
-        content = value.get("content", value.get("value"))
-        if isinstance(content, list):
-            content = "".join(
-                part.get("text") or "" for part in content if isinstance(part, Mapping)
-            )
-        return {
-            "role": _SPEAKERS.get(role, role),
-            "content": "" if content is None else str(content),
-        }
 
     def parsed(self, value: Json) -> Json:
         """Return JSON text as what it says: cells of CSV hold lists that way."""
