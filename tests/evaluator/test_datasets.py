@@ -249,6 +249,69 @@ def test_a_mapping_that_is_none_is_refused(pair: str) -> None:
         parse_columns([pair])
 
 
+def test_any_of_several_right_answers_counts_and_tools_are_left_open(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text(
+        json.dumps({"question": "Where?", "output": "At home.", "answer": ["In Bern", "At home"],
+                    "tools_called": ["locate"]})
+    )  # fmt: skip
+    case = converted(json.loads((tmp_path / "c.jsonl").read_text()))
+    text = {"text": {"matchStrategy": "contains"}}
+    metrics = [
+        {"metricName": "final_response_avg_score", "threshold": 1,
+         "criterion": {"finalResponse": text}},
+        TRAJECTORY,
+    ]  # fmt: skip
+    (tmp_path / "m.json").write_text(json.dumps(metrics))
+
+    answer, tools = CaseScorer(read_metrics(tmp_path / "m.json")).score(case).metrics
+
+    assert answer.status is Status.PASSED
+    assert tools.status is Status.NOT_EVALUATED
+    assert "expected tools is missing" in tools.reason
+
+
+# -- Inspect ---------------------------------------------------------------------------------------
+
+
+def test_samples_of_inspect_are_cases_and_epochs_their_repeats(tmp_path: Path) -> None:
+    out = tmp_path / "c.jsonl"
+
+    assert main(["convert", str(DATA / "inspect.json"), "--out", str(out)]) == 0
+
+    cases = {(case["evalId"], case["source"]["run"]): case for case in iter_cases(out)}
+    assert {run for name, run in cases if name == "found"} == {"epoch-1", "epoch-2"}
+    (found,) = turns(cases["found", "epoch-1"])
+    (tool,) = found["tools"]
+    assert (tool["name"], tool["arguments"]) == ("get_order", {"order_id": "A-7"})
+    assert tool["result"] == '{"status": "shipped"}'
+    assert found["finalResponse"]["content"] == "It was shipped."
+    assert found["telemetry"]["models"] == ["mockllm/model"]
+    (lost,) = turns(cases["lost", "epoch-1"])
+    assert lost["tools"][0]["error"] == {"type": "unknown", "message": "no such order"}
+    (expected,) = turns(cases["lost", "epoch-1"], "conversation")
+    assert expected["references"][0]["finalResponse"]["content"] == "cannot find"
+
+
+def test_samples_of_inspect_that_failed_or_were_cut_off_have_no_answer(tmp_path: Path) -> None:
+    out = tmp_path / "c.jsonl"
+    main(["convert", str(DATA / "inspect.json"), "--out", str(out)])
+    ended = {case["evalId"]: turns(case)[-1] for case in iter_cases(out)}
+
+    error = {"message": "RuntimeError('overloaded')"}
+    assert (ended["crash"]["telemetry"]["status"], ended["crash"]["telemetry"]["error"]) == (
+        "error", error)  # fmt: skip
+    assert ended["limit"]["telemetry"]["status"] == "incomplete"
+    assert ended["limit"]["telemetry"]["error"]["message"].startswith("Message limit reached")
+    assert not {"finalResponse"} & (ended["limit"].keys() | ended["crash"].keys())
+
+
+def test_a_binary_log_of_inspect_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "x.eval").write_bytes(b"PK")
+
+    with pytest.raises(InputError, match="inspect log convert --to json"):
+        list(read_rows(tmp_path / "x.eval"))
+
+
 # -- DeepEval --------------------------------------------------------------------------------------
 
 
@@ -396,6 +459,30 @@ def test_a_result_without_its_call_is_marked() -> None:
     ]
 
     assert turns(converted({"messages": messages}))[0]["capture"]["tools"] == "ambiguous"
+
+
+def test_trials_of_a_task_are_its_repeats(tmp_path: Path) -> None:
+    rows = [
+        {"task": task, "n": n, "question": "Hi", "output": "Ho"} for n in (0, 1) for task in "ab"
+    ]
+    (tmp_path / "t.json").write_text(json.dumps(rows))
+    out = tmp_path / "c.jsonl"
+
+    main(
+        [
+            "convert",
+            str(tmp_path / "t.json"),
+            "--out",
+            str(out),
+            "--map",
+            "id=task",
+            "--map",
+            "run=n",
+        ]
+    )
+
+    found = [(case["evalId"], case["source"]["run"]) for case in iter_cases(out)]
+    assert found == [("a", "0"), ("b", "0"), ("a", "1"), ("b", "1")]
 
 
 def test_a_field_may_be_mapped_to_a_path_into_a_column() -> None:

@@ -9,6 +9,7 @@ import orjson
 
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.datasets.conversations import read_message, read_turns
+from evaltap.evaluator.datasets.inspect_logs import RUN, TELEMETRY
 from evaltap.evaluator.datasets.shapes import unwrapped
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files.documents import case_data
@@ -29,6 +30,7 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "tools": ("tools_called", "toolsCalled", "tool_calls"),
     "expected_tools": ("expected_tools", "expectedTools"),
     "messages": ("turns", "messages", "conversation", "conversations"),
+    "run": (RUN,),
 }  # fmt: skip
 """What a column can be, and the names it is known by, the first that is there."""
 
@@ -129,17 +131,28 @@ def row_case(
     if messages is not None:
         recorded = read_turns(messages, reader)
         expected = _expected_of(recorded, row, columns, reader)
-        if not any("finalResponse" in turn or "tools" in turn for turn in recorded):
+        acted = any("finalResponse" in turn or "tools" in turn for turn in recorded)
+        if not acted and TELEMETRY not in row:
             # Nobody answered yet: what the user says, for an agent that is still to run.
             recorded, expected = [], expected or recorded
-        fields = ["case", "id", "messages", *(("expected", "expected_tools") if expected else ())]
+        fields = [
+            "case",
+            "id",
+            "run",
+            "messages",
+            *(("expected", "expected_tools") if expected else ()),
+        ]
     else:
         recorded, expected = _one_turn(row, columns, reader)
     if recorded:
         case |= {"evalMode": "trace", "conversation": expected, "actualConversation": recorded}
     else:
         case["conversation"] = expected
-    used = {columns.column(name, row) for name in fields}
+    if (run := columns.value("run", row)) is not None:
+        case["source"] = {"run": str(run)}
+    if (telemetry := row.get(TELEMETRY)) is not None and recorded:
+        _end(recorded[-1], telemetry, whole=len(recorded) == 1)
+    used = {TELEMETRY, *(columns.column(name, row) for name in fields)}
     state = {
         key: reader.plain(_listed(key, value), key)
         for key, value in row.items()
@@ -147,6 +160,14 @@ def row_case(
     }
     case["sessionInput"] = {"appName": app_name, "userId": "dataset", "state": state}
     return case_data(case, path=path, place=place)
+
+
+def _end(turn: dict[str, Json], telemetry: Mapping[str, Json], *, whole: bool) -> None:
+    """Note on the last turn of a dialogue how it ended, and what it used if it is the `whole` dialogue."""
+    status = {name: telemetry[name] for name in ("status", "error") if name in telemetry}
+    turn["telemetry"] = {**telemetry} if whole else status
+    if status["status"] != "ok" and (said := turn.pop("finalResponse", None)) is not None:
+        turn.setdefault("intermediateResponses", []).append(said)
 
 
 def case_or_bad_line(
@@ -169,7 +190,7 @@ def _expected_of(
         return []
     (turn,) = recorded
     asked = {name: turn[name] for name in ("invocationId", "userContent")}
-    return [asked | reader.answered(wanted, tools)]
+    return [asked | reader.expected(wanted, tools)]
 
 
 def _one_turn(
@@ -203,7 +224,7 @@ def _one_turn(
         if output is None:
             recorded[0].setdefault("capture", {})["finalResponse"] = "missing"
     if wanted is not None or wanted_tools is not None or not recorded:
-        expected.append(turn | reader.answered(wanted, wanted_tools))
+        expected.append(turn | reader.expected(wanted, wanted_tools))
     return recorded, expected
 
 
@@ -219,7 +240,7 @@ class _Reader:
         return text or f"row-{number}"
 
     def text(self, value: Json, what: str) -> str:
-        """Return a cell as text: a text, a number, or a list of one (several right answers: the first)."""
+        """Return a cell as text: a text, a number, or the first of a list of texts."""
         if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
             value = value[0]
         if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -247,6 +268,23 @@ class _Reader:
         if tools is not None:
             turn["tools"] = self.tools(tools)
         return turn
+
+    def expected(self, answer: Json, tools: Json) -> dict[str, Json]:
+        """Return what is expected; of several right answers each, and what a row leaves open is marked."""
+        several = (
+            isinstance(answer, list) and answer and all(isinstance(one, str) for one in answer)
+        )
+        first, *others = [self.answered(one, tools) for one in (answer if several else [answer])]
+        capture = {
+            name: "missing"
+            for name, given in (("finalResponse", answer), ("tools", tools))
+            if given is None
+        }
+        if capture and len(capture) < 2:
+            first["capture"] = capture
+        if others:
+            first["references"] = [one | {"capture": capture} if capture else one for one in others]
+        return first
 
     def tools(self, value: Json) -> list[dict[str, Json]]:
         """Return tool calls: DeepEval's, ours, or OpenAI's, as a list or as JSON text of one."""
