@@ -131,6 +131,7 @@ class EvaltapHooks(HookProvider):
         if level.parent is None:
             level.run.context_message(agent.system_prompt)
         if level.owned:
+            level.run.history(agent.messages, _said)
             self._record_user_message(level.run, event.messages)
 
     def _orchestrated(self, event: BeforeMultiAgentInvocationEvent) -> None:
@@ -249,6 +250,11 @@ class EvaltapHooks(HookProvider):
 def _text(content: Sequence[Mapping[str, Any]]) -> str | None:
     texts = [block["text"] for block in content if isinstance(block.get("text"), str)]
     return "".join(texts) if texts else None
+
+
+def _said(message: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Return role and text of a message of the preceding conversation."""
+    return message.get("role", ""), _text(message.get("content", []))
 
 
 def _reasoning(content: Sequence[Mapping[str, Any]]) -> str | None:
