@@ -8,7 +8,7 @@ from typing import Final
 
 from evaltap.recorder.conventions.call_arguments import take_arguments
 from evaltap.recorder.conventions.chain_values import answer_of, question_of, structured_answer
-from evaltap.recorder.conventions.evidence import Evidence, decode
+from evaltap.recorder.conventions.evidence import Evidence, decode, decode_words
 from evaltap.recorder.conventions.message_shapes import (
     read_generations,
     read_messages,
@@ -66,7 +66,7 @@ class MLflow:
         elif reading.kind in ("agent", "run"):
             if reading.kind == "agent":
                 reading.agent_name = span.name
-            _read_run(reading, entered.value, left)
+            _read_run(reading, entered.value, decode_words(attributes.get(OUTPUTS)).value)
         return reading
 
 
@@ -107,12 +107,11 @@ def _read_tool(reading: Reading, span: Span, entered: Evidence, left: Evidence) 
         take_output(reading, left)
 
 
-def _read_run(reading: Reading, entered: object, left: Evidence) -> None:
+def _read_run(reading: Reading, entered: object, value: object) -> None:
     reading.user = last_user_text(read_request(entered)) or question_of(entered)
     if isinstance(entered, dict) and len(entered) == 1:
         (only,) = entered.values()
         reading.user_fallback = Evidence(only) if isinstance(only, str) else None
-    value = left.value
     if isinstance(value, str):
         reading.final = Evidence(value) if reading.kind == "agent" else None
         reading.final_fallback = Evidence(value)
