@@ -499,14 +499,13 @@ def test_a_column_that_no_row_has_is_an_error(
     data, out = tmp_path / "t.jsonl", tmp_path / "x.evalset.json"
     data.write_text('{"question": "Hi", "answer": "Hello."}\n')
 
-    code = main(["convert", str(data), "--out", str(out), "--map", "output=anwser"])
+    for field in ("output", "input"):
+        code = main(["convert", str(data), "--out", str(out), "--map", f"{field}=anwser"])
 
-    assert code == 2
-    error = capsys.readouterr().err
-    assert (
-        "--map output=anwser: no row has a value there; found the columns question, answer" in error
-    )
-    assert "did you mean 'answer'?" in error
+        assert code == 2
+        error = capsys.readouterr().err
+        assert f"--map {field}=anwser: no row has a value there; found the columns question" in error
+        assert "did you mean 'answer'?" in error
     assert not out.exists()
 
 

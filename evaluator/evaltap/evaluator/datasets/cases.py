@@ -44,7 +44,14 @@ def _cases(
     check = ColumnCheck(columns)
     for number, (path, place, row) in enumerate(rows, start=1):
         check.see(row)
-        yield row_case(row, columns, number=number, app_name=app_name, path=str(path), place=place)
+        try:
+            case = row_case(
+                row, columns, number=number, app_name=app_name, path=str(path), place=place
+            )
+        except FormatError:
+            check.require()  # a column that is not there says more than what a row lacks without it
+            raise
+        yield case
     check.require()
 
 
