@@ -504,7 +504,9 @@ def test_a_column_that_no_row_has_is_an_error(
 
         assert code == 2
         error = capsys.readouterr().err
-        assert f"--map {field}=anwser: no row has a value there; found the columns question" in error
+        assert (
+            f"--map {field}=anwser: no row has a value there; found the columns question" in error
+        )
         assert "did you mean 'answer'?" in error
     assert not out.exists()
 
