@@ -221,6 +221,10 @@ def test_a_case_that_occurs_again_is_another_trial_in_files_of_any_form(evaltap:
         ("s@trial-3", "a", "passed"),
     ]
     assert "s@trial-2/a" in out
+    evaltap("report", "x.duckdb", "--cases", lines, "--cases", again, "--out", "r.md")
+    assert "get_order" in Path("r.md").read_text(), "the calls of the trial that failed"
+    _, _, err = evaltap("score", lines, again, "--metrics", metrics, "--tasks", "s/a")
+    assert "3 of 4 cases match" in err
 
 
 def test_a_result_file_in_the_peers_form_is_written_and_canonical(evaltap: Evaltap) -> None:

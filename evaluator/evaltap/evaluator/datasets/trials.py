@@ -67,7 +67,7 @@ def trials_apart(paths: Sequence[Path]) -> Iterator[TrialFiles]:
 
     Yields the files themselves if no case occurs twice, or if one occurs with other user messages.
     """
-    trials = _trials(paths) if sum(path.stat().st_size for path in paths) <= MOST_BYTES else {}
+    trials = _trials(paths) if _size(paths) <= MOST_BYTES else {}
     if max(trials.values(), default=1) == 1:
         yield TrialFiles(CaseFiles([*paths], []))
         return
@@ -83,6 +83,10 @@ def trials_apart(paths: Sequence[Path]) -> Iterator[TrialFiles]:
     with changed_copies(paths, name_trial) as files:
         repeated = sum(count > 1 for count in trials.values())
         yield TrialFiles(files, repeated, max(trials.values()))
+
+
+def _size(paths: Sequence[Path]) -> int:
+    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 def _trials(paths: Sequence[Path]) -> dict[CaseKey, int]:
