@@ -305,6 +305,34 @@ def test_samples_of_inspect_that_failed_or_were_cut_off_have_no_answer(tmp_path:
     assert not {"finalResponse"} & (ended["limit"].keys() | ended["crash"].keys())
 
 
+def test_a_sample_of_inspect_may_use_several_models_and_be_broken() -> None:
+    sample = {
+        "id": 1, "epoch": 1, "input": "Hi", "output": {}, "target": "",
+        "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}],
+        "model_usage": {
+            "a": {"input_tokens": 3, "input_tokens_cache_read": 4, "output_tokens": 1},
+            "b": {"input_tokens": 5, "output_tokens": None},
+            "c": None,
+        },
+    }  # fmt: skip
+
+    (turn,) = turns(converted(sample))
+
+    assert turn["telemetry"]["usage"] == [
+        {"model": "a", "inputTokens": 7, "outputTokens": 1},
+        {"model": "b", "inputTokens": 5, "outputTokens": 0},
+    ]
+    assert turn["telemetry"]["inputTokens"] == 12
+    for broken in (
+        3,
+        None,
+        [3],
+        [{"role": "user", "content": "Hi"}, {"role": "assistant", "tool_calls": [3]}],
+    ):
+        with pytest.raises(FormatError, match=r"messages|a message|tool calls"):
+            converted({**sample, "messages": broken})
+
+
 def test_a_binary_log_of_inspect_is_refused_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "x.eval").write_bytes(b"PK")
 

@@ -99,9 +99,8 @@ def _text(part: Json) -> str:
 def _apart(given: Json, cells: Cells) -> Iterator[Json]:
     """Yield a message with its calls as `tool_calls`, after the results that it brings."""
     content = given.get("content") if isinstance(given, Mapping) else None
-    blocks = (
-        [one for one in content if isinstance(one, Mapping)] if isinstance(content, list) else []
-    )
+    parts = content if isinstance(content, list) else []
+    blocks = [one for one in parts if isinstance(one, Mapping)]
     results = [one for one in blocks if one.get("type") == "tool_result"]
     calls = [one for one in blocks if one.get("type") == "tool_use"]
     for one in results:
@@ -111,7 +110,7 @@ def _apart(given: Json, cells: Cells) -> Iterator[Json]:
             "content": one.get("content"),
             "is_error": one.get("is_error"),
         }
-    others = [one for one in content or () if one not in results and one not in calls]
+    others = [one for one in parts if one not in results and one not in calls]
     if calls:
         asked = [
             {"id": one.get("id"), "name": one.get("name"), "arguments": one.get("input")}

@@ -33,9 +33,10 @@ def inspect_sample(row: Row) -> Row | None:
     """Return a sample as a flat row; None for another row."""
     if not row.keys() >= _SAMPLE:
         return None
+    messages = row["messages"]
     return {
         "id": row["id"],
-        "messages": [_message(one) for one in row["messages"] or ()],
+        "messages": [_message(one) for one in messages] if isinstance(messages, list) else messages,
         "expected_output": row.get("target") or None,
         "scores": row.get("scores") or None,
         "metadata": row.get("metadata") or None,
@@ -48,10 +49,12 @@ def _message(given: Json) -> Json:
     if not isinstance(given, Mapping):
         return given
     message = {**given}
-    if message.get("tool_calls"):
+    if isinstance(calls := message.get("tool_calls"), list):
         message["tool_calls"] = [
-            {"id": one.get("id"), "name": one.get("function"), "arguments": one.get("arguments")}
-            for one in message["tool_calls"]
+            {**call, "name": call.get("function"), "function": None}
+            if isinstance(call, Mapping)
+            else call
+            for call in calls
         ]
     if message.get("role") == "tool":
         message["name"] = message.pop("function", None)
@@ -60,15 +63,25 @@ def _message(given: Json) -> Json:
 
 def _telemetry(row: Row) -> Row:
     """Return how the sample ended and what it used; a limit that was reached cut it off."""
-    usage = row.get("model_usage") or {}
+    stated = row.get("model_usage")
+    usage = {name: one for name, one in _items(stated) if isinstance(one, Mapping)}
     error, limit, seconds = row.get("error"), row.get("limit"), row.get("total_time")
     found: dict[str, Json] = {
         "models": list(usage) or [one for one in (row.get("model"),) if one],
         "status": "error" if error else "incomplete" if limit else "ok",
     }
-    if usage:
-        found["inputTokens"] = sum(one.get(name) or 0 for one in usage.values() for name in _INPUT)
-        found["outputTokens"] = sum(one.get("output_tokens") or 0 for one in usage.values())
+    used: list[dict[str, Json]] = [
+        {
+            "model": name,
+            "inputTokens": _count(one, *_INPUT),
+            "outputTokens": _count(one, "output_tokens"),
+        }
+        for name, one in usage.items()
+    ]
+    if used:
+        found |= {name: sum(one[name] for one in used) for name in ("inputTokens", "outputTokens")}
+    if len(used) > 1:
+        found["usage"] = used
     if isinstance(seconds, int | float):
         found["latencyMs"] = seconds * 1000
     if isinstance(error, Mapping):
@@ -76,3 +89,11 @@ def _telemetry(row: Row) -> Row:
     elif isinstance(limit, Mapping):
         found["error"] = {"type": "limit", "message": limit.get("reason") or str(limit.get("type"))}
     return found
+
+
+def _items(value: Json) -> list[tuple[str, Json]]:
+    return list(value.items()) if isinstance(value, Mapping) else []
+
+
+def _count(usage: Row, *names: str) -> int:
+    return sum(usage[name] for name in names if type(usage.get(name)) is int)
