@@ -238,7 +238,7 @@ def test_a_mistake_is_named(
 def test_runs_of_the_same_name_but_of_another_version_are_other_cases(
     db: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for version, good in (("1.0", set(SESSIONS)), ("2.0", set[str]())):
+    for version, good in (("1.0", set[str](SESSIONS)), ("2.0", set[str]())):
         for run in ("try-1", "try-2"):
             log = db.parent / f"{version}-{run}.log.db"
             record(log, good, version=version, run=run)
@@ -256,7 +256,7 @@ def test_runs_of_the_same_name_but_of_another_version_are_other_cases(
 def test_repeats_are_trials_in_a_comparison(
     db: Path, scored_from: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sides = (("base", set(SESSIONS)), ("head", {"s-1"}))
+    sides = (("base", set[str](SESSIONS)), ("head", {"s-1"}))
     for side, good in sides:
         store = db.parent / f"{side}.duckdb"
         if scored_from == "logs":
