@@ -159,6 +159,28 @@ def test_what_the_model_is_told_before_the_conversation_is_its_context(tap: Tap[
         assert told["content"].startswith("You know all orders.")
 
 
+@scenario(cannot={ClaudeAgent: "no hook shows the conversation before a prompt"})
+def test_the_conversation_before_a_turn_is_its_context(tap: Tap[Driver]) -> None:
+    calls = call("get_order", "c1", order_id="A")
+    agent = tap.agent(says("", calls), says("There."), says("Yes."), says("No."), tools=[get_order])
+
+    tap.ask(agent, "Where?", "Sure?", "Really?")
+
+    tap.turns()
+    witnesses = [tap.recorder, tap.witness.by_spans] if tap.driver.has_spans else [tap.recorder]
+    for witness in witnesses:
+        told = [
+            [
+                (one["role"], one["content"])
+                for one in case["actualConversation"][0].get("contextMessages", ())
+                if one["role"] != "system"
+            ]
+            for case in latest(witness.cases)
+        ]
+        first = [("user", "Where?"), ("assistant", "There.")]
+        assert told == [[], first, [*first, ("user", "Sure?"), ("assistant", "Yes.")]]
+
+
 @scenario()
 def test_parallel_calls_of_one_tool_keep_their_ids_and_results(tap: Tap[Driver]) -> None:
     orders = {"p1": "A", "p2": "B", "p3": "A"}

@@ -186,8 +186,10 @@ def test_cases_without_a_reference_are_pointed_out_where_one_is_compared_with(
     assert "which tool_trajectory_avg_score compared with an empty turn" in err
 
 
-def test_cases_that_share_an_id_are_scored_and_complained_about(evaltap: Evaltap) -> None:
-    lines = write_lines("c.jsonl", case("a"), case("a", wrong=True))
+def test_cases_that_share_an_id_and_ask_other_things_are_complained_about(evaltap: Evaltap) -> None:
+    other = case("a")
+    other["actualConversation"][0]["userContent"]["content"] = "and now something else"
+    lines = write_lines("c.jsonl", case("a"), other)
 
     code, _, err = evaltap(
         "score", lines, "--metrics", write("m.json", [TRAJECTORY]), "--db", "x.duckdb"
@@ -196,6 +198,33 @@ def test_cases_that_share_an_id_are_scored_and_complained_about(evaltap: Evaltap
     assert code == 2
     assert "the same evalId (a, …)" in err
     assert query("SELECT count(*) FROM scores") == [(2,)]
+
+
+def test_a_case_that_occurs_again_is_another_trial_in_files_of_any_form(evaltap: Evaltap) -> None:
+    lines = write_lines("c.jsonl", {**case("a"), "evalSetId": "s"}, case("b"))
+    with Path(lines).open("a") as file:
+        file.write("{\n")
+    again = write(
+        "s.evalset.json", {"evalSetId": "s", "evalCases": [case("a", wrong=True), case("a")]}
+    )
+    metrics = write("m.json", [TRAJECTORY])
+
+    code, out, err = evaltap("score", lines, again, "--metrics", metrics, "--db", "x.duckdb")
+
+    assert code == 2
+    assert "1 case occurred up to 3 times; each occurrence is scored as a trial of its own" in err
+    assert "c.jsonl: line 3" in err, "a line that is no case is named as it is in the file"
+    assert query("SELECT eval_set_id, eval_id, status FROM scores ORDER BY ALL") == [
+        ("c@trial-1", "b", "passed"),
+        ("s@trial-1", "a", "passed"),
+        ("s@trial-2", "a", "failed"),
+        ("s@trial-3", "a", "passed"),
+    ]
+    assert "s@trial-2/a" in out
+    evaltap("report", "x.duckdb", "--cases", lines, "--cases", again, "--out", "r.md")
+    assert "get_order" in Path("r.md").read_text(), "the calls of the trial that failed"
+    _, _, err = evaltap("score", lines, again, "--metrics", metrics, "--tasks", "s/a")
+    assert "3 of 4 cases match" in err
 
 
 def test_a_result_file_in_the_peers_form_is_written_and_canonical(evaltap: Evaltap) -> None:

@@ -249,6 +249,97 @@ def test_a_mapping_that_is_none_is_refused(pair: str) -> None:
         parse_columns([pair])
 
 
+def test_any_of_several_right_answers_counts_and_tools_are_left_open(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text(
+        json.dumps({"question": "Where?", "output": "At home.", "answer": ["In Bern", "At home"],
+                    "tools_called": ["locate"]})
+    )  # fmt: skip
+    case = converted(json.loads((tmp_path / "c.jsonl").read_text()))
+    text = {"text": {"matchStrategy": "contains"}}
+    metrics = [
+        {"metricName": "final_response_avg_score", "threshold": 1,
+         "criterion": {"finalResponse": text}},
+        TRAJECTORY,
+    ]  # fmt: skip
+    (tmp_path / "m.json").write_text(json.dumps(metrics))
+
+    answer, tools = CaseScorer(read_metrics(tmp_path / "m.json")).score(case).metrics
+
+    assert answer.status is Status.PASSED
+    assert tools.status is Status.NOT_EVALUATED
+    assert "expected tools is missing" in tools.reason
+
+
+# -- Inspect ---------------------------------------------------------------------------------------
+
+
+def test_samples_of_inspect_are_cases_and_epochs_their_repeats(tmp_path: Path) -> None:
+    out = tmp_path / "c.jsonl"
+
+    assert main(["convert", str(DATA / "inspect.json"), "--out", str(out)]) == 0
+
+    cases = {(case["evalId"], case["source"]["run"]): case for case in iter_cases(out)}
+    assert {run for name, run in cases if name == "found"} == {"epoch-1", "epoch-2"}
+    (found,) = turns(cases["found", "epoch-1"])
+    (tool,) = found["tools"]
+    assert (tool["name"], tool["arguments"]) == ("get_order", {"order_id": "A-7"})
+    assert tool["result"] == '{"status": "shipped"}'
+    assert found["finalResponse"]["content"] == "It was shipped."
+    assert found["telemetry"]["models"] == ["mockllm/model"]
+    (lost,) = turns(cases["lost", "epoch-1"])
+    assert lost["tools"][0]["error"] == {"type": "unknown", "message": "no such order"}
+    (expected,) = turns(cases["lost", "epoch-1"], "conversation")
+    assert expected["references"][0]["finalResponse"]["content"] == "cannot find"
+
+
+def test_samples_of_inspect_that_failed_or_were_cut_off_have_no_answer(tmp_path: Path) -> None:
+    out = tmp_path / "c.jsonl"
+    main(["convert", str(DATA / "inspect.json"), "--out", str(out)])
+    ended = {case["evalId"]: turns(case)[-1] for case in iter_cases(out)}
+
+    error = {"message": "RuntimeError('overloaded')"}
+    assert (ended["crash"]["telemetry"]["status"], ended["crash"]["telemetry"]["error"]) == (
+        "error", error)  # fmt: skip
+    assert ended["limit"]["telemetry"]["status"] == "incomplete"
+    assert ended["limit"]["telemetry"]["error"]["message"].startswith("Message limit reached")
+    assert not {"finalResponse"} & (ended["limit"].keys() | ended["crash"].keys())
+
+
+def test_a_sample_of_inspect_may_use_several_models_and_be_broken() -> None:
+    sample = {
+        "id": 1, "epoch": 1, "input": "Hi", "output": {}, "target": "",
+        "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}],
+        "model_usage": {
+            "a": {"input_tokens": 3, "input_tokens_cache_read": 4, "output_tokens": 1},
+            "b": {"input_tokens": 5, "output_tokens": None},
+            "c": None,
+        },
+    }  # fmt: skip
+
+    (turn,) = turns(converted(sample))
+
+    assert turn["telemetry"]["usage"] == [
+        {"model": "a", "inputTokens": 7, "outputTokens": 1},
+        {"model": "b", "inputTokens": 5, "outputTokens": 0},
+    ]
+    assert turn["telemetry"]["inputTokens"] == 12
+    for broken in (
+        3,
+        None,
+        [3],
+        [{"role": "user", "content": "Hi"}, {"role": "assistant", "tool_calls": [3]}],
+    ):
+        with pytest.raises(FormatError, match=r"messages|a message|tool calls"):
+            converted({**sample, "messages": broken})
+
+
+def test_a_binary_log_of_inspect_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "x.eval").write_bytes(b"PK")
+
+    with pytest.raises(InputError, match="inspect log convert --to json"):
+        list(read_rows(tmp_path / "x.eval"))
+
+
 # -- DeepEval --------------------------------------------------------------------------------------
 
 
@@ -295,6 +386,99 @@ def test_results_in_chat_messages_find_their_calls_and_failures_are_marked() -> 
     assert "result" not in two["tools"][0]
 
 
+def test_what_is_expected_of_a_dialogue_is_kept() -> None:
+    said = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "Bern."}]
+    case = converted({"messages": said, "answer": "Basel"})
+
+    assert turns(case, "conversation")[0]["finalResponse"]["content"] == "Basel"
+    case = converted({"messages": said * 2, "answer": "Basel"})
+    assert case["conversation"] == []
+    assert case["sessionInput"]["state"] == {"answer": "Basel"}
+
+
+def test_messages_that_nobody_answered_are_a_case_to_run() -> None:
+    case = converted({"messages": [{"role": "user", "content": "Where?"}], "ideal": "Bern"})
+
+    assert "actualConversation" not in case
+    (turn,) = case["conversation"]
+    assert (turn["userContent"]["content"], turn["finalResponse"]["content"]) == ("Where?", "Bern")
+
+
+def test_a_dialogue_that_ends_before_the_answer_lacks_it() -> None:
+    said = [
+        {"role": "user", "content": "Where?"},
+        {"role": "assistant", "content": "Bern."},
+        {"role": "developer", "content": "Be kind."},
+        {"role": "user", "content": "Sure?"},
+    ]
+
+    _, last = turns(converted({"messages": said}))
+
+    assert last["capture"] == {"finalResponse": "missing"}
+    assert last["contextMessages"] == [{"role": "system", "content": "Be kind."}]
+
+
+def test_images_in_chat_messages_are_marked_as_left_out() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    said = [
+        {"role": "user", "content": [{"type": "text", "text": "Whose?"}, picture]},
+        {"role": "assistant", "content": [{"type": "text", "text": "Mine."}]},
+    ]
+
+    (turn,) = turns(converted({"messages": said}))
+
+    assert turn["userContent"]["content"] == "Whose?"
+    assert turn["capture"] == {"userContent.contentParts": "truncated"}
+
+
+def test_messages_of_anthropic_are_read() -> None:
+    def result(call_id: str, text: str, **more: Any) -> dict[str, Any]:
+        content = [{"type": "text", "text": text}]
+        return {"type": "tool_result", "tool_use_id": call_id, "content": content, **more}
+
+    calls = [
+        {"type": "tool_use", "id": name, "name": name, "input": {"id": 7}}
+        for name in ("find", "buy")
+    ]
+    said = [
+        {"role": "user", "content": "Buy it."},
+        {"role": "assistant", "content": [{"type": "text", "text": "One moment."}, *calls]},
+        {"role": "user", "content": [result("find", "found"), result("buy", "sold out", is_error=True)]},
+        {"role": "assistant", "content": [{"type": "text", "text": "It is sold out."}]},
+    ]  # fmt: skip
+
+    (turn,) = turns(converted({"messages": said}))
+
+    find, buy = turn["tools"]
+    assert find == {"id": "find", "name": "find", "arguments": {"id": 7}, "result": "found"}
+    assert buy["error"] == {"message": "sold out"}
+    assert turn["finalResponse"]["content"] == "It is sold out."
+
+
+def test_function_calls_of_old_chat_messages_are_read() -> None:
+    said = [
+        {"role": "user", "content": "Where?"},
+        {"role": "assistant", "content": None,
+         "function_call": {"name": "track", "arguments": '{"id": 7}'}},
+        {"role": "function", "name": "track", "content": "Bern"},
+        {"role": "assistant", "content": "Bern."},
+    ]  # fmt: skip
+
+    (turn,) = turns(converted({"messages": said}))
+
+    assert turn["tools"] == [{"name": "track", "arguments": {"id": 7}, "result": "Bern"}]
+    assert "capture" not in turn
+
+
+def test_messages_of_other_forms_are_refused() -> None:
+    for message in (
+        {"role": "user", "parts": [{"text": "Hi"}]},
+        {"role": "ipython", "content": "1"},
+    ):
+        with pytest.raises(FormatError, match="message"):
+            converted({"messages": [{"role": "user", "content": "Hi"}, message]})
+
+
 def test_a_result_without_its_call_is_marked() -> None:
     messages = [
         {"role": "user", "content": "Hi"},
@@ -303,6 +487,30 @@ def test_a_result_without_its_call_is_marked() -> None:
     ]
 
     assert turns(converted({"messages": messages}))[0]["capture"]["tools"] == "ambiguous"
+
+
+def test_trials_of_a_task_are_its_repeats(tmp_path: Path) -> None:
+    rows = [
+        {"task": task, "n": n, "question": "Hi", "output": "Ho"} for n in (0, 1) for task in "ab"
+    ]
+    (tmp_path / "t.json").write_text(json.dumps(rows))
+    out = tmp_path / "c.jsonl"
+
+    main(
+        [
+            "convert",
+            str(tmp_path / "t.json"),
+            "--out",
+            str(out),
+            "--map",
+            "id=task",
+            "--map",
+            "run=n",
+        ]
+    )
+
+    found = [(case["evalId"], case["source"]["run"]) for case in iter_cases(out)]
+    assert found == [("a", "0"), ("b", "0"), ("a", "1"), ("b", "1")]
 
 
 def test_a_field_may_be_mapped_to_a_path_into_a_column() -> None:
@@ -319,14 +527,15 @@ def test_a_column_that_no_row_has_is_an_error(
     data, out = tmp_path / "t.jsonl", tmp_path / "x.evalset.json"
     data.write_text('{"question": "Hi", "answer": "Hello."}\n')
 
-    code = main(["convert", str(data), "--out", str(out), "--map", "output=anwser"])
+    for field in ("output", "input"):
+        code = main(["convert", str(data), "--out", str(out), "--map", f"{field}=anwser"])
 
-    assert code == 2
-    error = capsys.readouterr().err
-    assert (
-        "--map output=anwser: no row has a value there; found the columns question, answer" in error
-    )
-    assert "did you mean 'answer'?" in error
+        assert code == 2
+        error = capsys.readouterr().err
+        assert (
+            f"--map {field}=anwser: no row has a value there; found the columns question" in error
+        )
+        assert "did you mean 'answer'?" in error
     assert not out.exists()
 
 

@@ -177,6 +177,22 @@ def test_a_gate_does_not_let_a_crashed_case_through() -> None:
     assert "the run failed (TimeoutError: agent died)" in result.feedback
 
 
+def test_a_gate_counts_crashes_apart_from_failures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate = {"dimensions": [{"name": "safe", "threshold": 0, "metrics": [FORBIDDEN]}]}
+    (tmp_path / "g.json").write_text(json.dumps(gate))
+    (tmp_path / "c.jsonl").write_text(json.dumps(make_case(turns=[crashed_turn()])))
+
+    code, out, _ = runner(capsys)(
+        "gate", str(tmp_path / "c.jsonl"), "--gate", str(tmp_path / "g.json")
+    )
+
+    head, _, row = [line.split() for line in out.splitlines() if line.strip()][1:4]
+    counts = dict(zip(head[2:5], row[2:5], strict=True))
+    assert (code, counts) == (1, {"passed": "0", "failed": "0", "crashed": "1"})
+
+
 # -- files that the peer reads ---------------------------------------------------------------------
 
 

@@ -71,7 +71,7 @@ def rules(rule: dict[str, Any]) -> dict[str, Any]:
                 "threshold": 1,
                 "criterion": {"llmJudge": {"judgeModel": {}, "numSamples": 3}},
             },
-            "criterion.llmJudge has the unknown key 'numSamples'",
+            "has the unknown key 'numSamples'; it belongs one level down, in judgeModel",
         ),
     ],
 )

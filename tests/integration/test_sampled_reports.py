@@ -139,7 +139,7 @@ def test_the_console_says_of_what_the_rates_are(
     )
     assert f"{rate.rate:.1%} of all traffic" in shown
     assert "of the recorded cases; from" in shown
-    assert "2.5% of all traffic" in shown, "the crashed runs"
+    assert "2.5% of all cases" in shown, "the crashed runs"
 
 
 def test_each_format_has_the_weighted_rate(

@@ -233,3 +233,50 @@ def test_a_mistake_is_named(
 
     assert code == 2
     assert says in capsys.readouterr().err
+
+
+def test_runs_of_the_same_name_but_of_another_version_are_other_cases(
+    db: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for version, good in (("1.0", set[str](SESSIONS)), ("2.0", set[str]())):
+        for run in ("try-1", "try-2"):
+            log = db.parent / f"{version}-{run}.log.db"
+            record(log, good, version=version, run=run)
+            consume(log, db)
+
+    found = report(db, capsys, "--pass-k", "2")["pass_k"]
+
+    rates = {row["version"]: row["pass_at_k"] for row in found if row["metric_name"]}
+    assert rates == {"1.0": 1, "2.0": 0}
+    with Store(db) as store:
+        assert store.rows("SELECT DISTINCT turn_count FROM latest_cases") == [(1,)]
+
+
+@pytest.mark.parametrize("scored_from", ["logs", "files"])
+def test_repeats_are_trials_in_a_comparison(
+    db: Path, scored_from: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = (("base", set[str](SESSIONS)), ("head", {"s-1"}))
+    for side, good in sides:
+        store = db.parent / f"{side}.duckdb"
+        if scored_from == "logs":
+            for number in range(6):
+                log = db.parent / f"{side}-{number}.log.db"
+                record(log, good, run=f"try-{number}")
+                consume(log, store)
+            continue
+        lines = [
+            make_case(session, [make_turn(answer="yes" if session in good else "no")])
+            for _ in range(6)
+            for session in SESSIONS
+        ]
+        path = db.parent / side / "c.jsonl"
+        path.parent.mkdir()
+        path.write_text("\n".join(map(json.dumps, lines)))
+        main(["score", str(path), "--metrics", str(db.parent / "m.json"), "--db", str(store)])
+    capsys.readouterr()
+
+    code = main(["compare", *(str(db.parent / f"{side}.duckdb") for side, _ in sides), "--json"])
+
+    (metric,) = json.loads(capsys.readouterr().out)["metrics"]
+    assert (code, metric["base"]["cases"], metric["base"]["trials"]) == (1, 4, 24)

@@ -6,9 +6,11 @@ from typing import Any
 
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.assembly.contexts import ContextMemory
-from evaltap.recorder.observation import MAX_CONTEXT, MAX_HISTORY
+from evaltap.recorder.observation import MAX_CONTEXT, MAX_HISTORY, Origin
 from evaltap.recorder.privacy.redactor import RedactionReport
+from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.sources.otlp_files import eval_set_of, read_cases
+from inline_recorder import InlineRecorder
 from span_builders import TraceBuilder
 
 
@@ -295,3 +297,23 @@ def test_a_late_revision_keeps_what_was_said_before_its_turn() -> None:
     assert memory.trimmed(case) == case
     (kept,) = memory.trimmed({**case, "actualConversation": [later]})["actualConversation"]
     assert "contextMessages" not in kept
+
+
+def test_of_a_long_conversation_before_the_turn_the_last_messages_are_kept() -> None:
+    recorder = InlineRecorder()
+    said = [
+        ("tool" if n % 3 == 0 else "user", None if n % 5 == 0 else f"m{n}")
+        for n in range(10 * MAX_HISTORY + 1)
+    ]
+    for messages in (said, said[-6:]):
+        run = ObservedRun(recorder, Origin())
+        run.history(messages, lambda message: message)
+        run.history([("user", "of a later call")], lambda message: message)
+        run.end()
+
+    many, few = (case["actualConversation"][0] for case in recorder.cases)
+    told = [text for role, text in said if role == "user" and text]
+    assert context(many) == told[-MAX_HISTORY:]
+    assert many["capture"]["contextMessages"] == "truncated"
+    assert context(few) == [text for role, text in said[-6:] if role == "user" and text]
+    assert "contextMessages" not in few["capture"]

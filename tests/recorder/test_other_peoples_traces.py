@@ -36,7 +36,9 @@ def run_of(trace: TraceBuilder, root: str, model: Mapping[str, Any]) -> None:
 # -- sessions ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("none", ["null", "None", "undefined", " NaN ", "nil", "N/A", "{}"])
+@pytest.mark.parametrize(
+    "none", ["null", "None", "undefined", " NaN ", "nil", "N/A", "{}", '"null"']
+)
 @pytest.mark.parametrize(
     "attribute", ["session.id", "langfuse.session.id", "gen_ai.conversation.id"]
 )

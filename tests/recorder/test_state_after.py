@@ -10,6 +10,7 @@ from evaltap.recorder import MemorySink, Recorder
 from evaltap.schemas.formats.case import EvalCase
 from plugin_drivers.adk import Adk
 from plugin_drivers.driver import call, says, tapped
+from plugin_drivers.strands import Strands
 
 
 def recorded(*states: Any, **settings: Any) -> dict[str, Any]:
@@ -82,3 +83,23 @@ def test_adk_leaves_the_state_that_its_tools_made() -> None:
         (turn,) = case["actualConversation"]
     assert turn["state"] == {"returned": ["A"]}
     assert "state" not in case["sessionInput"]
+
+
+def test_strands_has_a_state_before_and_after_a_turn() -> None:
+    with tapped(Strands, differ=["state"]) as tap:
+
+        def take_back(order_id: str) -> str:
+            """Note that an order was returned."""
+            agent.state.set("returned", [order_id])
+            return "noted"
+
+        steps = says("", call("take_back", "c1", order_id="A")), says("Done.")
+        agent = tap.agent(*steps, tools=[take_back])
+        agent.state.set("orders", ["A"])
+
+        tap.ask(agent, "Return A.")
+
+        (case,) = tap.recorder.cases
+        (turn,) = case["actualConversation"]
+    assert case["sessionInput"]["state"] == {"orders": ["A"]}
+    assert turn["state"] == {"orders": ["A"], "returned": ["A"]}

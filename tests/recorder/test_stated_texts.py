@@ -103,3 +103,40 @@ def test_the_same_message_again_after_its_answer_is_another_turn() -> None:
 
     assert [words(turn, "userContent") for turn in turns] == ["Go on", "Go on"]
     assert [words(turn, "finalResponse") for turn in turns] == ["First.", "Second."]
+
+
+@pytest.mark.parametrize("answer", ["4", "true", '"4"', '{"sum": 4}'])
+def test_an_answer_is_the_text_that_an_agent_returned_whatever_it_looks_like(answer: str) -> None:
+    trace = TraceBuilder()
+    about = {KIND: "AGENT", "input.value": "2 + 2?", "output.mime_type": "text/plain"}
+    run = trace.span("agent", None, {**about, "output.value": answer})
+    trace.span("add", run, {KIND: "TOOL", "tool.name": "add", "input.value": "{}"})
+
+    turn = trace.turn()
+
+    assert words(turn, "finalResponse") == answer.strip('"')
+    assert "finalResponse" not in turn["capture"]
+
+
+def test_an_answer_of_an_observation_may_be_a_number() -> None:
+    observed = {"langfuse.observation.type": "agent", "langfuse.observation.input": "2 + 2?"}
+    trace = TraceBuilder()
+    trace.span("agent", None, {**observed, "langfuse.observation.output": "4"})
+
+    turn = trace.turn()
+
+    assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("2 + 2?", "4")
+
+
+def test_agents_side_by_side_that_show_no_model_are_turns_with_their_words() -> None:
+    trace = TraceBuilder()
+    root = trace.span("chat", None, {KIND: "CHAIN", "session.id": "s"})
+    for asked, answer in (("2 + 2?", "4"), ("And 3 + 3?", "6")):
+        stated = {"input.value": asked, "output.value": answer, "output.mime_type": "text/plain"}
+        trace.span("agent", root, {KIND: "AGENT", **stated})
+
+    turns = trace.turns()
+
+    found = [case["actualConversation"][0] for case in turns]
+    said = [(words(turn, "userContent"), words(turn, "finalResponse")) for turn in found]
+    assert said == [("2 + 2?", "4"), ("And 3 + 3?", "6")]

@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
 from evaltap.recorder.media import MediaPart
 from evaltap.recorder.observation import (
     MAX_CONTEXT,
+    MAX_HISTORY,
     UNSEEN,
     ContextMessage,
     Failure,
@@ -34,6 +36,10 @@ from evaltap.recorder.observation import (
     failure_of,
 )
 from evaltap.recorder.protocols import Recording
+
+T = TypeVar("T")
+_MAX_LOOKED_AT = 10 * MAX_HISTORY
+"""Messages of the preceding conversation that are looked at: most may be calls and results."""
 
 
 class _AgentMessage(NamedTuple):
@@ -75,6 +81,8 @@ class ObservedRun:
         self._answer: _AgentMessage | None = None
         self._context: list[str] = []
         self._context_is_cut = False
+        self.has_history = False
+        """Whether the preceding conversation was recorded."""
         self._open: dict[str, int] = {}
         self._durations: dict[str, float] = {}
         self._has_user_message = self._responded = self._ended = False
@@ -126,6 +134,25 @@ class ObservedRun:
                 {"contextMessages": "truncated"} if full else {},
             )
         )
+
+    def history(self, messages: Sequence[T], read: Callable[[T], tuple[str, object]]) -> None:
+        """Record the conversation before this turn, as the first model call received it.
+
+        `read` returns role and text of a message; messages without a text, and of other roles than
+        user and assistant, are left out.
+        """
+        if self.has_history:
+            return
+        self.has_history = True
+        said: list[tuple[str, str]] = []
+        for message in islice(reversed(messages), _MAX_LOOKED_AT):
+            role, text = read(message)
+            if role in ("user", "assistant") and type(text) is str and text:
+                said.append((role, text))
+        cut = len(said) > MAX_HISTORY or len(messages) > _MAX_LOOKED_AT
+        capture = {"contextMessages": "truncated"} if cut else {}
+        for role, text in reversed(said[:MAX_HISTORY]):
+            self._observe(ContextMessage(self.run_id, self._clock.now(), text, capture, role))
 
     def is_open(self, call_id: str) -> bool:
         """Return whether this tool call has started and not yet returned."""

@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "      --out squad.jsonl\n"
         "  evaltap convert rows.jsonl --openai-eval eval.json --out cases.jsonl \\\n"
         "      --metrics-out metrics.json\n\n"
-        "fields for --map: id, input, output, expected, tools, expected_tools, messages"
+        "fields for --map: id, input, output, expected, tools, expected_tools, messages, run"
     )
     add = parser.add_argument
     add(

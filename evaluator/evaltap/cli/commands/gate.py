@@ -327,16 +327,15 @@ def _table(gate: "Gate", results: "Sequence[GateResult]", title: str) -> "Table"
         title=title, title_justify="left", box=box.SIMPLE, pad_edge=False, padding=(0, 2, 0, 0)
     )
     table.add_column("dimension")
-    for name in ("threshold", "passed", "failed", "not checked", "mean score"):
+    crashed = any(one.status == "crashed" for result in results for one in result.dimensions)
+    counted = ("passed", "failed", "crashed") if crashed else ("passed", "failed")
+    for name in ("threshold", *counted, "not checked", "mean score"):
         table.add_column(name, justify="right")
     for place, name in enumerate(one.name for one in gate.spec.dimensions):
         found = [result.dimensions[place] for result in results]
         threshold = gate.thresholds.get(name)
         scores = [one.score for one in found if one.score is not None]
-        counts = [
-            sum(one.status in statuses for one in found)
-            for statuses in (("passed",), ("failed", "crashed"))
-        ]
+        counts = [sum(one.status == status for one in found) for status in counted]
         mean = f"{sum(scores) / len(scores):.3f}" if scores else "-"
         unchecked = len(found) - sum(counts)
         shown = [f"{count:,}" for count in (*counts, unchecked)]

@@ -145,7 +145,7 @@ def _configure_otlp(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="FILE",
         help="files of OTLP/JSON (one object, or JSON Lines), or traces exported from LangSmith,"
-        " Langfuse, Phoenix, Jaeger or Tempo; in any order",
+        " Langfuse, MLflow, Phoenix, Jaeger or Tempo; in any order",
     )
     target = parser.add_mutually_exclusive_group()
     target.add_argument(

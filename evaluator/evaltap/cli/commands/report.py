@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,7 +139,10 @@ def run(options: ReportOptions) -> int:
     if wanted not in (None, "console") and (options.by or options.pass_k):
         raise InputError("--by, --pass-k: only for the console and --json; leave out --out")
     section = _compared(options, wanted)  # before the file is held
-    with options.chosen.open(options.db) as store:
+    from evaltap.evaluator.datasets.trials import trials_apart
+
+    with trials_apart(options.cases) as trials, options.chosen.open(options.db) as store:
+        options = replace(options, cases=tuple(trials.files.paths))
         if wanted in (None, "console"):
             return _on_console(options, store)
         return _whole(options, store, wanted, section)

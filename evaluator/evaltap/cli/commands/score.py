@@ -49,6 +49,7 @@ from evaltap.schemas.files.missing import no_such_file
 if TYPE_CHECKING:
     from evaltap.evaluator.batch.run import FilesScored
     from evaltap.evaluator.cases.identity import BadLine, CaseIdentity
+    from evaltap.evaluator.datasets.trials import TrialFiles
     from evaltap.evaluator.reports.summary import Difference, Summary
     from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer
     from evaltap.evaluator.store.database import Store
@@ -192,19 +193,45 @@ def run(options: ScoreOptions) -> int:
             return _score_files(options, chosen, options.cases)
         from evaltap.evaluator.datasets.cases import as_case_files
         from evaltap.evaluator.datasets.columns import parse_columns
+        from evaltap.evaluator.datasets.trials import trials_apart
 
         with as_case_files(options.cases, parse_columns(options.map)) as files:
             _check_files(files.paths)
-            references = options.scoring.read_references()
-            if references is None:
-                return _score_files(options, chosen, files.paths, files.bad_lines)
-            from evaltap.evaluator.datasets.joined import joined_files
+            with trials_apart(files.paths) as trials:
+                return _score_case_files(options, chosen, files.bad_lines, trials)
 
-            with joined_files(files.paths, references) as joined:
-                bad_lines = [*files.bad_lines, *joined.bad_lines]
-                code = _score_files(options, chosen, joined.paths, bad_lines)
-                report_joined(options.command, joined.count)
-                return code
+
+def _score_case_files(
+    options: ScoreOptions,
+    chosen: ChosenMetrics,
+    bad_lines: "Sequence[BadLine]",
+    trials: "TrialFiles",
+) -> int:
+    """Score files of cases, joined with the references if there are any."""
+    paths, bad_lines = trials.files.paths, [*bad_lines, *trials.files.bad_lines]
+    _report_trials(options, trials)
+    references = options.scoring.read_references()
+    if references is None:
+        return _score_files(options, chosen, paths, bad_lines)
+    from evaltap.evaluator.datasets.joined import joined_files
+
+    with joined_files(paths, references) as joined:
+        code = _score_files(options, chosen, joined.paths, [*bad_lines, *joined.bad_lines])
+        report_joined(options.command, joined.count)
+        return code
+
+
+def _report_trials(options: ScoreOptions, trials: "TrialFiles") -> None:
+    from evaltap.schemas.text import counted
+
+    if not trials.repeated:
+        return
+    hint = f"; pass@k: evaltap report {options.db} --pass-k 1,{trials.most}" if options.db else ""
+    print(
+        f"evaltap {options.command}: {counted(trials.repeated, 'case')} occurred up to {trials.most} times;"
+        f" each occurrence is scored as a trial of its own{hint}",
+        file=sys.stderr,
+    )
 
 
 def _check_files(paths: Sequence[Path]) -> None:
@@ -404,8 +431,8 @@ def _bad_input_exit(scored: "FilesScored") -> int:
     if scored.repeated_ids:
         print(
             "evaltap score: several cases of one eval set have the same evalId"
-            f" ({', '.join(scored.repeated_ids)}, …); give each case its own id and repeats a `source.run`,"
-            " or put the turns of a session into one case",
+            f" ({', '.join(scored.repeated_ids)}, …), so their scores cannot be told apart; give each case"
+            " its own id, put the turns of a session into one case, or name repeats in `source.run`",
             file=sys.stderr,
         )
     return 2 if lines or scored.repeated_ids else 0

@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from evaltap.evaluator.cases.outline import LazyCase
 from evaltap.schemas.formats.model import Json
+from evaltap.schemas.wire.record import recording_name
 
 
 class BadLine(NamedTuple):
@@ -47,17 +48,20 @@ class CaseIdentity(NamedTuple):
 def case_identity(case: Mapping[str, Json], eval_set_id: str) -> CaseIdentity:
     """Return how a case that has not landed is named in the tables.
 
-    `eval_set_id` is for one without its own.  Repeats of a case are told apart by their `source.run`.
+    `eval_set_id` is for one without its own.  Repeats of a case are told apart by their `source.run`, within
+    a version.
     """
     if isinstance(case, LazyCase):
         known = case.outline
         app_name, named, eval_id = case.app_name, known.evalSetId or eval_set_id, known.evalId or ""
-        run = known.source.run if known.source else ""
+        run, version = (known.source.run, known.source.version) if known.source else ("", "")
     else:
         app_name = (case.get("sessionInput") or {}).get("appName") or ""
         named, eval_id = case.get("evalSetId") or eval_set_id, case.get("evalId") or ""
-        run = (case.get("source") or {}).get("run") or ""
-    return CaseIdentity(app_name, f"{named}@{run}" if run else named, eval_id)
+        source = case.get("source") or {}
+        run, version = source.get("run"), source.get("version")
+    recording = recording_name(version, run) if run else ""
+    return CaseIdentity(app_name, f"{named}@{recording}" if recording else named, eval_id)
 
 
 def is_sampled(case: Mapping[str, Json]) -> bool:

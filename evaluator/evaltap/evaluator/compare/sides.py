@@ -96,6 +96,8 @@ class Side:
     """Reads the recorded turns of some cases."""
     rows: Sequence[ScoreRow] = ()
     """The scores one by one, where the file has them."""
+    stored: Mapping[CaseKey, CaseKey] = field(default_factory=dict)
+    """How a store names the last trial of a case."""
 
     @property
     def cases(self) -> Collection[CaseKey]:

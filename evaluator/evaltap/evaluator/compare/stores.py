@@ -25,6 +25,12 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import did_you_mean
 
 _SEEN = "user_text, final_text, expected_json, cost_usd, latency_ms"
+_EVAL_SET = """CASE
+  WHEN s.repeat = '' THEN s.eval_set_id
+  WHEN s.eval_set_id = s.repeat THEN ''
+  ELSE left(s.eval_set_id, len(s.eval_set_id) - len(s.repeat) - 1)
+END"""
+"""The eval set of a recording (`<set>@<repeat>`, or the repeat's name alone) without the repeat."""
 _Row = Sequence[Any]  # of a query
 
 
@@ -51,13 +57,16 @@ def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
         raise InputError(f"{path}: no scores yet; score it with `evaltap score {path}`")
     recordings = _recordings(_turns(store, runs, _SEEN))
     name = f"{path}#{','.join(runs)}" if runs else str(path)
-    rows = [row for row, _ in scored]
-    count = len({run for _, run in scored})
+    rows = [row for row, *_ in scored]
+    count = len({run for _, run, _ in scored})
+    stored = {row.case: (row.case[0], name, row.case[2]) for row, _, name in scored}
 
     def turns(cases: Collection[CaseKey]) -> TrialTurns:
         return _actual(_turns(store, runs, "actual_json", cases))
 
-    return Side(name, count, metrics_of(rows), recordings, contents_of(recordings), turns, rows)
+    return Side(
+        name, count, metrics_of(rows), recordings, contents_of(recordings), turns, rows, stored
+    )
 
 
 def _check_runs(store: StoreReader, path: Path, runs: Sequence[str]) -> None:
@@ -68,12 +77,13 @@ def _check_runs(store: StoreReader, path: Path, runs: Sequence[str]) -> None:
             raise InputError(f"{path}: no run '{run}'; {hint}")
 
 
-def _score_rows(store: StoreReader, runs: Sequence[str]) -> list[tuple[ScoreRow, str]]:
-    """Return scores with the run that each is of, oldest first."""
-    rows = store.rows(sql(__name__, "side_scores"), {"runs": list(runs)})
+def _score_rows(store: StoreReader, runs: Sequence[str]) -> list[tuple[ScoreRow, str, str]]:
+    """Return scores with the run and the eval set that each is of, oldest first."""
+    query = sql(__name__, "side_scores").format(eval_set=_EVAL_SET)
+    rows = store.rows(query, {"runs": list(runs)})
     return [
-        (ScoreRow((app, eval_set, eval_id), *score), run)
-        for app, eval_set, eval_id, *score, run in rows
+        (ScoreRow((app, eval_set, eval_id), *score), run, stored_set)
+        for app, eval_set, eval_id, *score, run, stored_set in rows
     ]
 
 
@@ -85,7 +95,7 @@ def _turns(
     if only is not None:
         condition = "WHERE list_contains($only, [app_name, eval_set_id, eval_id])"
         parameters["only"] = [list(key) for key in only]
-    query = sql(__name__, "side_turns").format(columns=columns, only=condition)
+    query = sql(__name__, "side_turns").format(columns=columns, only=condition, eval_set=_EVAL_SET)
     with store.unlimited_memory():
         return store.rows(query, parameters)
 

@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +44,14 @@ def _cases(
     check = ColumnCheck(columns)
     for number, (path, place, row) in enumerate(rows, start=1):
         check.see(row)
-        yield row_case(row, columns, number=number, app_name=app_name, path=str(path), place=place)
+        try:
+            case = row_case(
+                row, columns, number=number, app_name=app_name, path=str(path), place=place
+            )
+        except FormatError:
+            check.require()  # a column that is not there says more than what a row lacks without it
+            raise
+        yield case
     check.require()
 
 
@@ -73,13 +81,13 @@ def _cases_and_bad_lines(
 
 
 def _with_own_ids(cases: Iterable[CaseData]) -> Iterator[CaseData]:
-    seen: dict[str, int] = {}
+    seen: Counter[tuple[str, str]] = Counter()
     for case in cases:
-        name = case["evalId"]
-        seen[name] = seen.get(name, 0) + 1
-        if seen[name] > 1:
+        name, run = case["evalId"], (case.get("source") or {}).get("run") or ""
+        seen[name, run] += 1
+        if seen[name, run] > 1:
             # A name that several rows share (a source file, a topic) is no id by itself.
-            case["evalId"] = f"{name}-{seen[name]}"
+            case["evalId"] = f"{name}-{seen[name, run]}"
         yield case
 
 

@@ -1,6 +1,5 @@
 """Rows of a data set as eval cases: which column is what, and how a row becomes turns."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
@@ -9,6 +8,8 @@ from typing import Final
 import orjson
 
 from evaltap.evaluator.cases.identity import BadLine
+from evaltap.evaluator.datasets.conversations import read_message, read_turns
+from evaltap.evaluator.datasets.inspect_logs import RUN, TELEMETRY
 from evaltap.evaluator.datasets.shapes import unwrapped
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files.documents import case_data
@@ -29,14 +30,12 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "tools": ("tools_called", "toolsCalled", "tool_calls"),
     "expected_tools": ("expected_tools", "expectedTools"),
     "messages": ("turns", "messages", "conversation", "conversations"),
+    "run": (RUN,),
 }  # fmt: skip
 """What a column can be, and the names it is known by, the first that is there."""
 
 _LISTS: Final = {"context", "retrieval_context", "retrievalContext"}
 """Columns of DeepEval that hold a list; its JSON Lines and CSV join it by `|`."""
-_FAILED: Final = re.compile(r"\s*(?:error|exception|traceback)\b\s*[:(]", re.IGNORECASE)
-"""How the text of a failed tool call begins: chat messages have no field that says so."""
-_SPEAKERS: Final = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +126,33 @@ def row_case(
     if whole is not None:
         return case_data(reader.parsed(whole), path=path, place=place)
     case: CaseData = {"evalId": reader.id(columns.value("id", row), number)}
+    fields = [*FIELDS]
     messages = columns.value("messages", row)
-    recorded: list[dict[str, Json]]
-    expected: list[dict[str, Json]] = []
     if messages is not None:
-        recorded = reader.turns(messages)
+        recorded = read_turns(messages, reader)
+        expected = _expected_of(recorded, row, columns, reader)
+        acted = any("finalResponse" in turn or "tools" in turn for turn in recorded)
+        if not acted and TELEMETRY not in row:
+            # Nobody answered yet: what the user says, for an agent that is still to run.
+            recorded, expected = [], expected or recorded
+        fields = [
+            "case",
+            "id",
+            "run",
+            "messages",
+            *(("expected", "expected_tools") if expected else ()),
+        ]
     else:
         recorded, expected = _one_turn(row, columns, reader)
     if recorded:
         case |= {"evalMode": "trace", "conversation": expected, "actualConversation": recorded}
     else:
         case["conversation"] = expected
-    used = {columns.column(name, row) for name in FIELDS}
+    if (run := columns.value("run", row)) is not None:
+        case["source"] = {"run": str(run)}
+    if (telemetry := row.get(TELEMETRY)) is not None and recorded:
+        _end(recorded[-1], telemetry, whole=len(recorded) == 1)
+    used = {TELEMETRY, *(columns.column(name, row) for name in fields)}
     state = {
         key: reader.plain(_listed(key, value), key)
         for key, value in row.items()
@@ -146,6 +160,14 @@ def row_case(
     }
     case["sessionInput"] = {"appName": app_name, "userId": "dataset", "state": state}
     return case_data(case, path=path, place=place)
+
+
+def _end(turn: dict[str, Json], telemetry: Mapping[str, Json], *, whole: bool) -> None:
+    """Note on the last turn of a dialogue how it ended, and what it used if it is the `whole` dialogue."""
+    status = {name: telemetry[name] for name in ("status", "error") if name in telemetry}
+    turn["telemetry"] = {**telemetry} if whole else status
+    if status["status"] != "ok" and (said := turn.pop("finalResponse", None)) is not None:
+        turn.setdefault("intermediateResponses", []).append(said)
 
 
 def case_or_bad_line(
@@ -157,6 +179,18 @@ def case_or_bad_line(
     except FormatError as error:
         raw = orjson.dumps(row, default=str, option=orjson.OPT_NON_STR_KEYS)
         return BadLine(path, number, str(error), raw)
+
+
+def _expected_of(
+    recorded: list[dict[str, Json]], row: Mapping[str, Json], columns: Columns, reader: "_Reader"
+) -> list[dict[str, Json]]:
+    """Return what was expected of a dialogue of one turn; of more it cannot be told which is meant."""
+    wanted, tools = columns.value("expected", row), columns.value("expected_tools", row)
+    if len(recorded) > 1 or (wanted is None and tools is None):
+        return []
+    (turn,) = recorded
+    asked = {name: turn[name] for name in ("invocationId", "userContent")}
+    return [asked | reader.expected(wanted, tools)]
 
 
 def _one_turn(
@@ -190,7 +224,7 @@ def _one_turn(
         if output is None:
             recorded[0].setdefault("capture", {})["finalResponse"] = "missing"
     if wanted is not None or wanted_tools is not None or not recorded:
-        expected.append(turn | reader.answered(wanted, wanted_tools))
+        expected.append(turn | reader.expected(wanted, wanted_tools))
     return recorded, expected
 
 
@@ -206,7 +240,7 @@ class _Reader:
         return text or f"row-{number}"
 
     def text(self, value: Json, what: str) -> str:
-        """Return a cell as text: a text, a number, or a list of one (several right answers: the first)."""
+        """Return a cell as text: a text, a number, or the first of a list of texts."""
         if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
             value = value[0]
         if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -217,7 +251,7 @@ class _Reader:
         """Return the user's side of a turn: a text, or a list of messages that ends with the user's."""
         if not isinstance(value, list):
             return {"userContent": {"role": "user", "content": self.text(value, "input")}}
-        messages = [self.message(one) for one in value]
+        messages = [read_message(one, self) for one in value]
         if not messages or messages[-1]["role"] != "user":
             raise self.wrong("input", value, "messages, the user's last")
         turn: dict[str, Json] = {"userContent": messages[-1]}
@@ -234,6 +268,23 @@ class _Reader:
         if tools is not None:
             turn["tools"] = self.tools(tools)
         return turn
+
+    def expected(self, answer: Json, tools: Json) -> dict[str, Json]:
+        """Return what is expected; of several right answers each, and what a row leaves open is marked."""
+        several = (
+            isinstance(answer, list) and answer and all(isinstance(one, str) for one in answer)
+        )
+        first, *others = [self.answered(one, tools) for one in (answer if several else [answer])]
+        capture = {
+            name: "missing"
+            for name, given in (("finalResponse", answer), ("tools", tools))
+            if given is None
+        }
+        if capture and len(capture) < 2:
+            first["capture"] = capture
+        if others:
+            first["references"] = [one | {"capture": capture} if capture else one for one in others]
+        return first
 
     def tools(self, value: Json) -> list[dict[str, Json]]:
         """Return tool calls: DeepEval's, ours, or OpenAI's, as a list or as JSON text of one."""
@@ -260,71 +311,6 @@ class _Reader:
             if found is not None:
                 made[key] = self.parsed(found) if key == "arguments" else self.plain(found, key)
         return made
-
-    def turns(self, value: Json) -> list[dict[str, Json]]:
-        """Return the turns of a conversation: each user's message with the answers up to the next."""
-        value = self.parsed(value)
-        if not isinstance(value, list) or not value:
-            raise self.wrong("messages", value, "a list of messages")
-        turns: list[dict[str, Json]] = []
-        before: list[dict[str, Json]] = []
-        for one in value:
-            message = self.message(one)
-            if message["role"] == "user":
-                turns.append({"userContent": message})
-            elif not turns:
-                before.append(message)
-            elif message["role"] == "assistant":
-                self.add_answer(turns[-1], message, one)
-            elif message["role"] in ("tool", "function"):
-                self.add_result(turns[-1], one)
-        if not turns:
-            raise self.wrong("messages", value, "at least one message of the user")
-        if before:
-            turns[0]["contextMessages"] = before
-        return [{"invocationId": f"t-{n}", **turn} for n, turn in enumerate(turns, start=1)]
-
-    def add_answer(
-        self, turn: dict[str, Json], message: dict[str, Json], given: Mapping[str, Json]
-    ) -> None:
-        """Add what the agent said or asked for; its last words are the answer."""
-        calls = given.get("tools_called") or given.get("tool_calls")
-        if calls:
-            turn.setdefault("tools", []).extend(self.tools(calls))
-        if message["content"] or not calls:
-            said = turn.get("finalResponse")
-            if said is not None:
-                turn.setdefault("intermediateResponses", []).append(said)
-            turn["finalResponse"] = message
-
-    def add_result(self, turn: dict[str, Json], given: Mapping[str, Json]) -> None:
-        """Add the result of a tool call: of the id that it names, else of the first without one."""
-        call_id = given.get("tool_call_id")
-        waiting = [tool for tool in turn.get("tools", ()) if "result" not in tool]
-        named = [tool for tool in waiting if call_id and tool.get("id") == call_id]
-        alike = [tool for tool in waiting if given.get("name") in (None, tool["name"])]
-        tool = next(iter(named or ([] if call_id and not alike else alike)), None)
-        if tool is None:
-            turn["capture"] = {**turn.get("capture", {}), "tools": "ambiguous"}
-            return
-        result = self.message({**given, "role": "tool"})["content"]
-        tool["result"] = self.plain(result, "messages")
-        if _FAILED.match(result):
-            tool["error"] = {"message": result}
-
-    def message(self, value: Json) -> dict[str, Json]:
-        role = value.get("role") or value.get("from") if isinstance(value, Mapping) else None
-        if not isinstance(role, str):
-            raise self.wrong("a message", value, "an object with `role` and `content`")
-        content = value.get("content", value.get("value"))
-        if isinstance(content, list):
-            content = "".join(
-                part.get("text") or "" for part in content if isinstance(part, Mapping)
-            )
-        return {
-            "role": _SPEAKERS.get(role, role),
-            "content": "" if content is None else str(content),
-        }
 
     def parsed(self, value: Json) -> Json:
         """Return JSON text as what it says: cells of CSV hold lists that way."""

@@ -1,17 +1,13 @@
 """Join files of recorded cases with the expected turns of a file of references."""
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import orjson
-
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.cases.references import JoinCount, References
-from evaltap.schemas.errors import FormatError
-from evaltap.schemas.files.documents import is_json_lines, iter_case_lines, iter_cases, read_case
+from evaltap.evaluator.datasets.copies import changed_copies
 from evaltap.schemas.formats.case import CaseData
 
 
@@ -30,30 +26,15 @@ def joined_files(paths: Sequence[Path], references: References) -> Iterator[Join
 
     They are there while they are needed.
     """
-    joined = JoinedFiles([], [], JoinCount())
-    with tempfile.TemporaryDirectory(prefix="evaltap-") as folder:
-        for number, path in enumerate(paths):
-            # The name is that of the eval set.
-            copy = Path(folder) / str(number) / f"{path.name.removesuffix(path.suffix)}.jsonl"
-            copy.parent.mkdir()
-            with copy.open("wb") as file:
-                for case in _cases(path, joined.bad_lines):
-                    found = references.attach(case)
-                    joined.count.add(found)
-                    if found in ("none", "ambiguous") and not case.get("conversation"):
-                        # Who gives references wants no placeholder in the place of one that is missing.
-                        case.setdefault("source", {})
-                    file.write(orjson.dumps(case) + b"\n")
-            joined.paths.append(copy)
-        yield joined
+    count = JoinCount()
 
+    def join(_: Path, case: CaseData) -> CaseData:
+        found = references.attach(case)
+        count.add(found)
+        if found in ("none", "ambiguous") and not case.get("conversation"):
+            # Who gives references wants no placeholder in the place of one that is missing.
+            case.setdefault("source", {})
+        return case
 
-def _cases(path: Path, bad_lines: list[BadLine]) -> Iterator[CaseData]:
-    if not is_json_lines(path):
-        yield from iter_cases(path)
-        return
-    for number, line in iter_case_lines(path):
-        try:
-            yield read_case(line, path=str(path), place=f"line {number}")
-        except FormatError as error:
-            bad_lines.append(BadLine(str(path), number - 1, str(error), line))
+    with changed_copies(paths, join) as made:
+        yield JoinedFiles(made.paths, made.bad_lines, count)

@@ -9,6 +9,7 @@ from typing import Final
 
 import orjson
 
+from evaltap.evaluator.datasets.inspect_logs import inspect_sample
 from evaltap.schemas.formats.model import Json
 
 Row = Mapping[str, Json]
@@ -20,7 +21,7 @@ _HUGGING_FACE: Final = {"id", "input", "messages", "expected_tools", "tools_call
 
 def unwrapped(row: Row) -> Row:
     """Return a row with its parts as columns; a row of no known shape as it is."""
-    for shape in (_openai, _langsmith, _langfuse, _hugging_face, _atif, _swe_agent):
+    for shape in _SHAPES:
         if (found := shape(row)) is not None:
             return found
     return row
@@ -172,3 +173,14 @@ def _id(row: Row) -> Json:
         return row.get("id")
     turn = ours.get("turn")
     return ours["evalId"] if turn is None else f"{ours['evalId']}/{turn}"
+
+
+_SHAPES: Final = (
+    _openai,
+    _langsmith,
+    _langfuse,
+    _hugging_face,
+    _atif,
+    _swe_agent,
+    inspect_sample,
+)

@@ -11,6 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
+from evaltap.evaluator.datasets.inspect_logs import is_inspect_log, samples_of
 from evaltap.evaluator.datasets.shapes import is_trajectory
 from evaltap.schemas.errors import ConfigurationError, FormatError, InputError
 from evaltap.schemas.files import canonical
@@ -40,6 +41,11 @@ def read_rows(path: Path, *, split: str = "") -> Iterator[Row]:
     if split:
         raise InputError(f"--split {split}: {path} is one file; splits are folders")
     read = _READERS.get(path.suffix.lower())
+    if path.suffix.lower() == ".eval":
+        raise InputError(
+            f"{path}: is a log of Inspect in its binary form; expected JSON (`inspect log convert --to json"
+            " --output-dir DIR LOGS`)"
+        )
     if read is None:
         raise InputError(f"{path}: unknown format; expected {FORMS}")
     yield from read(path)
@@ -55,6 +61,10 @@ def _json(path: Path) -> Iterator[Row]:
     data = canonical.loads(read_bytes(path), path=str(path))
     if isinstance(data, dict) and is_trajectory(data):
         yield "", data
+        return
+    if isinstance(data, dict) and is_inspect_log(data):
+        for number, sample in enumerate(samples_of(data)):
+            yield f"samples[{number}]", _object(sample, path, f"samples[{number}]")
         return
     if isinstance(data, dict) and len(data) == 1:
         (data,) = data.values()  # {"data": [...]}, as some tools write it

@@ -39,6 +39,7 @@ from evaltap.schemas.wire.record import (
     decode_opened,
     in_recording,
     producer_of,
+    recording_name,
 )
 
 LARGEST_WHOLE = (1 << 63) - 1
@@ -462,7 +463,7 @@ def _read(record: WireRecord) -> LandedTurn | Manifest | Feedback | RecordError:
 
 def _origin(record: WireRecord, fields: CaseFields) -> _Origin:
     app, eval_id = fields.session.app_name or "", fields.eval_id
-    recording = fields.source.run or fields.source.version or ""
+    recording = recording_name(fields.source.version, fields.source.run)
     eval_set_id = in_recording(fields.eval_set_id, eval_id, recording)
     revision = 1 if fields.source.revision is None else fields.source.revision
     named = (app, eval_set_id, eval_id, fields.turn.invocation_id, revision)

@@ -197,7 +197,7 @@ def crashed_line(summary: Summary) -> str:
         return ""
     interval = crashed.interval
     bounds = f", 95 % interval {interval.low:.0%} to {interval.high:.0%}" if interval else ""
-    of_all = " of all traffic" if summary.weighted else ""
+    of_all = " of all cases" if summary.weighted else ""
     share = f"{crashed.rate:.1%}{of_all}{bounds}"
     return (
         f"crashed: {crashed.count:,} of {counted(crashed.cases, 'case')} ({share});"

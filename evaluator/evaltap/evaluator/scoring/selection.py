@@ -7,8 +7,9 @@ from fnmatch import fnmatchcase
 class Selection:
     """Takes cases by glob patterns until there are enough; asked once for each case, in their order.
 
-    A pattern is held against the eval id, the eval set id and `<eval set id>/<eval id>`; one that fits
-    is enough, and no patterns take all.  Of `chosen`, eval sets and ids, others are not even seen.
+    A pattern is held against the eval id, the eval set id and `<eval set id>/<eval id>`, of a repeat also
+    without its name (`@trial-2`); one that fits is enough, and no patterns take all.  Of `chosen`, eval
+    sets and ids, others are not even seen.
     """
 
     def __init__(
@@ -36,9 +37,11 @@ class Selection:
         if self.full or (self.chosen is not None and (eval_set_id, eval_id) not in self.chosen):
             return False
         self.seen += 1
-        names = (eval_id, eval_set_id, f"{eval_set_id}/{eval_id}")
+        names = [eval_id, eval_set_id, f"{eval_set_id}/{eval_id}"]
+        if without_repeat := eval_set_id.rpartition("@")[0]:
+            names += [without_repeat, f"{without_repeat}/{eval_id}"]
         if self.tasks and not any(fnmatchcase(name, task) for name in names for task in self.tasks):
-            self.passed_over = self.passed_over or names[-1]
+            self.passed_over = self.passed_over or names[2]
             return False
         self.taken += 1
         return True

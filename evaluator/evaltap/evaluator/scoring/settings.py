@@ -170,9 +170,17 @@ def _unknown_keys(where: str, part: BaseModel, around: BaseModel | None) -> Iter
         place = f"{where} has" if where else "found"
         if around is not None and key in _aliases(around):
             hint = f"it belongs one level up, beside {where.rpartition('.')[2]}"
+        elif inner := next((name for name, one in _inner(part) if key in _aliases(one)), None):
+            hint = f"it belongs one level down, in {inner}"
         else:
             hint = did_you_mean(key, known) or f"known: {', '.join(known)}"
         yield f"{place} the unknown key '{key}'; {hint}"
+
+
+def _inner(part: BaseModel) -> Iterator[tuple[str, BaseModel]]:
+    for name, field in type(part).model_fields.items():
+        if isinstance(one := getattr(part, name), BaseModel):
+            yield field.alias or name, one
 
 
 def _aliases(part: BaseModel) -> list[str]:

@@ -19,6 +19,7 @@ from evaltap.recorder.conventions.logfire import Logfire
 from evaltap.recorder.conventions.mcp import Mcp
 from evaltap.recorder.conventions.message_events import MessageEvents
 from evaltap.recorder.conventions.messages import without_fragments
+from evaltap.recorder.conventions.mlflow import MLflow
 from evaltap.recorder.conventions.openinference import OpenInference
 from evaltap.recorder.conventions.pydantic_ai import PydanticAI
 from evaltap.recorder.conventions.reading import Dialect, Reading, drop_empty_ids, merge
@@ -40,6 +41,7 @@ DIALECTS: tuple[Dialect, ...] = (
     SpringAI(),
     LiveKit(),
     Mcp(),
+    MLflow(),
     GenAI(),
     MessageEvents(),
     Langfuse(),
@@ -65,6 +67,7 @@ AGENT_PREFIXES = (
     "logfire.span_type",
     "mcp.",
     "metadata",
+    "mlflow.",
     "openinference.",
     "output.",
     "pydantic_ai.",

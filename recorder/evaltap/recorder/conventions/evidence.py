@@ -44,6 +44,17 @@ def decode(value: Any) -> Evidence:
     return Evidence(value)
 
 
+def decode_words(value: Any) -> Evidence:
+    """Decode what was said or asked: objects and lists; `4` and `true` are words, no number or flag."""
+    found = decode(value)
+    if not isinstance(found.value, int | float) or not isinstance(value, str):
+        return found
+    words = value.strip()
+    while words.startswith('"'):
+        words = json.loads(words)
+    return Evidence(words)
+
+
 def argument_values(call: Mapping[str, object]) -> list[object]:
     """Return the values of a decorated function's `args` and `kwargs`."""
     args, kwargs = call.get("args"), call.get("kwargs")

@@ -3,11 +3,11 @@
 Source: the attribute names of the Langfuse Python SDK 3 to 5.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from evaltap.recorder.conventions.call_arguments import take_arguments
-from evaltap.recorder.conventions.evidence import Evidence, argument_values, decode
+from evaltap.recorder.conventions.evidence import Evidence, argument_values, decode, decode_words
 from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.messages import closing_text, last_user_text
 from evaltap.recorder.conventions.reading import (
@@ -137,7 +137,7 @@ def _messages(evidence: Evidence | None, role: str) -> Any:
 
 
 def _read_run(reading: Reading, attributes: Mapping[str, object]) -> None:
-    entered, left = _value(attributes, INPUT), _value(attributes, OUTPUT)
+    entered, left = (_value(attributes, names, decode_words) for names in (INPUT, OUTPUT))
     if entered is not None:
         reading.user = last_user_text(_messages(entered, "user") or ())
         reading.user_fallback = _only_text(entered)
@@ -157,6 +157,10 @@ def _only_text(evidence: Evidence) -> Evidence | None:
     return Evidence(value[0]) if len(value) == 1 and isinstance(value[0], str) else None
 
 
-def _value(attributes: Mapping[str, object], names: Sequence[str]) -> Evidence | None:
+def _value(
+    attributes: Mapping[str, object],
+    names: Sequence[str],
+    read: Callable[[object], Evidence] = decode,
+) -> Evidence | None:
     found = next((attributes[name] for name in names if name in attributes), None)
-    return decode(found) if found is not None else None
+    return read(found) if found is not None else None

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
 from evaltap.recorder.conventions.evidence import Evidence, decode
-from evaltap.recorder.conventions.message_shapes import read_messages
+from evaltap.recorder.conventions.message_shapes import read_generations, read_messages
 from evaltap.recorder.conventions.messages import Message, closing_text, last_user_text
 from evaltap.recorder.conventions.reading import (
     Kind,
@@ -84,14 +84,8 @@ def _generated(value: object) -> tuple[Message, ...]:
     """Return a model run's output messages: LangChain generations, or a bare message."""
     if not isinstance(value, dict):
         return read_messages(value, role="assistant") if isinstance(value, list) else ()
-    generations = value.get("generations")
-    while isinstance(generations, list) and generations:
-        generations = generations[0]
-    if isinstance(generations, dict):
-        message = generations.get("message")
-        if isinstance(message, dict):
-            return read_messages([message], role="assistant")
-        return read_messages([{"role": "assistant", "content": generations.get("text")}])
+    if generated := read_generations(value):
+        return generated
     if isinstance(value.get("choices"), list):
         return read_messages(value["choices"], role="assistant")
     if isinstance(value.get("output"), dict):

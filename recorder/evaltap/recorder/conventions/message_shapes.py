@@ -67,6 +67,18 @@ def read_response(value: object) -> tuple[Message, ...]:
     return read_messages(value, role="assistant")
 
 
+def read_generations(value: object) -> tuple[Message, ...]:
+    """Read the first of LangChain's generations: its message, or its text."""
+    found = value.get("generations") if isinstance(value, Mapping) else None
+    while isinstance(found, list) and found:
+        found = found[0]
+    if not isinstance(found, Mapping):
+        return ()
+    if isinstance(found.get("message"), Mapping):
+        return read_messages([found["message"]], role="assistant")
+    return read_messages([{"role": "assistant", "content": found.get("text")}])
+
+
 def _is_response(value: object) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("output"), list)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from evaltap.recorder.conventions.call_arguments import take_arguments
 from evaltap.recorder.conventions.chain_values import answer_of, question_of, structured_answer
-from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, decode
+from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, decode, decode_words
 from evaltap.recorder.conventions.media_shapes import media_in
 from evaltap.recorder.conventions.message_shapes import (
     read_messages,
@@ -239,7 +239,7 @@ def _read_run(reading: Reading, attributes: Mapping[str, object]) -> None:
 
 
 def _read_run_output(reading: Reading, attributes: Mapping[str, object]) -> None:
-    left = decode(attributes.get(OUTPUT_VALUE))
+    left = decode_words(attributes.get(OUTPUT_VALUE))
     value = left.value
     # An agent that declares its output as plain text states its answer; a chain's may be anything.
     is_answer = reading.kind == "agent" and attributes.get(OUTPUT_MIME_TYPE) == "text/plain"
@@ -249,8 +249,8 @@ def _read_run_output(reading: Reading, attributes: Mapping[str, object]) -> None
     elif isinstance(value, dict) and isinstance(value.get("content"), dict):
         messages = read_messages([{**value["content"], "role": "assistant"}])
         reading.final = closing_text(messages)
-    elif isinstance(value, str) and is_answer:
-        reading.final = Evidence(value)
+    elif is_answer and not left.flaw and isinstance(attributes[OUTPUT_VALUE], str):
+        reading.final = Evidence(value if isinstance(value, str) else attributes[OUTPUT_VALUE])
     elif isinstance(value, dict):
         reading.final_fallback = answer_of(value)
     elif isinstance(value, str) or left.flaw:

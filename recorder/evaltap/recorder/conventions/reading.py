@@ -117,7 +117,7 @@ def drop_empty_ids(reading: Reading) -> None:
     """
     for name in ("session_id", "user_id"):
         given = getattr(reading, name)
-        if given is not None and given.strip().lower() in EMPTY_IDS:
+        if given is not None and given.strip(" \t\n'\"").lower() in EMPTY_IDS:
             setattr(reading, name, None)
 
 

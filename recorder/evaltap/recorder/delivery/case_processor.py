@@ -11,7 +11,13 @@ from evaltap.recorder.payload import cut, readable, shorten
 from evaltap.recorder.privacy.redactor import Redactor, withhold_content
 from evaltap.schemas.data import CaseData, JsonObject
 from evaltap.schemas.wire.feedback import Feedback
-from evaltap.schemas.wire.record import Reason, RecordError, WireRecord, encode_case
+from evaltap.schemas.wire.record import (
+    Reason,
+    RecordError,
+    WireRecord,
+    encode_case,
+    recording_name,
+)
 
 _SHRINKING = (16_384, 4_096, 1_024, 256)
 """Field limits in bytes, tried in turn when a case as a whole is too large."""
@@ -105,7 +111,7 @@ class CaseProcessor:
         session, ids = processed.get("sessionInput") or {}, turn.get("telemetry")
         if ids is None:
             raise DropCaseError("redactor")
-        recording = self._stated.get("run") or self._stated.get("version") or ""
+        recording = recording_name(self._stated.get("version"), self._stated.get("run"))
         return replace(
             feedback,
             recording=recording,

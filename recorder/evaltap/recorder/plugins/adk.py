@@ -201,6 +201,7 @@ class EvaltapPlugin(BasePlugin):
             run.model = request.model
         if run is not None and run.parent is None:
             run.observed.context_message(_instruction(request.config.system_instruction))
+            run.observed.history(request.contents[:-1], _said)
 
     def _model_returned(self, context: "CallbackContext", response: "LlmResponse") -> None:
         run = self._runs.get(context.invocation_id)
@@ -314,6 +315,11 @@ def _instruction(given: object) -> str | None:
     parts = given if isinstance(given, list) else getattr(given, "parts", None) or [given]
     texts = [part if isinstance(part, str) else getattr(part, "text", None) for part in parts]
     return "\n\n".join(text for text in texts if text) or None
+
+
+def _said(content: "types.Content") -> tuple[str, str | None]:
+    """Return role and text of a content of the preceding conversation."""
+    return "assistant" if content.role == "model" else "user", _text(content, "\n")
 
 
 def _media(content: "types.Content | None") -> Iterator[MediaPart]:

@@ -1,6 +1,6 @@
 """Plain functions that read LangChain's objects: user messages, answers and tool results."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import (
@@ -62,6 +62,19 @@ def is_failure(error: BaseException) -> bool:
     """Return whether an exception is an error, not an interrupt of LangGraph or asyncio."""
     bubbles = any(kind.__name__ == "GraphBubbleUp" for kind in type(error).__mro__)
     return isinstance(error, Exception) and not bubbles
+
+
+def before_the_user(messages: Sequence[Any]) -> Sequence[Any]:
+    """Return the messages before the user's last one; none if a model is given a plain prompt."""
+    places = (at for at in reversed(range(len(messages))) if isinstance(messages[at], HumanMessage))
+    return messages[: next(places, 0)]
+
+
+def said_in(message: object) -> tuple[str, object]:
+    """Return role and text of a message of the preceding conversation."""
+    if isinstance(message, HumanMessage | AIMessage):
+        return "user" if isinstance(message, HumanMessage) else "assistant", str(message.text)
+    return "", None
 
 
 def user_message_in(given: object) -> Evidence | None:

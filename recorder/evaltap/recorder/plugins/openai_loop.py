@@ -42,9 +42,14 @@ class Loop:
             self.run.context_message(instructions)
             self._record_system_messages(items)
         if self.parent is None and not self.run.has_user_message:
-            found = (last_user_text(read_messages([item])) for item in reversed(items))
-            user_text = next((text for text in found if text is not None), None)
-            if user_text is not None:
+            found = (
+                (place, last_user_text(read_messages([items[place]])))
+                for place in reversed(range(len(items)))
+            )
+            asked = next(((place, text) for place, text in found if text is not None), None)
+            if asked is not None:
+                place, user_text = asked
+                self.run.history(items[:place], _said)
                 self.run.user_message(user_text.value, user_text.media)
         for item in items if self.pending else ():
             if isinstance(item, Mapping) and item.get("type") == "function_call_output":
@@ -113,6 +118,14 @@ class Loop:
         for call in [call for call in self.pending if call.call_id == call_id]:
             self.pending.remove(call)
             self.run.tool_returned(call_id, output)
+
+
+def _said(item: object) -> tuple[str, object]:
+    """Return role and text of an item of the preceding conversation."""
+    for message in read_messages([item]):
+        if message.text is not None:
+            return message.role, message.text.value
+    return "", None
 
 
 def arguments_of(raw_arguments: str) -> object:

@@ -20,12 +20,14 @@ from pydantic_ai.exceptions import (
     ToolRetryError,
 )
 from pydantic_ai.messages import (
+    ModelResponse,
     NativeToolCallPart,
     NativeToolReturnPart,
     SystemPromptPart,
     TextPart,
     ToolReturn,
     ToolReturnPart,
+    UserPromptPart,
 )
 from pydantic_core import ValidationError
 
@@ -40,7 +42,7 @@ from evaltap.schemas.data import JsonObject
 if TYPE_CHECKING:
     from pydantic_ai import RunContext
     from pydantic_ai.capabilities.abstract import WrapRunHandler, WrapToolExecuteHandler
-    from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+    from pydantic_ai.messages import ModelMessage, ToolCallPart
     from pydantic_ai.models import ModelRequestContext
     from pydantic_ai.run import AgentRunResult
     from pydantic_ai.tools import ToolDefinition
@@ -103,8 +105,8 @@ class EvaltapCapability(AbstractCapability[Any]):
         ctx: "RunContext[Any]",
         *,
         request_context: "ModelRequestContext",
-        response: "ModelResponse",
-    ) -> "ModelResponse":
+        response: ModelResponse,
+    ) -> ModelResponse:
         """Record a model call's message and usage."""
         guarded(self, self._responded, ctx, request_context, response)
         return response
@@ -183,7 +185,7 @@ class EvaltapCapability(AbstractCapability[Any]):
         self,
         ctx: "RunContext[Any]",
         request_context: "ModelRequestContext",
-        response: "ModelResponse",
+        response: ModelResponse,
     ) -> None:
         level = self._levels.get(ctx.run_id)
         if level is None:
@@ -191,6 +193,9 @@ class EvaltapCapability(AbstractCapability[Any]):
         self._catch_up(level, request_context.messages)
         if not level.nested:
             self._record_context(level.run, request_context.messages)
+            if not level.run.has_history:
+                own = sum(one.run_id == ctx.run_id for one in request_context.messages)
+                level.run.history(request_context.messages[: -own or None], _said)
         level.run.model_called(
             response.model_name or request_context.model.model_name,
             input_tokens=response.usage.input_tokens,
@@ -238,7 +243,7 @@ class EvaltapCapability(AbstractCapability[Any]):
         for call in list(level.requested.values()):
             self._called(level, call)
 
-    def _native_tools(self, level: _Level, response: "ModelResponse") -> None:
+    def _native_tools(self, level: _Level, response: ModelResponse) -> None:
         """Record the tools that the model's provider ran itself, between two texts of one response."""
         for part in response.parts:
             if isinstance(part, NativeToolCallPart):
@@ -314,6 +319,14 @@ def _prompt(prompt: "str | Sequence[object] | None") -> str | None:
     words = [part if isinstance(part, str) else getattr(part, "content", None) for part in prompt]
     texts = [part for part in words if isinstance(part, str)]
     return "\n".join(texts) if texts else None
+
+
+def _said(message: "ModelMessage") -> tuple[str, str]:
+    """Return role and text of a message of the preceding conversation."""
+    if isinstance(message, ModelResponse):
+        return "assistant", "".join(p.content for p in message.parts if isinstance(p, TextPart))
+    asked = (_prompt(part.content) for part in message.parts if isinstance(part, UserPromptPart))
+    return "user", "\n".join(text for text in asked if text)
 
 
 def _media(prompt: "str | Sequence[object] | None") -> list[MediaPart]:

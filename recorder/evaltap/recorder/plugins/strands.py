@@ -29,7 +29,7 @@ from strands.hooks import (
 from evaltap.recorder.conventions.media_shapes import media_in
 from evaltap.recorder.media import MediaPart
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
-from evaltap.recorder.plugins.support import first_of, guarded, recorder_for
+from evaltap.recorder.plugins.support import first_items, first_of, guarded, recorder_for
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun, enclosing, enter
 from evaltap.recorder.tokens import tokens
@@ -131,6 +131,7 @@ class EvaltapHooks(HookProvider):
         if level.parent is None:
             level.run.context_message(agent.system_prompt)
         if level.owned:
+            level.run.history(agent.messages, _said)
             self._record_user_message(level.run, event.messages)
 
     def _orchestrated(self, event: BeforeMultiAgentInvocationEvent) -> None:
@@ -155,6 +156,7 @@ class EvaltapHooks(HookProvider):
                 session_id=session or getattr(manager, "session_id", None),
                 user_id=first_of(passed, USER_KEYS) or first_of(attributes, USER_KEYS),
                 agent_name=name,
+                state=_state(source) or None,
                 clock=self._clock,
             )
             level = _Level(run, True)
@@ -172,6 +174,8 @@ class EvaltapHooks(HookProvider):
             _ORCHESTRATED.set(level.outer_run)
         if not level.owned:
             return
+        if state := _state(source):
+            level.run.state(state)
         # The events carry no error, but fire while it propagates.
         error = sys.exc_info()[1]
         if error is not None and error is not level.outer_error:
@@ -249,6 +253,18 @@ class EvaltapHooks(HookProvider):
 def _text(content: Sequence[Mapping[str, Any]]) -> str | None:
     texts = [block["text"] for block in content if isinstance(block.get("text"), str)]
     return "".join(texts) if texts else None
+
+
+def _state(source: Any) -> JsonObject:
+    """Return an agent's state; a graph or swarm has none."""
+    # Its `get` copies all of it, however large.
+    held = getattr(getattr(source, "state", None), "_data", None)
+    return dict(first_items(held)) if isinstance(held, dict) else {}
+
+
+def _said(message: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Return role and text of a message of the preceding conversation."""
+    return message.get("role", ""), _text(message.get("content", []))
 
 
 def _reasoning(content: Sequence[Mapping[str, Any]]) -> str | None:

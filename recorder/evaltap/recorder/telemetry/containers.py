@@ -1,4 +1,4 @@
-"""Other span containers as OTLP/JSON requests: Tempo, Jaeger, Phoenix, Langfuse, LangSmith, SDK spans.
+"""Other span containers as OTLP/JSON requests: Tempo, Jaeger, SDK spans, exports of other products.
 
 Sources: Tempo's `/api/traces` (`batches`) and `/api/v2/traces` (`trace`), Jaeger's `/api/traces` and its
 UI's download, `to_json` of spans of the OpenTelemetry SDK for Python. The conventions read the spans inside
@@ -16,6 +16,8 @@ from evaltap.recorder.telemetry.langfuse_export import (
     of_trace,
 )
 from evaltap.recorder.telemetry.langsmith_export import of_runs, runs_of
+from evaltap.recorder.telemetry.mlflow_export import is_mlflow
+from evaltap.recorder.telemetry.mlflow_export import of_trace as of_mlflow
 from evaltap.recorder.telemetry.phoenix_export import is_phoenix, of_spans
 from evaltap.schemas.data import JsonObject
 
@@ -29,6 +31,8 @@ def as_request(document: object) -> object:
     if runs is not None:
         return _request(map(_of_flat, of_runs(runs)))
     if isinstance(document, Mapping):
+        if is_mlflow(document):
+            return _request(map(_of_flat, of_mlflow(document)))
         if is_langfuse(document):
             return _request(map(_of_flat, of_trace(document)))
         if isinstance(document.get("trace"), Mapping):
@@ -48,6 +52,8 @@ def as_request(document: object) -> object:
         return _request(map(_of_flat, of_spans(document)))
     if isinstance(document, list) and document and all(map(_is_sdk_span, document)):
         return _request(map(_of_sdk, document))
+    if isinstance(document, list) and document and all(map(is_mlflow, document)):
+        return _request(_of_flat(entry) for one in document for entry in of_mlflow(one))
     if isinstance(document, list) and document and all(map(is_langfuse, document)):
         return _request(_of_flat(entry) for one in document for entry in of_trace(one))
     if isinstance(document, list) and document and all(map(is_observation, document)):

@@ -53,10 +53,12 @@ class Trajectory:
             flaw = first.flaws.get("input")
             candidates.append(last_user_text(first.input or ()))
             candidates.append(Evidence(None, flaw) if flaw else None)
-        for node in self._nodes[1:]:
-            if node.kind in ("run", "agent") and self._owner[node] is None:
+        own = [node for node in self._nodes[1:] if self._owner[node] is None]
+        for node in own:
+            if node.kind in ("run", "agent"):
                 candidates += [node.reading.user, last_user_text(node.reading.input or ())]
         candidates.append(reading.user_fallback)
+        candidates += [node.reading.user_fallback for node in own if node.kind == "agent"]
         flaw = reading.flaws.get("input")
         candidates.append(Evidence(None, flaw) if flaw else None)
         return _with_media(_best(candidates), candidates)

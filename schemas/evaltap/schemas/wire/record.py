@@ -211,8 +211,14 @@ def set_of(eval_set_id: str | None, eval_id: str, source: Mapping[str, Any]) -> 
 
     So the same eval ids, recorded again with another version, are other cases.
     """
-    recording = source.get("run") or source.get("version") or ""
-    return in_recording(eval_set_id, eval_id, recording if isinstance(recording, str) else "")
+    return in_recording(
+        eval_set_id, eval_id, recording_name(source.get("version"), source.get("run"))
+    )
+
+
+def recording_name(version: object, run: object) -> str:
+    """Return the name of a recording, `<version>@<run>` or the one that is known; empty for none."""
+    return "@".join(name for name in (version, run) if isinstance(name, str) and name)
 
 
 def in_recording(eval_set_id: str | None, eval_id: str, recording: str) -> str:

@@ -1,5 +1,5 @@
 -- The landed turns of the recordings that some runs scored, in the order of their sessions: of each
--- revision of a case the turns as they were when it landed.
+-- revision of a case the turns as they were when it landed.  Repeats are trials, as in `side_scores`.
 WITH trials AS (
   SELECT DISTINCT s.app_name, s.eval_set_id, s.eval_id, s.revision
   FROM scores s JOIN runs r USING (run_id)
@@ -20,8 +20,13 @@ turns_then AS (
     PARTITION BY app_name, eval_set_id, eval_id, l.revision, invocation_id
     ORDER BY turn_revision DESC, landed_seq
   ) = 1
+),
+named AS (
+  SELECT * REPLACE ({eval_set} AS eval_set_id),
+         concat_ws(' ', 'revision ' || revision, nullif(repeat, '')) AS trial
+  FROM (SELECT *, coalesce(run, '') AS repeat FROM turns_then) s
 )
-SELECT app_name, eval_set_id, eval_id, 'revision ' || revision AS trial, {columns}
-FROM turns_then
+SELECT app_name, eval_set_id, eval_id, trial, {columns}
+FROM named
 {only}
-ORDER BY app_name, eval_set_id, eval_id, revision, started_at NULLS FIRST, first_landed_seq
+ORDER BY app_name, eval_set_id, eval_id, revision, repeat, started_at NULLS FIRST, first_landed_seq

@@ -326,10 +326,10 @@ def _opened(
 
 
 def _own_key(side: Side, key: CaseKey) -> CaseKey | None:
-    """Return the key that a case has on a side; a comparison may have left out app or eval set."""
-    if key in side.cases:
-        return key
-    return next((one for one in side.cases if one[2] == key[2]), None)
+    """Return the key that a case has in the store; a comparison may have left out app or eval set."""
+    named = key if key in side.cases else None
+    named = named or next((one for one in side.cases if one[2] == key[2]), None)
+    return None if named is None else side.stored[named]
 
 
 def _case_side(

@@ -1,0 +1,168 @@
+"""Chat messages as turns: each message of the user with what the agent did until the next.
+
+The forms of OpenAI (`tool_calls`, `function_call`, messages of role `tool`), Anthropic (blocks `tool_use` and
+`tool_result`) and ShareGPT (`from`, `value`).
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Protocol
+
+from evaltap.schemas.errors import FormatError
+from evaltap.schemas.formats.model import Json
+
+Fields = dict[str, Json]
+
+_FAILED: Final = re.compile(r"\s*(?:error|exception|traceback)\b\s*[:(]", re.IGNORECASE)
+"""How the text of a failed tool call begins: most chat messages have no field that says so."""
+_SPEAKERS: Final = {
+    "bot": "assistant", "developer": "system", "function": "tool", "gpt": "assistant",
+    "human": "user", "model": "assistant",
+}  # fmt: skip
+_SAID: Final = ("content", "value", "tool_calls", "tools_called", "function_call", "refusal")
+_TEXTS: Final = ("text", "input_text", "output_text", "refusal")
+_THOUGHTS: Final = ("reasoning", "redacted_thinking", "thinking")
+
+
+class Cells(Protocol):
+    """Reads the values of a row, and knows where they are."""
+
+    def parsed(self, value: Json) -> Json:
+        """Return JSON text as its value."""
+        ...
+
+    def plain(self, value: Json, column: str) -> Json:
+        """Return a value as JSON data."""
+        ...
+
+    def tools(self, value: Json) -> list[Fields]:
+        """Return tool calls."""
+        ...
+
+    def wrong(self, what: str, found: Json, expected: str) -> FormatError:
+        """Return the error for a value."""
+        ...
+
+
+def read_turns(value: Json, cells: Cells) -> list[Fields]:
+    """Return the turns of a conversation; raises FormatError for what is none."""
+    value = cells.parsed(value)
+    if not isinstance(value, list) or not value:
+        raise cells.wrong("messages", value, "a list of messages")
+    turns: list[Fields] = []
+    before: list[Fields] = []
+    for given in (part for one in value for part in _apart(one, cells)):
+        message = read_message(given, cells)
+        if message["role"] == "user":
+            turns.append({"userContent": message})
+            if before:
+                turns[-1]["contextMessages"] = before
+                before = []
+            _mark_parts(turns[-1], "userContent", given)
+        elif message["role"] == "system" or not turns:
+            before.append(message)
+        elif message["role"] == "assistant":
+            _add_answer(turns[-1], message, given, cells)
+        elif message["role"] == "tool":
+            _add_result(turns[-1], given, cells)
+        else:
+            expected = "system, developer, user, assistant or tool"
+            raise cells.wrong("the role of a message", message["role"], expected)
+    if not turns:
+        raise cells.wrong("messages", value, "at least one message of the user")
+    for turn in turns if any("finalResponse" in turn for turn in turns) else ():
+        if "finalResponse" not in turn:
+            turn.setdefault("capture", {})["finalResponse"] = "missing"
+    return [{"invocationId": f"t-{n}", **turn} for n, turn in enumerate(turns, start=1)]
+
+
+def read_message(given: Json, cells: Cells) -> Fields:
+    """Return a message's role and text."""
+    role = given.get("role") or given.get("from") if isinstance(given, Mapping) else None
+    if not isinstance(role, str) or not any(name in given for name in _SAID):
+        raise cells.wrong("a message", given, "an object with `role` and `content`")
+    content = given.get("content", given.get("value"))
+    if isinstance(content, list):
+        content = "".join(_text(part) for part in content)
+    if content is None:
+        content = given.get("refusal")
+    return {"role": _SPEAKERS.get(role, role), "content": "" if content is None else str(content)}
+
+
+def _text(part: Json) -> str:
+    if isinstance(part, str):
+        return part
+    found = part.get("text") or part.get("refusal") if isinstance(part, Mapping) else None
+    return found if isinstance(found, str) else ""
+
+
+def _apart(given: Json, cells: Cells) -> Iterator[Json]:
+    """Yield a message with its calls as `tool_calls`, after the results that it brings."""
+    content = given.get("content") if isinstance(given, Mapping) else None
+    parts = content if isinstance(content, list) else []
+    blocks = [one for one in parts if isinstance(one, Mapping)]
+    results = [one for one in blocks if one.get("type") == "tool_result"]
+    calls = [one for one in blocks if one.get("type") == "tool_use"]
+    for one in results:
+        yield {
+            "role": "tool",
+            "tool_call_id": one.get("tool_use_id"),
+            "content": one.get("content"),
+            "is_error": one.get("is_error"),
+        }
+    others = [one for one in parts if one not in results and one not in calls]
+    if calls:
+        asked = [
+            {"id": one.get("id"), "name": one.get("name"), "arguments": one.get("input")}
+            for one in calls
+        ]
+        yield {**given, "content": others or None, "tool_calls": asked}
+    elif isinstance(given, Mapping) and isinstance(given.get("function_call"), Mapping):
+        yield {**given, "tool_calls": [given["function_call"]]}
+    elif not results:
+        yield given
+    elif others:
+        yield {**given, "content": others}
+
+
+def _mark_parts(turn: Fields, message: str, given: Mapping[str, Json]) -> None:
+    """Mark a message of which images, audio or files were left out."""
+    content = given.get("content")
+    parts = content if isinstance(content, list) else ()
+    kinds = {str(part.get("type")) for part in parts if isinstance(part, Mapping)}
+    if kinds - {*_TEXTS, *_THOUGHTS}:
+        turn.setdefault("capture", {})[f"{message}.contentParts"] = "truncated"
+
+
+def _add_answer(turn: Fields, message: Fields, given: Mapping[str, Json], cells: Cells) -> None:
+    """Add what the agent said or asked for; its last words are the answer."""
+    calls = given.get("tools_called") or given.get("tool_calls")
+    if calls:
+        turn.setdefault("tools", []).extend(cells.tools(calls))
+    if message["content"] or not calls:
+        said = turn.get("finalResponse")
+        if said is not None:
+            turn.setdefault("intermediateResponses", []).append(said)
+        turn["finalResponse"] = message
+        _mark_parts(turn, "finalResponse", given)
+
+
+def _add_result(turn: Fields, given: Mapping[str, Json], cells: Cells) -> None:
+    """Add the result of a tool call: of the id that it names, else of the first without one."""
+    call_id = given.get("tool_call_id")
+    waiting: Sequence[Fields] = [tool for tool in turn.get("tools", ()) if "result" not in tool]
+    named = [tool for tool in waiting if call_id and tool.get("id") == call_id]
+    alike = [tool for tool in waiting if given.get("name") in (None, tool["name"])]
+    tool = next(iter(named or ([] if call_id and not alike else alike)), None)
+    if tool is None:
+        turn["capture"] = {**turn.get("capture", {}), "tools": "ambiguous"}
+        return
+    result = read_message({**given, "role": "tool"}, cells)["content"]
+    tool["result"] = cells.plain(result, "messages")
+    stated = given.get("error")
+    if isinstance(stated, Mapping):
+        tool["error"] = {
+            name: str(stated[name]) for name in ("type", "message") if stated.get(name)
+        }
+    elif given.get("is_error") or _FAILED.match(result):
+        tool["error"] = {"message": result}

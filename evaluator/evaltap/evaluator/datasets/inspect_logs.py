@@ -1,0 +1,99 @@
+"""Logs of Inspect (`inspect-ai`) as rows: one for each sample and epoch.
+
+Source: the JSON logs of inspect-ai 0.3.285. Tool calls name a `function`; results may have an `error`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from evaltap.schemas.formats.model import Json
+
+Row = Mapping[str, Json]
+
+RUN: Final = "inspect_epoch"
+TELEMETRY: Final = "inspect_telemetry"
+_SAMPLE: Final = {"epoch", "id", "input", "messages", "output"}
+_INPUT: Final = ("input_tokens", "input_tokens_cache_read", "input_tokens_cache_write")
+"""They exclude each other."""
+
+
+def is_inspect_log(data: Row) -> bool:
+    """Tell whether an object is a log."""
+    return isinstance(data.get("eval"), Mapping) and isinstance(data.get("samples"), list)
+
+
+def samples_of(log: Row) -> Iterator[Json]:
+    """Yield the samples; each knows the model of the log."""
+    model = log["eval"].get("model")
+    for sample in log["samples"]:
+        yield {"model": model, **sample} if isinstance(sample, dict) else sample
+
+
+def inspect_sample(row: Row) -> Row | None:
+    """Return a sample as a flat row; None for another row."""
+    if not row.keys() >= _SAMPLE:
+        return None
+    messages = row["messages"]
+    return {
+        "id": row["id"],
+        "messages": [_message(one) for one in messages] if isinstance(messages, list) else messages,
+        "expected_output": row.get("target") or None,
+        "scores": row.get("scores") or None,
+        "metadata": row.get("metadata") or None,
+        RUN: f"epoch-{row['epoch']}",
+        TELEMETRY: _telemetry(row),
+    }
+
+
+def _message(given: Json) -> Json:
+    if not isinstance(given, Mapping):
+        return given
+    message = {**given}
+    if isinstance(calls := message.get("tool_calls"), list):
+        message["tool_calls"] = [
+            {**call, "name": call.get("function"), "function": None}
+            if isinstance(call, Mapping)
+            else call
+            for call in calls
+        ]
+    if message.get("role") == "tool":
+        message["name"] = message.pop("function", None)
+    return message
+
+
+def _telemetry(row: Row) -> Row:
+    """Return how the sample ended and what it used; a limit that was reached cut it off."""
+    stated = row.get("model_usage")
+    usage = {name: one for name, one in _items(stated) if isinstance(one, Mapping)}
+    error, limit, seconds = row.get("error"), row.get("limit"), row.get("total_time")
+    found: dict[str, Json] = {
+        "models": list(usage) or [one for one in (row.get("model"),) if one],
+        "status": "error" if error else "incomplete" if limit else "ok",
+    }
+    used: list[dict[str, Json]] = [
+        {
+            "model": name,
+            "inputTokens": _count(one, *_INPUT),
+            "outputTokens": _count(one, "output_tokens"),
+        }
+        for name, one in usage.items()
+    ]
+    if used:
+        found |= {name: sum(one[name] for one in used) for name in ("inputTokens", "outputTokens")}
+    if len(used) > 1:
+        found["usage"] = used
+    if isinstance(seconds, int | float):
+        found["latencyMs"] = seconds * 1000
+    if isinstance(error, Mapping):
+        found["error"] = {"message": str(error.get("message") or "")}
+    elif isinstance(limit, Mapping):
+        found["error"] = {"type": "limit", "message": limit.get("reason") or str(limit.get("type"))}
+    return found
+
+
+def _items(value: Json) -> list[tuple[str, Json]]:
+    return list(value.items()) if isinstance(value, Mapping) else []
+
+
+def _count(usage: Row, *names: str) -> int:
+    return sum(usage[name] for name in names if type(usage.get(name)) is int)

@@ -1,0 +1,123 @@
+"""MLflow's spans: type, inputs and outputs as JSON, in the forms of the library that was traced.
+
+Source: the spans of mlflow-tracing 3 (decorators and autologging). Without a type, a root is the run.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from evaltap.recorder.conventions.call_arguments import take_arguments
+from evaltap.recorder.conventions.chain_values import answer_of, question_of, structured_answer
+from evaltap.recorder.conventions.evidence import Evidence, decode, decode_words
+from evaltap.recorder.conventions.message_shapes import (
+    read_generations,
+    read_messages,
+    read_request,
+    read_response,
+)
+from evaltap.recorder.conventions.messages import closing_text, last_user_text
+from evaltap.recorder.conventions.reading import Kind, Reading, first_text, whole
+from evaltap.recorder.conventions.tool_output import take_output
+from evaltap.recorder.telemetry.mlflow_export import PREFIX, SESSION, USER
+from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.recorder.tokens import tokens
+
+TYPE: Final = "mlflow.spanType"
+INPUTS: Final = "mlflow.spanInputs"
+OUTPUTS: Final = "mlflow.spanOutputs"
+FUNCTION: Final = "mlflow.spanFunctionName"
+MODELS: Final = ("mlflow.llm.model", "model")
+USAGE: Final = "mlflow.chat.tokenUsage"
+_KINDS: Final[Mapping[str, Kind]] = {
+    "AGENT": "agent",
+    "CHAIN": "run",
+    "CHAT_MODEL": "model",
+    "LLM": "model",
+    "TOOL": "tool",
+    "WORKFLOW": "run",
+}
+_UNTYPED: Final = ("UNKNOWN", "TASK", "None", "null")
+
+
+class MLflow:
+    """Reads spans with an MLflow type."""
+
+    name = "mlflow"
+    marks = (PREFIX,)
+
+    def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
+        """Return the reading of a span with `mlflow.spanType`, else None."""
+        attributes = span.attributes
+        if TYPE not in attributes:
+            return None
+        stated = str(decode(attributes[TYPE]).value)
+        root = span.parent_id is None and stated in _UNTYPED
+        reading = Reading(
+            self.name,
+            kind="run" if root else _KINDS.get(stated, "other"),
+            session_id=first_text(attributes, SESSION),
+            user_id=first_text(attributes, USER),
+        )
+        entered, left = decode(attributes.get(INPUTS)), decode(attributes.get(OUTPUTS))
+        if reading.kind == "model":
+            _read_model(reading, attributes, entered, left)
+        elif reading.kind == "tool":
+            _read_tool(reading, span, entered, left)
+        elif reading.kind in ("agent", "run"):
+            if reading.kind == "agent":
+                reading.agent_name = span.name
+            _read_run(reading, entered.value, decode_words(attributes.get(OUTPUTS)).value)
+        return reading
+
+
+def _read_model(
+    reading: Reading, attributes: Mapping[str, object], entered: Evidence, left: Evidence
+) -> None:
+    stated = (decode(attributes.get(name)).value for name in MODELS)
+    reading.model = next((name for name in stated if isinstance(name, str)), None)
+    reading.input = read_request(entered.value) or None
+    reading.output = read_generations(left.value) or read_response(left.value) or None
+    if isinstance(entered.value, dict):
+        told = entered.value.get("instructions") or entered.value.get("system")
+        reading.context = read_messages(told, role="system") or None
+    for name, evidence in (("input", entered), ("output", left)):
+        if evidence.flaw:
+            reading.flaws[name] = evidence.flaw
+    usage = decode(attributes.get(USAGE)).value
+    if isinstance(usage, dict):
+        used = tokens(
+            whole(usage.get("input_tokens")),
+            whole(usage.get("output_tokens")),
+            whole(usage.get("cache_read_input_tokens")),
+            whole(usage.get("cache_creation_input_tokens")),
+            total=whole(usage.get("total_tokens")),
+        )
+        reading.input_tokens, reading.output_tokens = used.input, used.output
+        reading.cache_read_tokens, reading.cache_write_tokens = used.cache_read, used.cache_write
+
+
+def _read_tool(reading: Reading, span: Span, entered: Evidence, left: Evidence) -> None:
+    function = decode(span.attributes.get(FUNCTION)).value
+    name, _, number = span.name.rpartition("_")
+    # MLflow 2 numbers spans of the same name: `search_1`.
+    reading.tool_name = name if name == function and number.isdigit() else span.name
+    if INPUTS in span.attributes:
+        reading.arguments = take_arguments(entered)
+    if OUTPUTS in span.attributes:
+        take_output(reading, left)
+
+
+def _read_run(reading: Reading, entered: object, value: object) -> None:
+    reading.user = last_user_text(read_request(entered)) or question_of(entered)
+    if isinstance(entered, dict) and len(entered) == 1:
+        (only,) = entered.values()
+        reading.user_fallback = Evidence(only) if isinstance(only, str) else None
+    if isinstance(value, str):
+        reading.final = Evidence(value) if reading.kind == "agent" else None
+        reading.final_fallback = Evidence(value)
+        return
+    if isinstance(value, dict):
+        said = read_messages(value.get("messages")) or read_response(value)
+        reading.output = said or None
+        reading.final = structured_answer(value) or closing_text(said)
+        reading.final_fallback = answer_of(value)

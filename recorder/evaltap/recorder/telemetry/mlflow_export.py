@@ -1,0 +1,103 @@
+"""Traces exported from MLflow, as spans that the MLflow convention reads.
+
+Sources: `Trace.to_json()` and `to_dict()` of MLflow 2 and 3, and rows of the data frame that
+`mlflow.search_traces()` returns (`to_json(orient="records")`), which hold the former as text.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from evaltap.recorder.telemetry.flat_spans import Entry, identifier, mapping
+from evaltap.schemas.data import JsonObject
+
+PREFIX: Final = "mlflow."
+SESSION: Final = "mlflow.trace.session"
+USER: Final = "mlflow.trace.user"
+
+
+def is_mlflow(document: object) -> bool:
+    """Tell whether a document is a trace, or a row with one."""
+    trace = _trace(document)
+    spans = mapping(trace.get("data")).get("spans")
+    return isinstance(spans, list) and bool(mapping(trace.get("info")))
+
+
+def of_trace(document: object) -> Iterator[Entry]:
+    """Yield the spans of a trace; its root also has the session and the user."""
+    trace = _trace(document)
+    info, spans = mapping(trace["info"]), mapping(trace["data"])["spans"]
+    metadata = mapping(info.get("trace_metadata") or info.get("request_metadata"))
+    about = {name: metadata[name] for name in (SESSION, USER) if metadata.get(name)}
+    named = str(info.get("trace_id") or info.get("request_id") or "")
+    trace_id = identifier(named.removeprefix("tr-"), 32)
+    for span in map(mapping, spans if isinstance(spans, list) else ()):
+        context, status = mapping(span.get("context")), span.get("status")
+        parent = span.get("parent_span_id") or span.get("parent_id")
+        code = str(mapping(status).get("code") or span.get("status_code") or "")
+        message = mapping(status).get("message") or span.get("status_message")
+        yield (
+            {},
+            "mlflow",
+            {
+                "trace_id": trace_id,
+                "span_id": _span_id(span.get("span_id") or context.get("span_id")),
+                "parent_id": _span_id(parent) if parent else "",
+                "name": span.get("name"),
+                "start_time": span.get("start_time_unix_nano") or span.get("start_time"),
+                "end_time": span.get("end_time_unix_nano") or span.get("end_time"),
+                "attributes": _attributes(span) | ({} if parent else about),
+                "events": _events(span.get("events")),
+                "status": {"code": 2 if code.endswith("ERROR") else 0, "message": message or ""},
+            },
+        )
+
+
+def _trace(document: object) -> Mapping[str, object]:
+    """Return the trace in a document; empty if it is something else."""
+    found = mapping(document)
+    text = found.get("trace")
+    if isinstance(text, str) and text.startswith("{"):
+        try:
+            return mapping(json.loads(text))
+        except ValueError:
+            return {}
+    return found
+
+
+def _span_id(given: object) -> str:
+    text = str(given).removeprefix("0x")
+    try:
+        held = base64.b64decode(text, validate=True) if len(text) == 12 else b""
+    except binascii.Error:
+        held = b""
+    return held.hex() if len(held) == 8 else identifier(text, 16)
+
+
+def _attributes(span: Mapping[str, object]) -> JsonObject:
+    """Return the attributes; MLflow writes each as JSON text, also those of other instrumentations."""
+    return {
+        name: value if name.startswith(PREFIX) else _decoded(value)
+        for name, value in mapping(span.get("attributes")).items()
+        if value is not None
+    }
+
+
+def _decoded(value: object) -> object:
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _events(events: object) -> list[JsonObject]:
+    return [
+        {
+            "name": event.get("name"),
+            "timestamp": event.get("time_unix_nano") or event.get("timestamp"),
+            "attributes": event.get("attributes"),
+        }
+        for event in map(mapping, events if isinstance(events, list) else ())
+    ]
