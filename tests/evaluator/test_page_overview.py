@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaltap.evaluator.estimates.rates import estimate_rates
 from evaltap.evaluator.page import traffic
 from evaltap.evaluator.page.plots import Point, bars, lines
 from evaltap.evaluator.page.request import PageRequest
@@ -204,6 +205,28 @@ def test_the_pass_rate_is_drawn_beside_the_period_before_and_the_alarms(store: S
     assert mark.title == "alarm refunds: 11:15"
     assert mark.at == pytest.approx(0.5, abs=0.01)
     assert rate.sentence.endswith("alarm refunds: 11:15")
+
+
+@pytest.mark.parametrize("failing", [{2}, {2, 5, 9}, {0, 7}, set()])
+def test_turns_of_one_session_count_as_much_as_estimate_says(
+    tmp_path: Path, failing: set[int]
+) -> None:
+    bad = "I cannot."
+    asked = [
+        Turn(
+            "Please", answer=bad if one in failing and turn else Turn("").answer, session=f"s-{one}"
+        )
+        for one in range(12)
+        for turn in range(1 + one % 5)
+    ]
+    with Store(landed(tmp_path, asked)) as store:
+        Summaries(store).refresh()
+        with Readers(store).reading() as reader:
+            (found,) = overview.read(reader, replace(ASKED, past=of_the_past())).metrics
+        ((rate, *_), *_) = estimate_rates(store)
+
+    effect = rate.design_effect or rate.turns / rate.sessions
+    assert found.rate.effective == pytest.approx(rate.turns / effect)
 
 
 def test_nothing_in_a_span_is_no_zero(store: Store) -> None:

@@ -110,7 +110,7 @@ class MetricRate:
     """Turns by status."""
     rate: Rate | None
     effective: float
-    """How many unweighted turns would say as much (Kish)."""
+    """How many unweighted turns, each of a session of its own, would say as much."""
     mean: float | None
 
 
@@ -166,33 +166,43 @@ def newest_versions(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
     return [row for row in rows if newest[row["metric_name"]] == row["metric_digest"]]
 
 
-def rates(rows: Sequence[Mapping[str, Any]]) -> list[MetricRate]:
-    """Return each metric's rate over the rows."""
+def rates(
+    rows: Sequence[Mapping[str, Any]], effects: Mapping[str, float] | None = None
+) -> list[MetricRate]:
+    """Return each metric's rate over the rows; `effects` are the design effects of sessions by digest."""
     names = sorted({(row["metric_name"], row["metric_digest"]) for row in rows})
     return [
-        _rate(*key, [row for row in rows if (row["metric_name"], row["metric_digest"]) == key])
+        _rate(
+            *key,
+            [row for row in rows if (row["metric_name"], row["metric_digest"]) == key],
+            (effects or {}).get(key[1], 1.0),
+        )
         for key in names
     ]
 
 
-def _rate(name: str, digest: str, rows: Sequence[Mapping[str, Any]]) -> MetricRate:
+def _rate(name: str, digest: str, rows: Sequence[Mapping[str, Any]], effect: float) -> MetricRate:
     counts: dict[str, int] = {status: 0 for status in SEVERITY}
     for row in rows:
         counts[row["status"]] += row["n"]
-    found, effective = share(rows)
+    found, effective = share(rows, effect)
     weight = sum(row["scored_w"] for row in rows)
     scores = sum(row["score_sum"] or 0 for row in rows)
     return MetricRate(name, digest, counts, found, effective, scores / weight if weight else None)
 
 
-def share(rows: Sequence[Mapping[str, Any]]) -> tuple[Rate | None, float]:
-    """Return the weighted share that passed with Wilson's interval, and the effective n."""
+def share(rows: Sequence[Mapping[str, Any]], effect: float = 1.0) -> tuple[Rate | None, float]:
+    """Return the weighted share that passed with Wilson's interval, and the effective n.
+
+    That is Kish's for the weights, divided by the design effect of sessions.
+    """
     counted = [row for row in rows if row["status"] in _COUNTED]
     weight, squares = sum(row["w"] for row in counted), sum(row["w2"] for row in counted)
     if not weight:
         return None, 0.0
     passed = sum(row["w"] for row in counted if row["status"] == "passed")
-    effective = weight * weight / squares
+    independent = weight * weight / squares
+    effective = max(independent / effect, min(independent, 1.0))
     value = min(1.0, passed / weight)
     return Rate(value, wilson_of(value, effective)), effective
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 from evaltap.evaluator.landing.seq_ranges import size
 from evaltap.evaluator.maintenance.completeness import landed_accounts
 from evaltap.evaluator.page import plots, traffic
+from evaltap.evaluator.page.design_effects import design_effects
 from evaltap.evaluator.page.reasons import Looked, ReasonCount, reasons
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.traffic import Change, Latency, MetricRate, Span, ToolUse
@@ -123,9 +124,14 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
     span = _between(request) or traffic.span_of(name, end)
     rows = traffic.turn_rows(reader, span, app)
     scores = traffic.newest_versions(traffic.score_rows(reader, span, app))
+    effects = request.past.get(
+        ("design effects", span.name or span, app),
+        lambda: design_effects(reader, span, app),
+        is_good=lambda _: True,
+    )
     earlier = traffic.score_rows(reader, span.before, app, by_bucket=False)
-    before = traffic.rates(traffic.newest_versions(earlier))
-    found = traffic.rates(scores)
+    before = traffic.rates(traffic.newest_versions(earlier), effects)
+    found = traffic.rates(scores, effects)
     chosen = _chosen(found, request["metric"])
     latencies = traffic.latencies(reader, span, app)
     tools = traffic.tools(reader, span, app)
@@ -141,7 +147,9 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         True, landed, span, spans, apps, app, chosen.metric if chosen else "",
         weight > turns * 1.001, chosen.effective if chosen else 0.0,
         _tiles(request, span, rows, chosen, latencies, tools, delivery),
-        _charts(span, rows, scores, chosen, latencies, _usual(before, chosen), _alarms(reader, span)),
+        _charts(
+            span, rows, scores, chosen, effects, latencies, _usual(before, chosen), _alarms(reader, span)
+        ),
         tuple(
             MetricLine(
                 one,
@@ -285,6 +293,7 @@ def _charts(
     rows: Sequence[Mapping[str, Any]],
     scores: Sequence[Mapping[str, Any]],
     chosen: MetricRate | None,
+    effects: Mapping[str, float],
     latencies: Mapping[datetime | None, Latency],
     usual: float | None,
     alarms: Sequence[plots.Mark],
@@ -304,7 +313,7 @@ def _charts(
         )
     ]  # fmt: skip
     if chosen:
-        made.append(_pass_rate(span, scores, chosen, usual, alarms))
+        made.append(_pass_rate(span, scores, chosen, effects, usual, alarms))
     if any(costs):
         points = [plots.Point(at, round(one, 6)) for at, one in zip(times, costs, strict=True)]
         made.append(
@@ -319,6 +328,7 @@ def _pass_rate(
     span: Span,
     scores: Sequence[Mapping[str, Any]],
     chosen: MetricRate,
+    effects: Mapping[str, float],
     usual: float | None,
     alarms: Sequence[plots.Mark],
 ) -> plots.Chart:
@@ -328,7 +338,7 @@ def _pass_rate(
             by_place.setdefault(span.place(row["bucket"]), []).append(row)
     points = []
     for place, at in enumerate(span.times()):
-        rate, _ = traffic.share(by_place.get(place, []))
+        rate, _ = traffic.share(by_place.get(place, []), effects.get(chosen.digest, 1.0))
         points.append(
             plots.Point(at, rate.value, rate.interval.low, rate.interval.high)
             if rate
