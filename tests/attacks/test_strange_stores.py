@@ -243,10 +243,10 @@ def test_a_pipe_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "is a pipe or device; expected a DuckDB file" in capsys.readouterr().err
 
 
-def test_a_reason_of_a_single_long_word_is_cut(
+def test_a_name_of_millions_of_characters_is_cut(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    change(lambda store: store.execute("UPDATE scores SET reason = repeat('a', 10_000_000)"))
+    change(lambda store: store.execute("UPDATE turn_scores SET metric_name = repeat('a', 2000000)"))
 
     assert main(["show", "x.duckdb", "s-1"]) == 0
     said = capsys.readouterr().out
