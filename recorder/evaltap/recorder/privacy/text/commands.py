@@ -199,7 +199,10 @@ def _by_position(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, in
             place = next(iter(plain[3:4] if where.startswith("http") else plain[2:3]), None)
     elif name == "dotnet" and words[:2] == ["user-secrets", "set"] and len(plain) > 3:
         place = plain[3] if kind_of_name(words[plain[2]].strip("\"'")) is Name.SECRET else None
-    elif name == "az" and words[:3] == ["keyvault", "secret", "set"] and "--value" in words[:-1]:
+    elif "--value" in words[:-1] and (
+        (name == "az" and words[:3] == ["keyvault", "secret", "set"])
+        or (name == "aws" and words[:2] == ["ssm", "put-parameter"] and "SecureString" in words)
+    ):
         place = words.index("--value") + 1
     elif name == "isql" and len(plain) == 3:
         place = plain[2]
