@@ -1,6 +1,7 @@
 """DuckDB files of strangers: what is in them must not read the reader's files, or run for ever."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -233,3 +234,21 @@ def test_tables_of_another_shape_are_a_message(
 
     for code, command in reports():
         assert code in (0, 1, 2, 3), command
+
+
+def test_a_pipe_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe.duckdb")
+
+    assert main(["report", str(tmp_path / "pipe.duckdb")]) == 2
+    assert "is a pipe or device; expected a DuckDB file" in capsys.readouterr().err
+
+
+def test_a_name_of_millions_of_characters_is_cut(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(lambda store: store.execute("UPDATE turn_scores SET metric_name = repeat('a', 2000000)"))
+
+    assert main(["show", "x.duckdb", "s-1"]) == 0
+    said = capsys.readouterr().out
+    assert "more characters, see --json" in " ".join(said.split())
+    assert len(said) < 100_000

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 TEXT_WIDTH = 400
 LABEL_WIDTH = 10
+_LONGEST_TEXT = 20_000
+"""Wrapping a long word takes time that grows with the square of its length."""
 
 Row = Mapping[str, Any]
 
@@ -197,7 +199,10 @@ def _print(line: _Line, out: "Console") -> None:
         return
     head = f"{' ' * line.indent}{line.label:<{LABEL_WIDTH}} "
     width = max(40, out.width - len(head))
-    for number, piece in enumerate(textwrap.wrap(line.text, width) or [""]):
+    text = line.text
+    if (rest := len(text) - _LONGEST_TEXT) > 0:
+        text = f"{text[:_LONGEST_TEXT]}… ({rest:,} more characters, see --json)"
+    for number, piece in enumerate(textwrap.wrap(text, width) or [""]):
         start = head if number == 0 else " " * len(head)
         out.print(Text(f"{start}{piece}", style=line.style), soft_wrap=True)
 

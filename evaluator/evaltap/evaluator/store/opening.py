@@ -94,6 +94,8 @@ def open_file(path: Path, reading: Path | None = None) -> duckdb.DuckDBPyConnect
     """
     if path.is_dir():
         raise StoreError(f"{path}: is a folder; expected a DuckDB file")
+    if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+        raise StoreError(f"{path}: is a pipe or device; expected a DuckDB file")
     text, trouble = "", None
     for keep in (True, False, False):
         try:

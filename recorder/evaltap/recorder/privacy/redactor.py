@@ -30,7 +30,7 @@ from evaltap.recorder.privacy.structures import (
 )
 from evaltap.recorder.privacy.text.check_digits import is_card_number
 from evaltap.recorder.privacy.text.numbers import card_in, phone_in
-from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.secret_names import Name, is_postcode, kind_of_name
 from evaltap.recorder.privacy.text.value_kinds import is_token
 from evaltap.schemas.data import CaseData, JsonObject
 
@@ -245,8 +245,10 @@ class PatternRedactor:
                     redacted[known] = self._rows(one, columns, report, nested=nested)
                     continue
                 kind = columns
-            if (kind is Name.PLAIN and plain and _is_plain(one)) or (
-                name == "pass" and isinstance(one, int)  # how many tests passed
+            if (
+                (kind is Name.PLAIN and plain and _is_plain(one))
+                or (name == "pass" and isinstance(one, int))  # how many tests passed
+                or (kind is Name.SECRET and is_postcode(name, one, value))
             ):
                 redacted[known] = one
             else:

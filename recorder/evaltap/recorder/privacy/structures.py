@@ -18,7 +18,7 @@ setting option fieldName field_name keyName column slot entity
 """)
 _VALUES = frozenset(
     listed("""
-value val v content text data secret default answer input defaultValue default_value stringValue
+value val values v content text data secret default answer input defaultValue default_value stringValue
 string_value valueString plainText body current to new newValue new_value set
 """)
 )

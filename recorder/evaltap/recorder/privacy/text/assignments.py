@@ -12,6 +12,7 @@ from evaltap.recorder.privacy.text.normalization import listed
 from evaltap.recorder.privacy.text.secret_names import (
     Name,
     is_address,
+    is_postcode,
     is_word_for_keyword,
     kind_of_name,
 )
@@ -27,24 +28,27 @@ from evaltap.recorder.privacy.text.values import (
 
 _STEMS = listed("""
 pass secret token key cred code auth clave senha kennw wachtw heslo haslo salasan kodeord adgangsk sandi
-parol parool lozink geslo slaptazod jelszav siri wagwoord gasla
+parol parool lozink geslo slaptazod jelszav siri wagwoord gasla contrase sifre jeton klucz chave anahtar geheim schluessel
 """)  # fmt: skip
 """Stems of secrets' names in sentences, commands and markup; before a sign any name is read."""
 _SHORT_STEMS = ("pw", "pin", "otp", "cvv", "cvc", "mdp")
 """Parts of many ordinary words: they count only at the start or end of one."""
 _FOREIGN_STEMS = listed("""
-парол лозинк секрет ключ гасл hasł lösen şifre jelsz contrase clé khẩu лозинк паролат slaptažod lykilor المرور السر السري пасворд পাসওয়ার্ড 密码 密碼 密钥 密鑰 口令 验证码 驗證碼 令牌 凭证 パスワード
-暗証番号 秘密鍵 合言葉 認証コード トークン 토큰 токен 비밀번호 비번 암호 비밀키 인증번호 인증코드 패스워드 पासवर्ड كلم رمز סיסמ รหัส κωδ συνθ schlüssel
+парол лозинк секрет ключ код_доступа код-доступа гасл hasł lösen şifre jelsz clé khẩu лозинк паролат slaptažod lykilor المرور السر السري пасворд পাসওয়ার্ড 密码 密碼 密钥 密鑰 口令 验证码 驗證碼 令牌 凭证 パスワード
+暗証番号 秘密鍵 合言葉 認証コード トークン 토큰 токен 비밀번호 비번 암호 비밀키 인증번호 인증코드 패스워드 키 인증키 キー 認証キー 私钥 私鑰 金鑰 पासवर्ड كلم رمز مفتاح סיסמ รหัส κωδ συνθ schlüssel
 """)  # fmt: skip
 _ENDS_OF_PHRASES = frozenset(listed("""
 key code keys codes passe token tokens phrase string answer secret secreta secrète acceso clave number
-pass clef chave
+pass clef chave доступа الوصول السري
 """))  # fmt: skip
 
 _NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-$"
 _LONGEST_NAME = 64
 _MARKS = "\u0300-\u036f\u0610-\u065f\u0900-\u0dff\u0e00-\u0e7f"  # combining marks
 _NAME_REST = re.compile(r"[\w.$" + _MARKS + r"-]{0,64}")
+_BEFORE_API = frozenset(listed("clé clave chave klucz ключ مفتاح"))
+_NAME_AND_API = re.compile(_NAME_REST.pattern + r"(?: (?:de |d['’])?API\b)?")
+"""In `clave API` the word for key comes first."""
 _SIGN = re.compile(r"[=:]")
 _BACKWARDS = re.compile(r"[\"'`\])}*_~ \t]{0,12}([\w.$" + _MARKS + r"-]{2,64})")
 """A name before a sign, on the reversed text."""
@@ -70,7 +74,7 @@ def assigned(text: str, names: Sequence[Span]) -> Iterator[Span]:
         span = _value_after(text, start, end, token=kind is Name.TOKEN)
         if span is None and kind is Name.SECRET:
             span = _value_before(text, start)
-        if span is not None:
+        if span is not None and not is_postcode(text[start:end], text[slice(*span)]):
             done = max(end, span[1])
             yield span
 
@@ -111,7 +115,7 @@ def in_phrases(text: str, lower: str) -> Iterator[Span]:
         patterns += _LINES
     if "jdbc:oracle" in lower:
         patterns.append(_ORACLE)
-    if "@tcp(" in lower or "@unix(" in lower:
+    if "@tcp(" in lower or "@unix(" in lower or "@/" in lower:
         patterns.append(_GO_ADDRESS)
     if "AUTH " in text or "community" in text:
         patterns.append(_BARE_COMMANDS)
@@ -122,7 +126,7 @@ def in_phrases(text: str, lower: str) -> Iterator[Span]:
                 yield match.span(group)
 
 
-_GO_ADDRESS = re.compile(r"[\w-]{1,64}:([^\s:@/\"'()]{3,128})@(?:tcp|unix)\(")
+_GO_ADDRESS = re.compile(r"[\w-]{1,64}:([^\s:@/\"'()]{3,128})@(?:(?:tcp|unix)\(|/\w)")
 _ORACLE = re.compile(r"(?i)jdbc:oracle:\w{2,6}:[\w.]{1,64}/([^\s@\"']{3,128})@")
 
 
@@ -161,9 +165,14 @@ def _collect(text: str, lower: str, stem: str, found: dict[int, int], *, short: 
             at = lower.find(stem, behind)
             continue
         before = text[max(0, at - _LONGEST_NAME) : at]
-        start = at - len(before) + len(before.rstrip(_NAME_CHARACTERS))
+        if stem.isascii() or stem > "\u2e80":
+            start = at - len(before) + len(before.rstrip(_NAME_CHARACTERS))
+        else:
+            backwards = _NAME_REST.match(before[::-1])
+            start = at - (backwards.end() if backwards else 0)
         # In languages without spaces, a name ends with its stem.
-        rest = None if stem > "\u2e80" else _NAME_REST.match(text, behind)
+        name_rest = _NAME_AND_API if stem in _BEFORE_API else _NAME_REST
+        rest = None if stem > "\u2e80" else name_rest.match(text, behind)
         end = rest.end() if rest else behind
         while end > behind and text[end - 1] in ".-$":
             end -= 1
@@ -198,9 +207,7 @@ _QUALIFIER = (
     r"(?:[ \t](?:for|of|to|in|on|at|from|für|von|zu|zum|de|del|della|di|da|do|des|para|pour|du|voor|van|för|til|dla|do|per"
     r"|для|от|к)[ \t][^\n:=.,;!?\"']{1,48}?)?"
 )
-_POSSESSIVE = (
-    r"(?:[ \t](?:saya|anda|kamu|mea|meu|mia|mio|mea|moje|moja|mia|minha|của tôi|του|μου|yangu|ko))?"
-)
+_POSSESSIVE = r"(?:[ \t](?:saya|anda|kamu|mea|meu|mia|mio|mea|moje|moja|mia|minha|nova|nuova|nueva|nouvelle|của tôi|του|μου|yangu|ko))?"
 """A postposed word for `my`."""
 _IS = re.compile(
     r"(?i)[\"'`]?"
@@ -215,7 +222,10 @@ _IS = re.compile(
 _QUALIFIED = re.compile(
     r"(?i)" + _QUALIFIER + r"(?:[ \t][^\W\d_]{2,12})?[ \t]?(=|:|[ ]-[ ])[ \t]{0,4}"
 )
-_CJK_IS = re.compile(r"[ \t]?(?:是|为|為|は|が|는|은|이|가|를)?[ \t]?[:：=]?[ \t\"']{0,3}")
+_CJK_IS = re.compile(
+    r"[ \t]?(?:是|为|為|は|が|を|는|은|이|가|를|을)?[ \t]?"
+    r"(?:(?:お使い|使って|使用して)ください|사용하세요|사용해(?:[ ]?주세요)?|써[ ]?(?:줘|주세요))?[ \t]?[:：=]?[ \t\"']{0,3}"
+)
 _NEXT_LINE = re.compile(
     r"[\"'`]?[ \t]{0,4}:[ \t]{0,4}\n[ \t]{0,12}([^\s:]{4,128})[ \t]{0,8}(?=\n|\Z)"
 )
@@ -229,6 +239,10 @@ _PAIR = re.compile(
 _HELD = re.compile(
     r"[\"'][^<>\n]{0,60}>\s{0,8}(?:<(?:value|string|text)>\s{0,8})?([^<>\s][^<>]{0,4095}+)</"
 )
+_DEFAULT = re.compile(r"\"[ \t]{0,4}\{[^{}]{0,400}?\bdefault[ \t]{0,16}=[ \t]{0,4}(?=\")")
+"""What is between the name of a Terraform variable and its default."""
+_BLOCK = re.compile(r"[|>][+-]?[ \t]{0,4}\n[ \t]{1,32}([^\s:]{4,4096})[ \t]{0,8}(?=\n|\Z)")
+"""A YAML block scalar of one word."""
 _FORM_FIELD = re.compile(r"[\"']\r?\n(?:[\w-]{1,40}:[^\r\n]{0,128}\r?\n){0,4}\r?\n")
 """What is between the name of a multipart form's field and its value."""
 _REPORTED = re.compile(r"[ \t]{0,2}\n[^\n]{0,200}?\binput_value=(?=[\"'])")
@@ -244,12 +258,13 @@ _CHANGED = re.compile(
     r"(?i) (?:(?:was|is|has been|got) )?(?:changed|reset|rotated|updated|set)(?: back)?(?: from)? "
 )
 _CHANGED_TO = re.compile(
-    r"(?i)(?:[ ](?:wurde|ist)[ ](?:auf|zu|in)|[ ](?:se |fue |ha sido )?cambi(?:ó|ada|ado)[ ](?:a|por)"
+    r"(?i)(?:[ ](?:wurde|ist)[ ](?:auf|zu|in)|[ ](?:wurde )?geändert[ ](?:auf|in)|[ ](?:сменили|изменили)[ ]на|[ ](?:se |fue |ha sido )?cambi(?:ó|ada|ado)[ ](?:a|por)"
     r"|[ ](?:a été )?(?:changé|modifié|réinitialisé)e?[ ](?:en|à|par)|[ ](?:foi )?(?:alterada|mudada)[ ]para"
     r"|[ ](?:è stata )?(?:cambiata|modificata)[ ]in|[ ](?:is )?(?:gewijzigd|veranderd)[ ](?:in|naar)"
     r"|[ ](?:został[ao]? )?zmienion[eoay]{1,2}[ ]na|[ ](?:был )?(?:измен[её]н|смен[её]н)[ ]на"
     r"|已?(?:改|更改|修改|重置|设置)(?:为|成)|[ ]?を[ ]?|[ ]?[을를][ ]?)[ ]?[\"'`]?([!-+\--~]{4,128})"
 )
+_CHANGED_FROM = re.compile(r"(?i) from [\"'`]?([^\s\"'`]{4,128})[\"'`]? to ")
 _CHANGE = re.compile(r"(?:\S{4,128} )?to ([^\s,;]{4,128})")
 _SECOND_WORD = re.compile(r"[^\W\d_]{2,24}[ ]([^\s\"'`&<>,;]{6,128})")
 _NEXT_CELL = re.compile(
@@ -279,6 +294,8 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
                 return read_value(text, match.end(), token=token, sure=True)
         if (match := _FORM_FIELD.match(text, end)) is not None:
             return read_value(text, match.end(), token=token, sure=True)
+        if (match := _DEFAULT.match(text, end)) is not None:
+            return read_value(text, match.end(), token=token, sure=True)
         if (match := _HELD.match(text, end)) is not None:
             return inside(match, token)
         if (match := _VALUE_IN_FRONT.search(text, max(0, start - 300), start)) is not None:
@@ -287,7 +304,7 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
         return read_value(text, match.end(), token=token, sure=True)
     if (match := _OPERATOR.match(text, end)) is not None:
         if match[1] == "|":
-            return None
+            return _next_cell(text, start, end, token=token)
         return _behind_operator(text, match, name, token=token)
     if before == "-" and (match := _FLAG.match(text, end)) is not None:
         return read_value(text, match.end(), token=False, sure=True)
@@ -299,6 +316,31 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
         span = read_value(text, match.end(), token=False, sure=True)
         return span if span and is_mixed(text[slice(*span)]) else None
     return _said(text, start, end, token=token)
+
+
+_FIRST_CELL = re.compile(r"(?:^|\n)[ \t]{0,8}\|[ \t]{0,64}[^|\n]{0,24}\Z")
+_NEXT_ROW_CELL = re.compile(
+    r"[\"'`*_]{0,3}[ \t]{0,64}\|[ \t]{0,64}[\"'`*_]{0,3}([^\s|\"'`]{6,512})"
+)
+_RULE_BELOW = re.compile(r"[^\n]{0,512}\n[ \t]{0,8}\|[ \t]{0,8}:?--")
+_ALGORITHM = re.compile(
+    r"(?i)(?:sha|md|rs|hs|es|aes|utf|rsa|gpio|base|bcrypt)[_-]?\d.*|oauth\S*|x509"
+)
+
+
+def _next_cell(text: str, start: int, end: int, *, token: bool) -> Span | None:
+    """Return the value in a row of a Markdown table, `| password | x |`."""
+    if _FIRST_CELL.search(text, max(0, start - 80), start) is None:
+        return None
+    match = _NEXT_ROW_CELL.match(text, end)
+    if match is None or _RULE_BELOW.match(text, end) is not None:
+        return None
+    value = match[1].rstrip("*_")
+    if not is_mixed(value) or _ALGORITHM.fullmatch(value) or is_code(value):
+        return None
+    if is_placeholder(value) or (token and not is_token(value)):
+        return None
+    return match.start(1), match.start(1) + len(value)
 
 
 _PAIR_LINE = re.compile(r"[ \t]{0,4}\n[ \t]{0,24}(?:value|content|default|data):[ \t]{1,4}(?=\S)")
@@ -314,6 +356,8 @@ def _behind_operator(text: str, match: re.Match[str], name: str, *, token: bool)
         if found is None or found[1].isalpha() or is_placeholder(found[1]):
             return None
         return found.span(1)
+    if operator == ":" and (block := _BLOCK.match(text, at)) is not None:
+        return inside(block, token)
     if _is_header(name):
         quoted = text[match.start() - len(name) - 1 : match.start() - len(name)] in ("'", '"', "`")
         return rest_of_header(text, at, cookie="ookie" in name.lower(), quoted=quoted)
@@ -352,11 +396,14 @@ def _said(text: str, start: int, end: int, *, token: bool) -> Span | None:
         change = _CHANGE.match(text, match.end())
         if change is not None and is_mixed(change[1]) and (not token or is_token(change[1])):
             return change.span(1) if text.startswith("to ", change.start()) else change.span()
+    if (match := _CHANGED_FROM.match(text, end)) is not None and is_mixed(match[1]):
+        return match.span(1)
     if (match := _IS.match(text, end)) is not None:
         if "cred" in text[start:end].lower() and (both := _USER_AND.match(text, match.end())):
             return read_value(text, both.end(), token=False, sure=False, said=True, code=False)
         return read_value(text, match.end(), token=token, sure=False, said=True, code=False)
-    if (match := _QUALIFIED.match(text, end)) is not None:
+    match = _QUALIFIED.match(text, end)
+    if match is not None and " where " not in match[0].lower():
         return read_value(
             text, match.end(), token=token, sure=match[1] == "=", said=True, code=False
         )

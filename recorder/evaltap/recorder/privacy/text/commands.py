@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from evaltap.recorder.privacy.text.normalization import listed
+from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder
 
 Span = tuple[int, int]
@@ -33,16 +34,32 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "vault": (), "psexec": ("-p",), "snowsql": ("-p",),
     "keytool": ("-storepass", "-keypass"), "openssl": ("-passin", "-passout", "-k", "-K"), "curlftpfs": ("-o",),
     "wpa_passphrase": (), "net": (), "htpasswd": (), "rabbitmqctl": (), "chpasswd": (), "smbclient": (), "rclone": (),
-    "curl": ("-b", "--cookie"), "http": (), "https": (), "wget": (), "npm": (), "git": (), "aws": (), "vncpasswd": (), "smbmap": ("-p",),
+    "curl": ("-b", "--cookie", "--oauth2-bearer"), "http": (), "https": (), "wget": (), "npm": (), "git": (), "aws": (), "vncpasswd": (), "smbmap": ("-p",),
     "hydra": ("-p",), "mount": (), "ftp": (), "nmcli": (), "cmdkey": (), "gpg": (), "gh": (), "twine": ("-p",), "bw": (), "etcdctl": (), "sqlplus": (),
-    "echo": (),
+    "ncftpput": ("-p",), "ncftpget": ("-p",), "racadm": ("-p",), "cypher-shell": ("-p",), "beeline": ("-p",),
+    "doctl": ("-t",), "security": ("-w",), "schtasks": ("/rp",), "lftp": (), "mc": (), "wandb": (), "poetry": (),
+    "expdp": (), "impdp": (), "rpcclient": (), "dotnet": (), "echo": (),
 }  # fmt: skip
 _COMMAND = re.compile(
     r"(?<![\w.-])(?:"
     + "|".join(sorted(map(re.escape, _OPTIONS), key=len, reverse=True))
     + r")(?:\.exe)?(?=\s)"
 )
-_WITHOUT_OPTION = ("pass", "net user", "rabbitmqctl", "vault login", "bw ", "sqlplus ")
+_WITHOUT_OPTION = (
+    "pass",
+    "net user",
+    "rabbitmqctl",
+    "vault login",
+    "bw ",
+    "sqlplus ",
+    "mc ",
+    "wandb ",
+    "poetry ",
+    "rclone ",
+    "expdp ",
+    "impdp ",
+    "kinit",
+)
 _ARGUMENT = re.compile(
     r"[ \t]*(?:\\\n[ \t]*)?((?:[^\s\"'|;&<>]|\"[^\"\n]{0,1024}\"|'[^'\n]{0,1024}'){1,1024})"
 )
@@ -51,13 +68,23 @@ _NAMES = frozenset(_OPTIONS)
 _BLANKS = dict.fromkeys(map(ord, "`$(/|;&\"'"), " ")
 _MOST_ARGUMENTS = 48
 _ECHOED = re.compile(
-    r"echo[ \t]+(?:-n[ \t]+)?[\"']?([^\s\"'|]{3,256})[\"']?[ \t]*\|[^\n|]{0,80}(?:passw|sudo -S|passwd|login)"
+    r"echo[ \t]+(?:-n[ \t]+)?[\"']?([^\s\"'|]{3,256})[\"']?[ \t]*\|[^\n|]{0,80}(?:passw|sudo -S|login|kinit|cryptsetup)"
+)
+_HERE_STRING = re.compile(r"<<<[ \t]{0,4}[\"']?([^\s\"'$]{4,256})")
+_READS_SECRET = re.compile(r"(?i)pass|login|secret|cryptsetup|kinit|token|sudo -S")
+_PRINTED = re.compile(
+    r"(?i)pass(?:word|phrase)?[-_ ]?(?:command|cmd|eval)[ \t=:]{1,3}[\"'](?:echo|printf)[ \t]+(?:-n[ \t]+)?([^\s\"'$|]{3,256})"
 )
 _CHPASSWD = re.compile(r"[\w.-]{1,64}:([^\s\"'|]{3,256})[\"']?[ \t]*\|[ \t]*(?:sudo )?chpasswd")
 
 
 def in_commands(text: str, lower: str) -> Iterator[Span]:
     """Yield the spans of passwords in the command lines of a text."""
+    if "<<<" in text:
+        yield from _here_strings(text)
+    if "echo " in lower or "printf " in lower:
+        for printed in _PRINTED.finditer(text):
+            yield printed.span(1)
     if " -" not in text and " /" not in text and not any(one in lower for one in _WITHOUT_OPTION):
         return
     if _NAMES.isdisjoint(lower.translate(_BLANKS).split()):
@@ -86,6 +113,15 @@ def in_arguments(arguments: Sequence[str]) -> Iterator[tuple[int, int, int]]:
     if name in _OPTIONS:
         for index, start, end in _passwords(name, arguments[1:]):
             yield index + 1, start, end
+
+
+def _here_strings(text: str) -> Iterator[Span]:
+    for match in _HERE_STRING.finditer(text):
+        line = text[
+            max(text.rfind("\n", 0, match.start()) + 1, match.start() - 200) : match.start()
+        ]
+        if _READS_SECRET.search(line) is not None and not _stands_for(match[1]):
+            yield match.span(1)
 
 
 def _echoed(text: str, start: int) -> Iterator[Span]:
@@ -119,6 +155,14 @@ def _may_be_password(name: str, word: str) -> bool:
     return not (name.startswith(("mysql", "mariadb")) and word.replace("_", "").isalpha())
 
 
+_MINIO = (
+    (("alias", "set"), 5),
+    (("config", "host", "add"), 6),
+    (("admin", "user", "add"), 5),
+)
+"""Commands of MinIO's client, and which of their words is the secret."""
+
+
 def _by_position(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, int]]:
     """Yield a command's positional passwords."""
     plain = [index for index, word in enumerate(words) if not word.startswith("-")]
@@ -142,13 +186,37 @@ def _by_position(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, in
         place = next((i + 1 for i, one in enumerate(words[:-1]) if one in ("-b", "--body")), None)
     elif name == "vault" and words[:1] == ["login"] and len(plain) > 1:
         place = plain[1]
-    elif name == "sqlplus":
+    elif name == "mc":
+        place = next((at for start, at in _MINIO if tuple(words[: len(start)]) == start), None)
+        place = place if place is not None and place < len(words) else None
+    elif name == "wandb" and words[:1] == ["login"] and len(plain) > 1:
+        place = plain[-1]
+    elif name == "rclone" and words[:1] == ["obscure"]:
+        place = next(iter(plain[1:2]), None)
+    elif name == "poetry" and words[:1] == ["config"]:
+        where = words[1] if len(words) > 1 else ""
+        if where.startswith(("http-basic.", "pypi-token.")):
+            place = next(iter(plain[3:4] if where.startswith("http") else plain[2:3]), None)
+    elif name == "dotnet" and words[:2] == ["user-secrets", "set"] and len(plain) > 3:
+        place = plain[3] if kind_of_name(words[plain[2]].strip("\"'")) is Name.SECRET else None
+    elif "--value" in words[:-1] and (
+        (name == "az" and words[:3] == ["keyvault", "secret", "set"])
+        or (name == "aws" and words[:2] == ["ssm", "put-parameter"] and "SecureString" in words)
+    ):
+        place = words.index("--value") + 1
+    elif name == "isql" and len(plain) == 3:
+        place = plain[2]
+    elif name == "lftp":
+        for index, word in enumerate(words):
+            if words[index - 1] in ("-u", "--user") and 0 < word.find(",") < len(word) - 1:
+                yield index, word.index(",") + 1, len(word.rstrip("'\""))
+    elif name in ("sqlplus", "expdp", "impdp"):
         for index in plain[:1]:
             if (slash := words[index].find("/")) > 0:
                 yield index, slash + 1, len(words[index].partition("@")[0])
     elif name == "bw" and words[:1] in (["unlock"], ["login"]):
         place = next(iter(plain[1:2] if words[0] == "unlock" else plain[2:3]), None)
-    elif name == "smbclient":
+    elif name in ("smbclient", "rpcclient"):
         for index, word in enumerate(words):
             if "%" in word[:-1] and words[index - 1] in ("-U", "--user"):
                 yield index, word.index("%") + 1, len(word.rstrip("'\""))

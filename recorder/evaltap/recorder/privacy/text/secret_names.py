@@ -5,6 +5,7 @@ into its words (`dbPassword`, `DB_PASSWORD` and `db password` are equal), withou
 """
 
 import re
+from collections.abc import Iterable
 from enum import Enum
 from functools import lru_cache
 
@@ -103,7 +104,7 @@ def _is_secret(name: str, words: list[str], plain: str) -> bool:
         return False
     if not FOREIGN_WORDS.isdisjoint(words) or any(one in plain for one in _FOREIGN_ASCII):
         return True
-    joined = _SEPARATOR.sub("", name)
+    joined = _SEPARATOR.sub("", name).lower()
     return not name.isascii() and (
         any(one in plain for one in _FOREIGN_OTHER) or any(one in joined for one in _FOREIGN_JOINED)
     )
@@ -143,12 +144,23 @@ def _may_be_token(name: str, words: list[str], plain: str) -> bool:
     )
 
 
-_TOKEN_ENDINGS = ("token", "токен", "トークン", "토큰", "jeton")
+_TOKEN_ENDINGS = ("token", "tokenu", "tokeni", "токен", "トークン", "토큰", "jeton")
 
 
 def is_word_for_keyword(name: str) -> bool:
     """Return whether a name is a language's word for keyword, which contains its word for key."""
     return _KEYWORD.search(folded(name).lower()) is not None
+
+
+_POSTCODE = re.compile(r"[1-8]\d{5}")
+_ADDRESS = frozenset(("address", "city", "country", "district", "locality", "state", "street"))
+
+
+def is_postcode(name: str, value: object, beside: Iterable[str] = ()) -> bool:
+    """Return whether a value is an Indian postcode: a `pincode`, or a `pin_code` in an address."""
+    if "".join(words_of(name)) != "pincode" or _POSTCODE.fullmatch(str(value)) is None:
+        return False
+    return name.lower() == "pincode" or not _ADDRESS.isdisjoint(beside)
 
 
 def is_address(name: str) -> bool:

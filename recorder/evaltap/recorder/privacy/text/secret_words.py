@@ -10,7 +10,7 @@ secrets cookie setcookie mnemonic apikey xapikey authtoken xauthtoken phpsessid 
 connectsid csrf xsrf bearer socialsecuritynumber socialsecurity connectionstring connstr cardnumber
 creditcardnumber creditcard cardno cardcvc cardpin ccnumber ccnum cccvv userpass requirepass masterauth
 identifiedby accountkey sharedaccesskey sharedaccesssignature storagekey idtoken csrftoken xsrftoken
-csrfmiddlewaretoken totpseed otpseed recoverycodes backupcodes securitytoken clienttoken devicetoken
+csrfmiddlewaretoken rediscliauth totpseed otpseed recoverycodes backupcodes securitytoken clienttoken devicetoken
 """)
 )
 
@@ -179,9 +179,10 @@ chiaveapi chiaveprivata chiavesegreta chavesecreta chavedeapi chaveprivada chave
 apischlussel geheimschlussel geheimerschlussel apischluessel schluesselapi geheimerschluessel
 privaterschluessel zugangsschlussel privaterschlussel geheimesleutel apisleutel kluczapi tajnyklucz
 kluczprywatny kluczdostepu kodpin tajneheslo sifreniz parolaniz apinyckel hemlignyckel apinokkel
-apiavain apianahtari gizlianahtar пароль пароля парола парол секретныйключ секретнийключ приватныйключ
-ключapi апиключ кодподтверждения лозинка гасло 密码 密碼 口令 密钥 密鑰 秘钥 验证码 驗證碼 令牌 凭证 パスワード 暗証番号 秘密鍵 合言葉 認証コード
-apiキー アクセスキー 비밀번호 비번 암호 비밀키 인증번호 인증코드 api키 액세스키 패스워드
+apiavain apianahtari gizlianahtar erisimanahtari tokendostepu tokenacceso tokendeacceso
+tokendeacesso jetonacces jetondacces пароль пароля парола парол секретныйключ секретнийключ приватныйключ
+ключapi ключдоступа закрытыйключ коддоступа апиключ кодподтверждения лозинка гасло 密码 密碼 口令 密钥 密鑰 秘钥 私钥 私鑰 金鑰 验证码 驗證碼 令牌 凭证 パスワード 暗証番号 秘密鍵 合言葉 認証コード
+apiキー アクセスキー 認証キー 비밀번호 비번 암호 비밀키 인증번호 인증코드 api키 액세스키 인증키 패스워드
 """)
 FOREIGN_RAW = (
     "पासवर्ड",
@@ -192,6 +193,10 @@ FOREIGN_RAW = (
     "الرقم السري",
     "كلمةالسر",
     "كلمه المرور",
+    "رمز المرور",
+    "رمز الوصول",
+    "مفتاح api",
+    "مفتاح السري",
     "رمز عبور",
     "گذرواژه",
     "סיסמה",
@@ -211,7 +216,7 @@ FOREIGN_RAW = (
 FOREIGN_WORDS = frozenset(
     listed("""
 clave claves senha senhas mdp heslo hesla haslo hasla geslo sifre sifrem sifresi sifreniz parola parool
-sandi losen segredo kodikos contrasenya sifra parole parolata паролата
+sandi losen segredo kodikos contrasenya sifra parole parolata паролата секрет
 """)
 )
 

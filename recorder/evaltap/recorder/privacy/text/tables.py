@@ -5,11 +5,13 @@ from collections.abc import Iterable, Iterator
 
 from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.value_kinds import is_placeholder, is_token
+from evaltap.recorder.privacy.text.values import is_mixed
 
 Cell = tuple[Name, int, int]
 """What a column's name implies, and the span of a value in it."""
 
-_SEPARATORS = ("|", "\t", ",", ";")
+_ALIGNED = "  "
+_SEPARATORS = ("|", "\t", ",", ";", _ALIGNED)
 _KINDS = (Name.SECRET, Name.TOKEN, Name.PHONE, Name.CARD)
 _LONGEST_HEAD = 2_000
 _MOST_COLUMNS = 64
@@ -29,6 +31,10 @@ def in_tables(text: str, names: Iterable[int]) -> Iterator[Cell]:
         end = text.find("\n", head) + 1
         if not end:
             return
+        if text.startswith("|", head) and text.startswith(
+            "|", text.rfind("\n", 0, max(head - 1, 0)) + 1, head
+        ):
+            continue  # a row of a table that began above
         separator, columns, width = _head(text[head:end])
         done = end
         while columns and done < len(text):
@@ -39,7 +45,8 @@ def in_tables(text: str, names: Iterable[int]) -> Iterator[Cell]:
                 if len(cells) != width:
                     break
                 for index, kind in columns.items():
-                    yield from _cell(kind, line, done, cells[index])
+                    if separator != _ALIGNED or is_mixed(line[slice(*cells[index])]):
+                        yield from _cell(kind, line, done, cells[index])
             done = stop
 
 
@@ -89,11 +96,13 @@ def _head(line: str) -> tuple[str, dict[int, Name], int]:
     if len(line) > _LONGEST_HEAD:
         return "", {}, 0
     for separator in _SEPARATORS:
-        if separator not in line:
+        if separator not in line.strip():
             continue
         cells = _cells(line, separator)
         names = [line[a:b] for a, b in cells]
         if len(names) > _MOST_COLUMNS or not all(len(name) <= 40 for name in names):
+            continue
+        if separator == _ALIGNED and not all(map(_COLUMN.fullmatch, names)):
             continue
         kinds = {i: kind for i, name in enumerate(names) if (kind := kind_of_name(name)) in _KINDS}
         if kinds and not any(any(map(str.isdigit, name)) and "=" in name for name in names):
@@ -103,6 +112,8 @@ def _head(line: str) -> tuple[str, dict[int, Name], int]:
 
 def _cells(line: str, separator: str) -> list[tuple[int, int]]:
     """Return the spans of a line's cells, without surrounding spaces and quotes."""
+    if separator == _ALIGNED:
+        return [match.span() for match in _ALIGNED_CELL.finditer(line)]
     parts = _QUOTED[separator].finditer(line) if '"' in line else None
     if parts is None:
         found, at = [], 0
@@ -114,11 +125,15 @@ def _cells(line: str, separator: str) -> list[tuple[int, int]]:
     return [_trimmed(line, start, end) for start, end in found]
 
 
+_COLUMN = re.compile(r"[\w-]+(?: [\w-]+)?")
+_ALIGNED_CELL = re.compile(r"\S++(?: \S++)*+")
+
 _QUOTED = {
     one: re.compile(
         rf"(?:^|(?<={re.escape(one)}))(\s*+\"[^\"]*+\"\s*+|[^{re.escape(one)}\"]*+)(?={re.escape(one)}|$)"
     )
     for one in _SEPARATORS
+    if one != _ALIGNED
 }
 
 
