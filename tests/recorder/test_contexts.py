@@ -317,3 +317,21 @@ def test_of_a_long_conversation_before_the_turn_the_last_messages_are_kept() -> 
     assert many["capture"]["contextMessages"] == "truncated"
     assert context(few) == [text for role, text in said[-6:] if role == "user" and text]
     assert "contextMessages" not in few["capture"]
+
+
+def test_no_message_is_read_before_the_texts_that_are_long_enough() -> None:
+    recorder = InlineRecorder()
+    run = ObservedRun(recorder, Origin())
+    read: list[str] = []
+
+    def text_of(message: str) -> tuple[str, str]:
+        read.append(message)
+        return "user", 60_000 * message
+
+    run.history(list("abcdefghi"), text_of)
+    run.end()
+
+    (turn,) = recorder.cases[0]["actualConversation"]
+    assert "".join(read) == "ihgf"
+    assert [text[0] for text in context(turn)] == ["f", "g", "h", "i"]
+    assert turn["capture"]["contextMessages"] == "truncated"

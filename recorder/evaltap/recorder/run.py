@@ -40,6 +40,8 @@ from evaltap.recorder.protocols import Recording
 T = TypeVar("T")
 _MAX_LOOKED_AT = 10 * MAX_HISTORY
 """Messages of the preceding conversation that are looked at: most may be calls and results."""
+_MAX_HISTORY_CHARACTERS = 200_000
+"""No more messages are read once their texts are longer than this: the agent waits meanwhile."""
 
 
 class _AgentMessage(NamedTuple):
@@ -145,11 +147,16 @@ class ObservedRun:
             return
         self.has_history = True
         said: list[tuple[str, str]] = []
-        for message in islice(reversed(messages), _MAX_LOOKED_AT):
+        room = _MAX_HISTORY_CHARACTERS
+        unread = iter(reversed(messages))
+        for message in islice(unread, _MAX_LOOKED_AT):
             role, text = read(message)
             if role in ("user", "assistant") and type(text) is str and text:
                 said.append((role, text))
-        cut = len(said) > MAX_HISTORY or len(messages) > _MAX_LOOKED_AT
+                room -= len(text)
+            if len(said) > MAX_HISTORY or room < 0:
+                break
+        cut = len(said) > MAX_HISTORY or next(unread, None) is not None
         capture = {"contextMessages": "truncated"} if cut else {}
         for role, text in reversed(said[:MAX_HISTORY]):
             self._observe(ContextMessage(self.run_id, self._clock.now(), text, capture, role))
