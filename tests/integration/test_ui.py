@@ -2,15 +2,18 @@
 
 import json
 import signal
+import socket
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
 
 from evaltap.cli.main import main
 from evaltap.evaluator.page.running import running_address
+from evaltap.evaluator.page.serving import PageServer
 from evaltap.evaluator.store.database import Store
 from program import Program, until
 from shop import Asked, landed
@@ -45,6 +48,13 @@ def test_a_new_link_is_for_the_page_that_runs(
     said = capsys.readouterr()
     assert json.loads(said.out)["link"].partition("/login#")[0].endswith(":4710")
     assert "no page is running for" in said.err
+
+
+def test_a_signal_before_the_page_serves_ends_it_without_a_word() -> None:
+    server = PageServer(Starlette(), socket.create_server(("127.0.0.1", 0)))
+
+    server.stop()
+    server.run()
 
 
 def test_commands_read_the_file_while_the_page_runs_and_none_writes_to_it(

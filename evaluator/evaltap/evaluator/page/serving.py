@@ -54,8 +54,8 @@ class PageServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End serving; requests under way have three seconds."""
+        """End serving, also before it begins; requests under way have three seconds."""
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join(GRACE_SECONDS + 2)
-        self._listener.close()
+            self._listener.close()
