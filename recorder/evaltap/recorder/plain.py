@@ -26,7 +26,7 @@ _SUBCLASS_VALUES = 1
 _KEY_VALUES = 2
 """Cost of a key that is not a short text or whose value is not; one more for each `_EASY_KEY` characters."""
 _ODD_KEY_VALUES = 16
-"""Cost of a non-text key, on top of its contents."""
+"""Cost of a key that is not a text, or mostly control characters, on top of its contents."""
 _FOREIGN_VALUES = 36
 """Cost of an object that is not a JSON type; half a value more for each of its fields."""
 _FEW_BASES = 10
@@ -272,7 +272,14 @@ class PlainCopy:
         if len(text) > _MAX_KEY:
             text = cut_text(text[:_MAX_KEY], _MAX_KEY)
         self._values -= _KEY_VALUES + len(text) // _EASY_KEY
-        self._bytes -= len(text) if len(text) <= _SHORT else json_size(text)
+        size = len(text) if len(text) <= _SHORT else json_size(text)
+        if len(text) > _EASY_KEY and size > 2 * len(text) and text.isascii():
+            # Mostly control characters, as in `_text`.
+            self.was_cut = True
+            self._values -= _ODD_KEY_VALUES
+            text = cut_text(text[:_EASY_KEY], _EASY_KEY)
+            size = json_size(text)
+        self._bytes -= size
         return text
 
     def _odd_key(self, key: object) -> str:
