@@ -150,14 +150,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         _charts(
             span, rows, scores, chosen, effects, latencies, _usual(before, chosen), _alarms(reader, span)
         ),
-        tuple(
-            MetricLine(
-                one,
-                traffic.change(next((b.rate for b in before if b.digest == one.digest), None), one.rate),
-                {status: _cases(request, f"metric:{one.metric}={status}", span) for status in SEVERITY},
-            )
-            for one in found
-        ),
+        _metric_lines(request, span, found, before),
         tuple(
             Reason(one, _filter(request, _failing(one), span))
             for one in reasons(
@@ -171,6 +164,21 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         ),
         delivery, turns,
     )  # fmt: skip
+
+
+def _metric_lines(
+    request: PageRequest, span: Span, found: Sequence[MetricRate], before: Sequence[MetricRate]
+) -> tuple[MetricLine, ...]:
+    """Return the rate of each metric beside that of the period before."""
+    earlier = {one.digest: one.rate for one in before}
+    return tuple(
+        MetricLine(
+            one,
+            traffic.change(earlier.get(one.digest), one.rate),
+            {status: _cases(request, f"metric:{one.metric}={status}", span) for status in SEVERITY},
+        )
+        for one in found
+    )
 
 
 def _between(request: PageRequest) -> Span | None:
