@@ -26,6 +26,7 @@ from evaltap.evaluator.reports.markdown import MAX_BYTES, markdown
 from evaltap.evaluator.reports.model import Report, Source, Usage
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.summary import Summary
+from evaltap.evaluator.reports.tracing import TraceUrl
 from evaltap.schemas.errors import InputError
 from reports import report_of, rubric_answer
 
@@ -197,6 +198,16 @@ def test_markdown_tells_outcome_metrics_reasons_and_the_calls_of_failed_cases(
     assert "<details><summary>set/bad: " in text
     assert '! get_order({"order_id":"B"})' in text
     assert "!     order_id: expected 'A-100', found 'B'" in text
+
+
+def test_turns_lead_to_their_traces_where_a_tool_is_named(tmp_path: Path) -> None:
+    turns = [make_turn("t-1", telemetry={"traceId": "ab/12"}), make_turn("t-2")]
+    traced = report_of(tmp_path, [make_case("s-1", turns)], [TRAJECTORY])
+
+    text = html(traced, trace_url=TraceUrl("https://traces.example/t/{trace_id}"))
+
+    assert re.findall(r'"trace":"([^"]*)"', text) == ["https://traces.example/t/ab%2F12"]
+    assert '"trace":' not in html(traced)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

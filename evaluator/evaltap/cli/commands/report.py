@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_databases, add_json
 from evaltap.cli.options.filtering import FilterOptions, add_filter
+from evaltap.cli.options.page import add_trace_url, read_trace_url
 from evaltap.cli.options.redaction import add_redact, report_redactor
 from evaltap.cli.options.scoring import add_other_references, read_references
 from evaltap.cli.options.verdict import (
@@ -45,6 +46,7 @@ class ReportOptions:
     references: Path | None
     join: str
     redact: bool
+    trace_url: str | None
     worst: int
     by: tuple[str, ...]
     pass_k: tuple[int, ...]
@@ -99,6 +101,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     _add_figures(add)
     add_redact(parser)
+    add_trace_url(parser)
     add_filter(parser)
     add_json(parser)
     add_guards(parser)
@@ -217,6 +220,8 @@ def _compared(options: ReportOptions, wanted: str | None) -> "Markup | None":
 def _whole(
     options: ReportOptions, store: "StoreReader", wanted: str, section: "Markup | None"
 ) -> int:
+    from markupsafe import Markup
+
     from evaltap.evaluator.reports.html import html
     from evaltap.evaluator.reports.reader import read_report
 
@@ -228,7 +233,11 @@ def _whole(
     )
     if options.redact:
         report = redacted(report, report_redactor())
-    text = render(report, wanted) if section is None else html(report, sections=section)
+    if wanted == "html":
+        trace_url = read_trace_url(options.trace_url)
+        text = html(report, sections=section or Markup(""), trace_url=trace_url)
+    else:
+        text = render(report, wanted)
     if options.out is None:
         sys.stdout.write(text)
     else:

@@ -18,7 +18,7 @@ from evaltap.schemas.errors import InputError
 if TYPE_CHECKING:
     from evaltap.evaluator.cases.references import References
     from evaltap.evaluator.live.consumer import Duty
-    from evaltap.evaluator.page.tracing import TraceUrl
+    from evaltap.evaluator.reports.tracing import TraceUrl
     from evaltap.evaluator.store.database import Store
     from evaltap.schemas.formats.case import CaseData
 
@@ -44,6 +44,11 @@ def add_shown(parser: argparse.ArgumentParser) -> None:
         "--set", dest="sets", action="append", default=[], type=Path, metavar="SET",
         help="an eval set that the page compares traffic with and adds cases to; may be repeated",
     )  # fmt: skip
+    add_trace_url(parser)
+
+
+def add_trace_url(parser: argparse.ArgumentParser) -> None:
+    """Add `--trace-url`."""
     traces = parser.add_argument(
         "--trace-url", metavar="URL",
         help="link turns to their traces in your tracing tool, e.g. http://localhost:16686/trace/{trace_id}"
@@ -54,7 +59,7 @@ def add_shown(parser: argparse.ArgumentParser) -> None:
 
 def read_trace_url(text: str | None) -> "TraceUrl | None":
     """Return what `--trace-url` names; raise InputError for what is no address of a trace."""
-    from evaltap.evaluator.page.tracing import TraceUrl
+    from evaltap.evaluator.reports.tracing import TraceUrl
 
     return None if text is None else TraceUrl(text)
 

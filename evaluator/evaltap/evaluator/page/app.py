@@ -60,9 +60,9 @@ from evaltap.evaluator.page.security.site import Site
 from evaltap.evaluator.page.sharing import SharedAnswers
 from evaltap.evaluator.page.statements import RecordedReader, Statement
 from evaltap.evaluator.page.ticks import Live, Ticker
-from evaltap.evaluator.page.tracing import TraceUrl
 from evaltap.evaluator.page.twin import as_json
 from evaltap.evaluator.page.writing import CursorWriter
+from evaltap.evaluator.reports.tracing import TraceUrl
 from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.errors import EvaltapError
 from evaltap.schemas.formats.case import CaseData

@@ -12,7 +12,7 @@ from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.filters.language import quoted
 from evaltap.evaluator.page.security.access import Access, Person
 from evaltap.evaluator.page.sharing import SharedAnswers, of_the_past
-from evaltap.evaluator.page.tracing import TraceUrl
+from evaltap.evaluator.reports.tracing import TraceUrl
 from evaltap.schemas.formats.case import CaseData
 
 

@@ -114,6 +114,7 @@ def _turn(
         telemetry.get("latencyMs"),
         telemetry.get("inputTokens"),
         telemetry.get("outputTokens"),
+        telemetry.get("traceId"),
     )
 
 

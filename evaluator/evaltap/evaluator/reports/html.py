@@ -23,6 +23,7 @@ from evaltap.evaluator.reports.diff_lines import lines_of
 from evaltap.evaluator.reports.grouping import group_key
 from evaltap.evaluator.reports.model import SEVERITY, CaseReport, Report
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.evaluator.reports.tracing import TraceUrl
 
 DETAIL_BYTES: Final = 16_000_000
 """Evidence in the page: browsers read so much within a second, and only parse what is opened."""
@@ -35,11 +36,13 @@ _GROUPS: Final = 40
 _NO_SECTIONS: Final = Markup("")
 
 
-def html(report: Report, *, sections: Markup = _NO_SECTIONS) -> str:
-    """Return the page; `sections` are shown before the cases."""
+def html(
+    report: Report, *, sections: Markup = _NO_SECTIONS, trace_url: TraceUrl | None = None
+) -> str:
+    """Return the page; `sections` are shown before the cases, and turns lead to their traces."""
     style = stylesheet() + DIFF_STYLE.read_text("utf-8")
     script = (_PAGE / "report.js").read_text("utf-8")
-    blocks, shown = _detail_blocks(report.cases)
+    blocks, shown = _detail_blocks(report.cases, trace_url)
     notes = [*report.notes]
     if cut := sum(case.detailed for case in report.cases) - shown:
         notes.append(
@@ -149,14 +152,16 @@ class _Block(NamedTuple):
     """Their tool calls, a template for each turn."""
 
 
-def _detail_blocks(cases: Sequence[CaseReport]) -> tuple[list[_Block], int]:
+def _detail_blocks(
+    cases: Sequence[CaseReport], trace_url: TraceUrl | None
+) -> tuple[list[_Block], int]:
     """Return blocks of evidence, as many as there is room for, and of how many cases."""
     blocks: list[_Block] = []
     room, shown = DETAIL_BYTES, 0
     rest = iter([case for case in cases if case.detailed])
     diff = templates("evaltap.evaluator.reports").get_template("_diff.html.j2").module.diff  # type: ignore[attr-defined]  # a macro
     while chunk := list(islice(rest, _CASES_PER_BLOCK)):
-        data = _script_data([_details(case) for case in chunk])
+        data = _script_data([_details(case, trace_url) for case in chunk])
         calls = Markup("").join(
             Markup('<template id="calls-{0}-{1}">{2}</template>').format(
                 place, number, diff(lines_of(turn.steps), turn.compared, number + 1, f"c{place}")
@@ -172,19 +177,24 @@ def _detail_blocks(cases: Sequence[CaseReport]) -> tuple[list[_Block], int]:
     return blocks, shown
 
 
-def _details(case: CaseReport) -> dict[str, Any]:
+def _details(case: CaseReport, trace_url: TraceUrl | None) -> dict[str, Any]:
     """Return the evidence of a case without what is empty."""
     details = {
         "app": case.app_name,
         "note": case.evidence_note,
         "cells": [_filled(asdict(cell)) for cell in case.cells],
-        "turns": [_filled(_turn(asdict(replace(turn, steps=())))) for turn in case.evidence],
+        "turns": [
+            _filled(_turn(asdict(replace(turn, steps=())), trace_url)) for turn in case.evidence
+        ],
     }
     return {name: value for name, value in details.items() if value}
 
 
-def _turn(turn: dict[str, Any]) -> dict[str, Any]:
+def _turn(turn: dict[str, Any], trace_url: TraceUrl | None) -> dict[str, Any]:
     del turn["steps"], turn["compared"]  # the templates show the calls
+    trace_id = turn.pop("trace_id")
+    if trace_url is not None:
+        turn["trace"] = trace_url.of(trace_id)
     # What is equal on both sides is written once.
     if turn["expected_answer"] == turn["answer"] and turn["answer"] is not None:
         turn["expected_answer"] = None

@@ -115,6 +115,7 @@ class TurnEvidence:
     latency_ms: float | None
     input_tokens: int | None
     output_tokens: int | None
+    trace_id: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.problems import problem
 from evaltap.evaluator.page.quotes import Quote
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link
-from evaltap.evaluator.page.tracing import TraceUrl
 from evaltap.evaluator.page.views.expected import Decided, decided_turns
 from evaltap.evaluator.page.views.neighbours import Neighbours, neighbours
 from evaltap.evaluator.page.views.turn_ranges import (
@@ -39,6 +38,7 @@ from evaltap.evaluator.reports.model import (
 )
 from evaltap.evaluator.reports.one_case import read_case
 from evaltap.evaluator.reports.reader import landed_data
+from evaltap.evaluator.reports.tracing import TraceUrl
 from evaltap.evaluator.store.queries import StoreReader
 
 LIMITS: Final = Limits(cases=1, turns=TOGETHER, calls=200, text=20_000, turn_scores=10_000)

@@ -257,7 +257,8 @@
       turn.input_tokens !== undefined || turn.output_tokens !== undefined ? (turn.input_tokens || 0) + " tokens in, " + (turn.output_tokens || 0) + " out" : "",
       (turn.models || []).join(", "),
     ].filter(Boolean).join(" · ");
-    const parts = [el("h3", {}, "Turn " + (place + 1), el("span", { class: "remark" }, use))];
+    const trace = turn.trace ? el("a", { class: "remark", href: turn.trace, rel: "noreferrer" }, "trace ↗") : "";
+    const parts = [el("h3", {}, "Turn " + (place + 1), el("span", { class: "remark" }, use), trace)];
     const said = (name, text, kind) => (text === undefined ? null : el("div", { class: "said " + kind }, el("span", { class: "who" }, name), recorded("p", "words", text)));
     if (turn.error) parts.push(recorded("p", "note bad", turn.error));
     if (turn.gaps) parts.push(el("p", { class: "note" }, "Not captured: ", turn.gaps.join("; ")));
