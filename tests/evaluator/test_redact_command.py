@@ -182,6 +182,23 @@ def test_the_check_says_what_it_looked_for(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().err == said
 
 
+@pytest.mark.parametrize(("name", "part"), [("s.evalset.json", "the file"), ("f.db", "record 2")])
+def test_the_check_says_what_it_searched_only_as_text(
+    name: str, part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if name.endswith(".json"):
+        Path(name).write_text('{"evalSetId": "s", "evalCases": [')
+    else:
+        first, second = make_records([make_case("a"), make_case("b")])[:2]
+        write_log(Path(name), [first, second._replace(value=b"{broken")])
+
+    code = main(["redact", "--check", name])
+
+    assert code == 0
+    said = f"{name}: {part} is not valid JSON and was only searched as text\n"
+    assert capsys.readouterr().err.startswith(said)
+
+
 def test_what_is_written_can_be_read_by_its_owner_only() -> None:
     write_set("s.evalset.json", leaky_case())
 

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) ->
 
     found = []
     for path in files:
-        for leak in leaks_in_file(path, redactor):
+        for leak in leaks_in_file(path, redactor, partial(_say_searched_as_text, path)):
             found.append(
                 {
                     "file": str(path),
@@ -118,6 +119,10 @@ def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) ->
     else:
         print(_summary(len(found)), file=sys.stderr)
     return 1 if found else 0
+
+
+def _say_searched_as_text(path: Path, part: str) -> None:
+    print(f"{path}: {part} is not valid JSON and was only searched as text", file=sys.stderr)
 
 
 def _summary(number: int) -> str:

@@ -3,7 +3,7 @@
 The redactor itself decides, value by value, so check and redaction cannot disagree.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,9 +35,14 @@ class Leak:
     excerpt: str
 
 
-def leaks_in_file(path: Path, redactor: PatternRedactor) -> Iterator[Leak]:
-    """Yield the leaks of an eval set, JSON Lines, a local log or any text; raises InputError."""
-    for place, value in parts(path):
+def leaks_in_file(
+    path: Path, redactor: PatternRedactor, on_invalid_json: Callable[[str], None]
+) -> Iterator[Leak]:
+    """Yield the leaks of an eval set, JSON Lines, a local log or any text; raises InputError.
+
+    `on_invalid_json` is called with the name of each part that should be JSON, but is searched as text.
+    """
+    for place, value in parts(path, on_invalid_json):
         yield from leaks_in(value, redactor, place)
 
 
@@ -80,16 +85,16 @@ def _step(key: str, redactor: PatternRedactor) -> str:
     return f".{shown}" if str(shown).isidentifier() else f"[{orjson.dumps(shown).decode()}]"
 
 
-def parts(path: Path) -> Iterator[Place]:
+def parts(path: Path, on_invalid_json: Callable[[str], None]) -> Iterator[Place]:
     """Yield a file's parts: the document, its lines, or the records of a log."""
     try:
         with path.open("rb") as file:
             if file.read(len(_SQLITE)) == _SQLITE:
                 file.close()
-                yield from _records(path)
+                yield from _records(path, on_invalid_json)
                 return
             file.seek(0)
-            document = _document(path, file)
+            document = _document(path, file, on_invalid_json)
             if document is not None:
                 yield "$", document
                 return
@@ -99,13 +104,15 @@ def parts(path: Path) -> Iterator[Place]:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _document(path: Path, file: BinaryIO) -> Any:
+def _document(path: Path, file: BinaryIO, on_invalid_json: Callable[[str], None]) -> Any:
     """Return the whole file as JSON, or None when it is not."""
     if path.suffix in (".jsonl", ".ndjson"):
         return None
     try:
         return orjson.loads(file.read())
     except ValueError:
+        if path.suffix == ".json":
+            on_invalid_json("the file")
         return None
 
 
@@ -123,11 +130,14 @@ def line_value(line: bytes) -> Any:
         return line.decode("utf-8", "replace").rstrip("\r\n")
 
 
-def _records(path: Path) -> Iterator[Place]:
+def _records(path: Path, on_invalid_json: Callable[[str], None]) -> Iterator[Place]:
     with closing(open_log(path, mode="read")) as log:
         for number, record in log.records():
             yield f"record {number}: key", (record.key or b"").decode("utf-8", "replace")
-            yield f"record {number}: $", line_value(record.value or b"")
+            value = line_value(record.value or b"")
+            if isinstance(value, str) and value:
+                on_invalid_json(f"record {number}")
+            yield f"record {number}: $", value
 
 
 _CASE_LISTS = ("evalCases", "eval_cases")
