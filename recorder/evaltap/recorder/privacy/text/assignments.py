@@ -201,7 +201,7 @@ def _kind_at(text: str, start: int, end: int) -> Name:
 
 _OPERATOR = re.compile(
     r"[\"'`\])}*_~ ]{0,12}[ \t]{0,8}(?:\((?:[^()\n]{1,40})\)[ \t]?)?"
-    r"(=>|->|→|:=|\?=|[!=]==?|=|::?|\|)[ \t]{0,8}[*_~]{0,2}[ \t]?"
+    r"(=>|->|<-|→|:=|\?=|[!=]==?|=|::?|\|)[ \t]{0,8}[*_~]{0,2}[ \t]?"
 )
 _QUALIFIER = (
     r"(?:[ \t](?:for|of|to|in|on|at|from|für|von|zu|zum|de|del|della|di|da|do|des|para|pour|du|voor|van|för|til|dla|do|per"

@@ -38,7 +38,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "hydra": ("-p",), "mount": (), "ftp": (), "nmcli": (), "cmdkey": (), "gpg": (), "gh": (), "twine": ("-p",), "bw": (), "etcdctl": (), "sqlplus": (),
     "ncftpput": ("-p",), "ncftpget": ("-p",), "racadm": ("-p",), "cypher-shell": ("-p",), "beeline": ("-p",),
     "doctl": ("-t",), "security": ("-w",), "schtasks": ("/rp",), "lftp": (), "mc": (), "wandb": (), "poetry": (),
-    "expdp": (), "impdp": (), "rpcclient": (), "dotnet": (), "echo": (),
+    "expdp": (), "impdp": (), "rpcclient": (), "dotnet": (), "echo": (), "printf": (),
 }  # fmt: skip
 _COMMAND = re.compile(
     r"(?<![\w.-])(?:"
@@ -68,12 +68,15 @@ _NAMES = frozenset(_OPTIONS)
 _BLANKS = dict.fromkeys(map(ord, "`$(/|;&\"'"), " ")
 _MOST_ARGUMENTS = 48
 _ECHOED = re.compile(
-    r"echo[ \t]+(?:-n[ \t]+)?[\"']?([^\s\"'|]{3,256})[\"']?[ \t]*\|[^\n|]{0,80}(?:passw|sudo -S|login|kinit|cryptsetup)"
+    r"(?:echo|printf)[ \t]+(?:-n[ \t]+|[\"']?%s(?:\\n)?[\"']?[ \t]+)?[\"']?([^\s\"'|]{3,256})[\"']?[ \t]*\|[^\n|]{0,80}(?:passw|sudo -S|login|kinit|cryptsetup)"
 )
 _HERE_STRING = re.compile(r"<<<[ \t]{0,4}[\"']?([^\s\"'$]{4,256})")
-_READS_SECRET = re.compile(r"(?i)pass|login|secret|cryptsetup|kinit|token|sudo -S")
+_READS_SECRET = re.compile(r"(?i)pass|login|secret|cryptsetup|kinit|token|sudo -S|(?<![\w.-])age ")
 _PRINTED = re.compile(
     r"(?i)pass(?:word|phrase)?[-_ ]?(?:command|cmd|eval)[ \t=:]{1,3}[\"'](?:echo|printf)[ \t]+(?:-n[ \t]+)?([^\s\"'$|]{3,256})"
+)
+_PRINTED_PAIR = re.compile(
+    r"pass\w{0,16}[ \t=]{1,3}<\((?:echo -e|printf)[ \t]+[\"']?[^\s\"']{1,64}[ \n]{1,2}([^\s\"'$)\\]{3,256})"
 )
 _CHPASSWD = re.compile(r"[\w.-]{1,64}:([^\s\"'|]{3,256})[\"']?[ \t]*\|[ \t]*(?:sudo )?chpasswd")
 
@@ -83,8 +86,9 @@ def in_commands(text: str, lower: str) -> Iterator[Span]:
     if "<<<" in text:
         yield from _here_strings(text)
     if "echo " in lower or "printf " in lower:
-        for printed in _PRINTED.finditer(text):
-            yield printed.span(1)
+        for pattern in (_PRINTED, _PRINTED_PAIR):
+            for printed in pattern.finditer(text):
+                yield printed.span(1)
     if " -" not in text and " /" not in text and not any(one in lower for one in _WITHOUT_OPTION):
         return
     if _NAMES.isdisjoint(lower.translate(_BLANKS).split()):
@@ -94,7 +98,7 @@ def in_commands(text: str, lower: str) -> Iterator[Span]:
         if match.start() < done:
             continue
         name = match[0].removesuffix(".exe")
-        if name == "echo":
+        if name in ("echo", "printf"):
             yield from _echoed(text, match.start())
             continue
         words: list[Span] = []
