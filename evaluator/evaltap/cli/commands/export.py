@@ -137,7 +137,6 @@ def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) ->
 
 
 def _say_what_is_written(options: ExportOptions, cases: int, files: Sequence[Path]) -> None:
-
     data = {
         "out": str(options.out),
         "format": options.form,
@@ -148,7 +147,6 @@ def _say_what_is_written(options: ExportOptions, cases: int, files: Sequence[Pat
 
 
 def _say_what_is_renamed(repeated: Set[str]) -> None:
-
     if repeated:
         print(
             f"evaltap export: {counted(len(repeated), 'eval id')} occurred in several runs or versions,"

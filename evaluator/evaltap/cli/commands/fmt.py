@@ -8,6 +8,7 @@ from pathlib import Path
 from evaltap.schemas.errors import EvaltapError, FormatError, InputError
 from evaltap.schemas.files import adk, canonical
 from evaltap.schemas.files.documents import (
+    LINES_ENDINGS,
     READERS,
     canonical_bytes,
     document_kind,
@@ -86,7 +87,7 @@ def _format(path: Path, options: FormatOptions) -> bool:
 
 def formatted(path: Path, to: str | None = None) -> bytes:
     """Return the canonical text of a file; raise FormatError when it is of no known kind."""
-    if path.suffix in {".jsonl", ".ndjson"} and is_json_lines(path):
+    if path.suffix in LINES_ENDINGS and is_json_lines(path):
         raise InputError(
             f"{path}: JSON Lines have no canonical form; expected an eval-set, metrics or result file"
         )

@@ -220,8 +220,6 @@ def _compared(options: ReportOptions, wanted: str | None) -> "Markup | None":
 def _whole(
     options: ReportOptions, store: "StoreReader", wanted: str, section: "Markup | None"
 ) -> int:
-    from markupsafe import Markup
-
     from evaltap.evaluator.reports.html import html
     from evaltap.evaluator.reports.reader import read_report
 
@@ -235,7 +233,7 @@ def _whole(
         report = redacted(report, report_redactor())
     if wanted == "html":
         trace_url = read_trace_url(options.trace_url)
-        text = html(report, sections=section or Markup(""), trace_url=trace_url)
+        text = html(report, sections=section, trace_url=trace_url)
     else:
         text = render(report, wanted)
     if options.out is None:

@@ -13,7 +13,7 @@ from evaltap.evaluator.compare.sides import ScoreRow, Side, merged
 from evaltap.evaluator.store.file_type import is_database
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import canonical
-from evaltap.schemas.files.documents import read_bytes
+from evaltap.schemas.files.documents import LINES_ENDINGS, read_bytes
 
 FORMS = (
     "a DuckDB file (all runs, or FILE#RUN,RUN), a baseline.json, an .evalset_result.json or"
@@ -42,7 +42,7 @@ def read_side(text: str) -> Side:
             f"#{','.join(runs)} names runs of a DuckDB file, but this is not a DuckDB file",
             path=str(path),
         )
-    if path.suffix in (".jsonl", ".ndjson"):
+    if path.suffix in LINES_ENDINGS:
         return read_score_lines(path)
     data = canonical.loads(read_bytes(path), path=str(path))
     if isinstance(data, dict) and "format" in data:
@@ -76,7 +76,7 @@ def export_scores(texts: Sequence[str], out: Path) -> int:
     Returns how many scores or cases were written; raises InputError for another ending.
     """
     sides = [read_side(text) for text in texts]
-    if out.suffix in (".jsonl", ".ndjson"):
+    if out.suffix in LINES_ENDINGS:
         rows = [
             row if len(sides) == 1 else row._replace(trial=f"{side.name} {row.trial}")
             for side in sides

@@ -110,7 +110,7 @@ def reasons(
         }
         if new:
             before = query, span.before, app
-            new -= past.get(before, partial(_kinds, reader, *before), is_good=lambda _: True)
+            new -= past.get(before, partial(_kinds, reader, *before))
         found += [(counts[key], key in new, key, members) for key, members in groups.items()]
     found.sort(key=lambda one: -one[0])
     return [_reason(*one) for one in found[:SHOWN]]

@@ -45,7 +45,9 @@ class SharedAnswers(Generic[T]):
         self._lock = threading.Lock()
         self._kept: dict[Hashable, _Kept[T]] = {}
 
-    def get(self, key: Hashable, read: Callable[[], T], *, is_good: Callable[[T], bool]) -> T:
+    def get(
+        self, key: Hashable, read: Callable[[], T], *, is_good: Callable[[T], bool] = lambda _: True
+    ) -> T:
         """Return the answer that is kept under a key, or read it; what is not good is not kept."""
         with self._lock:
             kept = self._kept.pop(key, None) or _Kept[T]()

@@ -33,11 +33,10 @@ DIFF_STYLE: Final = _PAGE / "diff.css"
 _CASES_PER_BLOCK: Final = 20
 _REASON: Final = 240
 _GROUPS: Final = 40
-_NO_SECTIONS: Final = Markup("")
 
 
 def html(
-    report: Report, *, sections: Markup = _NO_SECTIONS, trace_url: TraceUrl | None = None
+    report: Report, *, sections: Markup | None = None, trace_url: TraceUrl | None = None
 ) -> str:
     """Return the page; `sections` are shown before the cases, and turns lead to their traces."""
     style = stylesheet() + DIFF_STYLE.read_text("utf-8")
@@ -53,7 +52,7 @@ def html(
         templates("evaltap.evaluator.reports")
         .get_template("report.html.j2")
         .render(
-            sections=sections,
+            sections=sections or "",
             report=report,
             verdict=charts.verdict(report),
             metrics=charts.metric_views(report),

@@ -15,7 +15,7 @@ from evaltap.recorder.privacy.detectors import PSEUDONYM
 from evaltap.recorder.privacy.redactor import PatternRedactor, Redactor
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files import canonical
-from evaltap.schemas.files.documents import read_bytes, write_bytes
+from evaltap.schemas.files.documents import LINES_ENDINGS, read_bytes, write_bytes
 from evaltap.schemas.log.local import open_log
 
 EXCERPT_CHARACTERS = 30
@@ -106,7 +106,7 @@ def parts(path: Path, on_invalid_json: Callable[[str], None]) -> Iterator[Place]
 
 def _document(path: Path, file: BinaryIO, on_invalid_json: Callable[[str], None]) -> Any:
     """Return the whole file as JSON, or None when it is not."""
-    if path.suffix in (".jsonl", ".ndjson"):
+    if path.suffix in LINES_ENDINGS:
         return None
     try:
         return orjson.loads(file.read())
@@ -150,12 +150,12 @@ def redact_file(path: Path, out: Path, redactor: Redactor) -> None:
     values count as content.
     """
     content = read_bytes(path)
-    if content.startswith(b"SQLite format 3\0"):
+    if content.startswith(_SQLITE):
         raise InputError(
             f"{path}: a log or database, whose records are already redacted. To delete somebody"
             " from it, use `evaltap erase`"
         )
-    document = None if path.suffix in (".jsonl", ".ndjson") else _json(content)
+    document = None if path.suffix in LINES_ENDINGS else _json(content)
     if document is None:
         write_bytes(out, b"".join(_redacted_lines(content, redactor)))
     else:

@@ -27,7 +27,7 @@ from evaltap.schemas.formats.result import EvalSetResult
 
 DocumentKind: TypeAlias = Literal["eval set", "ADK eval set", "metrics", "result"]
 
-_LINES = (".jsonl", ".ndjson")
+LINES_ENDINGS = (".jsonl", ".ndjson")
 CASE_FORMS = "an .evalset.json file, or JSON Lines with one eval case per line"
 
 
@@ -172,7 +172,7 @@ def is_lines_name(path: Path) -> bool:
 
     Raises InputError for an ending of neither.
     """
-    if path.suffix in _LINES:
+    if path.suffix in LINES_ENDINGS:
         return True
     check_set_name(path, "an eval set (.evalset.json) or JSON Lines (.jsonl)")
     return False
@@ -186,7 +186,7 @@ def check_set_name(path: Path, expected: str = "an eval set (.evalset.json)") ->
 
 def is_json_lines(path: Path) -> bool:
     """Return whether a file is JSON Lines: its first line alone is a complete JSON object of a case."""
-    if path.suffix in _LINES:
+    if path.suffix in LINES_ENDINGS:
         return True
     try:
         refuse_device(path)

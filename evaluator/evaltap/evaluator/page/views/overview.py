@@ -127,7 +127,6 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
     effects = request.past.get(
         ("design effects", span.name or span, app),
         lambda: design_effects(reader, span, app),
-        is_good=lambda _: True,
     )
     earlier = traffic.score_rows(reader, span.before, app, by_bucket=False)
     before = traffic.rates(traffic.newest_versions(earlier), effects)
