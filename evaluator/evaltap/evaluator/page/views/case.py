@@ -320,7 +320,7 @@ def _turns(
             TurnView(
                 place, evidence, row.get("started_at"), row.get("revisions", 1),
                 lines_of(evidence.steps), verdicts, tuple(quotes.get(evidence.invocation_id, ())),
-                trace_url.of(row.get("trace_id")) if trace_url else "",
+                trace_url.of(evidence.trace_id) if trace_url else "",
             )
         )  # fmt: skip
     return tuple(made)
