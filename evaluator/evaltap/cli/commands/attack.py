@@ -12,7 +12,7 @@ from evaltap.cli.parsing import amount, positive
 from evaltap.cli.settings import of_settings
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import read_metrics
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 if TYPE_CHECKING:
     from evaltap.evaluator.contract.context import Services
@@ -80,10 +80,7 @@ def run(options: AttackOptions) -> int:
 
     families = [part.strip() for part in (options.families or "").split(",") if part.strip()]
     for family in families:
-        if family not in FAMILIES:
-            raise InputError(
-                f"--families: unknown family {family!r}; {did_you_mean_one_of(family, FAMILIES)}"
-            )
+        check_known(family, FAMILIES, f"--families: unknown family {family!r}")
     with JudgeSession(options.judges) as judges, progress("attacks tried") as report:
         judge, services, name = _judge(options.metrics, judges)
         found = run_attacks(

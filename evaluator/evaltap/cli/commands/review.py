@@ -15,7 +15,8 @@ from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.parsing import positive
 from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import counted, did_you_mean, did_you_mean_one_of
+from evaltap.schemas.known import check_known
+from evaltap.schemas.text import counted, did_you_mean
 
 if TYPE_CHECKING:
     from evaltap.evaluator.review.queue import Item
@@ -175,9 +176,9 @@ def run(options: ReviewOptions) -> int:
 
 
 def _check_queue(store: "StoreReader", queue: str) -> None:
-    known = [name for (name,) in store.rows("SELECT DISTINCT queue FROM review_items ORDER BY 1")]
-    if queue and known and queue not in known:
-        raise InputError(f"--queue {queue}: no such queue; {did_you_mean_one_of(queue, known)}")
+    known = store.column("SELECT DISTINCT queue FROM review_items ORDER BY 1")
+    if queue and known:
+        check_known(queue, known, f"--queue {queue}: no such queue")
 
 
 def _words(words: Sequence[str]) -> tuple[str, Path, Sequence[str]]:

@@ -68,7 +68,7 @@ class PendingCases:
         """What the cases that were assembled found among the references."""
         self._digests = {metric.digest: index for index, metric in enumerate(metrics)}
         self._names = {index: digest for digest, index in self._digests.items()}
-        kinds = {kind for (kind,) in store.rows("SELECT DISTINCT kind FROM runs")}
+        kinds = set(store.column("SELECT DISTINCT kind FROM runs"))
         self.scored_after_landing = kinds <= {"live", "landed"}
         """Whether no case has a score that is older than it; one of a file, or one gated, may have."""
 

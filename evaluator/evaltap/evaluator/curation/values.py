@@ -12,9 +12,8 @@ from evaltap.evaluator.curation.texts import SimilarTexts, normal
 from evaltap.evaluator.evalsets.content import expected_turns, message_text
 from evaltap.evaluator.filters.turns import turns_with
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 DIMENSIONS: Final = ("tools", "tool", "model", "language", "intent", "version")
 INTENT_RADIUS: Final = 0.35
@@ -46,17 +45,14 @@ class Seen:
 def check_dimensions(by: Sequence[str]) -> None:
     """Raise InputError for a dimension that there is not."""
     for name in by:
-        if name not in DIMENSIONS:
-            hint = did_you_mean_one_of(name, DIMENSIONS)
-            raise InputError(f"--by {name}: unknown dimension; {hint}")
+        check_known(name, DIMENSIONS, f"--by {name}: unknown dimension")
 
 
 def check_app(store: StoreReader, app: str) -> None:
     """Raise InputError for an application of which nothing has landed."""
-    known = [name for (name,) in store.rows("SELECT DISTINCT app_name FROM cases ORDER BY 1")]
-    if app and known and app not in known:
-        hint = did_you_mean_one_of(app, known)
-        raise InputError(f"--app {app}: no turn of this application has landed; {hint}")
+    known = store.column("SELECT DISTINCT app_name FROM cases ORDER BY 1")
+    if app and known:
+        check_known(app, known, f"--app {app}: no turn of this application has landed")
 
 
 def seen_in(store: StoreReader, period: Period) -> list[Seen]:

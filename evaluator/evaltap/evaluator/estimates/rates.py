@@ -18,7 +18,7 @@ from evaltap.evaluator.stats.sample import Profile
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 FEW_SESSIONS: Final = 10
 LEAST_COVERED: Final = 0.99
@@ -138,15 +138,14 @@ def estimate_rates(
 
 
 def _check_metric(store: StoreReader, name: str) -> None:
-    known = [
-        row[0] for row in store.rows("SELECT DISTINCT metric_name FROM turn_scores ORDER BY 1")
-    ]
-    if name and name not in known:
+    if not name:
+        return
+    known = store.column("SELECT DISTINCT metric_name FROM turn_scores ORDER BY 1")
+    if not known:
         raise InputError(
-            f"--metric {name}: no turn has a score of it; {did_you_mean_one_of(name, known)}"
-            if known
-            else f"--metric {name}: no turn has a score yet; score some with `evaltap score`"
+            f"--metric {name}: no turn has a score yet; score some with `evaltap score`"
         )
+    check_known(name, known, f"--metric {name}: no turn has a score of it")
 
 
 def _without_time(store: StoreReader) -> Iterable[str]:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 
 class Join(StrEnum):
@@ -128,14 +128,12 @@ def check_by(by: Sequence[str], unit: Unit) -> None:
     """Raise InputError for a slice that there is not, or that cases do not have, or that is named twice."""
     known = [name for name, one in DIMENSIONS.items() if one.whole_cases or unit is Unit.TURN]
     for name in by:
-        if name not in known:
-            raise InputError(f"--by {name}: unknown slice; {did_you_mean_one_of(name, known)}")
+        check_known(name, known, f"--by {name}: unknown slice")
     if len(set(by)) < len(by):
         raise InputError(f"--by {','.join(by)}: names something twice; name each once")
 
 
 def check_signal(name: str) -> Signal:
     """Return a signal; raise InputError for one that there is not."""
-    if name not in SIGNALS:
-        raise InputError(f"--signal {name}: unknown signal; {did_you_mean_one_of(name, SIGNALS)}")
+    check_known(name, SIGNALS, f"--signal {name}: unknown signal")
     return SIGNALS[name]

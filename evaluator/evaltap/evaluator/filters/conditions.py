@@ -18,7 +18,7 @@ def check_condition(store: StoreReader, where: str, *, name: str = "--where") ->
 
     Subqueries are refused: with them a condition could read other tables, and files.
     """
-    columns = [row[0] for row in store.rows(f"DESCRIBE {VIEW}")]
+    columns = store.column(f"DESCRIBE {VIEW}")
     # Alone it must not close a bracket that it has not opened; in brackets it must be an expression.
     for written in (f"SELECT 1 WHERE\n{where}\n", f"SELECT 1 WHERE (\n{where}\n)"):
         tree = duckdb.execute("SELECT json_serialize_sql($sql)", {"sql": written}).fetchall()[0][0]

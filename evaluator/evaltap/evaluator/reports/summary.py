@@ -299,7 +299,7 @@ def _put_together(gaps: Iterable[Unscored]) -> Iterator[Unscored]:
 
 def check_run(store: StoreReader, run_id: str) -> None:
     """Raise InputError when there is no such run."""
-    known = [row[0] for row in store.rows("SELECT run_id FROM runs ORDER BY started_at")]
+    known = store.column("SELECT run_id FROM runs ORDER BY started_at")
     if run_id not in known:
         raise InputError(
             f"no run {run_id!r}; expected one of: {', '.join(known) or 'none, there are no runs'}"

@@ -89,7 +89,7 @@ class Item:
 
 def add_items(store: StoreWriter, wanted: Sequence[Wanted], queue: str = DEFAULT_QUEUE) -> int:
     """Queue turns that are not queued yet; return how many are new."""
-    known = {row[0] for row in store.rows("SELECT item_id FROM review_items")}
+    known = set(store.column("SELECT item_id FROM review_items"))
     turns = _turns(store, {one.eval_id for one in wanted})
     now = utc_now()
     rows: list[tuple[Any, ...]] = []

@@ -45,6 +45,10 @@ class StoreReader(ABC):
     def rows(self, query: str, parameters: Any = None) -> Rows:
         """Return all rows of a query."""
 
+    def column(self, query: str, parameters: Any = None) -> list[str]:
+        """Return the first column of a query, which holds texts."""
+        return [row[0] for row in self.rows(query, parameters)]
+
     @abstractmethod
     def records(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
         """Return all rows of a query as dicts by column name."""

@@ -135,12 +135,8 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
     latencies = traffic.latencies(reader, span, app)
     tools = traffic.tools(reader, span, app)
     turns, weight = sum(row["turns"] for row in rows), sum(row["weight"] for row in rows)
-    apps = tuple(
-        one
-        for (one,) in reader.rows(
-            "SELECT DISTINCT app_name FROM turns_by_hour WHERE app_name != '' ORDER BY 1"
-        )
-    )
+    named = "SELECT DISTINCT app_name FROM turns_by_hour WHERE app_name != '' ORDER BY 1"
+    apps = tuple(reader.column(named))
     delivery = _delivery(reader)
     return Overview(
         True, landed, span, spans, apps, app, chosen.metric if chosen else "",
