@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from evaltap.evaluator.store.times import stored_time
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.known import check_known
 
@@ -117,11 +118,10 @@ class Scope:
     @property
     def window(self) -> dict[str, datetime | None]:
         """The window as the tables hold times: UTC, without a zone."""
-        return {"since": _plain(self.since), "until": _plain(self.until)}
-
-
-def _plain(moment: datetime | None) -> datetime | None:
-    return None if moment is None else moment.astimezone(UTC).replace(tzinfo=None)
+        return {
+            "since": self.since and stored_time(self.since),
+            "until": self.until and stored_time(self.until),
+        }
 
 
 def check_by(by: Sequence[str], unit: Unit) -> None:

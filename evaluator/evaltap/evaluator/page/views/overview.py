@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from evaltap.evaluator.landing.seq_ranges import size
@@ -15,6 +15,7 @@ from evaltap.evaluator.page.traffic import Change, Latency, MetricRate, Span, To
 from evaltap.evaluator.reports.charts import duration, money
 from evaltap.evaluator.reports.model import SEVERITY
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.times import stored_time
 from evaltap.schemas.errors import InputError
 
 _ALARMS: Final = """
@@ -197,12 +198,12 @@ def _time(request: PageRequest, name: str) -> datetime:
         ) from None
     if not _FIRST_YEAR <= found.year <= _LAST_YEAR:
         raise InputError(f"{name}: {request[name]} is out of range")
-    return found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
+    return stored_time(found) if found.tzinfo else found
 
 
 def _end(reader: StoreReader, request: PageRequest, last: datetime) -> datetime:
     """Return until when the page looks: now, or the last turn of a file that nobody writes."""
-    now = request.now.astimezone(UTC).replace(tzinfo=None)
+    now = stored_time(request.now)
     if request.live:
         return now
     return min(now, _minute(reader, "max", last) + timedelta(minutes=1))
