@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evaltap.cli.options.common import add_json, progress
+from evaltap.cli.options.common import add_concurrency, add_json, progress
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
-from evaltap.cli.parsing import amount, positive
+from evaltap.cli.parsing import amount
 from evaltap.cli.settings import of_settings
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import read_metrics
@@ -61,13 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="highest flip rate that passes (default: 0.05)",
     )
-    add(
-        "--concurrency",
-        type=positive,
-        default=8,
-        metavar="N",
-        help="how many cases to judge at a time (default: 8)",
-    )
+    add_concurrency(parser)
     add_judging(parser)
     add_json(parser)
     parser.set_defaults(run=run, options=AttackOptions)
