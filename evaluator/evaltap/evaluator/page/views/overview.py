@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from evaltap.evaluator.landing.seq_ranges import size
 from evaltap.evaluator.maintenance.completeness import landed_accounts
@@ -11,7 +11,15 @@ from evaltap.evaluator.page import plots, traffic
 from evaltap.evaluator.page.design_effects import design_effects
 from evaltap.evaluator.page.reasons import Looked, ReasonCount, reasons
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
-from evaltap.evaluator.page.traffic import Change, Latency, MetricRate, Span, ToolUse
+from evaltap.evaluator.page.traffic import (
+    Change,
+    Latency,
+    MetricRate,
+    ScoreBucket,
+    Span,
+    ToolUse,
+    TurnBucket,
+)
 from evaltap.evaluator.reports.charts import duration, money
 from evaltap.evaluator.reports.model import SEVERITY
 from evaltap.evaluator.store.queries import StoreReader
@@ -123,19 +131,19 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
     end = _end(reader, request, last)
     name = request["range"] or traffic.shortest_with(_minute(reader, "min", first), end)
     span = _between(request) or traffic.span_of(name, end)
-    rows = traffic.turn_rows(reader, span, app)
-    scores = traffic.newest_versions(traffic.score_rows(reader, span, app))
+    rows = traffic.turn_buckets(reader, span, app)
+    scores = traffic.newest_versions(traffic.score_buckets(reader, span, app))
     effects = request.past.get(
         ("design effects", span.name or span, app),
         lambda: design_effects(reader, span, app),
     )
-    earlier = traffic.score_rows(reader, span.before, app, by_bucket=False)
+    earlier = traffic.score_buckets(reader, span.before, app, by_bucket=False)
     before = traffic.rates(traffic.newest_versions(earlier), effects)
     found = traffic.rates(scores, effects)
     chosen = _chosen(found, request["metric"])
     latencies = traffic.latencies(reader, span, app)
     tools = traffic.tools(reader, span, app)
-    turns, weight = sum(row["turns"] for row in rows), sum(row["weight"] for row in rows)
+    turns, weight = sum(row.turns for row in rows), sum(row.weight for row in rows)
     named = "SELECT DISTINCT app_name FROM turns_by_hour WHERE app_name != '' ORDER BY 1"
     apps = tuple(reader.column(named))
     delivery = _delivery(reader)
@@ -256,14 +264,14 @@ def _of_tool(tool: str) -> tuple[str, str]:
 def _tiles(
     request: PageRequest,
     span: Span,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[TurnBucket],
     chosen: MetricRate | None,
     latencies: Mapping[datetime | None, Latency],
     tools: Sequence[ToolUse],
     delivery: Delivery,
 ) -> tuple[Tile, ...]:
-    turns, errors = sum(row["turns"] for row in rows), sum(row["errors"] for row in rows)
-    costs = [row["cost_usd"] for row in rows if row["cost_usd"] is not None]
+    turns, errors = sum(row.turns for row in rows), sum(row.errors for row in rows)
+    costs = [row.cost_usd for row in rows if row.cost_usd is not None]
     remark = f"{errors:,} crashed" if errors else "none crashed"
     tiles = [Tile("turns", f"{turns:,}", remark, _cases(request, "", span))]
     if chosen and chosen.rate:
@@ -294,8 +302,8 @@ def _tiles(
 
 def _charts(
     span: Span,
-    rows: Sequence[Mapping[str, Any]],
-    scores: Sequence[Mapping[str, Any]],
+    rows: Sequence[TurnBucket],
+    scores: Sequence[ScoreBucket],
     chosen: MetricRate | None,
     effects: Mapping[str, float],
     latencies: Mapping[datetime | None, Latency],
@@ -304,10 +312,10 @@ def _charts(
 ) -> tuple[plots.Chart, ...]:
     turns, errors, costs = ([0.0] * span.buckets for _ in range(3))
     for row in rows:
-        place = span.place(row["bucket"])
-        turns[place] += row["turns"]
-        errors[place] += row["errors"]
-        costs[place] += row["cost_usd"] or 0
+        place = span.place(row.bucket)
+        turns[place] += row.turns
+        errors[place] += row.errors
+        costs[place] += row.cost_usd or 0
     times = span.times()
     made = [
         plots.bars(
@@ -330,16 +338,16 @@ def _charts(
 
 def _pass_rate(
     span: Span,
-    scores: Sequence[Mapping[str, Any]],
+    scores: Sequence[ScoreBucket],
     chosen: MetricRate,
     effects: Mapping[str, float],
     usual: float | None,
     alarms: Sequence[plots.Mark],
 ) -> plots.Chart:
-    by_place: dict[int, list[Mapping[str, Any]]] = {}
+    by_place: dict[int, list[ScoreBucket]] = {}
     for row in scores:
-        if row["metric_digest"] == chosen.digest and row["metric_name"] == chosen.metric:
-            by_place.setdefault(span.place(row["bucket"]), []).append(row)
+        if row.digest == chosen.digest and row.metric == chosen.metric:
+            by_place.setdefault(span.place(row.bucket), []).append(row)
     points = []
     for place, at in enumerate(span.times()):
         rate, _ = traffic.share(by_place.get(place, []), effects.get(chosen.digest, 1.0))
