@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from evaltap.schemas.formats.case import CaseData, EvalCase
     from evaltap.schemas.formats.metric import EvalMetric
 
-    Metrics: TypeAlias = str | Path | Sequence[EvalMetric | Mapping[str, Any]]
+    Metrics: TypeAlias = str | Path | Sequence[EvalMetric | Mapping[str, object]]
     ScoreCase: TypeAlias = Callable[..., CaseReport]
 
 MARKER = "evaltap(cases, metrics, thresholds=None, strict=None, services=None): " + (

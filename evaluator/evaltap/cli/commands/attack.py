@@ -4,7 +4,7 @@ import argparse
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_concurrency, add_json, progress
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
@@ -122,7 +122,7 @@ def _exit_code(found: "AttackReport", most: float) -> int:
     return int(total.rate > most)
 
 
-def _data(found: "AttackReport", judge: str, code: int) -> dict[str, Any]:
+def _data(found: "AttackReport", judge: str, code: int) -> dict[str, object]:
     return {
         "judge": judge,
         "families": [

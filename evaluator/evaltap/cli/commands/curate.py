@@ -295,7 +295,7 @@ def metrics_path(path: Path) -> Path:
 
 def _report(
     options: CurateOptions, recipe: "Recipe", made: "Curated", updated: "Updated"
-) -> dict[str, Any]:
+) -> dict[str, object]:
     return {
         "recipe": recipe.name,
         "set": str(options.target),

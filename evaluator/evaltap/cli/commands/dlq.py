@@ -4,7 +4,7 @@ import argparse
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_database, add_json, open_store, open_stores
 from evaltap.cli.parsing import positive
@@ -182,7 +182,7 @@ def _replay(options: ReplayOptions) -> int:
     return 1 if done.unreadable or done.of_files else 0
 
 
-def _data(letter: "DeadLetter") -> dict[str, Any]:
+def _data(letter: "DeadLetter") -> dict[str, object]:
     key, value = letter.key or b"", letter.value or b""
     return {
         "number": letter.number,

@@ -195,7 +195,7 @@ def _print_positions(positions: "Sequence[LogPosition]") -> None:
             print(f"  GAP {position.gap}")
 
 
-def _position_data(position: "LogPosition") -> dict[str, Any]:
+def _position_data(position: "LogPosition") -> dict[str, object]:
     return {
         "topic": position.partition.topic,
         "partition": position.partition.number,
@@ -232,7 +232,7 @@ def _print_accounts(found: "Sequence[Account]", store: Path | None) -> None:
             print(f"  GAP: records {first} to {last} are missing")
 
 
-def _whereabouts(data: dict[str, Any], store: Path | None) -> str:
+def _whereabouts(data: dict[str, object], store: Path | None) -> str:
     """Return where the delivered turns of a producer are, as far as a log alone can tell."""
     trimmed = f", trimmed {data['trimmed']:,}" if data["trimmed"] else ""
     if store is None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from evaltap.cli.options.common import add_json, open_store, open_stores, print_outcome
 from evaltap.cli.options.filtering import FilterOptions, add_filter
@@ -353,7 +353,7 @@ def _export(options: ReviewOptions, store: "StoreReader") -> int:
     from evaltap.schemas.files.documents import write_bytes
 
     found = items(store, options.queue)
-    rows: list[dict[str, Any]] = [one.data() for one in found]
+    rows: list[dict[str, object]] = [one.data() for one in found]
     if options.labels:
         rows = [
             {

@@ -89,7 +89,7 @@ def _data(row: dict[str, Any]) -> dict[str, Any]:
     return row | written
 
 
-def _print_table(rows: list[dict[str, Any]]) -> None:
+def _print_table(rows: list[dict[str, object]]) -> None:
     """Print a line for each run; on a narrow terminal times are short and sources cut, ids never."""
     from rich import box
     from rich.table import Table

@@ -115,7 +115,7 @@ def run(options: ShowOptions) -> int:
     return 0
 
 
-def _key(store: "StoreReader", case: str, app: str | None) -> dict[str, Any]:
+def _key(store: "StoreReader", case: str, app: str | None) -> dict[str, object]:
     from evaltap.evaluator.filters.case_names import IS_CASE, NAMES, full_name, nearest
 
     case = full_name(store, case)
@@ -139,7 +139,7 @@ def _key(store: "StoreReader", case: str, app: str | None) -> dict[str, Any]:
     return found[0]
 
 
-def _load(store: "StoreReader", key: dict[str, Any]) -> dict[str, Any]:
+def _load(store: "StoreReader", key: dict[str, object]) -> dict[str, object]:
     turns = store.records(TURNS, key)
     for turn in turns:
         expected = turn.pop("expected_json")
@@ -162,7 +162,7 @@ def _load(store: "StoreReader", key: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _expect(store: "StoreReader", key: Row, turns: Sequence[dict[str, Any]]) -> None:
+def _expect(store: "StoreReader", key: Row, turns: Sequence[dict[str, object]]) -> None:
     """Give turns that landed without an expected turn those that they were scored with."""
     from evaltap.evaluator.results.references import attach_kept
 

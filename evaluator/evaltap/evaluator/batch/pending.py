@@ -176,7 +176,7 @@ class PendingCases:
 
         return known
 
-    def _wanted(self, *, retry: bool) -> dict[str, Any]:
+    def _wanted(self, *, retry: bool) -> dict[str, object]:
         return {"digests": list(self._digests), "retry": retry}
 
     def _scored_since(self, begin: FirstPosition) -> datetime:

@@ -295,7 +295,7 @@ class _Actor:
     ping: Any  # the answer that says that it is there; None when nothing is asked
     ready: bool = False
     ping_at: float = 0.0
-    tasks: dict[Any, _Task] = field(default_factory=dict)
+    tasks: dict[object, _Task] = field(default_factory=dict)
 
     @property
     def alone(self) -> bool:
@@ -327,7 +327,7 @@ def _first_line(error: Exception) -> str:
 class CaseWorker:
     """Scores cases with the function that one process scores them with; an actor's class."""
 
-    def __init__(self, workers: RayWorkers, count: int, name: str, keeper: Any) -> None:
+    def __init__(self, workers: RayWorkers, count: int, name: str, keeper: object) -> None:
         self._workers = workers
         self._count = count
         self._budget = (
@@ -345,7 +345,7 @@ class CaseWorker:
     def score(
         self,
         indexes: Sequence[int],
-        named: Sequence[tuple[CaseIdentity, dict[str, Any]]],
+        named: Sequence[tuple[CaseIdentity, dict[str, object]]],
         known: Sequence[KnownScores | None],
     ) -> PackedRows:
         """Return the rows of cases under the metrics of these numbers."""

@@ -6,7 +6,7 @@ the step.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from evaltap.schemas.formats.case import CaseData
 
@@ -19,7 +19,7 @@ def told_once(turns: Sequence[CaseData]) -> Sequence[CaseData]:
         return turns
     found: list[CaseData] = []
     said: set[tuple[str, str]] = set()
-    holding: list[Any] = []
+    holding: list[object] = []
     for turn in turns:
         context = turn.get(_FIELD) or []
         instructions = [one for one in context if one.get("role") not in ("user", "assistant")]
@@ -32,10 +32,10 @@ def told_once(turns: Sequence[CaseData]) -> Sequence[CaseData]:
     return found
 
 
-def _with_context(turn: CaseData, kept: Sequence[Any]) -> CaseData:
+def _with_context(turn: CaseData, kept: Sequence[object]) -> CaseData:
     rest = {name: value for name, value in turn.items() if name != _FIELD or kept}
     return {**rest, _FIELD: kept} if kept else rest
 
 
-def _words(message: Mapping[str, Any]) -> tuple[str, str]:
+def _words(message: Mapping[str, object]) -> tuple[str, str]:
     return str(message.get("role")), " ".join(str(message.get("content")).split())

@@ -46,7 +46,7 @@ class Choices:
     """What a recipe took, by pick, and the groups of what it was offered."""
 
     chosen: list[Chosen] = field(default_factory=list)
-    picks: list[dict[str, Any]] = field(default_factory=list)
+    picks: list[dict[str, object]] = field(default_factory=list)
     groups: list[TurnGroup] = field(default_factory=list)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.choosing import Choices, Chosen, Progress, choose
@@ -58,8 +57,8 @@ class Curated:
     unproven: int = 0
     undecided: int = 0
     """Those of the unproven cases that a later check may prove."""
-    picks: list[dict[str, Any]] = field(default_factory=list)
-    health: dict[str, Any] | None = None
+    picks: list[dict[str, object]] = field(default_factory=list)
+    health: dict[str, object] | None = None
 
 
 def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:

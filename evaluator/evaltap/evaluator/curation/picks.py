@@ -42,7 +42,7 @@ class _Parts(NamedTuple):
     measure: str = ""
     extra: str = ""
     joins: str = ""
-    parameters: Mapping[str, Any] = {}
+    parameters: Mapping[str, object] = {}
     columns: str = ""
     """Of the view, with commas between them: what is not named is not computed."""
 

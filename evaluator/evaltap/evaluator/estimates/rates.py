@@ -60,7 +60,7 @@ class Rate:
     def data(self) -> dict[str, Any]:
         """Return the rate as JSON data."""
         process, traffic = self.process or (None, None), self.traffic or (None, None)
-        found: dict[str, Any] = {
+        found: dict[str, object] = {
             "slice": dict(self.slice),
             "metric": self.metric,
             "metric_digest": self.metric_digest,

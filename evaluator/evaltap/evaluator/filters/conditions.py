@@ -1,7 +1,7 @@
 """SQL conditions of users: one expression over the columns of a view, which reads nothing else."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 import orjson
@@ -35,7 +35,7 @@ def check_condition(store: StoreReader, where: str, *, name: str = "--where") ->
         raise _wrong(name, where, str(error).splitlines()[0], columns) from None
 
 
-def _holds_query(node: Any, *, top: bool = False) -> bool:
+def _holds_query(node: object, *, top: bool = False) -> bool:
     if isinstance(node, list):
         return any(map(_holds_query, node))
     if not isinstance(node, dict):

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from evaltap.evaluator.filters.language import FIELDS, Filter, Term
 from evaltap.evaluator.store.times import stored_time
@@ -17,9 +17,9 @@ class Bound:
     """The values of a statement under the names that it has for them."""
 
     def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
+        self.values: dict[str, object] = {}
 
-    def __call__(self, value: Any) -> str:
+    def __call__(self, value: object) -> str:
         """Return the name of a value that is new in the statement."""
         name = f"f{len(self.values)}"
         self.values[name] = value

@@ -224,7 +224,7 @@ def _read(mark: str, order: Sequence[SortKey]) -> list[Any] | None:
     return found if all(map(_fits, found, order)) else None
 
 
-def _fits(value: Any, key: SortKey) -> bool:
+def _fits(value: object, key: SortKey) -> bool:
     if key in _KEYS:
         return isinstance(value, str)
     if key.is_time:

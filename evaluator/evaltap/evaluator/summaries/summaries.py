@@ -157,7 +157,7 @@ class Summaries:
         self._find_minutes("SEMI JOIN new_turns USING (app_name, eval_set_id, eval_id, invocation_id)",
                            self._bounds(marks).landed_seq)  # fmt: skip
 
-    def find(self, cases: str, parameters: Mapping[str, Any]) -> bool:
+    def find(self, cases: str, parameters: Mapping[str, object]) -> bool:
         """Note the cases of a query, of which rows are about to be deleted; False: there are no summaries.
 
         Followed by `rewrite` within the same transaction.

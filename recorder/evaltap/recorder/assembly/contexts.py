@@ -99,7 +99,7 @@ def _parts(turn: CaseData) -> tuple[list[Any], list[Any]]:
     return [one for one in messages if one not in conversation], conversation
 
 
-def _digest(instructions: list[Any]) -> bytes:
+def _digest(instructions: list[object]) -> bytes:
     written = canonical_json(instructions).encode("utf-8", "backslashreplace")
     return hashlib.sha256(written).digest()[:16]
 
@@ -118,7 +118,7 @@ def _has(digests: bytes, digest: bytes) -> bool:
     return at >= 0
 
 
-def _new(digests: bytes, messages: list[Any]) -> bytes:
+def _new(digests: bytes, messages: list[object]) -> bytes:
     """Return the digests of the messages that are not among `digests`."""
     found = (_message_digest(one) for one in messages)
     return b"".join(digest for digest in found if not _has(digests, digest))

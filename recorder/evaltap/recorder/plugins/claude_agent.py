@@ -172,7 +172,7 @@ class EvaltapHooks:
         turn.delegated.pop(call_id, None)
         turn.run.tool_returned(call_id, result, failure, duration_ms=given.get("duration_ms"))
 
-    def _message(self, message: Any) -> None:
+    def _message(self, message: object) -> None:
         if isinstance(message, AssistantMessage):
             turn = self._turns.get(message.session_id or "")
             if turn is not None:

@@ -293,7 +293,7 @@ class EvaltapCapability(AbstractCapability[Any]):
             level.run.tool_returned(call.tool_call_id, *_failure_message(error))
 
 
-def _failure_message(error: Exception) -> tuple[Any, Failure]:
+def _failure_message(error: Exception) -> tuple[object, Failure]:
     """Return the failure and the message about it that the model gets, if any.
 
     A tool that requests a retry raises `ModelRetry`, which the framework wraps.

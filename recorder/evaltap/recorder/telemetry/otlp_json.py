@@ -168,7 +168,7 @@ def _documents(
         yield f"line {number}", document
 
 
-def _one_after_the_other(data: bytes) -> list[tuple[str, Any]]:
+def _one_after_the_other(data: bytes) -> list[tuple[str, object]]:
     """Return documents over several lines each, as a console exporter prints them; none if they are not."""
     decoder = json.JSONDecoder()
     found: list[tuple[str, Any]] = []

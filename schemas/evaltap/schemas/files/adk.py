@@ -266,7 +266,7 @@ def _response(tool: Tool) -> JsonObject:
     return _given({"id": tool.id or None, "name": tool.name, "response": _object(response)})
 
 
-def _object(value: object) -> Any:
+def _object(value: object) -> object:
     return value if value is None or isinstance(value, dict) else {"result": value}
 
 

@@ -27,7 +27,7 @@ def is_older_eval_file(data: object) -> bool:
     return _are_turns(data)
 
 
-def _are_turns(data: list[Any]) -> bool:
+def _are_turns(data: list[object]) -> bool:
     return bool(data) and all(
         isinstance(one, dict) and "query" in one and not _TURN_KEYS.isdisjoint(one) for one in data
     )
@@ -87,7 +87,9 @@ def _turn(turn: Mapping[str, Any], number: int, place: str, path: str) -> JsonOb
     }
 
 
-def _objects(turn: Mapping[str, Any], key: str, place: str, path: str) -> list[Mapping[str, Any]]:
+def _objects(
+    turn: Mapping[str, object], key: str, place: str, path: str
+) -> list[Mapping[str, object]]:
     found = turn.get(key) or []
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         raise FormatError(
@@ -130,7 +132,7 @@ def metrics_of_config(data: Mapping[str, Any], *, path: str = "") -> list[JsonOb
     return metrics
 
 
-def _trajectory(options: Mapping[str, Any]) -> JsonObject:
+def _trajectory(options: Mapping[str, object]) -> JsonObject:
     order = str(options.get("match_type", "EXACT")).upper()
     if order in ("1", "IN_ORDER"):
         return {"evaluatorName": "trajectory_in_order"}
@@ -142,7 +144,7 @@ def _trajectory(options: Mapping[str, Any]) -> JsonObject:
     return {"criterion": criterion}
 
 
-def _response_match(options: Mapping[str, Any]) -> JsonObject:
+def _response_match(options: Mapping[str, object]) -> JsonObject:
     rouge = {"rougeType": "rouge1", "measure": "f1", "useStemmer": True,
              "threshold": {"f1": options["threshold"]}}  # fmt: skip
     return {
@@ -159,7 +161,7 @@ def _judge(options: Mapping[str, Any]) -> JsonObject:
     return {"judgeModel": {key: value for key, value in model.items() if value}}
 
 
-def _valid(options: Mapping[str, Any]) -> JsonObject:
+def _valid(options: Mapping[str, object]) -> JsonObject:
     return {"evaluatorName": "llm_final_response", "criterion": {"llmJudge": _judge(options)}}
 
 
@@ -168,7 +170,7 @@ def _rubrics(options: Mapping[str, Any]) -> JsonObject:
     return {"evaluatorName": "llm_rubric_response", "criterion": {"llmJudge": judge}}
 
 
-def _hallucinations(options: Mapping[str, Any]) -> JsonObject:
+def _hallucinations(options: Mapping[str, object]) -> JsonObject:
     return {"evaluatorName": "llm_hallucinations", "criterion": {"llmJudge": _judge(options)}}
 
 

@@ -58,8 +58,8 @@ def _explain(data: bytes, error: json.JSONDecodeError) -> str:
     return f"not valid JSON ({reason})"
 
 
-def _loads_with_lone_surrogates(data: bytes, *, path: str, place: str) -> Any:
-    def refuse(word: str) -> Any:
+def _loads_with_lone_surrogates(data: bytes, *, path: str, place: str) -> object:
+    def refuse(word: str) -> object:
         raise FormatError(f"{word} is not JSON; write null instead", path=path, place=place)
 
     try:
@@ -68,7 +68,7 @@ def _loads_with_lone_surrogates(data: bytes, *, path: str, place: str) -> Any:
         raise FormatError(f"not valid JSON ({error})", path=path, place=place) from None
 
 
-def _without_surrogates(value: object) -> Any:
+def _without_surrogates(value: object) -> object:
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):

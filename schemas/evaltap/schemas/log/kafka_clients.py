@@ -52,7 +52,7 @@ def kafka_producer(
     client_id: str,
     connect_seconds: float,
     ack_seconds: float,
-    **settings: Any,  # see kafka_client
+    **settings: object,  # see kafka_client
 ) -> object:
     """Return a producer with the best installed compression; blocks and raises like `kafka_client`."""
     from kafka import KafkaProducer

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -125,7 +125,7 @@ def grounds(turns: Sequence[Turn]) -> str:
     return "\n".join(lines)
 
 
-def _json(value: Any) -> str:  # any JSON value
+def _json(value: object) -> str:  # any JSON value
     return orjson.dumps(value).decode()
 
 

@@ -152,7 +152,7 @@ class CasePage:
     notes: tuple[str, ...]
     differences: int
     provenance: tuple[tuple[str, str], ...]
-    turn_provenance: tuple[Mapping[str, Any], ...]
+    turn_provenance: tuple[Mapping[str, object], ...]
     feedback: tuple[Mapping[str, Any], ...]
     runs: tuple[Mapping[str, Any], ...]
     neighbours: Neighbours
@@ -332,7 +332,7 @@ def _reason(cell: Cell, turn: TurnCell, evidence: TurnEvidence) -> str:
     return "" if crashed else turn.reason or cell.reason
 
 
-def _provenance(header: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _provenance(header: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     names = (
         "user_id",
         "service",

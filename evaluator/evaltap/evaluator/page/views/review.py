@@ -59,7 +59,7 @@ class Decided:
 class ReviewPage:
     """What the review shows: the queues, or one item of them."""
 
-    queues: tuple[Mapping[str, Any], ...]
+    queues: tuple[Mapping[str, object], ...]
     queue: str
     mine: int
     agreement: Agreement
@@ -112,7 +112,7 @@ def _before(one: Item | None) -> tuple[tuple[str, str], ...]:
     return tuple(said)
 
 
-def _content(message: Any) -> str:
+def _content(message: object) -> str:
     content = message.get("content") if isinstance(message, Mapping) else None
     return content if isinstance(content, str) else ""
 
