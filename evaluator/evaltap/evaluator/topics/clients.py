@@ -7,15 +7,21 @@ and it can be tried again.  A record that is rejected for its size would be reje
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from evaltap.schemas.errors import EvaltapError
-from evaltap.schemas.log.kafka_settings import kafka_settings, settings_blamed
+from evaltap.schemas.log.kafka_clients import kafka_client
+from evaltap.schemas.log.kafka_clients import made as made
 from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.record import WireRecord
 
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+    from kafka.structs import TopicPartition
+
 T = TypeVar("T")
+Place = TypeVar("Place")
 
 ACK_SECONDS = 30.0
 COMMITTED = "read_committed"
@@ -24,6 +30,25 @@ MAX_REQUEST_BYTES = 8 << 20
 """As much as is kept of a broken record; a topic that takes less says so itself."""
 CONNECT_SECONDS = 10.0
 ASK_AGAIN_SECONDS = 0.5
+
+
+class ReadMessage(Protocol):
+    """What evaltap reads of a message of kafka-python."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+class Poller(Protocol):
+    """What `polled` uses of `KafkaConsumer`."""
+
+    def poll(
+        self, *, timeout_ms: int, max_records: int
+    ) -> Mapping["TopicPartition", Sequence[ReadMessage]]:
+        """Return the next messages of the partitions that are assigned."""
+        ...
 
 
 class TopicsAway(EvaltapError):
@@ -54,24 +79,30 @@ def _make_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> None
                 wanted = {topic: {"num_partitions": count, "replication_factor": -1}}
                 # Somebody else may make it at the same moment.
                 with suppress(TopicAlreadyExistsError):
-                    admin.create_topics(wanted)
+                    admin.create_topics(wanted)  # pyright: ignore[reportArgumentType]  # old stubs
     finally:
         admin.close()
 
 
-def _admin(location: KafkaLocation) -> Any:
+def _admin(location: KafkaLocation) -> "KafkaAdminClient":
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 
     try:
-        return made(KafkaAdminClient, _settings(KafkaAdminClient.DEFAULT_CONFIG, location))
+        return kafka_client(
+            KafkaAdminClient,
+            KafkaAdminClient.DEFAULT_CONFIG,
+            location,
+            client_id="evaltap-evaluator",
+            connect_seconds=CONNECT_SECONDS,
+        )
     except KafkaError as error:
         raise TopicsAway(
             f"{location}: no broker answers ({error}); check address and settings"
         ) from None
 
 
-def is_transient(error: Any) -> bool:
+def is_transient(error: "KafkaError") -> bool:
     """Return whether a KafkaError may be gone when the brokers are asked again.
 
     kafka-python does not retry where the leader that it remembers is no broker any more: one that died.
@@ -97,8 +128,9 @@ def patiently(ask: Callable[[], T], seconds: float) -> T:
 
 
 def ask_offsets(
-    ask: Callable[[Sequence[Any]], Mapping[Any, int]], places: Sequence[Any]
-) -> Mapping[Any, int]:
+    ask: Callable[[Sequence["TopicPartition"]], Mapping["TopicPartition", int]],
+    places: Sequence["TopicPartition"],
+) -> Mapping["TopicPartition", int]:
     """Return what a client's `beginning_offsets` or `end_offsets` says of each partition.
 
     Raises LeaderNotAvailableError where a partition has no leader at the moment: kafka-python leaves it
@@ -112,58 +144,22 @@ def ask_offsets(
         raise LeaderNotAvailableError(f"{error} has no leader") from None
 
 
-def polled(consumer: Any, timeout_ms: int, max_records: int) -> Mapping[Any, Sequence[Any]]:
+def polled(
+    consumer: Poller, timeout_ms: int, max_records: int
+) -> Mapping["TopicPartition", Sequence[ReadMessage]]:
     """Return what a client's `poll` finds: nothing while a broker answers that it is to be tried again."""
     from kafka.errors import KafkaError
 
     try:
-        found: Mapping[Any, Sequence[Any]] = consumer.poll(
-            timeout_ms=timeout_ms, max_records=max_records
-        )
+        return consumer.poll(timeout_ms=timeout_ms, max_records=max_records)
     except KafkaError as error:
         if not is_transient(error):
             raise
         time.sleep(min(ASK_AGAIN_SECONDS, timeout_ms / 1000))
         return {}
-    return found
 
 
-def wire_record(message: Any) -> WireRecord:
+def wire_record(message: ReadMessage) -> WireRecord:
     """Return a message of the client as the record that was written."""
-    headers = message.headers
-    if None in chain.from_iterable(headers):
-        headers = [(name, value or b"") for name, value in headers]
+    headers = [(name, value or b"") for name, value in message.headers]
     return WireRecord(message.key, message.value, tuple(headers))
-
-
-def made(kind: Any, settings: Mapping[str, Any]) -> Any:
-    """Return a client of kafka-python; one that cannot be made leaves no thread behind.
-
-    Raises ConfigurationError for settings that it cannot work with.
-    """
-    from kafka.net.compat import KafkaNetClient
-
-    inner: list[Any] = []
-
-    def client(**configuration: Any) -> Any:
-        inner.append(KafkaNetClient(**configuration))
-        return inner[-1]
-
-    try:
-        with settings_blamed():
-            return kind(**{"kafka_client": client, **settings})
-    except Exception:
-        for left in inner:
-            left.close()
-        raise
-
-
-def _settings(known: Mapping[str, Any], location: KafkaLocation, **given: Any) -> dict[str, Any]:
-    """Return settings of a client: ours, and above them what the environment says."""
-    return {
-        "bootstrap_servers": list(location.brokers),
-        "client_id": "evaltap-evaluator",
-        "bootstrap_timeout_ms": int(CONNECT_SECONDS * 1000),
-        **given,
-        **kafka_settings(known),
-    }

@@ -1,17 +1,14 @@
 """Write records to a topic and know which of them arrived."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from evaltap.evaluator.topics.clients import (
     ACK_SECONDS,
     CONNECT_SECONDS,
     MAX_REQUEST_BYTES,
     TopicsAway,
-    _settings,
-    made,
 )
-from evaltap.schemas.log.kafka_settings import PRODUCER_BATCH_BYTES
+from evaltap.schemas.log.kafka_clients import Answer, Producer, kafka_producer
 from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.dead_letter import cut_letter
 from evaltap.schemas.wire.record import WireRecord
@@ -23,7 +20,7 @@ class TopicWriter:
     def __init__(self, location: KafkaLocation, *, client_id: str) -> None:
         self._location = location
         self._client_id = client_id
-        self._producer: Any = None
+        self._producer: Producer | None = None
 
     def write(self, topic: str, records: Sequence[WireRecord]) -> list[int]:
         """Write records; return the places in the list of those larger than client or topic takes.
@@ -72,30 +69,20 @@ class TopicWriter:
         if producer is not None:
             producer.close(timeout=0.5)
 
-    def _connected(self) -> Any:
+    def _connected(self) -> Producer:
         if self._producer is None:
-            from kafka import KafkaProducer
-            from kafka.codec import has_zstd
-
-            self._producer = made(
-                KafkaProducer,
-                _settings(
-                    KafkaProducer.DEFAULT_CONFIG,
-                    self._location,
-                    client_id=self._client_id,
-                    compression_type="zstd" if has_zstd() else "gzip",
-                    max_block_ms=int(CONNECT_SECONDS * 1000),
-                    delivery_timeout_ms=int(ACK_SECONDS * 1000),
-                    request_timeout_ms=10_000,
-                    batch_size=PRODUCER_BATCH_BYTES,
-                    max_request_size=MAX_REQUEST_BYTES,
-                    linger_ms=2,
-                ),
+            self._producer = kafka_producer(
+                self._location,
+                client_id=self._client_id,
+                connect_seconds=CONNECT_SECONDS,
+                ack_seconds=ACK_SECONDS,
+                max_request_size=MAX_REQUEST_BYTES,
+                linger_ms=2,
             )
         return self._producer
 
 
-def _begun(producer: Any, topic: str, record: WireRecord) -> Any:
+def _begun(producer: Producer, topic: str, record: WireRecord) -> Answer | None:
     """Begin to send a record; return the client's future, None when it is larger than that sends."""
     from kafka.errors import MessageSizeTooLargeError
 
@@ -107,7 +94,7 @@ def _begun(producer: Any, topic: str, record: WireRecord) -> Any:
         return None
 
 
-def _is_refused(answer: Any) -> bool:
+def _is_refused(answer: Answer | None) -> bool:
     """Wait for the broker's answer; tell whether the record is larger than client or topic takes."""
     from kafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
 

@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from evaltap.schemas.errors import FormatError
+from evaltap.schemas.formats.model import Json
 
 _ESCAPES = str.maketrans(
     {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
@@ -25,7 +26,7 @@ _LINE_ENDS = str.maketrans({"\u2028": "\\u2028", "\u2029": "\\u2029"})
 _EXACT_INTEGER = 2**53
 
 
-def loads(data: bytes, *, path: str = "", place: str = "") -> Any:
+def loads(data: bytes, *, path: str = "", place: str = "") -> Json:
     """Decode one JSON document.
 
     Raises FormatError with `path` and `place` (or the line and column) when it is invalid.
