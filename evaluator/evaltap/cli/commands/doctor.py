@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_json, open_stores
 from evaltap.cli.settings import STORE, of_settings
+from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.settings import FILE_NAME, find_settings
 from evaltap.schemas.log.location import OTLP, KafkaLocation, parse_log_location
@@ -207,7 +208,7 @@ def _position_data(position: "LogPosition") -> dict[str, object]:
     }
 
 
-def _log_sight(log: str | None) -> list[Any]:  # Any: the recorder's Diagnostic, loaded when called
+def _log_sight(log: str | None) -> "list[Diagnostic]":
     from evaltap.recorder.config import RecorderConfig
     from evaltap.recorder.diagnostics import log_diagnostics
 
@@ -249,7 +250,7 @@ def _ending(account: "Account") -> str:
     return "ended without a closing manifest" if account.ended else "no closing manifest yet"
 
 
-def _data(account: "Account") -> dict[str, Any]:
+def _data(account: "Account") -> JsonObject:
     from evaltap.evaluator.landing.seq_ranges import size
 
     return {

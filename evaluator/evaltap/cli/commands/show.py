@@ -13,6 +13,7 @@ import orjson
 from evaltap.cli.options.common import add_databases, add_json, open_stores
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ LABEL_WIDTH = 10
 _LONGEST_TEXT = 20_000
 """Wrapping a long word takes time that grows with the square of its length."""
 
-Row = Mapping[str, Any]
+Row = Mapping[str, Any]  # Any: of the type of its column
 
 _TIME = "%Y-%m-%dT%H:%M:%S.%gZ"
 TURNS = f"""
@@ -168,7 +169,7 @@ def _expect(store: "StoreReader", key: Row, turns: Sequence[dict[str, object]]) 
 
     if any(turn["expected"] for turn in turns):
         return
-    case: dict[str, Any] = {
+    case: CaseData = {
         "evalId": key["eval_id"],
         "actualConversation": [turn["actual"] for turn in turns],
     }
@@ -334,7 +335,7 @@ def _score_line(score: Row, before: str = "", label: str = "score") -> _Line:
     return _Line(label, visible(text), style=_STATUS_STYLES.get(score["status"], ""))
 
 
-def _compact(value: Any) -> str:
+def _compact(value: object) -> str:
     return "not captured" if value is None else orjson.dumps(value).decode()
 
 

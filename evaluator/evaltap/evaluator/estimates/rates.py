@@ -166,7 +166,7 @@ class _Beside(NamedTuple):
 def _rate(
     slice_: Mapping[str, str | None],
     signal: str,
-    key: tuple[Any, ...],
+    key: tuple[str | None, ...],
     beside: _Beside,
     profiles: Iterable[Profile],
     ended: bool,

@@ -29,7 +29,7 @@ from evaltap.evaluator.review.queue import (
 )
 from evaltap.evaluator.review.results import agreement_of
 from evaltap.evaluator.stats.agreement import Agreement
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Record, StoreReader
 from evaltap.schemas.errors import InputError
 
 MOST_QUEUED: Final = 50
@@ -51,7 +51,7 @@ class Decided:
 
     item: Item
     action: str
-    verdicts: tuple[Mapping[str, Any], ...]
+    verdicts: tuple[Record, ...]
     case_href: str
 
 
