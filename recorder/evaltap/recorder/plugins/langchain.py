@@ -23,6 +23,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
+from evaltap.recorder.enclosing import enclosing
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.langchain_values import (
     before_the_user,
@@ -38,7 +39,7 @@ from evaltap.recorder.plugins.langchain_values import (
 )
 from evaltap.recorder.plugins.support import first_of, guarded, recorder_for
 from evaltap.recorder.protocols import Recording
-from evaltap.recorder.run import ObservedRun, enclosing
+from evaltap.recorder.run import ObservedRun
 from evaltap.schemas.data import JsonObject
 
 if TYPE_CHECKING:

@@ -30,11 +30,12 @@ from agents.tracing.span_data import (
 
 from evaltap.recorder.conventions.evidence import Evidence
 from evaltap.recorder.conventions.message_shapes import read_messages
+from evaltap.recorder.enclosing import enclosing
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.openai_loop import Call, Loop, arguments_of
 from evaltap.recorder.plugins.support import guarded, recorder_for
 from evaltap.recorder.protocols import Recording
-from evaltap.recorder.run import ObservedRun, enclosing
+from evaltap.recorder.run import ObservedRun
 
 ORIGIN = Origin(framework="openai-agents", convention="openai-agents-tracing")
 MAX_TRACES = 10_000

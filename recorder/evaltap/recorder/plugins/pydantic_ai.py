@@ -32,11 +32,12 @@ from pydantic_ai.messages import (
 from pydantic_core import ValidationError
 
 from evaltap.recorder.conventions.evidence import decode
+from evaltap.recorder.enclosing import enclosing, inside
 from evaltap.recorder.media import Kind, MediaPart, media
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.support import guarded, recorder_for, text_of
 from evaltap.recorder.protocols import Recording
-from evaltap.recorder.run import ObservedRun, enclosing, inside
+from evaltap.recorder.run import ObservedRun
 from evaltap.schemas.data import JsonObject
 
 if TYPE_CHECKING:

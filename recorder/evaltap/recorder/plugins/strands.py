@@ -29,11 +29,12 @@ from strands.types.content import ContentBlock, Message
 from strands.types.tools import ToolResultContent, ToolUse
 
 from evaltap.recorder.conventions.media_shapes import media_in
+from evaltap.recorder.enclosing import enclosing, enter
 from evaltap.recorder.media import MediaPart
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.support import first_items, first_of, guarded, recorder_for
 from evaltap.recorder.protocols import Recording
-from evaltap.recorder.run import ObservedRun, enclosing, enter
+from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.tokens import tokens
 from evaltap.schemas.data import JsonObject
 
