@@ -14,7 +14,7 @@ from evaltap.evaluator.filters.choice import Choice, ChosenQuery, first_cases, f
 from evaltap.evaluator.filters.listing import ListedCase, listed_cases
 from evaltap.evaluator.filters.terms import KEYS
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.evaluator.summaries.summaries import key_of_case
+from evaltap.evaluator.summaries.case_key import key_of_case
 
 
 class SortKey(NamedTuple):
