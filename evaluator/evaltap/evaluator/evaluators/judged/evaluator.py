@@ -17,7 +17,6 @@ from evaltap.evaluator.contract.context import (
     EvaluationContext,
     EvaluatorFailure,
     MetricScore,
-    RubricVerdict,
     Services,
     Status,
     TurnScore,
@@ -52,6 +51,7 @@ from evaltap.evaluator.evaluators.judged.panel import (
 )
 from evaltap.evaluator.evaluators.judged.rubric_prompt import NOTHING_MORE, RubricAsks
 from evaltap.evaluator.evaluators.judged.samples import samples_of, workers_of
+from evaltap.evaluator.evaluators.judged.votes import _storable, storable, vote_of
 from evaltap.evaluator.judges.settings import judge_models
 from evaltap.evaluator.waiting import map_together
 from evaltap.schemas.files.adk_older import rubric_of
@@ -331,46 +331,6 @@ class _Listening:
         replies = [*self._replies, last] if last else self._replies
         status, reason = (Status.ERROR, str(error)) if error else (Status.NOT_EVALUATED, "")
         return tuple(vote_of(reply, BEFOREHAND, status, None, reason) for reply in replies)
-
-
-def vote_of(
-    reply: JudgeReply,
-    number: int,
-    status: Status,
-    score: float | None,
-    reason: str,
-    rows: tuple[RubricVerdict, ...] = (),
-    value: float | bool | str | None = None,
-    judge: str = "judge",
-) -> Vote:
-    """Return a vote with what its answer cost."""
-    return Vote(
-        number, status, score, reason, rows, reply.model, reply.input_tokens, reply.output_tokens,
-        reply.latency, value, judge, reply.cost_usd, reply.cached, reply.saved_usd,
-    )  # fmt: skip
-
-
-def storable(verdict: Verdict) -> Verdict:
-    """Return a verdict whose texts any database takes: half characters (JSON's \\ud800) replaced."""
-    score, reason, rows, value = verdict
-    if all(row.id.isascii() and row.reason.isascii() for row in rows) and reason.isascii():
-        return verdict
-    rows = tuple(
-        replace(
-            row,
-            id=_storable(row.id),
-            reason=_storable(row.reason),
-            evidence=_storable(row.evidence),
-        )
-        for row in rows
-    )
-    return Verdict(
-        score, _storable(reason), rows, _storable(value) if isinstance(value, str) else value
-    )
-
-
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
 
 
 def _jurors(
