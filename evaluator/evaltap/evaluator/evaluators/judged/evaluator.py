@@ -4,7 +4,6 @@ An evaluator defines what to ask about a turn and how to read the answer (`Quest
 is asked and how often; this module asks, and handles answers without a verdict.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -22,9 +21,7 @@ from evaltap.evaluator.contract.context import (
     TurnScore,
     Vote,
 )
-from evaltap.evaluator.contract.errors import MetricError
 from evaltap.evaluator.contract.judge import (
-    DEFAULT_GENERATION,
     BudgetSpentError,
     Judge,
     JudgeError,
@@ -43,14 +40,14 @@ from evaltap.evaluator.contract.turn_evaluator import (
 from evaltap.evaluator.contract.validation import require
 from evaltap.evaluator.evaluators.judged.answers import Verdict
 from evaltap.evaluator.evaluators.judged.panel import (
-    Juror,
     Panel,
     PanelSamples,
     SampleAggregator,
     SampleRequest,
 )
 from evaltap.evaluator.evaluators.judged.rubric_prompt import NOTHING_MORE, RubricAsks
-from evaltap.evaluator.evaluators.judged.samples import samples_of, workers_of
+from evaltap.evaluator.evaluators.judged.samples import workers_of
+from evaltap.evaluator.evaluators.judged.settings import asks_of, check_rubrics, jurors_of
 from evaltap.evaluator.evaluators.judged.votes import _storable, storable, vote_of
 from evaltap.evaluator.judges.settings import judge_models
 from evaltap.evaluator.waiting import map_together
@@ -59,8 +56,6 @@ from evaltap.schemas.formats.case import Rubric
 from evaltap.schemas.formats.metric import (
     EvalMetric,
     GenerationConfig,
-    JudgeModel,
-    LlmJudgeCriterion,
 )
 
 BEFOREHAND: Final = -1
@@ -135,10 +130,12 @@ class Judged(TurnEvaluator):
         # Making a question is no work worth a thread, unless it asks the judge itself.
         self._builders = self._workers if asks_beforehand else 1
         self._models = judge_models(criterion)
-        self._panel = Panel(criterion, metric.threshold, samples, *_jurors(criterion, self._models))
+        self._panel = Panel(
+            criterion, metric.threshold, samples, *jurors_of(criterion, self._models)
+        )
         self._found: tuple[Services, Sequence[Judge]] | None = None
         self._turn_aggregator = turns
-        self._asks = _asks(criterion, rubrics=needs_rubrics)
+        self._asks = asks_of(criterion, rubrics=needs_rubrics)
         check_rubrics(criterion.rubrics)
 
     def score_turns(self, context: EvaluationContext) -> CaseResult:
@@ -331,42 +328,6 @@ class _Listening:
         replies = [*self._replies, last] if last else self._replies
         status, reason = (Status.ERROR, str(error)) if error else (Status.NOT_EVALUATED, "")
         return tuple(vote_of(reply, BEFOREHAND, status, None, reason) for reply in replies)
-
-
-def _jurors(
-    criterion: LlmJudgeCriterion, models: Sequence[JudgeModel | None]
-) -> tuple[tuple[Juror, ...], Juror | None]:
-    jurors: list[Juror] = []
-    first = 0
-    for place, model in enumerate(models):
-        samples = samples_of(model)
-        generation = model.generation_config if model else None
-        name = "judge" if place == 0 else f"panel-{place}"
-        jurors.append(Juror(place, name, first, samples, generation or DEFAULT_GENERATION))
-        first += samples
-    if criterion.cascade is None:
-        return tuple(jurors), None
-    return tuple(jurors[:-1]), jurors[-1]._replace(name="second")
-
-
-def _asks(criterion: LlmJudgeCriterion, *, rubrics: bool) -> RubricAsks:
-    evidence = criterion.evidence
-    if evidence not in ("", "flag", "require"):
-        raise MetricError(f"llmJudge.evidence is '{evidence}'; expected flag or require")
-    confidence = criterion.cascade is not None and criterion.cascade.min_confidence > 0
-    if (evidence or confidence) and not rubrics:
-        raise MetricError("evidence and minConfidence are for the evaluators that ask rubrics")
-    return RubricAsks(evidence, confidence)
-
-
-def check_rubrics(rubrics: Sequence[Rubric]) -> None:
-    """Raise MetricError when a rubric's id is blank or given twice."""
-    ids = Counter(rubric.id.strip() for rubric in rubrics if rubric.content)
-    if "" in ids:
-        raise MetricError("a rubric has a blank id; give each rubric its own id")
-    doubled = [name for name, count in ids.items() if count > 1]
-    if doubled:
-        raise MetricError(f"two rubrics have the id {doubled[0]}; give each rubric its own id")
 
 
 def lacking(turn: Turn, *fields: str, expected: bool = False) -> str | None:
