@@ -16,12 +16,7 @@ from evaltap.evaluator.curation.expectations import (
 )
 from evaltap.evaluator.curation.grouping import health
 from evaltap.evaluator.curation.recipe import Recipe
-from evaltap.evaluator.curation.sessions import (
-    Session,
-    provenance,
-    read_sessions,
-    recorded_case,
-)
+from evaltap.evaluator.curation.sessions import Session, provenance, read_sessions, recorded_case
 from evaltap.evaluator.evalsets.content import content_hash
 from evaltap.evaluator.review.results import NOTHING_DECIDED, Decisions
 from evaltap.evaluator.store.queries import StoreReader

@@ -13,13 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.contract.hosts import (
-    KNOWN_URLS,
-    OPENAI_URL,
-    PROVIDERS,
-    among,
-    host_of,
-)
+from evaltap.evaluator.contract.hosts import KNOWN_URLS, OPENAI_URL, PROVIDERS, among, host_of
 from evaltap.evaluator.contract.judge import JudgeNotConfigured
 from evaltap.evaluator.judges.settings import (
     DEFAULT_RETRIES,

@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from evaltap.recorder.conventions.messages import (
-    since_user,
-)
+from evaltap.recorder.conventions.messages import since_user
 from evaltap.recorder.traces.node import Node
 
 

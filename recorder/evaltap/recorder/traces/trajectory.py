@@ -11,11 +11,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from evaltap.recorder.conventions.evidence import Evidence
-from evaltap.recorder.conventions.messages import (
-    closing_text,
-    context_of,
-    last_user_text,
-)
+from evaltap.recorder.conventions.messages import closing_text, context_of, last_user_text
 from evaltap.recorder.observation import Failure, ModelCalled, RunEvent
 from evaltap.recorder.tokens import tokens
 from evaltap.recorder.traces.corrections import (

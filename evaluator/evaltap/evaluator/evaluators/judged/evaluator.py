@@ -53,10 +53,7 @@ from evaltap.evaluator.judges.settings import judge_models
 from evaltap.evaluator.waiting import map_together
 from evaltap.schemas.files.adk_older import rubric_of
 from evaltap.schemas.formats.case import Rubric
-from evaltap.schemas.formats.metric import (
-    EvalMetric,
-    GenerationConfig,
-)
+from evaltap.schemas.formats.metric import EvalMetric, GenerationConfig
 
 BEFOREHAND: Final = -1
 """The sample number of what was asked in order to make a question."""

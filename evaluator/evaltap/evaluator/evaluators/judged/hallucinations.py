@@ -13,12 +13,7 @@ from evaltap.evaluator.contract.turn_evaluator import MissingEvidence
 from evaltap.evaluator.criteria.calls.attempts import lacking as calls_lack
 from evaltap.evaluator.evaluators.judged.answers import read_sentence_labels
 from evaltap.evaluator.evaluators.judged.delimiters import delimited, fresh_nonce
-from evaltap.evaluator.evaluators.judged.evaluator import (
-    Judged,
-    Question,
-    TurnView,
-    lacking,
-)
+from evaltap.evaluator.evaluators.judged.evaluator import Judged, Question, TurnView, lacking
 from evaltap.evaluator.evaluators.judged.rubric_prompt import stated_message
 from evaltap.schemas.formats.metric import EvalMetric, GenerationConfig
 

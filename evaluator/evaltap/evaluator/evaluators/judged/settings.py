@@ -4,24 +4,18 @@ from collections import Counter
 from collections.abc import Sequence
 
 from evaltap.evaluator.contract.errors import MetricError
-from evaltap.evaluator.contract.judge import (
-    DEFAULT_GENERATION,
-)
-from evaltap.evaluator.evaluators.judged.panel import (
-    Juror,
-)
+from evaltap.evaluator.contract.judge import DEFAULT_GENERATION
+from evaltap.evaluator.evaluators.judged.panel import Juror
 from evaltap.evaluator.evaluators.judged.rubric_prompt import RubricAsks
 from evaltap.evaluator.evaluators.judged.samples import samples_of
 from evaltap.schemas.formats.case import Rubric
-from evaltap.schemas.formats.metric import (
-    JudgeModel,
-    LlmJudgeCriterion,
-)
+from evaltap.schemas.formats.metric import JudgeModel, LlmJudgeCriterion
 
 
 def jurors_of(
     criterion: LlmJudgeCriterion, models: Sequence[JudgeModel | None]
 ) -> tuple[tuple[Juror, ...], Juror | None]:
+    """Return who judges at once, and who is asked after them where they do not agree."""
     jurors: list[Juror] = []
     first = 0
     for place, model in enumerate(models):
@@ -36,6 +30,7 @@ def jurors_of(
 
 
 def asks_of(criterion: LlmJudgeCriterion, *, rubrics: bool) -> RubricAsks:
+    """Return what answers have to hold; MetricError for what is unknown, or needs `rubrics`."""
     evidence = criterion.evidence
     if evidence not in ("", "flag", "require"):
         raise MetricError(f"llmJudge.evidence is '{evidence}'; expected flag or require")

@@ -2,14 +2,8 @@
 
 from dataclasses import replace
 
-from evaltap.evaluator.contract.context import (
-    RubricVerdict,
-    Status,
-    Vote,
-)
-from evaltap.evaluator.contract.judge import (
-    JudgeReply,
-)
+from evaltap.evaluator.contract.context import RubricVerdict, Status, Vote
+from evaltap.evaluator.contract.judge import JudgeReply
 from evaltap.evaluator.evaluators.judged.answers import Verdict
 
 

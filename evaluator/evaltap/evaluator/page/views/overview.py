@@ -11,14 +11,7 @@ from evaltap.evaluator.page import plots, traffic
 from evaltap.evaluator.page.design_effects import design_effects
 from evaltap.evaluator.page.reasons import Looked, ReasonCount, reasons
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
-from evaltap.evaluator.page.traffic import (
-    Change,
-    Latency,
-    MetricRate,
-    Span,
-    ToolUse,
-    TurnBucket,
-)
+from evaltap.evaluator.page.traffic import Change, Latency, MetricRate, Span, ToolUse, TurnBucket
 from evaltap.evaluator.page.views.overview_charts import alarms_in, charts
 from evaltap.evaluator.reports.charts import duration, money
 from evaltap.evaluator.reports.model import SEVERITY

@@ -5,13 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from evaltap.evaluator.page import plots, traffic
-from evaltap.evaluator.page.traffic import (
-    Latency,
-    MetricRate,
-    ScoreBucket,
-    Span,
-    TurnBucket,
-)
+from evaltap.evaluator.page.traffic import Latency, MetricRate, ScoreBucket, Span, TurnBucket
 from evaltap.evaluator.reports.charts import duration, money
 from evaltap.evaluator.store.queries import StoreReader
 
