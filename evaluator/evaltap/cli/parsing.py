@@ -11,15 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_type_hints
+from typing import Any, NoReturn, Protocol, TypeVar, get_type_hints
 
 from evaltap.cli.settings import fill_in
 from evaltap.evaluator.reports.exit_status import FailOn
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.text import did_you_mean, did_you_mean_one_of
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
 
 HELP_WIDTH = 80
 """Columns of help, and fewer on a narrower terminal."""
@@ -36,6 +33,14 @@ _MEANT = {
 
 Value = TypeVar("Value")
 Options = TypeVar("Options")
+
+
+class Writes(Protocol):
+    """What help is printed to."""
+
+    def write(self, text: str, /) -> object:
+        """Take some text."""
+        ...
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -89,7 +94,7 @@ class CommandParser(argparse.ArgumentParser):
             formatter.end_section()
         return formatter.format_help()
 
-    def print_help(self, file: "SupportsWrite[str] | None" = None) -> None:
+    def print_help(self, file: Writes | None = None) -> None:
         """Print the help, in colour on a terminal that takes it."""
         out = file or sys.stdout
         self.color = False  # of Python 3.14's argparse, which colours only parts of it
