@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from evaltap.evaluator.batch.scorer import PendingScorer
 
 
-class Duty(Protocol):
+class ConsumerTask(Protocol):
     """Something else that the consumer's thread does with the store, beside landing and scoring."""
 
     def begin(self) -> None:
@@ -57,7 +57,7 @@ class Consumed:
 class Consumer:
     """Lands a source into a store and scores it; `stop` may be called from anywhere.
 
-    `log` is what the run's `source` says; `duties` are done on the same thread, and `beat` is called at
+    `log` is what the run's `source` says; `tasks` are done on the same thread, and `beat` is called at
     every step.  A partition that was never read is read from its oldest record, with `from_now` from its
     end.
     """
@@ -68,7 +68,7 @@ class Consumer:
         store: Store,
         *,
         scorer: "PendingScorer | None" = None,
-        duties: Sequence[Duty] = (),
+        tasks: Sequence[ConsumerTask] = (),
         log: str = "",
         from_now: bool = False,
         limits: ConsumerLimits | None = None,
@@ -86,7 +86,7 @@ class Consumer:
         )
         self._lander = Lander(store, recent=self._recent, ahead=True)
         self._scorer = scorer
-        self._duties = duties
+        self._tasks = tasks
         self._log = log
         self._from_now = from_now
         self._clock = clock
@@ -116,8 +116,8 @@ class Consumer:
     def run(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> Consumed:
         """Consume until `stop`, or until the log has nothing new and everything is scored."""
         compact(self._store)
-        for duty in self._duties:
-            duty.begin()
+        for task in self._tasks:
+            task.begin()
         offsets = self._lander.offsets()
         self._source.seek(self._pass_gaps(offsets, report))
         with self._store.limited_memory(self._limits.landing_memory):
@@ -168,10 +168,8 @@ class Consumer:
                 self._score(changed)
                 schedule.scored()
                 report(self.consumed)
-            busy = any(
-                [self._score_backlog(report), *(duty.step(changed) for duty in self._duties)]
-            )
-            idle = self._backlog is None and all(duty.idle for duty in self._duties)
+            busy = any([self._score_backlog(report), *(task.step(changed) for task in self._tasks)])
+            idle = self._backlog is None and all(task.idle for task in self._tasks)
             if schedule.is_over(at_end=at_end, due=due, idle=idle):
                 break
 

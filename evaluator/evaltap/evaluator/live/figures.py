@@ -1,4 +1,4 @@
-"""A duty of the consumer: its figures, from stored rows, so that they survive a restart."""
+"""A task of the consumer: its figures, from stored rows, so that they survive a restart."""
 
 import logging
 import time
@@ -14,7 +14,7 @@ from evaltap.evaluator.estimates.scope import Scope
 from evaltap.evaluator.landing.seq_ranges import size
 from evaltap.evaluator.live.background import BackgroundRead
 from evaltap.evaluator.live.exposition import Family, bounded, exposition
-from evaltap.evaluator.live.otlp import METRICS_SECONDS, EndpointAway, OtlpWriter
+from evaltap.evaluator.live.otlp import METRICS_SECONDS, EndpointUnavailableError, OtlpWriter
 from evaltap.evaluator.live.status import LiveStatus
 from evaltap.evaluator.live.watcher import MOST_OF_TIME
 from evaltap.evaluator.maintenance.completeness import landed_accounts
@@ -101,7 +101,7 @@ class Figures:
         ):
             return
         self._sent_at = self._clock()
-        with suppress(EndpointAway):
+        with suppress(EndpointUnavailableError):
             self._otlp.write_metrics(bounded(found))
 
     @property

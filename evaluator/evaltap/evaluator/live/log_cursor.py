@@ -1,4 +1,4 @@
-"""A duty of the consumer: tell a local log how far it has landed, and trim what need not be kept."""
+"""A task of the consumer: tell a local log how far it has landed, and trim what need not be kept."""
 
 import logging
 import sqlite3

@@ -14,7 +14,7 @@ from evaltap.evaluator.live.exposition import Family
 from evaltap.evaluator.live.otlp_encoding import encoding_of
 from evaltap.evaluator.live.outbox import Item
 from evaltap.evaluator.store.database import Store, sql
-from evaltap.evaluator.topics.clients import TopicsAway
+from evaltap.evaluator.topics.clients import TopicsUnavailableError
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.formats.model import Json
 
@@ -29,7 +29,7 @@ _INFO, _WARN = 9, 13
 _HEX: Final = re.compile("[0-9a-fA-F]+")
 
 
-class EndpointAway(TopicsAway):
+class EndpointUnavailableError(TopicsUnavailableError):
     """Report an endpoint that does not take what it is sent."""
 
 
@@ -76,13 +76,13 @@ class OtlpWriter:
             ) from None
 
     def write_or_cut(self, topic: str, records: Sequence[Json]) -> list[int]:
-        """Post log records; return those that nobody takes (none).  Raises EndpointAway."""
+        """Post log records; return those that nobody takes (none).  Raises EndpointUnavailableError."""
         if records:
             self._post("/v1/logs", {"resourceLogs": [_scoped("scopeLogs", "logRecords", records)]})
         return []
 
     def write_metrics(self, families: Iterable[Family]) -> None:
-        """Post figures as they are now.  Raises EndpointAway."""
+        """Post figures as they are now.  Raises EndpointUnavailableError."""
         metrics = [found for family in families if (found := _metric(family)) is not None]
         self._post(
             "/v1/metrics", {"resourceMetrics": [_scoped("scopeMetrics", "metrics", metrics)]}
@@ -95,12 +95,12 @@ class OtlpWriter:
 
     def _post(self, path: str, body: Json) -> None:
         if self._clock() < self._not_before:
-            raise EndpointAway("the OTLP endpoint is unavailable")
+            raise EndpointUnavailableError("the OTLP endpoint is unavailable")
         problem = self._answer(path, self._encode(path, body))
         if problem:
             self._not_before = self._clock() + self._pause
             self._pause = min(LONGEST_PAUSE, 2 * self._pause)
-            raise EndpointAway(f"the OTLP endpoint {problem}")
+            raise EndpointUnavailableError(f"the OTLP endpoint {problem}")
         self._pause = 1.0
 
     def _answer(self, path: str, body: bytes) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from evaltap.evaluator.cases.identity import ChangedCases
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import NoMemoryError
-from evaltap.evaluator.topics.clients import TopicsAway
+from evaltap.evaluator.topics.clients import TopicsUnavailableError
 from evaltap.schemas.wire.dead_letter import encode_dead_letter, read_headers
 from evaltap.schemas.wire.envelope import RecordError, WireRecord
 from evaltap.schemas.wire.score import CaseRevision, encode_score
@@ -40,7 +40,7 @@ class Writer(Protocol):
     """Takes records, and returns when they have arrived."""
 
     def write_or_cut(self, topic: str, records: Sequence[Any]) -> list[int]:
-        """Write records; return the numbers of those that nobody takes.  Raises TopicsAway."""
+        """Write records; return the numbers of those that nobody takes.  Raises TopicsUnavailableError."""
         ...
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ Reader: TypeAlias = Callable[[Store, datetime, str, int], list[Item]]
 
 
 class Outbox:
-    """A duty of the consumer that publishes what `read` finds on a topic."""
+    """A task of the consumer that publishes what `read` finds on a topic."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Outbox:
         ready = [(one.key, one.record) for one in items if one.record is not None]
         try:
             refused = self._writer.write_or_cut(self._topic, [record for _, record in ready])
-        except TopicsAway as problem:
+        except TopicsUnavailableError as problem:
             log.warning("%s; trying again", problem)
             self._not_before = self._clock() + AWAY_SECONDS
             return False

@@ -1,4 +1,4 @@
-"""A duty of the consumer: reload its files on request, if they are valid."""
+"""A task of the consumer: reload its files on request, if they are valid."""
 
 from collections.abc import Callable
 

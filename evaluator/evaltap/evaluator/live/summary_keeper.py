@@ -1,4 +1,4 @@
-"""A duty of the consumer: keep the summaries that a page reads, and tell it when there is something new."""
+"""A task of the consumer: keep the summaries that a page reads, and tell it when there is something new."""
 
 import time
 from collections.abc import Callable

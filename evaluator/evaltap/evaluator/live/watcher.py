@@ -1,4 +1,4 @@
-"""A duty of the consumer: look at the watches while turns land, and store the alarms that are new."""
+"""A task of the consumer: look at the watches while turns land, and store the alarms that are new."""
 
 import logging
 import time

@@ -15,10 +15,10 @@ from evaltap.evaluator.sources.unreadable import is_unreadable, unreadable_range
 from evaltap.evaluator.topics.clients import (
     COMMITTED,
     ask_offsets,
+    create_client,
     is_transient,
-    made,
-    patiently,
-    polled,
+    poll_or_nothing,
+    retry_transient,
     wire_record,
 )
 from evaltap.schemas.errors import InputError
@@ -31,7 +31,7 @@ REFRESH_SECONDS = 30.0
 """How often new partitions are looked for."""
 
 LOOK_SECONDS = 1.0
-"""How often an idle source looks whether a topic was made anew."""
+"""How often an idle source checks whether a topic was recreated."""
 
 SILENT_SECONDS = 60.0
 """How long brokers may not say where a log begins or ends: leaders change, brokers are restarted."""
@@ -97,7 +97,7 @@ class KafkaSource:
         """Return a client with nothing assigned; raise KafkaError when no broker answers."""
         from kafka import KafkaConsumer
 
-        return made(
+        return create_client(
             KafkaConsumer,
             {
                 "bootstrap_servers": list(self._location.brokers),
@@ -145,7 +145,7 @@ class KafkaSource:
         # One poll of the client returns records of one fetch at most; there may be others ready.
         while True:
             try:
-                found = polled(
+                found = poll_or_nothing(
                     self._consumer, wait, min(RECORDS_PER_POLL, max_records - len(records))
                 )
             except Exception as error:
@@ -295,7 +295,7 @@ class KafkaSource:
         from kafka.errors import KafkaError
 
         try:
-            return patiently(ask, SILENT_SECONDS)
+            return retry_transient(ask, SILENT_SECONDS)
         except KafkaError as error:
             raise self._silence(error) from None
 
@@ -361,7 +361,7 @@ class KafkaSource:
         for place in fresh:
             partition = Partition(place.topic, place.partition)
             wanted = self._offsets.get(partition, 0)
-            # Beyond the end: the topic was made anew, and what it holds now was never seen.
+            # Beyond the end: the topic was recreated, so its records have not been read yet.
             inside = starts[place] <= wanted <= ends[place]
             self._next[partition] = wanted if inside else starts[place]
             self._consumer.seek(place, self._next[partition])

@@ -1,6 +1,6 @@
 """Topics of a Kafka cluster that the evaluator writes to: created if missing, written with acknowledgements.
 
-One thread uses a writer.  `TopicsAway` means that the broker did not confirm: nothing counts as written,
+One thread uses a writer.  `TopicsUnavailableError` means that the broker did not confirm: nothing counts as written,
 and it can be tried again.  A record that is rejected for its size would be rejected every time.
 """
 
@@ -26,11 +26,11 @@ CONNECT_SECONDS = 10.0
 ASK_AGAIN_SECONDS = 0.5
 
 
-class TopicsAway(EvaltapError):
+class TopicsUnavailableError(EvaltapError):
     """Report that a broker did not answer, or not as it should; try again later."""
 
 
-def make_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> None:
+def create_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> None:
     """Make the topics that are missing, with so many partitions each.
 
     A broker that dies or elects meanwhile is no reason to give up; others may answer.
@@ -38,12 +38,12 @@ def make_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> None:
     from kafka.errors import KafkaError
 
     try:
-        patiently(lambda: _make_topics(location, partitions), CONNECT_SECONDS)
+        retry_transient(lambda: _create_topics(location, partitions), CONNECT_SECONDS)
     except KafkaError as error:
-        raise TopicsAway(f"{location}: topics cannot be created ({error})") from None
+        raise TopicsUnavailableError(f"{location}: topics cannot be created ({error})") from None
 
 
-def _make_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> None:
+def _create_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> None:
     from kafka.errors import TopicAlreadyExistsError
 
     admin = _admin(location)
@@ -64,9 +64,9 @@ def _admin(location: KafkaLocation) -> Any:
     from kafka.errors import KafkaError
 
     try:
-        return made(KafkaAdminClient, _settings(KafkaAdminClient.DEFAULT_CONFIG, location))
+        return create_client(KafkaAdminClient, _settings(KafkaAdminClient.DEFAULT_CONFIG, location))
     except KafkaError as error:
-        raise TopicsAway(
+        raise TopicsUnavailableError(
             f"{location}: no broker answers ({error}); check address and settings"
         ) from None
 
@@ -79,7 +79,7 @@ def is_transient(error: Any) -> bool:
     return bool(error.retriable) or type(error).__name__ == "UnknownBrokerIdError"
 
 
-def patiently(ask: Callable[[], T], seconds: float) -> T:
+def retry_transient(ask: Callable[[], T], seconds: float) -> T:
     """Return the answer; what fails and can be tried again is, for so many seconds.
 
     Raises the KafkaError of the last try.
@@ -112,7 +112,9 @@ def ask_offsets(
         raise LeaderNotAvailableError(f"{error} has no leader") from None
 
 
-def polled(consumer: Any, timeout_ms: int, max_records: int) -> Mapping[Any, Sequence[Any]]:
+def poll_or_nothing(
+    consumer: Any, timeout_ms: int, max_records: int
+) -> Mapping[Any, Sequence[Any]]:
     """Return what a client's `poll` finds: nothing while a broker answers that it is to be tried again."""
     from kafka.errors import KafkaError
 
@@ -136,8 +138,8 @@ def wire_record(message: Any) -> WireRecord:
     return WireRecord(message.key, message.value, tuple(headers))
 
 
-def made(kind: Any, settings: Mapping[str, Any]) -> Any:
-    """Return a client of kafka-python; one that cannot be made leaves no thread behind.
+def create_client(kind: Any, settings: Mapping[str, Any]) -> Any:
+    """Return a client of kafka-python; one that fails to start leaves no thread behind.
 
     Raises ConfigurationError for settings that it cannot work with.
     """

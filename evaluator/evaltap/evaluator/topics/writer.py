@@ -7,9 +7,9 @@ from evaltap.evaluator.topics.clients import (
     ACK_SECONDS,
     CONNECT_SECONDS,
     MAX_REQUEST_BYTES,
-    TopicsAway,
+    TopicsUnavailableError,
     _settings,
-    made,
+    create_client,
 )
 from evaltap.schemas.log.kafka_settings import PRODUCER_BATCH_BYTES
 from evaltap.schemas.log.location import KafkaLocation
@@ -28,7 +28,7 @@ class TopicWriter:
     def write(self, topic: str, records: Sequence[WireRecord]) -> list[int]:
         """Write records; return the places in the list of those larger than client or topic takes.
 
-        Raises TopicsAway when any other is not confirmed.
+        Raises TopicsUnavailableError when any other is not confirmed.
         """
         refused = self._write(topic, records)
         if len(records) == 1:
@@ -39,7 +39,7 @@ class TopicWriter:
     def write_or_cut(self, topic: str, records: Sequence[WireRecord]) -> list[int]:
         """Write records, those dead letters cut that are too large; return which nobody takes.
 
-        Raises TopicsAway as `write` does.
+        Raises TopicsUnavailableError as `write` does.
         """
         refused = self.write(topic, records)
         cut = {number: cut_letter(records[number]) for number in refused}
@@ -61,7 +61,9 @@ class TopicWriter:
         except KafkaError as error:
             # Whatever state the producer is in, the next try starts with a new one.
             self.close()
-            raise TopicsAway(f"{self._location}: {topic} was not written ({error})") from None
+            raise TopicsUnavailableError(
+                f"{self._location}: {topic} was not written ({error})"
+            ) from None
         if refused:
             self.close()  # an idempotent producer of kafka-python 3 writes nothing after a refusal
         return refused
@@ -77,7 +79,7 @@ class TopicWriter:
             from kafka import KafkaProducer
             from kafka.codec import has_zstd
 
-            self._producer = made(
+            self._producer = create_client(
                 KafkaProducer,
                 _settings(
                     KafkaProducer.DEFAULT_CONFIG,
