@@ -182,7 +182,7 @@ def running(
     found = Running(command, check)
     before = None
     if hasattr(signal, "SIGHUP") and not sys.stderr.isatty():
-        before = signal.signal(signal.SIGHUP, lambda *_: found.reload.ask())
+        before = signal.signal(signal.SIGHUP, lambda *_: found.reload.request())
     try:
         if serve is None:
             yield found
