@@ -1,6 +1,6 @@
-"""A record as rows of the tables.
+"""Convert a record to rows of the tables.
 
-A value that its column cannot hold is a ValueError: the record is then a dead letter.
+A value that does not fit its column raises ValueError; the record then becomes a dead letter.
 """
 
 from datetime import UTC, datetime
@@ -44,16 +44,16 @@ from evaltap.schemas.wire.record import (
 
 LARGEST_WHOLE = (1 << 63) - 1
 LARGEST_DEAD_LETTER = 8 << 20
-"""Bytes of a broken record that are kept; some kilobytes on the wire may unpack to hundreds of megabytes."""
+"""Bytes of a broken record that are stored: a few kilobytes may unpack to hundreds of megabytes."""
 LARGEST_REVISION = 100_000
-"""No turn grows so often; the sum over a case's turns must fit its column."""
+"""Far beyond any real turn; the sum over a case's turns must fit its column."""
 
 
 _TURN_KEYS = frozenset({"actualConversation", "conversation", "evalSetId"})
 
 
 _NOT_YET = datetime.min
-"""The time of landing before the row is written."""
+"""Placeholder for the time of landing until the row is written."""
 
 
 # The fields of each row are the columns of its table, in their order.
@@ -191,18 +191,18 @@ class DeadLetterRow(Struct, gc=False):
 
 
 LandedRow: TypeAlias = CaseRow | ManifestRow | FeedbackRow | DeadLetterRow
-"""A row that is stamped with the time of landing when it is written."""
+"""A row that gets the time of landing when it is written."""
 
 
 class LandedTurn(NamedTuple):
-    """A turn as rows; its case data need not be kept."""
+    """A turn as rows, which replace its case data."""
 
     key: CaseKey
     turn: TurnRow
-    """Without the place and the time of landing."""
+    """Without the sequence number and time of landing, which the lander sets."""
     calls: list[ToolCallRow]
     case: CaseRow
-    """What the record says of its case; revision and number of turns are those of this turn alone."""
+    """The case as in this record alone: its revision and number of turns are those of this turn."""
     lazy: LazyCase | None
 
     @property
@@ -217,7 +217,7 @@ class LandedTurn(NamedTuple):
 
 
 class _Origin(NamedTuple):
-    """Which turn a record holds, and who sent it."""
+    """Names the turn of a record, and its producer."""
 
     key: CaseKey
     invocation_id: str
@@ -228,7 +228,7 @@ class _Origin(NamedTuple):
 
 
 def _landed_turn(origin: _Origin, fields: CaseFields, lazy: LazyCase | None) -> LandedTurn:
-    """Return the turn of a record; raise ValueError for a number that its column cannot hold."""
+    """Return the turn of a record; raise ValueError for a number that does not fit its column."""
     return LandedTurn(
         origin.key,
         _turn_row(origin, fields),
@@ -304,7 +304,7 @@ def _turn_row(origin: _Origin, fields: CaseFields) -> TurnRow:
 def _cost_and_capture(
     telemetry: TelemetryFields, capture: str | None
 ) -> tuple[float | None, str | None]:
-    """Return what a turn cost, and its `capture`, which says so where the cost was computed."""
+    """Return the cost of a turn and its `capture`, which marks a cost that was computed from prices."""
     capture = None if capture == "{}" else capture
     if telemetry.cost_usd is not None or not telemetry.models:
         return telemetry.cost_usd, capture
@@ -398,7 +398,7 @@ def dead_letter_row(source: SourceRecord, error: RecordError) -> DeadLetterRow:
 
 
 def _checked(value: int, largest: int) -> int:
-    """Return a whole number that its column can hold; ValueError for another."""
+    """Return the number if it fits its column; raise ValueError otherwise."""
     if abs(value) > largest:
         raise ValueError(f"{value} is beyond {largest}")
     return value
@@ -413,7 +413,7 @@ def _json(value: Json) -> str:
 
 
 def _time(seconds: float | None) -> datetime | None:
-    """Return Unix seconds as UTC; a time that no calendar holds is unknown."""
+    """Return Unix seconds as a UTC time; None for a time outside the calendar's range."""
     if not seconds:
         return None
     try:
@@ -423,9 +423,9 @@ def _time(seconds: float | None) -> datetime | None:
 
 
 class DeadLetterId(NamedTuple):
-    """What identifies a dead letter: a topic that was created again reuses offsets.
+    """Identifies a dead letter: an offset is not enough, since a recreated topic reuses offsets.
 
-    Not its value, which may be large: finding it would read those around it as well.
+    The value is not part of the id: it may be large, and finding it would also read its neighbours.
     """
 
     topic: str
@@ -437,7 +437,7 @@ class DeadLetterId(NamedTuple):
 
 
 def readable(record: WireRecord) -> str | None:
-    """Return the reason why a record cannot be landed, None when it can."""
+    """Return the reason why a record cannot be landed; None if it can."""
     read = _read(record)
     return read.reason.value if isinstance(read, RecordError) else None
 
@@ -457,7 +457,7 @@ def _read(record: WireRecord) -> LandedTurn | Manifest | Feedback | RecordError:
     except FormatError as error:
         return RecordError(Reason.INVALID_CASE, str(error))
     except (TypeError, ValueError) as error:
-        # JSON that can be read and not be written: nested too deep, numbers too large.
+        # JSON that can be decoded but not encoded: nested too deeply, or with numbers that are too large.
         return RecordError(Reason.INVALID_CASE, f"cannot be stored: {error}")
 
 
@@ -474,7 +474,7 @@ def _origin(record: WireRecord, fields: CaseFields) -> _Origin:
 def _read_whole(
     record: WireRecord, opened: Envelope, lazy: LazyCase | None
 ) -> LandedTurn | Manifest | Feedback:
-    """Decode a record as a whole, which finds all that may be wrong with it."""
+    """Decode and validate the whole record, which reports every possible error."""
     decoded = decode_opened(record, opened)
     if not isinstance(decoded, DecodedCase):
         return decoded
