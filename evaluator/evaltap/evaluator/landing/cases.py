@@ -5,7 +5,7 @@ from pathlib import Path
 
 import orjson
 
-from evaltap.evaluator.cases.contexts import told_once
+from evaltap.evaluator.cases.contexts import without_repeats
 from evaltap.evaluator.cases.pairing import placeholder
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
@@ -50,7 +50,7 @@ def with_turns(
 ) -> CaseData:
     """Add turns to a case; `expected` is None for a turn without a reference."""
     case.setdefault("source", {})  # marks the case as recorded
-    case["actualConversation"] = told_once(turns)
+    case["actualConversation"] = without_repeats(turns)
     if any(turn is not None for turn in expected):
         case["conversation"] = expected
     return case
