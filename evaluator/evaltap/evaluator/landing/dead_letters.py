@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from evaltap.evaluator.landing.lander import LandedCounts, Lander
-from evaltap.evaluator.landing.rows import DeadLetterId, readable
+from evaltap.evaluator.landing.reading import readable
+from evaltap.evaluator.landing.row_types import DeadLetterId
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader

@@ -16,8 +16,9 @@ from msgspec import Struct
 
 from evaltap.evaluator.cases.identity import CaseKey, FirstPosition
 from evaltap.evaluator.landing.bloom_filter import BloomFilter
+from evaltap.evaluator.landing.reading import read_record
 from evaltap.evaluator.landing.recent_cases import RecentCases
-from evaltap.evaluator.landing.rows import (
+from evaltap.evaluator.landing.row_types import (
     CaseRow,
     DeadLetterId,
     DeadLetterRow,
@@ -25,11 +26,8 @@ from evaltap.evaluator.landing.rows import (
     LandedRow,
     LandedTurn,
     ManifestRow,
-    _read,
-    dead_letter_row,
-    feedback_row,
-    manifest_row,
 )
+from evaltap.evaluator.landing.rows import dead_letter_row, feedback_row, manifest_row
 from evaltap.evaluator.landing.seq_ranges import merged
 from evaltap.evaluator.landing.trace_progress import ReadTraces
 from evaltap.evaluator.sources.base import Partition, SourceBatch
@@ -158,7 +156,7 @@ class Lander:
         turns: list[tuple[LandedTurn, int]] = []
         for record in batch.records:
             # Convert each record to rows immediately, while the decoded case is in the processor's cache.
-            match record.error or _read(record.record):
+            match record.error or read_record(record.record):
                 case LandedTurn() as landed:
                     turns.append((landed, len(record.record.value or b"")))
                     rows.consume(landed.turn.producer_id, landed.turn.seq)

@@ -18,7 +18,7 @@ from msgspec import UNSET, structs
 from evaltap.evaluator.cases.identity import CaseIdentity, CaseKey
 from evaltap.evaluator.cases.outline import LazyCase, LazyTurn, lazy_case
 from evaltap.evaluator.landing.cases import with_turns
-from evaltap.evaluator.landing.rows import LandedTurn
+from evaltap.evaluator.landing.row_types import LandedTurn
 from evaltap.schemas.formats.case import CaseData
 
 
