@@ -32,7 +32,7 @@ from resident import resident_mb
 from score_files import EVALTAP, FLOOR, METRICS, tool_call
 from score_files import measure as run_floor
 
-from evaltap.evaluator.topics.clients import make_topics
+from evaltap.evaluator.topics.clients import create_topics
 from evaltap.evaluator.topics.writer import TopicWriter
 from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.record import WireRecord, encode_case
@@ -141,7 +141,7 @@ def measure(turns: int, stored: int, *, apache: bool) -> tuple[float, Consumptio
         work = Path(folder)
         (work / "metrics.json").write_text(json.dumps(METRICS))
         location = KafkaLocation((address,), (f"{TOPIC}-{stored}-{os.getpid()}",))
-        make_topics(location, {location.topics[0]: 4})
+        create_topics(location, {location.topics[0]: 4})
         fill(location, 0, stored)
         filling = consume(location, work)
         start_up = consume(location, work)

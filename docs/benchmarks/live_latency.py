@@ -26,7 +26,7 @@ from kafka_throughput import broker
 from resident import processor_seconds
 from score_files import EVALTAP, METRICS
 
-from evaltap.evaluator.topics.clients import make_topics
+from evaltap.evaluator.topics.clients import create_topics
 from evaltap.recorder import Recorder
 from evaltap.schemas.log.location import KafkaLocation
 
@@ -59,7 +59,7 @@ def main() -> None:
         os.environ["EVALTAP_SPOOL_DIR"] = str(work / "spool")
         (work / "metrics.json").write_text(json.dumps(METRICS))
         location = KafkaLocation((address,), (f"latency-{os.getpid()}",))
-        make_topics(location, {location.topics[0]: 4})
+        create_topics(location, {location.topics[0]: 4})
         consume = subprocess.Popen(
             [sys.executable, "-c", EVALTAP, "consume", "--log", str(location), "--db", work / "x.duckdb",
              "--metrics", work / "metrics.json"],

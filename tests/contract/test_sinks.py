@@ -8,7 +8,7 @@ import pytest
 
 from broker import Broker
 from cases import make_case, make_records
-from evaltap.evaluator.topics.clients import make_topics
+from evaltap.evaluator.topics.clients import create_topics
 from evaltap.recorder import LocalLogSink, MemorySink, Sink, SinkError
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink
 from evaltap.schemas.log.local import open_log
@@ -128,7 +128,7 @@ class Topic:
 
     def __init__(self, url: str, spools: Path) -> None:
         self._url, self._spools = url, spools
-        make_topics(location(url), {location(url).topics[0]: 1})
+        create_topics(location(url), {location(url).topics[0]: 1})
         self.sink = KafkaSink(location(url))
 
     def kept(self) -> list[WireRecord]:

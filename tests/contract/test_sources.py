@@ -16,7 +16,7 @@ from evaltap.evaluator.sources.base import CaseSource, Partition, SourceBatch, S
 from evaltap.evaluator.sources.kafka import KafkaSource
 from evaltap.evaluator.sources.local_log import LocalLogSource
 from evaltap.evaluator.sources.memory import MemorySource
-from evaltap.evaluator.topics.clients import make_topics
+from evaltap.evaluator.topics.clients import create_topics
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.local import open_log
 from evaltap.schemas.wire.record import WireRecord
@@ -164,7 +164,7 @@ class KafkaTopic:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        make_topics(location(url), {location(url).topics[0]: 1})
+        create_topics(location(url), {location(url).topics[0]: 1})
         publish(url, RECORDS)
 
     def open(self) -> CaseSource:

@@ -9,7 +9,7 @@ from kafka import KafkaProducer
 from broker import Broker
 from evaltap.evaluator.sources.base import Partition, SourceRecord, SteeredSource
 from evaltap.evaluator.sources.kafka import KafkaSource
-from evaltap.evaluator.topics.clients import make_topics
+from evaltap.evaluator.topics.clients import create_topics
 from telemetry_log import START_MS, MemoryTopics, Message
 from topics import location
 
@@ -102,7 +102,7 @@ class TestKafka(Contract):
     @pytest.fixture
     def topic(self, broker: Broker) -> Iterator[Topic]:
         name = broker.name(TOPIC)
-        make_topics(location(broker.log(TOPIC)), {name: 2})
+        create_topics(location(broker.log(TOPIC)), {name: 2})
         producer = KafkaProducer(bootstrap_servers=broker.address)
         source = KafkaSource(location(broker.log(TOPIC)))
         source.seek({})

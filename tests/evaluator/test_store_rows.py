@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from cases import NOON
-from evaltap.evaluator.landing.rows import (
+from evaltap.evaluator.landing.row_types import (
     CaseRow,
     DeadLetterRow,
     FeedbackRow,

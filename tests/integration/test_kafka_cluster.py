@@ -10,7 +10,7 @@ import pytest
 import apache
 from broker import Broker, GivenCluster, until
 from evaltap.evaluator.store.database import Store
-from evaltap.evaluator.topics.clients import make_topics
+from evaltap.evaluator.topics.clients import create_topics
 from evaltap.recorder import Recorder
 from program import Program
 from topics import landed, location, record, turns
@@ -39,7 +39,7 @@ def cluster(nodes: list[Broker]) -> Broker:
     """The cluster as clients know it, by all of its addresses."""
     together("start", nodes)
     cluster = GivenCluster(",".join(node.address for node in nodes))
-    make_topics(location(cluster.log()), {cluster.name("evaltap.cases"): 3})
+    create_topics(location(cluster.log()), {cluster.name("evaltap.cases"): 3})
     return cluster
 
 

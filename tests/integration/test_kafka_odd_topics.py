@@ -15,7 +15,7 @@ from evaltap.evaluator.live.consumer import Consumer
 from evaltap.evaluator.sources.kafka import KafkaSource
 from evaltap.evaluator.sources.positions import log_positions, stored_offsets
 from evaltap.evaluator.store.database import Store
-from evaltap.evaluator.topics.clients import make_topics
+from evaltap.evaluator.topics.clients import create_topics
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink, TopicProducer
 from evaltap.schemas.log.location import KafkaLocation
 from topics import (
@@ -187,7 +187,7 @@ def test_records_of_aborted_transactions_are_no_turns(broker: Broker) -> None:
 def test_what_is_deleted_from_a_partition_that_was_empty_is_a_gap(broker: Broker) -> None:
     where = location(broker.log())
     topic = where.topics[0]
-    make_topics(where, {topic: 1})
+    create_topics(where, {topic: 1})
     with Store(":memory:") as store:
         first = consume(broker.log(), store)
         write(where, 10)

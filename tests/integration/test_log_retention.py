@@ -50,7 +50,7 @@ class LiveConsumer:
         with Store(db) as store:
             source = LocalLogSource(log)
             cursor = LogCursor(log, store, timedelta(hours=24))
-            consumer = Consumer(source, store, duties=[cursor])
+            consumer = Consumer(source, store, tasks=[cursor])
             self._stopped = consumer.stop
             self._ready.set()
             consumer.run(until_idle=False, report=lambda _: None)

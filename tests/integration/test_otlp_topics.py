@@ -18,7 +18,7 @@ from alert_server import wait_for
 from broker import Broker
 from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
-from evaltap.evaluator.topics.clients import make_topics
+from evaltap.evaluator.topics.clients import create_topics
 from span_facts import captures, files_of
 from telemetry_log import Message, collector_messages, one_span_each
 from topics import location
@@ -47,7 +47,7 @@ def _as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_telemetry_topics(broker: Broker, partitions: int = 3) -> None:
     partitions_of = {broker.name(topic): partitions for topic in (SPANS, LOGS)}
-    make_topics(location(broker.log(SPANS)), partitions_of)
+    create_topics(location(broker.log(SPANS)), partitions_of)
 
 
 def send(

@@ -14,7 +14,7 @@ import pytest
 from broker import Broker
 from cases import RESPONSE, TRAJECTORY, make_records, write_log
 from evaltap.cli.main import main
-from evaltap.evaluator.topics.clients import make_topics
+from evaltap.evaluator.topics.clients import create_topics
 from topics import cases, location, publish, sessions
 
 pytestmark = pytest.mark.timeout(60)
@@ -34,7 +34,7 @@ def shards(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> s
     """Give a topic of four partitions, consumed into two files, and as a whole into a third."""
     monkeypatch.chdir(tmp_path)
     url = broker.log()
-    make_topics(location(url), {location(url).topics[0]: 4})
+    create_topics(location(url), {location(url).topics[0]: 4})
     publish(url, make_records(sessions(60, turns=2)))
     Path("m.json").write_bytes(orjson.dumps([TRAJECTORY, RESPONSE]))
     consume = ["consume", "--log", url, "--metrics", "m.json", "--until-idle", "--json"]

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from evaltap.evaluator.batch.engine import Engine
     from evaltap.evaluator.batch.scorer import PendingScorer
     from evaltap.evaluator.cases.references import References
-    from evaltap.evaluator.live.consumer import Consumed, Consumer, Duty
+    from evaltap.evaluator.live.consumer import Consumed, Consumer, ConsumerTask
     from evaltap.evaluator.live.log_cursor import LogCursor
     from evaltap.evaluator.reports.summary import Difference, Summary
     from evaltap.evaluator.scoring.scorer import CaseScorer
@@ -281,7 +281,7 @@ def _consume(
             source,
             store,
             scorer=pending,
-            duties=[*_duties(options, source, store, rules, service, opened), *shown],
+            tasks=[*_tasks(options, source, store, rules, service, opened), *shown],
             log=options.log,
             from_now=options.begin == "now",
             beat=_signs_of_life(options, service),
@@ -319,18 +319,18 @@ def _verdict_of_run(
     return _verdict(options, store, Scope(digests=digests, references=references))
 
 
-def _duties(
+def _tasks(
     options: ConsumeOptions,
     source: "CaseSource",
     store: "Store",
     rules: "MonitorFile",
     service: Running,
     opened: ExitStack,
-) -> "list[Duty]":
+) -> "list[ConsumerTask]":
     """Return what the consumer does beside landing and scoring; `opened` closes it."""
     code = options.scoring.allow_code
     watching = watchers(options.command, options.monitor, rules, store, allow_code=code)
-    closed: list[Duty] = [
+    closed: list[ConsumerTask] = [
         *watching,
         *outboxes(options.publish, store),
         *otlp_outboxes(options.scores_otlp, store, explanations=options.explanations),
@@ -339,8 +339,8 @@ def _duties(
             evidence=lambda: evidence_of(watching),
         ),
     ]  # fmt: skip
-    for duty in closed:
-        opened.callback(duty.close)
+    for task in closed:
+        opened.callback(task.close)
     return [*_log_cursors(options, source, store, opened), *closed, service.reload]
 
 

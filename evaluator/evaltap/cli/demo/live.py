@@ -42,10 +42,10 @@ def show(
         with (
             served(store, lands=True),
             _working(log),
-            page.serving(at, store, references) as duties,
+            page.serving(at, store, references) as tasks,
         ):
             pending = PendingScorer(store, scorer, references=references)
-            consumer = Consumer(source, store, scorer=pending, duties=duties, log=str(log))
+            consumer = Consumer(source, store, scorer=pending, tasks=tasks, log=str(log))
             with stopped_by_signals("demo", consumer.stop):
                 consumer.run(until_idle=False, report=lambda _: None)
     finally:

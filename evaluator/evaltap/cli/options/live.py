@@ -24,7 +24,7 @@ from evaltap.schemas.known import check_known
 if TYPE_CHECKING:
     from evaltap.evaluator.alerting.notice import Notice
     from evaltap.evaluator.alerting.receivers import Receiver
-    from evaltap.evaluator.live.consumer import Duty
+    from evaltap.evaluator.live.consumer import ConsumerTask
     from evaltap.evaluator.live.figures import Figures
     from evaltap.evaluator.live.outbox import Outbox
     from evaltap.evaluator.monitoring.history import Alert
@@ -109,7 +109,7 @@ def figures_of(
     endpoint: str | None,
     evidence: "Callable[[], Mapping[str, float]]",
 ) -> "list[Figures]":
-    """Return the duty that keeps the figures of `/metrics` and of OTLP; none where nobody reads them."""
+    """Return the task that keeps the figures of `/metrics` and of OTLP; none where nobody reads them."""
     if not serve and endpoint is None:
         return []
     from evaltap.evaluator.live.figures import Figures
@@ -182,7 +182,7 @@ def running(
     found = Running(command, check)
     before = None
     if hasattr(signal, "SIGHUP") and not sys.stderr.isatty():
-        before = signal.signal(signal.SIGHUP, lambda *_: found.reload.ask())
+        before = signal.signal(signal.SIGHUP, lambda *_: found.reload.request())
     try:
         if serve is None:
             yield found
@@ -215,8 +215,8 @@ def read_monitor(path: Path | None, scorer: "CaseScorer | None") -> "MonitorFile
 
 def watchers(
     command: str, path: Path | None, rules: "MonitorFile", store: "Store", *, allow_code: bool
-) -> "list[Duty]":
-    """Return the duties that watch and tell; none without watches.
+) -> "list[ConsumerTask]":
+    """Return the tasks that watch and tell; none without watches.
 
     Raises InputError for receivers whose secrets are not set.
     """
@@ -254,12 +254,12 @@ def watchers(
     return [Watcher(store, rules, say), outbox]
 
 
-def evidence_of(duties: "Sequence[Duty]") -> "Mapping[str, float]":
+def evidence_of(tasks: "Sequence[ConsumerTask]") -> "Mapping[str, float]":
     """Return how near each watch was to an alarm at the last look, by its name."""
     from evaltap.evaluator.live.watcher import Watcher
 
-    return {name: one for duty in duties if isinstance(duty, Watcher)
-            for name, one in duty.evidence.items()}  # fmt: skip
+    return {name: one for task in tasks if isinstance(task, Watcher)
+            for name, one in task.evidence.items()}  # fmt: skip
 
 
 def check_receivers(

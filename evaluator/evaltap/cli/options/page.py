@@ -17,7 +17,7 @@ from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
     from evaltap.evaluator.cases.references import References
-    from evaltap.evaluator.live.consumer import Duty
+    from evaltap.evaluator.live.consumer import ConsumerTask
     from evaltap.evaluator.reports.tracing import TraceUrl
     from evaltap.evaluator.store.database import Store
     from evaltap.schemas.formats.case import CaseData
@@ -91,8 +91,8 @@ class LivePage:
         references: "References | None" = None,
         sets: tuple[Path, ...] = (),
         trace_url: "TraceUrl | None" = None,
-    ) -> "Iterator[list[Duty]]":
-        """Serve the page in the block; yield the duties that the consumer has for it.
+    ) -> "Iterator[list[ConsumerTask]]":
+        """Serve the page in the block; yield the tasks that the consumer has for it.
 
         Prints a link that logs in once, the first time.  At the end requests under way are answered, then
         the summaries are brought up to date.

@@ -54,7 +54,7 @@ def outboxes(options: PublishOptions, store: "Store") -> "list[Outbox]":
 
 def _outbox(option: str, place: str, log: str, store: "Store", read: "Reader") -> "Outbox":
     from evaltap.evaluator.live.outbox import Outbox
-    from evaltap.evaluator.topics.clients import make_topics
+    from evaltap.evaluator.topics.clients import create_topics
     from evaltap.evaluator.topics.writer import TopicWriter
 
     location = parse_log_location(place if "://" in place else log)
@@ -71,5 +71,5 @@ def _outbox(option: str, place: str, log: str, store: "Store", read: "Reader") -
             f"{option} {place}: this topic is part of --log, so its records would be consumed in a loop;"
             " name another"
         )
-    make_topics(location, {topic: 1})
+    create_topics(location, {topic: 1})
     return Outbox(store, TopicWriter(location, client_id="evaltap-outbox"), topic, read)

@@ -1,4 +1,4 @@
-"""A duty of the consumer: deliver alerts to receivers, at least once, without delaying landing.
+"""A task of the consumer: deliver alerts to receivers, at least once, without delaying landing.
 
 The rows of `alerts` are the outbox, and `alert_deliveries` records what was delivered.  A consumer that is
 killed between a delivery and its row delivers again, under the same id.

@@ -10,14 +10,14 @@ BUDGET_POLL_SECONDS: Final = 0.05
 
 
 class BudgetKeeper:
-    """The budget of all workers; an actor's class.  What a worker that died had reserved is spent."""
+    """An actor that keeps the budget of all workers.  Reservations of a worker that died count as spent."""
 
     def __init__(self, limits: BudgetLimits) -> None:
         self._budget = Budget(limits)
         self._reserved: dict[str, list[Spending]] = {}
 
     def reserve(self, name: str, worst: Spending) -> tuple[bool, str]:
-        """Return whether a request may be made now; with the reason where it never may."""
+        """Return whether a request may be made now, and the reason if it never may."""
         try:
             if not self._budget.try_reserve(worst):
                 return False, ""
@@ -27,24 +27,24 @@ class BudgetKeeper:
         return True, ""
 
     def settle(self, name: str, worst: Spending, actual: Spending) -> None:
-        """Replace what was set aside by what was spent."""
+        """Replace a reservation by the actual spending."""
         reserved = self._reserved.get(name, [])
-        if worst in reserved:  # else it was counted when the worker died
+        if worst in reserved:  # otherwise it was counted when the worker died
             reserved.remove(worst)
             self._budget.settle(worst, actual)
 
     def lost(self, name: str) -> None:
-        """Count what a worker had reserved as spent."""
+        """Count the reservations of a dead worker as spent."""
         for worst in self._reserved.pop(name, []):
             self._budget.settle(worst, worst)
 
     def spending(self) -> tuple[Spending, int]:
-        """Return what was spent, and how many requests were refused."""
+        """Return the spending, and the number of refused requests."""
         return self._budget.spent, self._budget.refused
 
 
 class SharedBudget:
-    """A worker's way to the budget of all."""
+    """A worker's access to the shared budget."""
 
     def __init__(self, limits: BudgetLimits, keeper: Any, name: str) -> None:
         self.limits = limits
@@ -52,7 +52,7 @@ class SharedBudget:
         self._name = name
 
     def reserve(self, worst: Spending) -> None:
-        """Set the worst case of a request aside; raise BudgetSpentError when it does not fit."""
+        """Reserve the worst case of a request; raise BudgetSpentError if it does not fit."""
         import ray
 
         while True:
@@ -64,5 +64,5 @@ class SharedBudget:
             sleep(BUDGET_POLL_SECONDS)
 
     def settle(self, worst: Spending, actual: Spending) -> None:
-        """Replace what was set aside by what was spent."""
+        """Replace a reservation by the actual spending."""
         self._keeper.settle.remote(self._name, worst, actual)

@@ -1,8 +1,7 @@
-"""The context that a session's turns were given besides the conversation, each part once.
+"""Remove repeated context from the turns of a session.
 
-A recorder leaves out context that an earlier turn of the session already has.  But a restarted recorder
-does not know the earlier turns, and raw telemetry is kept as it is.  Readers of a session therefore repeat
-the step.
+A recorder leaves out context that an earlier turn of the session already has.  But a restarted recorder does
+not know the earlier turns, and raw telemetry is stored unchanged.  So readers of a session repeat this step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +12,8 @@ from evaltap.schemas.formats.case import CaseData
 _FIELD: Final = "contextMessages"
 
 
-def told_once(turns: Sequence[CaseData]) -> Sequence[CaseData]:
-    """Return the turns of a session without instructions that hold already and turns told as context."""
+def without_repeats(turns: Sequence[CaseData]) -> Sequence[CaseData]:
+    """Return the turns without instructions already in effect or context that repeats earlier turns."""
     if not any(_FIELD in turn for turn in turns[1:]):
         return turns
     found: list[CaseData] = []

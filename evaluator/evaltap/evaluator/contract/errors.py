@@ -20,7 +20,7 @@ EvaltapError
 │   └── StoreHeldError             ... as another process holds it: wait, or stop that one
 ├── StorageError                   the disk has damaged the file, or cannot take it (`store.errors`)
 │   └── NoMemoryError              ... or DuckDB may not use enough memory
-└── TopicsAway                     a Kafka cluster that cannot be written to for now (`topics.writer`)
+└── TopicsUnavailableError         a Kafka cluster that cannot be written to for now (`topics.writer`)
 
 What goes wrong while a case is scored is not raised but returned, as `EvaluatorFailure`.
 """

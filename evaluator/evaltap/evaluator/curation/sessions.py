@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 
-from evaltap.evaluator.cases.contexts import told_once
+from evaltap.evaluator.cases.contexts import without_repeats
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.turn import EARLIER_TURNS
 from evaltap.evaluator.curation.picks import TurnKey
@@ -95,7 +95,7 @@ def recorded_case(session: Session, unit: Unit) -> CaseData:
     for name in _HEADER:
         if session.header.get(name):
             case[name] = session.header[name]
-    turns = plain_turns(told_once([turn.actual for turn in session.turns]))
+    turns = plain_turns(without_repeats([turn.actual for turn in session.turns]))
     if unit == "session" or len(turns) == 1:
         if unit == "turn":
             case["evalId"] += f"#{session.turns[-1].invocation_id}"

@@ -1,4 +1,4 @@
-"""Scores and figures as OpenTelemetry, over OTLP/HTTP."""
+"""Send scores and metrics to an OpenTelemetry endpoint over OTLP/HTTP."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from evaltap.evaluator.live.exposition import Family
 from evaltap.evaluator.live.otlp_encoding import encoding_of
 from evaltap.evaluator.live.outbox import Item
 from evaltap.evaluator.store.database import Store, sql
-from evaltap.evaluator.topics.clients import TopicsAway
+from evaltap.evaluator.topics.clients import TopicsUnavailableError
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.formats.model import Json
 
@@ -29,15 +29,15 @@ _INFO, _WARN = 9, 13
 _HEX: Final = re.compile("[0-9a-fA-F]+")
 
 
-class EndpointAway(TopicsAway):
-    """Report an endpoint that does not take what it is sent."""
+class EndpointUnavailableError(TopicsUnavailableError):
+    """Raised when the endpoint does not accept a request."""
 
 
 class OtlpWriter:
-    """Posts log records and metrics to an endpoint; one that is away is left alone for longer and longer.
+    """Posts log records and metrics to an endpoint, with exponential pauses while it is unavailable.
 
     Headers come from OTEL_EXPORTER_OTLP_HEADERS, the encoding from OTEL_EXPORTER_OTLP_PROTOCOL.  Raises
-    InputError for an endpoint or a protocol that is none.
+    InputError for an invalid endpoint or protocol.
     """
 
     def __init__(
@@ -76,35 +76,38 @@ class OtlpWriter:
             ) from None
 
     def write_or_cut(self, topic: str, records: Sequence[Json]) -> list[int]:
-        """Post log records; return those that nobody takes (none).  Raises EndpointAway."""
+        """Post log records; return an empty list, as none is rejected for good.
+
+        Raises EndpointUnavailableError.
+        """
         if records:
             self._post("/v1/logs", {"resourceLogs": [_scoped("scopeLogs", "logRecords", records)]})
         return []
 
     def write_metrics(self, families: Iterable[Family]) -> None:
-        """Post figures as they are now.  Raises EndpointAway."""
+        """Post the current metrics.  Raises EndpointUnavailableError."""
         metrics = [found for family in families if (found := _metric(family)) is not None]
         self._post(
             "/v1/metrics", {"resourceMetrics": [_scoped("scopeMetrics", "metrics", metrics)]}
         )
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         for client in self._clients.values():
             client.close()
 
     def _post(self, path: str, body: Json) -> None:
         if self._clock() < self._not_before:
-            raise EndpointAway("the OTLP endpoint is unavailable")
+            raise EndpointUnavailableError("the OTLP endpoint is unavailable")
         problem = self._answer(path, self._encode(path, body))
         if problem:
             self._not_before = self._clock() + self._pause
             self._pause = min(LONGEST_PAUSE, 2 * self._pause)
-            raise EndpointAway(f"the OTLP endpoint {problem}")
+            raise EndpointUnavailableError(f"the OTLP endpoint {problem}")
         self._pause = 1.0
 
     def _answer(self, path: str, body: bytes) -> str:
-        """Return why a request was not taken, empty when it was."""
+        """Post a request; return why it failed, or an empty string."""
         try:
             status = self._clients[path].post(body, SECONDS).status
         except TooSlow:
@@ -120,16 +123,16 @@ Redact = Callable[[str], str]
 def otlp_scores(
     store: Store, at: datetime, key: str, limit: int, *, explained: Redact | None = None
 ) -> list[Item]:
-    """Return the next scores of turns of live runs as log records, one for each row.
+    """Return the next turn scores of live runs as log records, one per row.
 
-    With `explained`, which redacts a text, they hold the reasons that metrics gave.
+    With `explained`, a function that redacts text, they include the metrics' reasons.
     """
     found = store.records(sql(__name__, "otlp_scores"), {"at": at, "key": key, "limit": limit})
     return [Item(row["scored_at"], row["score_id"], _record(row, explained)) for row in found]
 
 
 def _record(row: Mapping[str, Any], explained: Redact | None) -> Json:
-    """Return a score as a log record, within the span that it judges."""
+    """Return a score as a log record in the context of the span that it is about."""
     reason = row["reason"] if explained is not None else None
     failed = row["status"] == "error"
     attributes = {

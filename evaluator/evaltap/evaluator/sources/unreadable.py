@@ -30,13 +30,13 @@ class _Client(Poller, Protocol):
 
 
 Connect = Callable[[], _Client]
-"""Makes a client that has nothing assigned."""
+"""Creates a client without assigned partitions."""
 
 
 def is_unreadable(error: Exception) -> bool:
-    """Tell whether an error of the client's `poll` is about what records hold.
+    """Return whether an error of the client's `poll` means that records are damaged.
 
-    A codec that is not installed is another matter: with it they can be read.
+    A missing codec does not count: once it is installed, the records can be read.
     """
     from kafka.errors import CorruptRecordError, KafkaError
 
@@ -46,9 +46,9 @@ def is_unreadable(error: Exception) -> bool:
 def unreadable_ranges(
     connect: Connect, positions: Mapping["TopicPartition", int]
 ) -> dict["TopicPartition", tuple[int, int]]:
-    """Return the partitions whose record at their position cannot be unpacked: from there up to where.
+    """Return the partitions whose next record cannot be unpacked, with the range of unreadable offsets.
 
-    The second offset is the next that can be read.  Raises what the client raises besides.
+    The end of a range is the next readable offset.  Other errors of the client are raised.
     """
     with closing(connect()) as client:
         ends = client.end_offsets(list(positions))
@@ -60,7 +60,7 @@ def unreadable_ranges(
 
 
 def _next_readable(connect: Connect, place: "TopicPartition", unreadable: int, end: int) -> int:
-    """Return the first offset behind `unreadable` that can be read, `end` when there is none."""
+    """Return the first readable offset after `unreadable`, or `end` if there is none."""
     step = 1
     while (readable := min(unreadable + step, end)) < end and not _reads(connect, place, readable):
         unreadable, step = readable, step * 2
@@ -74,13 +74,13 @@ def _next_readable(connect: Connect, place: "TopicPartition", unreadable: int, e
 
 
 def _reads(connect: Connect, place: "TopicPartition", offset: int) -> bool:
-    """Tell whether the record at an offset comes; no answer at all is no proof that it cannot."""
+    """Return whether the record at an offset can be unpacked; no answer counts as readable."""
     with closing(connect()) as client:
         client.assign([place])
         client.seek(place, offset)
         try:
             client.poll(timeout_ms=PROBE_MS, max_records=1)
-        except Exception as error:  # whatever decoding damaged bytes comes to
+        except Exception as error:  # decoding damaged bytes may raise anything
             if not is_unreadable(error):
                 raise
             return False

@@ -1,7 +1,7 @@
-"""Rows as Arrow columns, so that the database need not read each Python value.
+"""Rows as Arrow columns, so that DuckDB need not read each Python value.
 
-Columns are made where the rows are made, perhaps in a worker process, and are cheap to send from
-there; `ArrowTable` shows many batches of them to DuckDB as one table.
+Columns are built where the rows are created, possibly in a worker process, and are cheap to send.
+`ArrowTable` presents many batches of them to DuckDB as one table.
 """
 
 import struct
@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 ColumnKind: TypeAlias = Literal["text", "whole", "real", "time", "texts"]
-"""A text, a whole number of 64 bits, a number, a time without a zone, a list of texts; or None."""
+"""A text, a 64-bit integer, a double, a time without a zone, or a list of texts; all may be None."""
 ColumnKinds: TypeAlias = Mapping[str, ColumnKind]
 
 Buffers: TypeAlias = tuple[bytes | None, ...]
@@ -22,7 +22,7 @@ _EPOCH: Final = datetime(1970, 1, 1)
 
 
 class Columns(NamedTuple):
-    """The columns of some rows, each as the buffers of an Arrow array (of a list: with its items')."""
+    """The columns of some rows, each as the buffers of an Arrow array; a list's include its items'."""
 
     rows: int
     buffers: Sequence[Buffers]
@@ -34,7 +34,7 @@ _KINDS: Final[Mapping[type, ColumnKind]] = {
 
 
 def kinds_of(row: type[Struct]) -> ColumnKinds:
-    """Return what the columns of a table hold whose rows are of a type."""
+    """Return the kinds of the columns of a row type."""
     hints = get_type_hints(row)
     return {
         name: _KINDS[next(kind for kind in (*get_args(hint), hint) if kind in _KINDS)]
@@ -95,7 +95,7 @@ def _microseconds(time: datetime) -> int:
 
 
 def _there(values: Sequence[object]) -> bytes | None:
-    """Return a bit for each value, 0 for None; None when all are there."""
+    """Return the validity bitmap: a bit for each value, 0 for None.  None if no value is None."""
     if None not in values:
         return None
     bits = "".join("0" if value is None else "1" for value in reversed(values))
@@ -103,7 +103,7 @@ def _there(values: Sequence[object]) -> bytes | None:
 
 
 def _packed(code: str, numbers: Sequence[float | None]) -> bytes:
-    # An array takes twice as long: it reads each number like an argument of a call.
+    # `array.array` takes twice as long, as it parses each number like a call argument.
     return struct.pack(f"{len(numbers)}{code}", *numbers)
 
 
@@ -117,7 +117,7 @@ _COLUMN: Final[Mapping[ColumnKind, Callable[[Sequence[Any]], Buffers]]] = {
 
 
 class ArrowTable:
-    """Batches of columns as one table, by Arrow's C stream interface; read as often as needed."""
+    """Batches of columns as one table with Arrow's C stream interface; can be read repeatedly."""
 
     def __init__(self, kinds: ColumnKinds, batches: Sequence[Columns]) -> None:
         import nanoarrow

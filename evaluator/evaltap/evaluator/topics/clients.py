@@ -1,7 +1,7 @@
 """Topics of a Kafka cluster that the evaluator writes to: created if missing, written with acknowledgements.
 
-One thread uses a writer.  `TopicsAway` means that the broker did not confirm: nothing counts as written,
-and it can be tried again.  A record that is rejected for its size would be rejected every time.
+A writer belongs to one thread.  `TopicsUnavailableError` means that the broker did not acknowledge a write:
+nothing counts as written, and the caller can retry.  A record that is too large is rejected on every try.
 """
 
 import time
@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from evaltap.schemas.errors import EvaltapError
+from evaltap.schemas.log.kafka_clients import create_client as create_client
 from evaltap.schemas.log.kafka_clients import kafka_client
-from evaltap.schemas.log.kafka_clients import made as made
 from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.record import WireRecord
 
@@ -25,9 +25,9 @@ Place = TypeVar("Place")
 
 ACK_SECONDS = 30.0
 COMMITTED = "read_committed"
-"""Of records of transactions, those that were aborted were never meant for anybody."""
+"""Records of aborted transactions are skipped: their producer withdrew them."""
 MAX_REQUEST_BYTES = 8 << 20
-"""As much as is kept of a broken record; a topic that takes less says so itself."""
+"""The size to which a dead letter's record is cut.  A topic with a lower limit rejects the record itself."""
 CONNECT_SECONDS = 10.0
 ASK_AGAIN_SECONDS = 0.5
 
@@ -42,7 +42,7 @@ class ReadMessage(Protocol):
 
 
 class Poller(Protocol):
-    """What `polled` uses of `KafkaConsumer`."""
+    """What `poll_or_nothing` uses of `KafkaConsumer`."""
 
     def poll(
         self, *, timeout_ms: int, max_records: int
@@ -51,24 +51,24 @@ class Poller(Protocol):
         ...
 
 
-class TopicsAway(EvaltapError):
-    """Report that a broker did not answer, or not as it should; try again later."""
+class TopicsUnavailableError(EvaltapError):
+    """Raised when a broker does not answer, or answers with an error that a retry may solve."""
 
 
-def make_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> None:
-    """Make the topics that are missing, with so many partitions each.
+def create_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> None:
+    """Create the missing topics, each with its number of `partitions`.
 
-    A broker that dies or elects meanwhile is no reason to give up; others may answer.
+    Retries for `CONNECT_SECONDS` while brokers fail or elect leaders.
     """
     from kafka.errors import KafkaError
 
     try:
-        patiently(lambda: _make_topics(location, partitions), CONNECT_SECONDS)
+        retry_transient(lambda: _create_topics(location, partitions), CONNECT_SECONDS)
     except KafkaError as error:
-        raise TopicsAway(f"{location}: topics cannot be created ({error})") from None
+        raise TopicsUnavailableError(f"{location}: topics cannot be created ({error})") from None
 
 
-def _make_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> None:
+def _create_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> None:
     from kafka.errors import TopicAlreadyExistsError
 
     admin = _admin(location)
@@ -77,7 +77,7 @@ def _make_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> None
         for topic, count in partitions.items():
             if topic not in there:
                 wanted = {topic: {"num_partitions": count, "replication_factor": -1}}
-                # Somebody else may make it at the same moment.
+                # Another process may create it at the same moment.
                 with suppress(TopicAlreadyExistsError):
                     admin.create_topics(wanted)  # pyright: ignore[reportArgumentType]  # old stubs
     finally:
@@ -97,23 +97,23 @@ def _admin(location: KafkaLocation) -> "KafkaAdminClient":
             connect_seconds=CONNECT_SECONDS,
         )
     except KafkaError as error:
-        raise TopicsAway(
+        raise TopicsUnavailableError(
             f"{location}: no broker answers ({error}); check address and settings"
         ) from None
 
 
 def is_transient(error: "KafkaError") -> bool:
-    """Return whether a KafkaError may be gone when the brokers are asked again.
+    """Return whether a request that failed with this KafkaError may succeed when it is repeated.
 
-    kafka-python does not retry where the leader that it remembers is no broker any more: one that died.
+    kafka-python itself does not retry when the leader it remembers has left the cluster.
     """
     return bool(error.retriable) or type(error).__name__ == "UnknownBrokerIdError"
 
 
-def patiently(ask: Callable[[], T], seconds: float) -> T:
-    """Return the answer; what fails and can be tried again is, for so many seconds.
+def retry_transient(ask: Callable[[], T], seconds: float) -> T:
+    """Call `ask` until it succeeds, retrying transient errors for up to `seconds`; return its answer.
 
-    Raises the KafkaError of the last try.
+    Raises the last KafkaError.
     """
     from kafka.errors import KafkaError
 
@@ -131,10 +131,10 @@ def ask_offsets(
     ask: Callable[[Sequence["TopicPartition"]], Mapping["TopicPartition", int]],
     places: Sequence["TopicPartition"],
 ) -> Mapping["TopicPartition", int]:
-    """Return what a client's `beginning_offsets` or `end_offsets` says of each partition.
+    """Return the offsets that a client's `beginning_offsets` or `end_offsets` gives for the partitions.
 
-    Raises LeaderNotAvailableError where a partition has no leader at the moment: kafka-python leaves it
-    out of its own list, and then does not find it there.
+    Raises LeaderNotAvailableError if a partition has no leader at the moment.  kafka-python raises a
+    KeyError then, since it leaves the partition out of its own list.
     """
     from kafka.errors import LeaderNotAvailableError
 
@@ -144,10 +144,10 @@ def ask_offsets(
         raise LeaderNotAvailableError(f"{error} has no leader") from None
 
 
-def polled(
+def poll_or_nothing(
     consumer: Poller, timeout_ms: int, max_records: int
 ) -> Mapping["TopicPartition", Sequence[ReadMessage]]:
-    """Return what a client's `poll` finds: nothing while a broker answers that it is to be tried again."""
+    """Return the records of a client's `poll`, none if it fails with a transient error."""
     from kafka.errors import KafkaError
 
     try:
@@ -160,6 +160,6 @@ def polled(
 
 
 def wire_record(message: ReadMessage) -> WireRecord:
-    """Return a message of the client as the record that was written."""
+    """Return a client's message as a wire record."""
     headers = [(name, value or b"") for name, value in message.headers]
     return WireRecord(message.key, message.value, tuple(headers))

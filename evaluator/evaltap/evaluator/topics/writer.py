@@ -1,4 +1,4 @@
-"""Write records to a topic and know which of them arrived."""
+"""Write records to a topic, with an acknowledgement for each."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from evaltap.evaluator.topics.clients import (
     ACK_SECONDS,
     CONNECT_SECONDS,
     MAX_REQUEST_BYTES,
-    TopicsAway,
+    TopicsUnavailableError,
 )
 from evaltap.schemas.log.kafka_clients import Answer, Producer, kafka_producer
 from evaltap.schemas.log.location import KafkaLocation
@@ -15,7 +15,7 @@ from evaltap.schemas.wire.record import WireRecord
 
 
 class TopicWriter:
-    """Writes records to topics and returns when the broker has them; connects when first used."""
+    """Writes records to topics and waits for the broker's acknowledgements; connects on first use."""
 
     def __init__(self, location: KafkaLocation, *, client_id: str) -> None:
         self._location = location
@@ -23,20 +23,20 @@ class TopicWriter:
         self._producer: Producer | None = None
 
     def write(self, topic: str, records: Sequence[WireRecord]) -> list[int]:
-        """Write records; return the places in the list of those larger than client or topic takes.
+        """Write records; return the indexes of those that are too large for the client or the topic.
 
-        Raises TopicsAway when any other is not confirmed.
+        Raises TopicsUnavailableError if any other record is not acknowledged.
         """
         refused = self._write(topic, records)
         if len(records) == 1:
             return refused
-        # A refusal takes the neighbours in the producer with it: by itself each has its own answer.
+        # A record that is too large fails its neighbours in the producer's batch: retry each on its own.
         return [number for number in refused if self._write(topic, [records[number]])]
 
     def write_or_cut(self, topic: str, records: Sequence[WireRecord]) -> list[int]:
-        """Write records, those dead letters cut that are too large; return which nobody takes.
+        """Write records; cut dead letters that are too large, and return the indexes of other such records.
 
-        Raises TopicsAway as `write` does.
+        Raises TopicsUnavailableError as `write` does.
         """
         refused = self.write(topic, records)
         cut = {number: cut_letter(records[number]) for number in refused}
@@ -48,7 +48,7 @@ class TopicWriter:
         return refused
 
     def _write(self, topic: str, records: Sequence[WireRecord]) -> list[int]:
-        """Return which records were refused, for their own size or for that of another of them."""
+        """Write records; return the indexes of those rejected for their own size or a neighbour's."""
         from kafka.errors import KafkaError
 
         try:
@@ -56,15 +56,17 @@ class TopicWriter:
             answers = [_begun(producer, topic, one) for one in records]
             refused = [number for number, answer in enumerate(answers) if _is_refused(answer)]
         except KafkaError as error:
-            # Whatever state the producer is in, the next try starts with a new one.
+            # The producer's state is unknown, so the next try starts with a new one.
             self.close()
-            raise TopicsAway(f"{self._location}: {topic} was not written ({error})") from None
+            raise TopicsUnavailableError(
+                f"{self._location}: {topic} was not written ({error})"
+            ) from None
         if refused:
             self.close()  # an idempotent producer of kafka-python 3 writes nothing after a refusal
         return refused
 
     def close(self) -> None:
-        """Let go of the connection; what was not confirmed is the caller's to repeat."""
+        """Close the connection; the caller has to repeat unacknowledged writes."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.close(timeout=0.5)
@@ -83,7 +85,7 @@ class TopicWriter:
 
 
 def _begun(producer: Producer, topic: str, record: WireRecord) -> Answer | None:
-    """Begin to send a record; return the client's future, None when it is larger than that sends."""
+    """Start sending a record; return the client's future, None if it is too large for the client."""
     from kafka.errors import MessageSizeTooLargeError
 
     try:
@@ -95,7 +97,7 @@ def _begun(producer: Producer, topic: str, record: WireRecord) -> Answer | None:
 
 
 def _is_refused(answer: Answer | None) -> bool:
-    """Wait for the broker's answer; tell whether the record is larger than client or topic takes."""
+    """Wait for the acknowledgement; return whether the record is too large for client or topic."""
     from kafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
 
     if answer is None:

@@ -9,7 +9,7 @@ from evaltap.schemas.log.location import KafkaLocation
 Client = TypeVar("Client")
 
 
-def made(kind: Callable[..., Client], settings: Mapping[str, object]) -> Client:
+def create_client(kind: Callable[..., Client], settings: Mapping[str, object]) -> Client:
     """Return a client of this kind; a failed constructor leaves no thread behind.
 
     Raises KafkaError when no broker answers, ConfigurationError for settings that the client rejects.
@@ -43,9 +43,9 @@ def kafka_client(
 ) -> Client:
     """Return a client (`KafkaConsumer`, ...) for a cluster; `known` are the settings that it has.
 
-    Blocks for up to `connect_seconds`, and raises like `made`.
+    Blocks for up to `connect_seconds`, and raises like `create_client`.
     """
-    return made(
+    return create_client(
         kind,
         {
             "bootstrap_servers": list(location.brokers),
