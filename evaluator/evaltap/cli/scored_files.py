@@ -1,4 +1,4 @@
-"""Files of cases that are scored: whether they are there, which lines hold no case, results as files."""
+"""Case files to score: checks, reports of bad lines, and result files."""
 
 import sys
 import time
@@ -21,7 +21,7 @@ SHOWN_BAD_LINES = 5
 
 
 def check_files(paths: Sequence[Path]) -> None:
-    """Raise InputError for what is not a file."""
+    """Raise InputError for a path that is not a file."""
     for path in paths:
         if not path.is_file():
             expected = "expected a file with eval cases"
@@ -33,7 +33,7 @@ def check_files(paths: Sequence[Path]) -> None:
 
 
 def bad_input_exit(scored: "FilesScored") -> int:
-    """Say what of the files was not scored, or cannot be told apart; return 2 if there is any, else 0."""
+    """Report lines that are not cases, and repeated ids; return exit code 2 if there are any, otherwise 0."""
     from evaltap.schemas.text import counted
 
     lines = scored.bad_lines

@@ -1,4 +1,4 @@
-"""Which tool call the code runs inside of: an agent that is a tool belongs to the turn of its caller."""
+"""The tool call that the current code runs in: an agent used as a tool belongs to its caller's turn."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""The clock of a run, which never goes back."""
+"""The clock of a run, which never goes backwards."""
 
 import time
 from collections.abc import Callable

@@ -13,9 +13,9 @@ CaseData: TypeAlias = JsonObject
 
 
 def json_bytes(value: object) -> bytes:
-    """Return JSON in one line, also of what orjson refuses.
+    """Return a value as JSON on one line.
 
-    That is half a surrogate pair, a number beyond 64 bits, and more than 254 levels.
+    orjson rejects lone surrogates, integers beyond 64 bits and more than 254 levels; `json` writes those.
     """
     try:
         return orjson.dumps(value)

@@ -1,4 +1,4 @@
-"""Names that must be known: a misspelt one is an error that suggests the nearest."""
+"""Checks of names: an unknown name is an error that suggests the nearest known one."""
 
 from collections.abc import Collection
 
@@ -7,9 +7,10 @@ from evaltap.schemas.text import did_you_mean, did_you_mean_one_of
 
 
 def check_known(name: str, known: Collection[str], problem: str, remedy: str = "") -> None:
-    """Raise InputError for an unknown name: the problem, then the nearest name.
+    """Raise InputError if a name is unknown.
 
-    Where none is near, the remedy follows, else all names that are expected.
+    The message is `problem`, then the nearest known name. If no name is near, `remedy` follows, or the list
+    of known names if there is no remedy.
     """
     if name not in known:
         hint = did_you_mean(name, known) or remedy or did_you_mean_one_of(name, known)

@@ -1,4 +1,4 @@
-"""One budget for the workers of a cluster: an actor keeps it, and each worker asks."""
+"""One budget for all workers of a cluster: an actor keeps it, and workers reserve from it."""
 
 from typing import Any, Final
 

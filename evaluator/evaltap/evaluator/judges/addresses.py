@@ -1,4 +1,4 @@
-"""Where a request goes: the address of a server, the proxy on the way, and whom TLS trusts."""
+"""Where a request goes: the server's URL, the proxy, and the trusted certificates."""
 
 import ssl
 from base64 import b64encode
@@ -9,7 +9,7 @@ from evaltap.schemas.errors import ConfigurationError
 
 
 def http_url(text: str) -> SplitResult:
-    """Return the URL of a server; raises ConfigurationError for what is none."""
+    """Return a server's URL; raises ConfigurationError if the text is not one."""
     try:
         url = urlsplit(text.strip())
         _ = url.port  # raises for one that is no number
@@ -25,7 +25,10 @@ def http_url(text: str) -> SplitResult:
 
 
 def proxy_of(base: SplitResult) -> SplitResult | None:
-    """Return the proxy that the environment names for a server, if any; raises ConfigurationError."""
+    """Return the proxy that the environment sets for a server, if any.
+
+    Raises ConfigurationError for a proxy that is not http://.
+    """
     host = base.hostname or ""
     if proxy_bypass(host if base.port is None else f"{host}:{base.port}"):
         return None
@@ -43,7 +46,7 @@ def proxy_of(base: SplitResult) -> SplitResult | None:
 
 
 def proxy_headers(proxy: SplitResult) -> dict[str, str]:
-    """Return what logs in to a proxy."""
+    """Return the headers that authenticate with a proxy."""
     if proxy.username is None:
         return {}
     given = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"

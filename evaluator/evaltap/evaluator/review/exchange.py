@@ -1,4 +1,4 @@
-"""Decisions as rows of files: to work with them elsewhere, and to take what was decided there."""
+"""Export and import of review decisions."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from evaltap.schemas.files.documents import iter_case_lines
 
 
 def exported(store: StoreReader, queue: str) -> list[dict[str, object]]:
-    """Return the turns of a queue with what was decided."""
+    """Return the turns of a queue with their decisions."""
     return [one.data() for one in items(store, queue)]
 
 
@@ -29,10 +29,10 @@ def exported_labels(store: StoreReader, queue: str) -> list[dict[str, object]]:
 
 
 def import_decisions(store: StoreWriter, file: Path, reviewer: str) -> int:
-    """Write the decisions of a file of JSON Lines, all or none; return how many.
+    """Store the decisions of a JSON Lines file in one transaction; return their number.
 
-    A line holds `item_id`, `action`, perhaps `answer`, `tools`, `comment`, and `reviewer` for another one.
-    Raises FormatError for a line that is no decision.
+    A line has `item_id` and `action`, and optionally `answer`, `tools`, `comment` and `reviewer`.
+    Raises FormatError for a line that is not a decision.
     """
     decided = []
     for number, line in iter_case_lines(file):

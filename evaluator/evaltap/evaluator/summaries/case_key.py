@@ -1,4 +1,4 @@
-"""The number by which summaries know a case."""
+"""The key of a case in the summaries: a hash of its names."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What has to be set right in the spans of a run before they are read as one."""
+"""Corrections to the spans of a run before they are read as a trajectory."""
 
 from collections.abc import Iterator
 from itertools import pairwise

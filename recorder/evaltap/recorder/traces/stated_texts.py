@@ -1,4 +1,4 @@
-"""What spans state in words: the text of a model's output, and whether two statements say the same."""
+"""Texts in the evidence of spans: a model's output, and comparisons of two texts."""
 
 import json
 from dataclasses import replace
@@ -48,7 +48,7 @@ def differ(returned: Evidence | None, final: Evidence) -> bool:
 
 
 def best(candidates: list[Evidence | None]) -> Evidence | None:
-    """Return the first evidence with a value, else the first that says why there is none."""
+    """Return the first evidence with a value, otherwise the first that states why it has none."""
     seen = [candidate for candidate in candidates if candidate is not None]
     instructions = next((item for item in seen if item.value is not None), None)
     return instructions or next((item for item in seen if item.flaw), None)
@@ -63,7 +63,7 @@ def with_media(chosen: Evidence | None, seen: list[Evidence | None]) -> Evidence
 
 
 def same_text(one: Evidence, other: Evidence) -> bool:
-    """Return whether two pieces of evidence say the same, as text or as JSON."""
+    """Return whether two pieces of evidence are equal, as text or as JSON."""
     left, right = as_text(one.value).strip(), as_text(other.value).strip()
     return left == right or (left[:1] in "{[" and decode(left).value == decode(right).value)
 

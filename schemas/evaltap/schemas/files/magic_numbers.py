@@ -1,16 +1,16 @@
-"""What the files of databases begin with, told without opening them as such."""
+"""Recognizes SQLite and DuckDB files by their first bytes."""
 
 from typing import Final
 
 HEAD_BYTES: Final = 16
-"""How many of a file's first bytes are looked at."""
+"""How many of a file's first bytes the functions need."""
 
 
 def is_sqlite(head: bytes) -> bool:
-    """Tell whether a file that begins so is an SQLite database, as a local log is."""
+    """Return whether a file with these first bytes is an SQLite database, such as a local log."""
     return head.startswith(b"SQLite format 3\0")
 
 
 def is_duckdb(head: bytes) -> bool:
-    """Tell whether a file that begins so is a DuckDB database, as a store is."""
+    """Return whether a file with these first bytes is a DuckDB database, such as a store."""
     return head[8:12] == b"DUCK"

@@ -1,4 +1,4 @@
-"""What a criterion asks of judges: who judges, how often, and what their answers have to hold."""
+"""What a criterion asks of its judges: the jurors, their samples, and what answers must contain."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from evaltap.schemas.formats.metric import JudgeModel, LlmJudgeCriterion
 def jurors_of(
     criterion: LlmJudgeCriterion, models: Sequence[JudgeModel | None]
 ) -> tuple[tuple[Juror, ...], Juror | None]:
-    """Return who judges at once, and who is asked after them where they do not agree."""
+    """Return the jurors that are always asked, and the one for uncertain verdicts, if any."""
     jurors: list[Juror] = []
     first = 0
     for place, model in enumerate(models):
@@ -30,7 +30,7 @@ def jurors_of(
 
 
 def asks_of(criterion: LlmJudgeCriterion, *, rubrics: bool) -> RubricAsks:
-    """Return what answers have to hold; MetricError for what is unknown, or needs `rubrics`."""
+    """Return what answers must contain; raises MetricError for settings that need `rubrics`."""
     evidence = criterion.evidence
     if evidence not in ("", "flag", "require"):
         raise MetricError(f"llmJudge.evidence is '{evidence}'; expected flag or require")

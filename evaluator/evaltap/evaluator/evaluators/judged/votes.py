@@ -1,4 +1,4 @@
-"""Votes as they are stored: what an answer cost, and texts that any database takes."""
+"""Votes as they are stored: with the cost of the answer, and with text that is valid UTF-8."""
 
 from dataclasses import replace
 

@@ -46,7 +46,7 @@ _OPPOSITE: Final = {"pick": "drop", "drop": "pick"}
 
 
 class _Done(NamedTuple):
-    """A row of `_CHANGES`: a person's review of a turn, or another change."""
+    """A row of `_CHANGES`: a review of a turn, or another change."""
 
     change_id: str
     kind: str
@@ -66,7 +66,7 @@ class _Done(NamedTuple):
     undone: bool
 
     def details(self) -> JsonObject:
-        """Return what was noted of the change besides."""
+        """Return the details that were stored with the change."""
         found: JsonObject = orjson.loads(self.detail) if self.detail else {}
         return found
 

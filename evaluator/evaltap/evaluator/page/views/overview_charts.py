@@ -26,7 +26,7 @@ def charts(
     usual: float | None,
     alarms: Sequence[plots.Mark],
 ) -> tuple[plots.Chart, ...]:
-    """Return the charts that have something to show."""
+    """Return the charts that have data."""
     turns, errors, costs = ([0.0] * span.buckets for _ in range(3))
     for row in rows:
         place = span.place(row.bucket)
