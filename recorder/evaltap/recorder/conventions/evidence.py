@@ -44,7 +44,7 @@ def decode(value: Any) -> Evidence:
     return Evidence(value)
 
 
-def decode_words(value: Any) -> Evidence:
+def decode_words(value: object) -> Evidence:
     """Decode what was said or asked: objects and lists; `4` and `true` are words, no number or flag."""
     found = decode(value)
     if not isinstance(found.value, int | float) or not isinstance(value, str):
