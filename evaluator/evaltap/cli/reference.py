@@ -1,7 +1,7 @@
-"""The generated reference pages: commands from their parser, tables from their SQL, recorder settings.
+"""Generate the reference pages: commands from the parser, tables from their SQL, recorder settings.
 
-`python -m evaltap.cli.reference FOLDER` writes them; `--check` only compares and exits with 1 on a
-difference.
+`python -m evaltap.cli.reference FOLDER` writes the pages. With `--check` it only compares, and exits with
+1 if they differ.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def pages() -> dict[str, str]:
 def cli_page() -> str:
     """Return every command with its arguments, read from the parser.
 
-    Not argparse's own help text: that differs from one Python version to the next.
+    argparse's own help text is not used because it differs between Python versions.
     """
     commands = _children(build_parser())
     parts = [
@@ -87,7 +87,7 @@ def _meaning(action: argparse.Action) -> str:
 
 
 def tables_page() -> str:
-    """Return the tables and views, as their SQL documents them."""
+    """Return the tables and views, documented by the comments in their SQL."""
     return (
         "# Tables and views\n\n"
         "Everything is in one DuckDB file that you can query. Columns are stable: later versions may add\n"

@@ -1,7 +1,7 @@
 """Make everything that a command prints visible, so that recorded text cannot control the terminal.
 
-Names, reasons and errors contain text that an agent or its user wrote.  One filter on stdout and stderr
-covers them all, so no message needs to take care of it.
+Names, reasons and errors contain text that an agent or its user wrote. One filter on stdout and stderr
+covers them all, so messages need no escaping of their own.
 """
 
 import os
@@ -17,13 +17,13 @@ _JSON = re.compile(r"\s*[\[{]")
 
 
 class PatientStream:
-    """A text stream whose reader (head, less) may leave: the command ends with its own exit code."""
+    """A text stream whose reader (head, less) may exit early; the command keeps its own exit code."""
 
     def __init__(self, raw: TextIO) -> None:
         self._raw = raw
 
     def write(self, text: str) -> int:
-        """Write the text, to nowhere once nobody reads."""
+        """Write the text; discard it once the reader has closed the pipe."""
         try:
             self._raw.write(text)
         except BrokenPipeError:
@@ -31,7 +31,7 @@ class PatientStream:
         return len(text)
 
     def flush(self) -> None:
-        """Write what was held back."""
+        """Write the buffered text."""
         try:
             self._raw.flush()
         except BrokenPipeError:
@@ -47,7 +47,7 @@ class PatientStream:
 
 
 class VisibleStream:
-    """A text stream whose text is made visible; JSON keeps its meaning, with escapes of its own."""
+    """A text stream that makes control codes visible; in JSON it uses JSON escapes."""
 
     def __init__(self, raw: TextIO) -> None:
         self.raw: Any = PatientStream(raw)
@@ -69,7 +69,7 @@ class VisibleStream:
 
 @contextmanager
 def visible_output() -> Iterator[None]:
-    """Make visible what the block prints."""
+    """Make control codes visible in everything that the block prints."""
     before = sys.stdout, sys.stderr
     ours: Any = tuple(VisibleStream(stream) for stream in before)
     sys.stdout, sys.stderr = ours

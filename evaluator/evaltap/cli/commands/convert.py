@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConvertOptions:
-    """The data sets to convert, and what their columns mean."""
+    """The data sets to convert, and the meaning of their columns."""
 
     files: tuple[Path, ...]
     out: Path | None
@@ -75,7 +75,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: ConvertOptions) -> int:
-    """Convert and say what came of it; raises EvaltapError for what cannot be converted."""
+    """Convert the files and report the result; raise EvaltapError for input that cannot be converted."""
     _check(options)
     config = _config(options)
     count = _convert(options, options.out, config) if options.out else 0

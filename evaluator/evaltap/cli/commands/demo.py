@@ -1,4 +1,4 @@
-"""`evaltap demo`: the whole pipeline on a small agent, without a key and without a network."""
+"""`evaltap demo`: run the whole pipeline on a small agent, without API keys and network."""
 
 import argparse
 import json
@@ -30,7 +30,7 @@ QUERIES = (
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """Where the files go."""
+    """The folder to write to, and the output."""
 
     dir: Path
     ui: str | None
@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: DemoOptions) -> int:
-    """Run the demo; exit code 0 when it went as scripted, whatever the agent's quality."""
+    """Run the demo; return 0 if it ran as scripted, regardless of the agent's quality."""
     folder = options.dir
     spans, plugin, live = (folder / f"{name}.log.db" for name in ("spans", "plugin", "live"))
     _empty(folder, spans, plugin, live)
@@ -94,7 +94,7 @@ def _go_on(at: str, log: Path, path: Path) -> None:
 
 
 def _empty(folder: Path, *logs: Path) -> None:
-    """Make the folder and remove what an earlier demo left in it, and nothing else."""
+    """Create the folder and remove only the files of an earlier demo from it."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in (*(log.name for log in logs), "cases.duckdb", "report.html"):
         for ending in ("", "-wal", "-shm", ".key", ".wal"):
@@ -123,7 +123,7 @@ def _record(spans: Path, plugin: Path) -> None:
     for recorder in (by_spans, by_plugin):
         if not recorder.close():
             raise EvaltapError(
-                f"a recording was not written in time: {recorder.counters()}; try again"
+                f"recorded turns were not written in time: {recorder.counters()}; try again"
             )
 
 
@@ -140,7 +140,7 @@ def _landed(log: Path, path: Path | None) -> "Store":
 
 
 def sessions(store: "Store") -> dict[str, list[dict[str, Any]]]:
-    """Return what each session's turns say and do, without ids, times and origin of the recording."""
+    """Return the turns of each session, without ids, times and origin of the recording."""
     from evaltap.evaluator.landing.cases import landed_cases
 
     return {
@@ -159,7 +159,7 @@ def _content(turn: dict[str, Any]) -> dict[str, Any]:
 
 
 def compare(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """Return where two recordings of the same sessions differ."""
+    """Return the differences between two recordings of the same sessions."""
     differences = [f"session {name} is in only one of them" for name in one.keys() ^ other.keys()]
     for name in one.keys() & other.keys():
         if len(one[name]) != len(other[name]):
@@ -227,7 +227,7 @@ def _explain(folder: Path, turns: int, summary: "Summary") -> None:
 
 
 def _program(name: str) -> str:
-    """Return how to call a program of this environment: by name when that finds it."""
+    """Return how to call a program of this environment: its name if PATH finds it, otherwise its path."""
     here = Path(sys.executable).parent / name
     found = shutil.which(name)
     if not here.exists() or (found and Path(found).absolute() == here):

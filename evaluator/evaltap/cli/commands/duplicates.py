@@ -21,12 +21,12 @@ SHOWN = 20
 COLUMNS = ("turns", "first words", "tools", "outcome", "case")
 TOOLS = 18
 NARROW = 80
-"""Columns of the table where there is no terminal."""
+"""Width of the table without a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicatesOptions:
-    """Which turns to compare, and when two of them are near-duplicates."""
+    """The turns to compare, and the similarity that makes two turns near-duplicates."""
 
     db: Path
     radius: float

@@ -15,7 +15,7 @@ from evaltap.schemas.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class EstimateOptions:
-    """Which turns, sliced by what, and the labels of people."""
+    """The turns, the slices, and the human labels."""
 
     db: tuple[Path, ...]
     metric: str
@@ -74,8 +74,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--since",
         type=moment,
         metavar="TIME",
-        help="only turns that started at this time or later: RFC 3339 (2026-11-21T12:00:00Z), or 24h or 7d"
-        " for a time ago",
+        help="only turns that started at this time or later: RFC 3339 (2026-11-21T12:00:00Z), or an age"
+        " such as 24h or 7d",
     )
     add("--until", type=moment, metavar="TIME", help="only turns that started before this time")
     add(
@@ -96,7 +96,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: EstimateOptions) -> int:
-    """Estimate and print; return 3 when there is no turn to estimate from."""
+    """Estimate and print the rates; return 3 when there is no turn to estimate from."""
     from evaltap.evaluator.estimates.labels import read_labels
     from evaltap.evaluator.estimates.rates import estimate_rates
     from evaltap.evaluator.estimates.scope import Scope

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """What to export, in which format, and where to."""
+    """The cases to export, the format, and the file to write."""
 
     source: Path | None
     out: Path
@@ -34,7 +34,7 @@ class ExportOptions:
 
     @property
     def form(self) -> str:
-        """The form: as given, or by the ending of the file."""
+        """The format: as given, or by the file's suffix."""
         return self.format or ("jsonl" if is_lines_name(self.out) else "trpc")
 
 
@@ -81,7 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: ExportOptions) -> int:
-    """Write the cases, or compare them with what is there."""
+    """Write the cases, or compare them with the existing file."""
     from evaltap.evaluator.landing.cases import landed_cases, write_json_lines
     from evaltap.evaluator.landing.own_ids import repeated_ids, with_own_ids
     from evaltap.evaluator.store.file_type import is_database
@@ -95,7 +95,7 @@ def run(options: ExportOptions) -> int:
             _say_what_is_renamed(repeated)
             cases = with_own_ids(landed_cases(store), repeated)
             if options.form == "jsonl" and not options.check:
-                # One by one: memory does not grow with the store.
+                # Streamed, so that memory does not grow with the store.
                 count = write_json_lines(options.out, cases)
                 _say_what_is_written(options, count, [options.out])
                 return 0

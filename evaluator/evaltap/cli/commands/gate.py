@@ -36,7 +36,7 @@ FAIL_ON = ("failed", "regressed", "never")
 
 @dataclass(frozen=True, slots=True)
 class GateOptions:
-    """The gate, the cases that must pass it, where their scores go, and what they are compared with."""
+    """The gate, the cases that must pass it, the store for their scores, and the baseline."""
 
     cases: tuple[Path, ...]
     gate: Path
@@ -91,7 +91,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--concurrency", type=positive, default=8, metavar="N",
-        help="how many cases to judge at a time (default: 8)",
+        help="number of cases to judge concurrently (default: 8)",
     )  # fmt: skip
     group = parser.add_argument_group("comparison").add_argument
     group(
@@ -164,7 +164,7 @@ def run(options: GateOptions) -> int:
 
 
 def _baseline(options: GateOptions) -> "Side | None":
-    """Return what to compare with; it is read before the gate writes to a file that may be the same."""
+    """Return the baseline; it is read first because the gate may write to the same file."""
     from evaltap.evaluator.compare.reading import read_side
 
     if options.write_baseline is not None and options.write_baseline.suffix != ".json":
@@ -181,7 +181,7 @@ def _baseline(options: GateOptions) -> "Side | None":
 def _comparison(
     gate: "Gate", options: GateOptions, base: "Side | None", gated: "Sequence[GatedCase]"
 ) -> "Comparison | None":
-    """Return the comparison with the baseline, written to the reports; write a new baseline."""
+    """Write the new baseline and the reports; return the comparison with the old baseline."""
     from evaltap.evaluator.compare.baseline import write_baseline
     from evaltap.evaluator.compare.comparison import compare
     from evaltap.evaluator.compare.formats import write_comparison
@@ -198,7 +198,7 @@ def _comparison(
             )
     if base is None:
         return None
-    # The rate is that of the gate as a whole, not of each dimension.
+    # The required rate applies to the whole gate, not to each dimension.
     rules = replace(options.rules.rules(), min_pass_rate=None)
     found = compare(*gate_sides(gate, base, head), rules)
     for path in options.report:
@@ -209,7 +209,7 @@ def _comparison(
 def _verdict(
     options: GateOptions, gated: "Sequence[GatedCase]", found: "Comparison | None"
 ) -> tuple[int, list[str]]:
-    """Return the exit code, the worst of what was asked for, and what to say of it."""
+    """Return the exit code, the worst of the requested checks, and the messages about it."""
     from evaltap.evaluator.compare.gating import pass_rate
 
     codes, said = [0], []
@@ -269,7 +269,7 @@ def _checked(gate: "Gate", options: GateOptions, show: Callable[[int], None]) ->
         for key, case, result in zip(keys, cases, pool.map(gate.evaluate, cases), strict=True):
             trials[key].append(Attempt(1, None, case, result))
             if len(trials[key]) == due[key]:
-                # What is stored last is how the case stands: the worst of its trials.
+                # The result stored last is the case's status, so the worst trial comes last.
                 found = trials.pop(key)
                 for attempt in sorted(found, key=lambda one: ORDER.index(one.result.status)):
                     record(attempt)
@@ -291,7 +291,7 @@ def _cases(paths: Sequence[Path]) -> "Iterator[CaseData]":
 
 
 def _print(gate: "Gate", gated: "Sequence[GatedCase]") -> None:
-    """Print the dimensions, then the cases that did not pass; equal verdicts of trials once."""
+    """Print the dimensions, then the cases that did not pass; print equal verdicts of trials once."""
     from rich.text import Text
 
     from evaltap.evaluator.cases.identity import case_identity

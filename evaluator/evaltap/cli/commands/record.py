@@ -35,7 +35,7 @@ OTLP_EXAMPLE = f"""examples:
 
 @dataclass(frozen=True, slots=True)
 class OtlpOptions:
-    """Telemetry files, and where their runs go."""
+    """Telemetry files, and the destination of their runs."""
 
     files: tuple[str, ...]
     out: str | None
@@ -46,7 +46,7 @@ class OtlpOptions:
 
 @dataclass(frozen=True, slots=True)
 class CasesOptions:
-    """Eval case files, and the log onto which their turns are replayed."""
+    """Eval case files, and the log to which their turns are replayed."""
 
     files: tuple[Path, ...]
     log: str
@@ -56,7 +56,7 @@ class CasesOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClaudeCodeOptions:
-    """Transcripts, and where their sessions go."""
+    """Transcripts, and the destination of their sessions."""
 
     files: tuple[str, ...]
     out: str | None
@@ -162,7 +162,7 @@ def _configure_otlp(parser: argparse.ArgumentParser) -> None:
 
 
 def record_otlp(options: OtlpOptions) -> int:
-    """Record the runs of OTLP files; raises EvaltapError for input that cannot be used."""
+    """Record the runs of OTLP files; raise EvaltapError for unusable input."""
     from importlib.metadata import version
 
     if not (options.out or options.log or options.explain):
@@ -205,7 +205,7 @@ def _nothing_found(report: "ReadingReport") -> str:
 
 
 def explain(cases: Sequence[dict[str, Any]]) -> list[str]:
-    """Return a line for each turn: what it holds, and which fields were not simply captured."""
+    """Return a line for each turn: its content, and the fields that were not fully captured."""
     lines = []
     for case in cases:
         turn = case["actualConversation"][0]
@@ -225,7 +225,7 @@ def explain(cases: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _left_out(turn: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the parts of messages of which only the digest or the size was recorded."""
+    """Yield the message parts whose bytes were not recorded, only their digest or size."""
     messages = {name: [turn[name]] for name in ("userContent", "finalResponse") if turn.get(name)}
     messages["intermediateResponses"] = turn.get("intermediateResponses", [])
     for name, said in messages.items():
@@ -268,7 +268,7 @@ def _eval_set_id(path: str) -> str:
 
 
 def _append(log: str, cases: Sequence[dict[str, Any]]) -> Mapping[Path, int]:
-    """Append the turns to a log; return how many of them its broker refused, by file."""
+    """Append the turns to a log; return the number of turns that its broker refused, by file."""
     from evaltap.recorder.sources.replay import Replay
 
     with Replay(log) as replay:
@@ -281,18 +281,18 @@ def _number(refused: Mapping[Path, int]) -> int:
 
 
 def _told(refused: Mapping[Path, int]) -> int:
-    """Say which turns the broker never takes, and where they are; return the exit code."""
+    """Report the turns that the broker refused, and their files; return the exit code."""
     for path, number in refused.items():
         print(
-            f"evaltap record: the broker refused {counted(number, 'turn')} as too large or invalid; they"
-            f" were set aside, land them with evaltap consume --log {path}",
+            f"evaltap record: the broker refused {counted(number, 'turn')} as too large or invalid and"
+            f" evaltap set them aside; land them with evaltap consume --log {path}",
             file=sys.stderr,
         )
     return INCOMPLETE if refused else 0
 
 
 def record_claude_code(options: ClaudeCodeOptions) -> int:
-    """Record the turns of transcripts; raises EvaltapError for files that are none."""
+    """Record the turns of transcripts; raise EvaltapError for files that are not transcripts."""
     from importlib.metadata import version
 
     from evaltap.recorder.sources.claude_code import TranscriptReport, read_transcripts
@@ -323,7 +323,7 @@ def record_claude_code(options: ClaudeCodeOptions) -> int:
 
 
 def record_cases(options: CasesOptions) -> int:
-    """Replay eval cases onto a log; raises EvaltapError for a case that holds no recorded turns."""
+    """Replay eval cases to a log; raise EvaltapError for a case without recorded turns."""
     from evaltap.cli.options.common import progress
     from evaltap.recorder.sources.replay import Replay
     from evaltap.schemas.files.documents import eval_set_name, iter_cases

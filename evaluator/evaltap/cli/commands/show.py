@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TEXT_WIDTH = 400
 LABEL_WIDTH = 10
 _LONGEST_TEXT = 20_000
-"""Wrapping a long word takes time that grows with the square of its length."""
+"""Longer texts are cut: wrapping a long word takes time quadratic in its length."""
 
 Row = Mapping[str, Any]
 
@@ -163,7 +163,7 @@ def _load(store: "StoreReader", key: dict[str, Any]) -> dict[str, Any]:
 
 
 def _expect(store: "StoreReader", key: Row, turns: Sequence[dict[str, Any]]) -> None:
-    """Give turns that landed without an expected turn those that they were scored with."""
+    """Attach the references of the scores to turns that landed without an expected turn."""
     from evaltap.evaluator.results.references import attach_kept
 
     if any(turn["expected"] for turn in turns):
@@ -228,7 +228,7 @@ def _lines(data: Row) -> Iterator[_Line]:
     for attempt in data["attempts"]:
         yield from _attempt_lines(attempt, data["attempts"])
     gated = {one["run_id"] for one in data["attempts"]}
-    # Under its only turn, a case's scores are shown already.
+    # For a case with one turn, the scores were already shown under that turn.
     told = {one["metric_name"] for one in data["turn_scores"]} if len(turns) == 1 else set()
     for score in data["scores"]:
         if score["run_id"] not in gated and score["metric_name"] not in told:
@@ -236,7 +236,7 @@ def _lines(data: Row) -> Iterator[_Line]:
 
 
 def _attempt_lines(attempt: Row, attempts: Sequence[Row]) -> Iterator[_Line]:
-    """Yield an answer that a gate judged, and the verdict."""
+    """Yield an answer that a gate checked, and the verdict."""
     names = ["gate"]
     if attempts[-1]["trial"] > 1:
         names.append(f"trial {attempt['trial']}")
@@ -276,14 +276,14 @@ def _turn_lines(number: int, turn: Row, data: Row) -> Iterator[_Line]:
 
 
 def _agent(turn: Row) -> str:
-    """Return which agent it was, in which version, where it ran, and its tags."""
+    """Return the agent's name, version, environment and tags."""
     version = f"version {turn['version']}" if turn["version"] else None
     parts = (turn["agent_name"], version, turn["environment"], *(turn["tags"] or ()))
     return ", ".join(filter(None, parts))
 
 
 def _figures(turn: Row) -> Iterator[str]:
-    """Yield latency, tokens and cost, as far as they were captured."""
+    """Yield latency, tokens and cost if they were captured."""
     if turn["latency_ms"] is not None:
         milliseconds = turn["latency_ms"]
         yield f"{milliseconds / 1000:.1f} s" if milliseconds >= 1000 else f"{milliseconds:.0f} ms"

@@ -22,7 +22,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def print_outcome(data: Mapping[str, object], text: str, *, as_json: bool) -> None:
-    """Print what a command has done: as JSON for scripts, or in words on stderr."""
+    """Print the outcome of a command: as JSON on stdout for scripts, or as text on stderr."""
     if as_json:
         print(json.dumps(data, ensure_ascii=False))
     else:
@@ -70,7 +70,7 @@ def add_databases(parser: argparse.ArgumentParser) -> None:
 
 
 def open_stores(paths: Sequence[Path]) -> "StoreReader":
-    """Open a DuckDB file for reading, or several that are read as one."""
+    """Open one DuckDB file, or several as one, for reading."""
     from evaltap.evaluator.remote.client import open_to_read
     from evaltap.evaluator.store.shards import ShardedStore
 
@@ -78,19 +78,19 @@ def open_stores(paths: Sequence[Path]) -> "StoreReader":
 
 
 def open_store(path: Path | None, *, create: bool = True) -> "Store":
-    """Open the DuckDB file, or one that is deleted when it is closed when there is no path."""
+    """Open the DuckDB file at `path`; without a path, open a file that is deleted when it is closed."""
     from evaltap.evaluator.store.database import Store, TemporaryStore
 
     if path is not None:
         return Store(path, create=create)
     try:
         return TemporaryStore()
-    except OSError:  # no place for temporary files
+    except OSError:  # no folder for temporary files
         return Store(":memory:")
 
 
 class MinuteLine:
-    """Says once a minute how far long work is."""
+    """Writes a line about the progress of long work once a minute."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class MinuteLine:
         self._next = clock() + seconds
 
     def due(self, say: Callable[[], str]) -> None:
-        """Write what `say` returns when a minute is over; call it as often as you like."""
+        """Write the line that `say` returns if a minute has passed; may be called any number of times."""
         now = self._clock()
         if now >= self._next:
             self._next = now + self._seconds
@@ -114,7 +114,7 @@ class MinuteLine:
 
 @contextmanager
 def progress(what: str, *, logged: bool = True) -> Iterator[Callable[[int], None]]:
-    """Show a running count: all the time on a terminal, and if `logged` a line a minute in a log."""
+    """Show a running count: continuously on a terminal; otherwise, if `logged`, a line per minute."""
     if not sys.stderr.isatty():
         line = MinuteLine()
 
