@@ -16,7 +16,7 @@ from evaltap.evaluator.reports.safe_text import escaped, visible
 _JSON = re.compile(r"\s*[\[{]")
 
 
-class PatientStream:
+class PipeStream:
     """A text stream whose reader (head, less) may exit early; the command keeps its own exit code."""
 
     def __init__(self, raw: TextIO) -> None:
@@ -27,7 +27,7 @@ class PatientStream:
         try:
             self._raw.write(text)
         except BrokenPipeError:
-            self._say_no_more()
+            self._discard_output()
         return len(text)
 
     def flush(self) -> None:
@@ -35,9 +35,9 @@ class PatientStream:
         try:
             self._raw.flush()
         except BrokenPipeError:
-            self._say_no_more()
+            self._discard_output()
 
-    def _say_no_more(self) -> None:
+    def _discard_output(self) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._raw.fileno())
         os.close(nowhere)
@@ -50,7 +50,7 @@ class VisibleStream:
     """A text stream that makes control codes visible; in JSON it uses JSON escapes."""
 
     def __init__(self, raw: TextIO) -> None:
-        self.raw: Any = PatientStream(raw)
+        self.raw: Any = PipeStream(raw)
         """The stream behind the filter, for code that writes control codes on purpose."""
 
     def write(self, text: str) -> int:

@@ -29,9 +29,9 @@ from evaltap.cli.options.live import (
 )
 from evaltap.cli.options.logs import (
     open_source,
-    remember,
+    report_start_position,
     report_telemetry,
-    tell_where_it_begins,
+    restore_progress,
 )
 from evaltap.cli.options.page import add_page, read_trace_url
 from evaltap.cli.options.scoring import (
@@ -268,8 +268,8 @@ def _consume(
         progress("turns landed", logged=False) as show,
         ExitStack() as opened,
     ):
-        moved = remember(options.log, source, store)
-        tell_where_it_begins(options.command, options.log, options.begin, source, store)
+        moved = restore_progress(options.log, source, store)
+        report_start_position(options.command, options.log, options.begin, source, store)
         rules = read_monitor(options.monitor, scorer)
         pending = None
         if scorer is not None:

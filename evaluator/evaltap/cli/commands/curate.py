@@ -149,29 +149,29 @@ def run(options: CurateOptions) -> int:
     from evaltap.evaluator.curation.updating import add_to, update
 
     recipe = _recipe(options)
-    there = _there(options)
+    existing = _existing_set(options)
     chosen = options.chosen.and_filter(recipe.filter)
     with JudgeSession(options.judges) as judges, chosen.open([options.db]) as store:
         made = _curated(options, recipe, store, judges)
         # With a filter, a case that is not found may still be in the store.
         landed = None if chosen.choice() else _landed(store)
     if options.into is not None:
-        updated = add_to(there.cases, made.cases)
+        updated = add_to(existing.cases, made.cases)
     else:
-        updated = update(there.cases, made.cases, prune=options.prune, landed=landed)
+        updated = update(existing.cases, made.cases, prune=options.prune, landed=landed)
     report = _report(options, recipe, made, updated)
     printed = dict(report)
     if options.diff:
         from evaltap.cli.commands.diff import print_difference
         from evaltap.evaluator.evalsets.difference import difference
 
-        found = difference(there.cases, updated.cases)
+        found = difference(existing.cases, updated.cases)
         if options.json:
             printed["diff"] = found.data()
         else:
             print_difference(found)
-    if not options.dry_run and not options.diff and (made.cases or there.cases):
-        _write(options, there.eval_set_id, made, updated)
+    if not options.dry_run and not options.diff and (made.cases or existing.cases):
+        _write(options, existing.eval_set_id, made, updated)
     if options.report:
         from evaltap.schemas.files import canonical
         from evaltap.schemas.files.documents import write_bytes
@@ -225,7 +225,7 @@ def _recipe(options: CurateOptions) -> "Recipe":
     return recipe
 
 
-def _there(options: CurateOptions) -> "SetFile":
+def _existing_set(options: CurateOptions) -> "SetFile":
     from evaltap.evaluator.evalsets.files import SetFile, read_set
     from evaltap.schemas.files.documents import check_set_name, eval_set_name
 

@@ -81,11 +81,11 @@ def run(options: DemoOptions) -> int:
     else:
         _explain(folder, turns, summary)
     if options.ui is not None:
-        _go_on(options.ui, live, folder / "cases.duckdb")
+        _keep_running(options.ui, live, folder / "cases.duckdb")
     return 0
 
 
-def _go_on(at: str, log: Path, path: Path) -> None:
+def _keep_running(at: str, log: Path, path: Path) -> None:
     from evaltap.cli.demo.live import show
     from evaltap.cli.options.common import open_store
 

@@ -78,9 +78,9 @@ def run(options: DuplicatesOptions) -> int:
             raise InputError(f"{name} {value:g}: expected a number from 0 to 1")
     scope = Recipe("duplicates", (), since=options.since, until=options.until)
     with options.chosen.open([options.db]) as store:
-        said = WindowTurns(store, scope).all()
+        turns = WindowTurns(store, scope).all()
     with progress("texts compared") as compared:
-        groups = turn_groups(said, Likeness(options.radius, options.semantic), compared)
+        groups = turn_groups(turns, Likeness(options.radius, options.semantic), compared)
     figures = health(groups)
     if options.json:
         data = {"groups": [group.data() for group in groups], "health": figures}

@@ -14,7 +14,7 @@ from evaltap.cli.options.code import add_allow_code, check_code
 from evaltap.cli.options.common import add_json, open_store, progress
 from evaltap.cli.options.comparing import RuleOptions, add_rules, print_comparison
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
-from evaltap.cli.options.scoring import report_missing_references, report_surprises
+from evaltap.cli.options.scoring import report_ineffective_settings, report_missing_references
 from evaltap.cli.parsing import positive, report_file
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import eval_set_name, iter_cases
@@ -137,7 +137,7 @@ def run(options: GateOptions) -> int:
             file=sys.stderr,
         )
     metrics = unscored.scorer.metrics
-    report_surprises("gate", metrics, thresholds=False)
+    report_ineffective_settings("gate", metrics, thresholds=False)
     with JudgeSession(options.judges) as judges, progress("cases checked") as show:
         gate = Gate(spec, services=judges.services(metrics))
         judges.check_reachable(metrics)
@@ -147,7 +147,7 @@ def run(options: GateOptions) -> int:
             f"{', '.join(map(str, options.cases))}: no cases found; expected at least one"
         )
     found = _comparison(gate, options, base, gated)
-    code, said = _verdict(options, gated, found)
+    code, messages = _verdict(options, gated, found)
     if options.json:
         passed = all(one.result.passed for one in gated)
         print(json.dumps(_data(gated, found, passed, code), ensure_ascii=False))
@@ -158,7 +158,7 @@ def run(options: GateOptions) -> int:
             print_comparison(found)
     placeholders = sum(one.result.score.placeholders for one in gated)
     report_missing_references("gate", placeholders, gate.scorer.metrics)
-    for line in said:
+    for line in messages:
         print(f"evaltap gate: {line}", file=sys.stderr)
     return code
 
@@ -212,7 +212,7 @@ def _verdict(
     """Return the exit code, the worst of the requested checks, and the messages about it."""
     from evaltap.evaluator.compare.gating import pass_rate
 
-    codes, said = [0], []
+    codes, messages = [0], []
     if found is not None:
         codes.append(found.exit_code)
     wanted = options.rules.min_pass_rate
@@ -220,19 +220,21 @@ def _verdict(
         rate = pass_rate(gated)
         if rate is None:
             codes.append(3)
-            said.append(
+            messages.append(
                 "the pass rate is undecided: more than 5 % of the cases could not be checked"
             )
         else:
             value, (low, high) = rate
             codes.append(1 if high < wanted else 0 if low >= wanted else 3)
-            said.append(f"{value:.1%} pass (95 %: {low:.1%} to {high:.1%}), required {wanted:.1%}")
+            messages.append(
+                f"{value:.1%} pass (95 %: {low:.1%} to {high:.1%}), required {wanted:.1%}"
+            )
     elif options.fail_on in (None, "failed"):
         statuses = {one.result.status for one in gated}
         codes.append(1 if "failed" in statuses else 3 if "incomplete" in statuses else 0)
     if options.fail_on == "never":
-        return 0, said
-    return (1 if 1 in codes else max(codes)), said
+        return 0, messages
+    return (1 if 1 in codes else max(codes)), messages
 
 
 def _data(

@@ -109,8 +109,8 @@ def _check(options: MonitorOptions) -> int:
     print(f"valid: {number}, {counted(len(rules.score), 'score rule')}")
     for watch, one in zip(rules.watch, watches, strict=True):
         chance = one["false_alarms_per_month"]
-        said = _fixed(watch) if chance is None else f"{chance:.3g} false alarms a month"
-        print(f"  {watch.name}: {said}")
+        condition = _fixed(watch) if chance is None else f"{chance:.3g} false alarms a month"
+        print(f"  {watch.name}: {condition}")
     for line in _price_lines(rules, prices):
         print(line)
     return 0

@@ -193,7 +193,7 @@ def record_otlp(options: OtlpOptions) -> int:
         write_eval_set(Path(options.out), eval_set_of(cases, _eval_set_id(options.out)))
     refused = _append(options.log, cases) if options.log and not options.out else {}
     _summarise(report, len({case["evalId"] for case in cases}), options, refused)
-    return _told(refused)
+    return _report_refused(refused)
 
 
 def _nothing_found(report: "ReadingReport") -> str:
@@ -228,8 +228,8 @@ def _left_out(turn: Mapping[str, Any]) -> Iterator[str]:
     """Yield the message parts whose bytes were not recorded, only their digest or size."""
     messages = {name: [turn[name]] for name in ("userContent", "finalResponse") if turn.get(name)}
     messages["intermediateResponses"] = turn.get("intermediateResponses", [])
-    for name, said in messages.items():
-        for part in (part for message in said for part in message.get("content_parts", ())):
+    for name, listed in messages.items():
+        for part in (part for message in listed for part in message.get("content_parts", ())):
             held = (part.get(part["type"]) or {}) | (part.get("file") or {})
             if not (held.get("url") or held.get("file_id")):
                 size = part.get("size_bytes")
@@ -280,7 +280,7 @@ def _number(refused: Mapping[Path, int]) -> int:
     return sum(refused.values())
 
 
-def _told(refused: Mapping[Path, int]) -> int:
+def _report_refused(refused: Mapping[Path, int]) -> int:
     """Report the turns that the broker refused, and their files; return the exit code."""
     for path, number in refused.items():
         print(
@@ -319,7 +319,7 @@ def record_claude_code(options: ClaudeCodeOptions) -> int:
             f" ({report.lines_skipped:,} unreadable) -> {target}",
             file=sys.stderr,
         )
-    return _told(refused)
+    return _report_refused(refused)
 
 
 def record_cases(options: CasesOptions) -> int:
@@ -344,4 +344,4 @@ def record_cases(options: CasesOptions) -> int:
     else:
         turns, cases = counted(counts.turns, "turn"), counted(counts.cases, "case")
         print(f"{turns} of {cases} -> {options.log}", file=sys.stderr)
-    return _told(counts.refused)
+    return _report_refused(counts.refused)

@@ -103,7 +103,7 @@ def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) ->
 
     found = []
     for path in files:
-        for leak in leaks_in_file(path, redactor, partial(_say_searched_as_text, path)):
+        for leak in leaks_in_file(path, redactor, partial(_report_searched_as_text, path)):
             found.append(
                 {
                     "file": str(path),
@@ -121,7 +121,7 @@ def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) ->
     return 1 if found else 0
 
 
-def _say_searched_as_text(path: Path, part: str) -> None:
+def _report_searched_as_text(path: Path, part: str) -> None:
     print(f"{path}: {part} is not valid JSON and was only searched as text", file=sys.stderr)
 
 

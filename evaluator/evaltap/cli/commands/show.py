@@ -229,9 +229,11 @@ def _lines(data: Row) -> Iterator[_Line]:
         yield from _attempt_lines(attempt, data["attempts"])
     gated = {one["run_id"] for one in data["attempts"]}
     # For a case with one turn, the scores were already shown under that turn.
-    told = {one["metric_name"] for one in data["turn_scores"]} if len(turns) == 1 else set()
+    shown_metrics = (
+        {one["metric_name"] for one in data["turn_scores"]} if len(turns) == 1 else set()
+    )
     for score in data["scores"]:
-        if score["run_id"] not in gated and score["metric_name"] not in told:
+        if score["run_id"] not in gated and score["metric_name"] not in shown_metrics:
             yield _score_line(score, "", "case")
 
 
@@ -314,8 +316,8 @@ def _feedback_line(given: Row) -> _Line:
     verdict = {True: "positive", False: "negative"}.get(given["positive"], "")
     score = "" if given["score"] is None else f"{given['score']:g}"
     by = f"by {given['given_by']}" if given["given_by"] else ""
-    told: Iterable[str] = filter(None, (given["name"], verdict, score, by))
-    text = " ".join(told)
+    parts: Iterable[str] = filter(None, (given["name"], verdict, score, by))
+    text = " ".join(parts)
     for name in ("comment", "correction"):
         if given[name]:
             text += f"; {name}: {given[name]}"

@@ -103,7 +103,7 @@ def run(options: UpOptions) -> int:
         closing(Receiver("up", options.log, options.port)) as receiver,
     ):
         lines = _exports(receiver.port)
-        _tell(lines, options)
+        _print_settings(lines, options)
         ending = _InOrder(receiver, early)
         code = consume.run(consuming, ending, lines)
         ending.over()
@@ -137,7 +137,7 @@ def _exports(port: int) -> Sequence[str]:
     )
 
 
-def _tell(lines: Sequence[str], options: UpOptions) -> None:
+def _print_settings(lines: Sequence[str], options: UpOptions) -> None:
     print("evaltap up: for an agent instrumented with OpenTelemetry, set in its shell:", flush=True)
     for line in lines:
         print(f"  {line}", flush=True)

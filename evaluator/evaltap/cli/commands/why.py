@@ -80,7 +80,7 @@ def _print(answer: "Answer", before: str) -> None:
     """Print the explanation of a case: a line for each metric and note."""
     for metric in answer.metrics:
         reason = " ".join(readable(metric.reason).split())
-        said = f"{metric.metric_name}: {metric.status}{': ' if reason else ''}{reason}"
-        print(visible(f"{before}{said}"))
+        line = f"{metric.metric_name}: {metric.status}{': ' if reason else ''}{reason}"
+        print(visible(f"{before}{line}"))
     for note in answer.notes:
         print(visible(f"{before}{note}"))

@@ -104,12 +104,12 @@ class MinuteLine:
         self._clock = clock
         self._next = clock() + seconds
 
-    def due(self, say: Callable[[], str]) -> None:
-        """Write the line that `say` returns if a minute has passed; may be called any number of times."""
+    def due(self, line: Callable[[], str]) -> None:
+        """Write the line that `line` returns if a minute has passed; may be called any number of times."""
         now = self._clock()
         if now >= self._next:
             self._next = now + self._seconds
-            self._write(say())
+            self._write(line())
 
 
 @contextmanager
@@ -118,10 +118,10 @@ def progress(what: str, *, logged: bool = True) -> Iterator[Callable[[int], None
     if not sys.stderr.isatty():
         line = MinuteLine()
 
-        def say(count: int) -> None:
+        def report(count: int) -> None:
             line.due(lambda: f"evaltap: {count:,} {what}")
 
-        yield say if logged else lambda _: None
+        yield report if logged else lambda _: None
         return
     from evaltap.evaluator.reports.console import visible_console
 

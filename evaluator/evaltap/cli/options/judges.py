@@ -163,13 +163,13 @@ class JudgeSession:
 
         Their metrics are not evaluated; the other metrics are scored.
         """
-        said: dict[str, None] = {}
+        messages: dict[str, None] = {}
         for model in models:
             try:
                 judges(model).check()
             except JudgeNotConfigured as error:
-                said[str(error)] = None
-        for text in said:
+                messages[str(error)] = None
+        for text in messages:
             self._announce(text)
 
     def check_reachable(self, metrics: "Iterable[EvalMetric]", *, required: bool = True) -> None:
@@ -180,15 +180,15 @@ class JudgeSession:
         """
         from evaltap.evaluator.judges.http import Unreachable
 
-        said: dict[str, None] = {}
+        messages: dict[str, None] = {}
         for reach in dict.fromkeys(self._reaching(metrics)):
             try:
-                said[reach()] = None
+                messages[reach()] = None
             except Unreachable as error:
                 if required:
                     raise Unreachable(f"{error}; check the address and the network") from None
-                said[str(error)] = None
-        for text in filter(None, said):
+                messages[str(error)] = None
+        for text in filter(None, messages):
             self._announce(text)
 
     def _reaching(self, metrics: "Iterable[EvalMetric]") -> "Iterator[Callable[[], str]]":

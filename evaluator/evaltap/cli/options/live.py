@@ -139,7 +139,7 @@ class Running:
 
         self.status = LiveStatus()
         self.reload = Reload(
-            check, lambda said: print(f"evaltap {command}: {said}", file=sys.stderr)
+            check, lambda text: print(f"evaltap {command}: {text}", file=sys.stderr)
         )
         self.page = LivePage(command)
         self.stopped = threading.Event()
@@ -236,11 +236,11 @@ def watchers(
         store,
         check_receivers(rules, path, allow_code=allow_code),
         _notices(rules, store),
-        said=_said(store),
+        said=_quotes(store),
         silenced=silenced,
     )
 
-    def say(found: "Sequence[Alert]") -> None:
+    def report(found: "Sequence[Alert]") -> None:
         for alert in found:
             event = alert.event
             cases = f"evaltap cases {store.path} {shlex.quote(event.cases_filter)}"
@@ -251,7 +251,7 @@ def watchers(
             print(f"evaltap {command}: {status} {summary(event)}{shown}", file=sys.stderr)
         outbox.add(found)
 
-    return [Watcher(store, rules, say), outbox]
+    return [Watcher(store, rules, report), outbox]
 
 
 def evidence_of(tasks: "Sequence[ConsumerTask]") -> "Mapping[str, float]":
@@ -296,10 +296,10 @@ def _notices(rules: "MonitorFile", store: "Store") -> "Callable[[Alert, datetime
     return notice_of
 
 
-def _said(store: "Store") -> "Callable[[Sequence[str]], list[str]]":
+def _quotes(store: "Store") -> "Callable[[Sequence[str]], list[str]]":
     """Return a function that quotes the last turn of some cases, redacted."""
 
-    def said(cases: "Sequence[str]") -> list[str]:
+    def quotes(cases: "Sequence[str]") -> list[str]:
         redacted = text_redactor()
         rows = store.rows(_WORDS, {"ids": list(cases)[:_CASES_QUOTED]})
         return [
@@ -307,7 +307,7 @@ def _said(store: "Store") -> "Callable[[Sequence[str]], list[str]]":
             for case, asked, answer in rows
         ]
 
-    return said
+    return quotes
 
 
 def _short(text: str) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def open_source(
     log: str, *, until_idle: bool, partitions: "tuple[int, ...] | None" = None
 ) -> "CaseSource":
-    """Return the source of a log, or of some of its partitions; call `remember` before reading.
+    """Return the source of a log, or of some of its partitions; call `restore_progress` before reading.
 
     With `until_idle` the log must exist, and traces of raw telemetry that are still open at its end are
     recorded incomplete. Raises ConfigurationError and InputError for a log that cannot be read.
@@ -50,7 +50,7 @@ def _check_partitions(log: str, location: LogLocation) -> None:
         )
 
 
-def remember(log: str, source: "CaseSource", store: "Store") -> list[str]:
+def restore_progress(log: str, source: "CaseSource", store: "Store") -> list[str]:
     """Give a source the state that the landing `store` has of its traces and its cluster.
 
     Returns a message for each topic that is read from its start because it belongs to another cluster.
@@ -107,7 +107,7 @@ def report_telemetry(source: "CaseSource") -> None:
     )
 
 
-def tell_where_it_begins(
+def report_start_position(
     command: str, log: str, begin: str, source: "CaseSource", store: "Store"
 ) -> None:
     """Report where a store that is new to a local log begins, if that is not the log's first record."""

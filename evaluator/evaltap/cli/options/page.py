@@ -120,7 +120,7 @@ class LivePage:
             source=Source(self._log, self._record_with),
         )  # fmt: skip
         server = PageServer(app, listener.dup())
-        keeper = SummaryKeeper(store, ticks, progress=self._tell)
+        keeper = SummaryKeeper(store, ticks, progress=self._report_step)
         keeper.begin()  # without summaries the pages of a large store would take too long
         server.start()
         try:
@@ -135,7 +135,7 @@ class LivePage:
             server.stop()
         keeper.close()
 
-    def _tell(self, step: str) -> None:
+    def _report_step(self, step: str) -> None:
         if sys.stderr.isatty():
             print(f"evaltap {self._command}: summaries: {step}", file=sys.stderr)
 

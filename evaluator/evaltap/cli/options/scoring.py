@@ -98,7 +98,7 @@ def add_other_references(parser: argparse.ArgumentParser) -> None:
     add_join(parser)
 
 
-def report_surprises(
+def report_ineffective_settings(
     command: str, metrics: "Sequence[EvalMetric]", *, thresholds: bool = True
 ) -> None:
     """Report missing and ineffective settings of metrics; without `thresholds`, ignore thresholds."""
@@ -206,7 +206,7 @@ def case_scorer(options: ScoringOptions, judges: JudgeSession) -> ChosenMetrics:
         placeholders=placeholders,
         case_seconds=_case_seconds(options),
     )
-    report_surprises(options.command, scorer.metrics)
+    report_ineffective_settings(options.command, scorer.metrics)
     return _of_cost(scorer, options)
 
 
