@@ -133,7 +133,7 @@ def test_a_configuration_names_the_metrics_of_adk(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("criteria", "says"),
     [
-        ({"response_match": 0.5}, "criteria.response_match: nothing here measures it"),
+        ({"response_match": 0.5}, "criteria.response_match: no evaluator measures it"),
         ({"response_match": 0.5}, "did you mean 'response_match_score'?"),
         ({"response_match_score": "0.5"}, "criteria.response_match_score: found"),
         ({"response_match_score": {}}, "expected a threshold, or an object with one"),
