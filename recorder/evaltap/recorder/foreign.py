@@ -86,7 +86,7 @@ def error_name(error: object) -> str:
 
 
 def error_text(error: Any, depth: int = 0) -> str | None:
-    """Return an exception's text: `str` of it if that is Python's own, else its first argument."""
+    """Return an exception's text: its `str` if that is Python's own, otherwise its first argument."""
     kind = type(error)
     if _is_one_of(kind, _VALIDATION):
         return _validation(error)

@@ -28,8 +28,8 @@ def tokens(
 ) -> Tokens:
     """Normalize a provider's token counts; `apart` if its input tokens exclude cached ones.
 
-    If that is unknown it is inferred: more tokens came from the cache than went in, or the counts
-    add up to the stated total only with them.
+    If unknown, that is inferred: the cached tokens exceed the input tokens, or the counts add up to
+    the stated total only if cached tokens are added.
     """
     used, said, whole = _count(given), _count(output), _count(total)
     read, written = _count(cache_read), _count(cache_write)

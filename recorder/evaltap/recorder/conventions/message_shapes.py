@@ -254,7 +254,7 @@ def _part(item: object) -> Part | None:
 
 
 def _listed(value: object) -> Sequence[object]:
-    """Return the value if it is a list, else an empty one."""
+    """Return the value if it is a list, otherwise an empty sequence."""
     return value if isinstance(value, list | tuple) else ()
 
 

@@ -37,7 +37,10 @@ def take_output(reading: Reading, output: Evidence) -> None:
 
 
 def _told_by_command(value: object, call_id: str | None) -> object:
-    """Return the message to the model in a LangGraph command, which updates a state; else the value."""
+    """Return the message for the model in a LangGraph command, which updates a state.
+
+    Return any other value unchanged.
+    """
     if not isinstance(value, dict) or not {"update", "goto"} <= set(value) <= _COMMAND:
         return value
     update = value["update"]

@@ -104,7 +104,7 @@ class Loop:
     def claim(self, name: str, raw_arguments: str | None) -> str | None:
         """Return the id of the call being executed and remove it from the pending ones.
 
-        Matches by name and arguments, else by name, in the model's order.
+        Matches by name and arguments, otherwise by name, in the model's order.
         """
         named = [call for call in self.pending if call.name == name]
         same = [call for call in named if call.arguments == raw_arguments]

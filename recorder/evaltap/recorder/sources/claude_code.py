@@ -56,7 +56,7 @@ _TYPES = (
 )
 """Line types unique to transcripts; other JSON Lines have a `type`, too."""
 REWOUND = "rewound"
-"""Tag of a turn that the user went back behind: the turns after it do not know it."""
+"""Tag of a turn that the user undid by rewinding: later turns do not contain it."""
 _SYNTHETIC = "<synthetic>"
 _DATA_CHARACTERS = 1 << 20
 """Longer texts are not parsed: hooks run on the agent's thread."""

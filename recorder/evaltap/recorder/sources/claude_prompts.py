@@ -1,7 +1,7 @@
-"""The prompts of a Claude Code transcript: which lines are the user's words, and what follows from them.
+"""The prompts of a Claude Code transcript: finds the user's messages and the lines that follow from each.
 
-A message typed while Claude works has no `user` line when the turn under way takes it in: it is an
-attachment `queued_command`, and a `queue-operation` that removes it. `parentUuid` makes the lines a
+A message typed while Claude works has no `user` line if the current turn picks it up: it appears as an
+attachment `queued_command`, and as a `queue-operation` that removes it. `parentUuid` makes the lines a
 tree: a user who rewinds starts another branch.
 """
 
@@ -27,7 +27,7 @@ _NOT_SAID = (
 )
 """Prefixes of text that Claude Code writes on the user's behalf."""
 _REMINDERS = re.compile(r"\A(?:\s*<system-reminder>.*?</system-reminder>\s*)+", re.DOTALL)
-"""What may precede the user's words in one text."""
+"""Text that may precede the user's words in the same message."""
 _COMMAND = "<command-name>"
 
 
@@ -37,7 +37,7 @@ class Prompt:
 
     line: Mapping[str, Any]
     texts: list[str]
-    """The message, then those typed while Claude worked on it."""
+    """The message, followed by those typed while Claude worked on it."""
     lines: list[Mapping[str, Any]] = field(default_factory=list)
 
 
@@ -75,9 +75,9 @@ def _prompt_text(line: Mapping[str, Any]) -> str | None:
 
 
 def _interjection(line: Mapping[str, Any], attached: Collection[str]) -> str | None:
-    """Return what the user typed while Claude worked and the turn under way took in, or None.
+    """Return a message that the user typed while Claude worked and the current turn picked up, or None.
 
-    Only the attachment tells who sent it; a client that writes none leaves the queue operation.
+    Only the attachment shows who sent it. A client without attachments writes only the queue operation.
     """
     queued = line.get("attachment")
     if not isinstance(queued, Mapping):
@@ -91,7 +91,7 @@ def _interjection(line: Mapping[str, Any], attached: Collection[str]) -> str | N
 
 
 def taken_in(line: Mapping[str, Any]) -> str:
-    """Return the words of a message that the turn under way took in; empty for any other line."""
+    """Return the text of a message that the current turn picked up; empty for any other line."""
     queued = line.get("attachment")
     if isinstance(queued, Mapping) and queued.get("type") == "queued_command":
         content = queued.get("prompt")
@@ -127,7 +127,7 @@ def rewound_of(prompts: Sequence[Prompt], parents: Mapping[str, object]) -> set[
     found: set[object] = set()
     for prompt in prompts:
         branch = with_ancestors(prompt.line.get("uuid"), kept)
-        # A branch of a root of its own is a conversation of its own, or what a compaction has cut off.
+        # A branch with a separate root is a separate conversation, or was cut off by a compaction.
         if len(branch) > 1 and next(reversed(branch)) in kept:
             found.add(prompt.line.get("uuid"))
     return found

@@ -1,6 +1,6 @@
 """The spans of one trace as a tree of readings.
 
-Duplicates are merged into one span (the finished one, else the last), children of dropped spans
+Duplicates are merged into one span (the finished one, otherwise the last), children of dropped spans
 move to the parent, a span without its parent in the trace is a top, and cycles are broken.
 """
 
