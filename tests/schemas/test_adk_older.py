@@ -70,7 +70,7 @@ def test_named_conversations_keep_name_and_session(tmp_path: Path) -> None:
 
 
 def test_convert_makes_the_eval_set_and_fmt_says_so(evaltap: Evaltap) -> None:
-    assert "makes an eval set of it" in evaltap("fmt", "dice.test.json")[2]
+    assert "converts it to an eval set" in evaltap("fmt", "dice.test.json")[2]
 
     assert evaltap("convert", "dice.test.json", "--out", "dice.evalset.json")[0] == 0
 
