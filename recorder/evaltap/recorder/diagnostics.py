@@ -356,16 +356,16 @@ def _other_spool(location: KafkaLocation, folder: Path, written_for: str) -> Dia
         if written_for
         else "by an older evaltap, which did not note the brokers"
     )
-    said = f"{waiting:,} unsent records that ended processes left {whose}"
+    found = f"{waiting:,} unsent records that ended processes left {whose}"
     remedy = f"move {folder}/*.log.db* to {spool_path(location)} if they are for {location}"
     if written_for:
         remedy = f"record to {written_for} once, e.g. with evaltap record; or {remedy}"
     if aside:
-        said += f"; the broker refused {sum(state.records for state in aside):,} more"
+        found += f"; the broker refused {sum(state.records for state in aside):,} more"
         remedy += f"; land those with evaltap consume --log {aside[0].path}"
     if unreadable:
-        said += f"; {unreadable[0].trouble}"
-    return Diagnostic(f"spools in {folder}", said, "problem", remedy)
+        found += f"; {unreadable[0].trouble}"
+    return Diagnostic(f"spools in {folder}", found, "problem", remedy)
 
 
 Sight = Diagnostic

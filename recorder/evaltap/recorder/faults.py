@@ -65,7 +65,7 @@ class Faults:
 
     def report(self, where: str, error: BaseException | None = None) -> None:
         """Count a fault; keep the error's type, but no text that may contain recorded content."""
-        self._recent.append(f"{where}: {_said(error)}" if error is not None else where)
+        self._recent.append(f"{where}: {_description(error)}" if error is not None else where)
         self.total = next(self._numbers)
 
     def log(self, now: float) -> None:
@@ -80,7 +80,7 @@ class Faults:
         _LOG.warning("the recorder had %d faults; %s: %s", seen.total(), self._meaning, details)
 
 
-def _said(error: BaseException) -> str:
+def _description(error: BaseException) -> str:
     """Return the text of a ConfigurationError, for any other error its type."""
     return f"{error}" if isinstance(error, ConfigurationError) else type(error).__name__
 

@@ -43,7 +43,7 @@ class Prompt:
 
 def prompts_of(lines: Sequence[Mapping[str, Any]]) -> list[Prompt]:
     """Split the lines of a session into turns; prompts without a response are skipped."""
-    attached = {taken_in(line) for line in lines if "attachment" in line}
+    attached = {picked_up(line) for line in lines if "attachment" in line}
     prompts: list[Prompt] = []
     for line in lines:
         text = _prompt_text(line)
@@ -51,7 +51,7 @@ def prompts_of(lines: Sequence[Mapping[str, Any]]) -> list[Prompt]:
             prompts.append(Prompt(line, [text]))
         elif prompts and (typed := _interjection(line, attached)):
             prompts[-1].texts.append(typed)
-        elif prompts and not taken_in(line):
+        elif prompts and not picked_up(line):
             prompts[-1].lines.append(line)
     return [
         prompt for prompt in prompts if any(line["type"] == "assistant" for line in prompt.lines)
@@ -65,12 +65,12 @@ def _prompt_text(line: Mapping[str, Any]) -> str | None:
     blocks = blocks_of(line)
     if any(block.get("type") == "tool_result" for block in blocks):
         return None
-    text = _said(blocks)
+    text = _user_words(blocks)
     if not text:
         return None
     if _COMMAND in text:
-        said = (_between(text, "command-name"), _between(text, "command-args"))
-        return " ".join(part for part in said if part) or None
+        command = (_between(text, "command-name"), _between(text, "command-args"))
+        return " ".join(part for part in command if part) or None
     return text
 
 
@@ -81,16 +81,16 @@ def _interjection(line: Mapping[str, Any], attached: Collection[str]) -> str | N
     """
     queued = line.get("attachment")
     if not isinstance(queued, Mapping):
-        text = taken_in(line)
+        text = picked_up(line)
         return text if text and text not in attached else None
     origin = queued.get("origin")
     sender = origin.get("kind") if isinstance(origin, Mapping) else None
     if queued.get("commandMode", "prompt") != "prompt" or queued.get("isMeta"):
         return None
-    return taken_in(line) if sender in ("human", None) else None
+    return picked_up(line) if sender in ("human", None) else None
 
 
-def taken_in(line: Mapping[str, Any]) -> str:
+def picked_up(line: Mapping[str, Any]) -> str:
     """Return the text of a message that the current turn picked up; empty for any other line."""
     queued = line.get("attachment")
     if isinstance(queued, Mapping) and queued.get("type") == "queued_command":
@@ -99,17 +99,17 @@ def taken_in(line: Mapping[str, Any]) -> str:
         content = line.get("content")
     else:
         return ""
-    return _said(blocks_of({"message": {"content": content}}))
+    return _user_words(blocks_of({"message": {"content": content}}))
 
 
-def _said(blocks: Iterable[Mapping[str, Any]]) -> str:
+def _user_words(blocks: Iterable[Mapping[str, Any]]) -> str:
     """Return the user's own words in the blocks of a message."""
     texts = [block["text"] for block in blocks if isinstance(block.get("text"), str)]
     own = [_REMINDERS.sub("", text) for text in texts]
     return "\n".join(text for text in own if text and not text.lstrip().startswith(_NOT_SAID))
 
 
-def rewound_of(prompts: Sequence[Prompt], parents: Mapping[str, object]) -> set[object]:
+def rewound_prompts(prompts: Sequence[Prompt], parents: Mapping[str, object]) -> set[object]:
     """Return the ids of the prompts on branches that the session's last prompt does not follow from."""
 
     def with_ancestors(key: object, until: Collection[object] = ()) -> dict[object, None]:

@@ -44,8 +44,8 @@ def _answer(reading: Reading) -> str | None:
     """Return the final text of a model call or a run, if it requests no tool."""
     content = _content(reading)
     if content is not None:
-        said, calls = content
-        return said if not calls else None
+        text, calls = content
+        return text if not calls else None
     stated = reading.final or reading.final_fallback
     return stated.value if stated is not None and isinstance(stated.value, str) else None
 
@@ -148,9 +148,9 @@ def _content(reading: Reading) -> tuple[str, tuple[str | None, ...]] | None:
     """Return an answer's text and the names of its calls, or None when neither was captured."""
     messages = reading.output or ()
     words = (message.text.value for message in messages if message.text is not None)
-    said = "".join(word for word in words if isinstance(word, str))
+    text = "".join(word for word in words if isinstance(word, str))
     calls = tuple(call.name for message in messages for call in message.calls)
-    return (said, calls) if said or calls else None
+    return (text, calls) if text or calls else None
 
 
 def _tokens(reading: Reading) -> tuple[int, int] | None:
