@@ -256,7 +256,7 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
         print(f"evaltap {command}: interrupted{detail}", file=sys.stderr)
         return 130
     except Exception as error:
-        # Recognized by module name: most commands load neither library.
+        # Recognised by module name: most commands load neither library.
         trouble = _kafka_trouble(error) or _store_trouble(error)
         if trouble is None:
             raise

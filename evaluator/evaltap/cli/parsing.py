@@ -29,7 +29,7 @@ _COMMAND = re.compile(r"(?<=^  )[a-z]+(?= +[a-z])", re.MULTILINE)
 _MEANT = {
     "--log": re.compile(r"\.db$"), "--db": re.compile(r"\.duckdb$"), "--filter": re.compile(r"^-?[a-z]+:"),
 }  # fmt: skip
-"""Options that users often omit before the value, with a pattern that recognizes the value."""
+"""Options that users often omit before the value, with a pattern that recognises the value."""
 
 Value = TypeVar("Value")
 Options = TypeVar("Options")

@@ -82,8 +82,12 @@ def _names(action: argparse.Action) -> str:
 
 
 def _meaning(action: argparse.Action) -> str:
-    required = " (required)" if action.option_strings and action.required else ""
-    return (action.help or "").replace("%%", "%").replace("|", "\\|") + required
+    text = (action.help or "").replace("%%", "%").replace("|", "\\|")
+    if not action.option_strings or not action.required or "(default:" in text:
+        return text
+    variable = vars(action).get("variable")
+    settings = f", unless {variable} or evaltap.toml sets it" if variable else ""
+    return f"{text} (required{settings})"
 
 
 def tables_page() -> str:

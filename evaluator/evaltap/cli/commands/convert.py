@@ -65,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--openai-eval", type=Path, metavar="EVAL.json",
         help="an OpenAI evals configuration, whose testing criteria become metrics",
     )  # fmt: skip
-    add("--metrics-out", type=Path, metavar="M.json", help="the metrics file to write them to")
+    add("--metrics-out", type=Path, metavar="M.json", help="the file for these metrics")
     add(
         "--skip-unsupported", action="store_true",
         help="skip testing criteria that no metric corresponds to (default: exit with an error)",

@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--ui", nargs="?", const=ADDRESS, metavar="HOST:PORT",
-        help="afterwards keep the agent running and show in the browser what lands, until stopped"
+        help="afterwards keep the agent running and show its turns in the browser, until stopped"
         f" (default: {ADDRESS})",
     )  # fmt: skip
     add_json(parser)

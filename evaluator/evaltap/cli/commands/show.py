@@ -88,13 +88,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "case",
         metavar="CASE",
-        help="the eval id, its beginning, or as `evaltap cases` abbreviates it; EVAL_SET/EVAL_ID if it is"
-        " in two eval sets",
+        help="the eval id, its beginning, or its abbreviation in `evaltap cases`; EVAL_SET/EVAL_ID if two"
+        " eval sets contain it",
     )
     parser.add_argument(
         "--app",
         metavar="NAME",
-        help="the case of this application, if several have one of that name",
+        help="the application, if several have a case of that name",
     )
     add_json(parser)
     parser.set_defaults(run=run, options=ShowOptions)

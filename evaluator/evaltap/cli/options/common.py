@@ -36,7 +36,7 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FIELD=COLUMN",
-        help="for data sets: the column that holds a part of a case (default: found by the usual column"
+        help="for data sets: the column for a field of the case (default: recognised by the usual column"
         " names)",
     )
 

@@ -33,7 +33,7 @@ def add_page(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=ADDRESS,
         metavar="HOST:PORT",
-        help=f"also show in the browser what lands, for this machine only (default: {ADDRESS})",
+        help=f"also show landed cases in the browser, for this machine only (default: {ADDRESS})",
     )
     add_shown(parser)
 
