@@ -212,7 +212,7 @@ def _write_report(store: "Store", path: Path) -> None:
 def _explain(folder: Path, turns: int, summary: "Summary") -> None:
     from evaltap.evaluator.reports.console import console, print_summary
 
-    print(f"recorded {turns} turns twice, by span processor and by runner plugin, with equal cases")
+    print(f"recorded {turns} turns twice, by span processor and by runner plugin; both agree")
     print("redacted them before writing, and scored them with references and a scripted judge:\n")
     print_summary(summary, console())
     database = folder / "cases.duckdb"
@@ -221,7 +221,7 @@ def _explain(folder: Path, turns: int, summary: "Summary") -> None:
     print(f"  {evaltap} ui {database}        (evaltap demo --ui: with a running agent)")
     print("one case, turn by turn")
     print(f"  {evaltap} show {database} s-too-generous")
-    print("or ask in SQL")
+    print("or query the store in SQL")
     for query in QUERIES:
         print(f'  {evaltap} sql "{query}" --db {database}')
 

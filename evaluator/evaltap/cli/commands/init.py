@@ -182,12 +182,12 @@ _SETTINGS = """\
 # Settings for evaltap in this folder and below. Arguments override EVALTAP_* variables, which override
 # this file. Paths are relative to this file. Keys and passwords do not belong here.
 
-log = {log}          # where the agent records to, and what `evaltap consume` reads
+log = {log}          # the agent writes it, and `evaltap consume` reads it
 store = {store}        # the DuckDB file with cases and scores
-metrics = {metrics}      # what is measured
+metrics = {metrics}      # the metrics to score with
 # references = "golden.evalset.json"   # expected turns, for metrics that compare
 
-# How the agent records: any setting of the recorder. An agent reads this file when EVALTAP_CONFIG names it.
+# Any setting of the recorder. An agent reads this file only if EVALTAP_CONFIG names it.
 [recorder]
 sample_rate = {sample_rate}
 # app_name = "shop"
@@ -217,7 +217,9 @@ def _print_next(chosen: InitOptions, written: list[Path], found: "Observed") -> 
     elif found.turns >= FEWEST:
         print(f"its limits fit the {counted(found.turns, 'turn')} in {chosen.log}")
     elif isinstance(location, KafkaLocation):
-        print("it sets no limits on time, cost or calls, because topics are not read here")
+        print(
+            "it sets no limits on time, cost or calls, because `evaltap init` does not read topics"
+        )
     else:
         print(
             f"it sets no limits on time, cost or calls: {chosen.log} has {counted(found.turns, 'turn')} of"
@@ -234,7 +236,7 @@ def _print_next(chosen: InitOptions, written: list[Path], found: "Observed") -> 
     print(
         "\nland and score:\n"
         "  evaltap consume --until-idle            # without --until-idle: keeps following live traffic\n"
-        "look:\n"
+        "inspect:\n"
         "  evaltap cases\n"
         "  evaltap report"
     )

@@ -288,7 +288,7 @@ def _running(options: UiOptions, access: "Access") -> str:
     if address := running_address(options.db):
         return address
     print(
-        f"evaltap ui: no page is running for {options.db}; the link works once one runs at this address",
+        f"evaltap ui: no page is running for {options.db}; the link works once a page runs at this address",
         file=sys.stderr,
     )
     return _site(options, access).address

@@ -1,4 +1,4 @@
-"""The live part of the demo: its agent keeps working, and the page shows what lands."""
+"""The live part of the demo: the agent keeps running, and the page shows its turns as they land."""
 
 import asyncio
 import random
