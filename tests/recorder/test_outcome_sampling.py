@@ -53,6 +53,11 @@ def sampler(*rules: dict[str, Any], rate: float = 0.0) -> OutcomeSampler:
             case(userContent={"content": "a refund"}),
             case(),
         ),
+        (
+            {"field": {"path": "turn.state.codes", "contains": 5}},
+            case(state={"codes": [4, 5]}),
+            case(state={"codes": "4 or 5"}),  # a text contains texts only
+        ),
         ({"field": {"path": "turn.telemetry.n", "under": 3}}, case(telemetry={"n": 2}), case()),
         (
             {"error": True, "moreStepsThan": 2},

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, get_type_hints
+from typing import Any, NoReturn, Protocol, TypeVar, get_type_hints
 
 from evaltap.cli.settings import fill_in
 from evaltap.evaluator.reports.exit_status import FailOn
@@ -35,17 +35,25 @@ Value = TypeVar("Value")
 Options = TypeVar("Options")
 
 
+class Writes(Protocol):
+    """The stream to which help is printed."""
+
+    def write(self, text: str, /) -> object:
+        """Write some text."""
+        ...
+
+
 class CommandParser(argparse.ArgumentParser):
     """A parser that reports an error on one line and suggests the nearest known word."""
 
     _given: Sequence[str] = ()
 
     def parse_known_args(  # type: ignore[override]  # one signature for argparse's three
-        self, args: Sequence[str] | None = None, namespace: Any = None
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse as argparse does, and store the arguments for error messages."""
         self._given = args or ()
-        return super().parse_known_args(args, namespace)
+        return super().parse_known_args(args, namespace or argparse.Namespace())
 
     def parse_command(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse the command line; the command reports an unknown option.
@@ -86,7 +94,7 @@ class CommandParser(argparse.ArgumentParser):
             formatter.end_section()
         return formatter.format_help()
 
-    def print_help(self, file: Any = None) -> None:
+    def print_help(self, file: Writes | None = None) -> None:
         """Print the help, in colour if the terminal supports it."""
         out = file or sys.stdout
         self.color = False  # argparse of Python 3.14 colours only parts of the help
@@ -171,13 +179,14 @@ def wrapped(text: str, width: int = HELP_WIDTH) -> str:
     return "\n".join(lines)
 
 
-def takes_colour(stream: Any) -> bool:
+def takes_colour(stream: object) -> bool:
     """Check whether the stream may be coloured: it is a terminal and NO_COLOR is not set."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
         return True
-    return bool(stream.isatty()) and os.environ.get("TERM") != "dumb"
+    is_terminal = getattr(stream, "isatty", bool)()
+    return is_terminal and os.environ.get("TERM") != "dumb"
 
 
 def options_of(kind: type[Options], namespace: argparse.Namespace) -> Options:

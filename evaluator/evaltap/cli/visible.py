@@ -42,7 +42,7 @@ class PipeStream:
         os.dup2(nowhere, self._raw.fileno())
         os.close(nowhere)
 
-    def __getattr__(self, name: str) -> Any:  # any attribute of a stream
+    def __getattr__(self, name: str) -> object:  # any attribute of a stream
         return getattr(self._raw, name)
 
 
@@ -63,7 +63,7 @@ class VisibleStream:
         for line in lines:
             self.write(line)
 
-    def __getattr__(self, name: str) -> Any:  # any attribute of a stream
+    def __getattr__(self, name: str) -> object:  # any attribute of a stream
         return getattr(self.raw, name)
 
 

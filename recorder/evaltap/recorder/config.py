@@ -10,7 +10,7 @@ If the default could record more than intended, the value that records less is u
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -24,8 +24,10 @@ from evaltap.recorder.privacy.rules import parse_rules
 from evaltap.recorder.sampling.rules import parse_outcome_rules
 from evaltap.recorder.sampling.sampler import OutcomeSampler
 from evaltap.recorder.sampling.sessions import SessionSampler
+from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.files.settings import FILE_VARIABLE, read_settings
+from evaltap.schemas.log.location import KafkaLocation, parse_log_location
 from evaltap.schemas.text import did_you_mean
 
 PREFIX = "EVALTAP_"
@@ -356,3 +358,36 @@ def _check(value: object, default: object, read: Callable[[str], object]) -> Non
         raise TypeError("expected a string")
     else:
         read(value)
+
+
+def with_absolute_log(config: RecorderConfig) -> RecorderConfig:
+    """Return the settings with an absolute log path: the agent may change its working directory."""
+    if config.log is None:
+        return config
+    location = parse_log_location(config.log)
+    return (
+        config
+        if isinstance(location, KafkaLocation)
+        else replace(config, log=str(location.absolute()))
+    )
+
+
+def configured(
+    log: str | Path | None, config: RecorderConfig | None, settings: JsonObject
+) -> RecorderConfig:
+    """Return the settings from the arguments of a recorder; raises ConfigurationError."""
+    if config is not None:
+        if log is not None or settings:
+            raise ConfigurationError(
+                "Recorder got both config= and other settings: put them all into the config"
+            )
+        return config
+    if log is not None:
+        settings["log"] = str(log)
+    if isinstance(settings.get("tags"), list | tuple):
+        settings["tags"] = ",".join(map(str, settings["tags"]))
+    try:
+        return RecorderConfig(**settings)
+    except TypeError as error:
+        known = ", ".join(RecorderConfig.__dataclass_fields__)
+        raise ConfigurationError(f"{error}; settings are: {known}") from error

@@ -4,15 +4,15 @@ import argparse
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_json, progress
+from evaltap.cli.options.common import add_concurrency, add_json, progress
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
-from evaltap.cli.parsing import amount, positive
+from evaltap.cli.parsing import amount
 from evaltap.cli.settings import of_settings
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import read_metrics
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 if TYPE_CHECKING:
     from evaltap.evaluator.contract.context import Services
@@ -61,13 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="highest flip rate that passes (default: 0.05)",
     )
-    add(
-        "--concurrency",
-        type=positive,
-        default=8,
-        metavar="N",
-        help="number of cases to judge concurrently (default: 8)",
-    )
+    add_concurrency(parser)
     add_judging(parser)
     add_json(parser)
     parser.set_defaults(run=run, options=AttackOptions)
@@ -80,10 +74,7 @@ def run(options: AttackOptions) -> int:
 
     families = [part.strip() for part in (options.families or "").split(",") if part.strip()]
     for family in families:
-        if family not in FAMILIES:
-            raise InputError(
-                f"--families: unknown family {family!r}; {did_you_mean_one_of(family, FAMILIES)}"
-            )
+        check_known(family, FAMILIES, f"--families: unknown family {family!r}")
     with JudgeSession(options.judges) as judges, progress("attacks tried") as report:
         judge, services, name = _judge(options.metrics, judges)
         found = run_attacks(
@@ -131,7 +122,7 @@ def _exit_code(found: "AttackReport", most: float) -> int:
     return int(total.rate > most)
 
 
-def _data(found: "AttackReport", judge: str, code: int) -> dict[str, Any]:
+def _data(found: "AttackReport", judge: str, code: int) -> dict[str, object]:
     return {
         "judge": judge,
         "families": [

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_json, open_store, progress
 from evaltap.cli.options.judges import JudgeSession
@@ -128,7 +128,7 @@ def _scored(options: CalibrateOptions, scorer: "CaseScorer") -> "Iterator[Store]
         yield store
 
 
-def _data(one: "Calibrated") -> dict[str, Any]:
+def _data(one: "Calibrated") -> dict[str, object]:
     found = one.calibration
     table = found.table
     return {
@@ -153,7 +153,7 @@ def _data(one: "Calibrated") -> dict[str, Any]:
     }
 
 
-def _share(share: "Share") -> dict[str, Any]:
+def _share(share: "Share") -> dict[str, object]:
     return {"value": share.value, "interval": share.interval}
 
 

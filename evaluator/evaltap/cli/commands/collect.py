@@ -88,7 +88,7 @@ def run(options: CollectOptions) -> int:
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     _check(options, token)
     recorder = Recorder(options.log)
-    tls: dict[str, Any] = {}
+    tls: dict[str, object] = {}
     if options.tls_cert is not None:
         tls = {"ssl_certfile": str(options.tls_cert), "ssl_keyfile": str(options.tls_key)}
     try:

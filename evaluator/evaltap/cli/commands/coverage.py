@@ -7,9 +7,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_databases, add_json, open_stores
+from evaltap.cli.options.common import add_databases, add_json, add_period, open_stores
 from evaltap.cli.options.filtering import FilterOptions, add_filter
-from evaltap.cli.parsing import moment, names, positive
+from evaltap.cli.parsing import names, positive
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,10 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--by", type=names, default=["tools", "tool", "language", "intent"], metavar="NAME,...",
         help="dimensions to compare by (default: tools,tool,language,intent)")  # fmt: skip
     add("--app", default="", metavar="A", help="only this application (default: all)")
-    add(
-        "--since", type=moment, metavar="TIME", help="only turns that started at this time or later"
-    )
-    add("--until", type=moment, metavar="TIME", help="only turns that started before this time")
+    add_period(parser)
     add(
         "--min",
         type=positive,

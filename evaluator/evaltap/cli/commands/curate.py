@@ -269,7 +269,7 @@ def _curated(
 
 
 def _landed(store: "StoreReader") -> set[str]:
-    return {name for (name,) in store.rows("SELECT DISTINCT eval_id FROM cases")}
+    return set(store.column("SELECT DISTINCT eval_id FROM cases"))
 
 
 def _write(options: CurateOptions, name: str, made: "Curated", updated: "Updated") -> None:
@@ -295,7 +295,7 @@ def metrics_path(path: Path) -> Path:
 
 def _report(
     options: CurateOptions, recipe: "Recipe", made: "Curated", updated: "Updated"
-) -> dict[str, Any]:
+) -> dict[str, object]:
     return {
         "recipe": recipe.name,
         "set": str(options.target),

@@ -6,12 +6,14 @@ import os
 import secrets
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_json
 from evaltap.cli.options.page import ADDRESS
+from evaltap.schemas.data import CaseData, JsonObject
 from evaltap.schemas.errors import EvaltapError
 
 if TYPE_CHECKING:
@@ -139,7 +141,7 @@ def _landed(log: Path, path: Path | None) -> "Store":
     return store
 
 
-def sessions(store: "Store") -> dict[str, list[dict[str, Any]]]:
+def sessions(store: "Store") -> dict[str, list[JsonObject]]:
     """Return the turns of each session, without ids, times and origin of the recording."""
     from evaltap.evaluator.landing.cases import landed_cases
 
@@ -149,7 +151,7 @@ def sessions(store: "Store") -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _content(turn: dict[str, Any]) -> dict[str, Any]:
+def _content(turn: CaseData) -> JsonObject:
     kept = ("userContent", "finalResponse", "intermediateResponses", "capture")
     tools = [
         {key: tool.get(key) for key in ("id", "name", "arguments", "result", "error", "capture")}
@@ -158,7 +160,9 @@ def _content(turn: dict[str, Any]) -> dict[str, Any]:
     return {key: turn.get(key) for key in kept} | {"tools": tools}
 
 
-def compare(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+def compare(
+    one: Mapping[str, Sequence[JsonObject]], other: Mapping[str, Sequence[JsonObject]]
+) -> list[str]:
     """Return the differences between two recordings of the same sessions."""
     differences = [f"session {name} is in only one of them" for name in one.keys() ^ other.keys()]
     for name in one.keys() & other.keys():

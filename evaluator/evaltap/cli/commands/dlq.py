@@ -4,14 +4,14 @@ import argparse
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_database, add_json, open_store, open_stores
 from evaltap.cli.parsing import positive
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 if TYPE_CHECKING:
     from evaltap.evaluator.landing.dead_letters import DeadLetter
@@ -114,10 +114,9 @@ def _list(options: ListOptions) -> int:
 def _check_reason(store: "StoreReader", reason: str) -> None:
     from evaltap.schemas.wire.envelope import Reason
 
-    found = [name for (name,) in store.rows("SELECT DISTINCT reason FROM dead_letters")]
-    known = sorted({*found, *Reason})
-    if reason and reason not in known:
-        raise InputError(f"--reason {reason}: unknown reason; {did_you_mean_one_of(reason, known)}")
+    if reason:
+        found = store.column("SELECT DISTINCT reason FROM dead_letters")
+        check_known(reason, sorted({*found, *Reason}), f"--reason {reason}: unknown reason")
 
 
 def _show(options: ShowOptions) -> int:
@@ -183,7 +182,7 @@ def _replay(options: ReplayOptions) -> int:
     return 1 if done.unreadable or done.of_files else 0
 
 
-def _data(letter: "DeadLetter") -> dict[str, Any]:
+def _data(letter: "DeadLetter") -> dict[str, object]:
     key, value = letter.key or b"", letter.value or b""
     return {
         "number": letter.number,

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_json, open_stores
 from evaltap.cli.settings import STORE, of_settings
+from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.settings import FILE_NAME, find_settings
 from evaltap.schemas.log.location import OTLP, KafkaLocation, parse_log_location
@@ -198,7 +199,7 @@ def _print_positions(positions: "Sequence[LogPosition]") -> None:
             print(f"  GAP {position.gap}")
 
 
-def _position_data(position: "LogPosition") -> dict[str, Any]:
+def _position_data(position: "LogPosition") -> dict[str, object]:
     return {
         "topic": position.partition.topic,
         "partition": position.partition.number,
@@ -210,7 +211,7 @@ def _position_data(position: "LogPosition") -> dict[str, Any]:
     }
 
 
-def _log_sight(log: str | None) -> list[Any]:  # Any: the recorder's Diagnostic, loaded when called
+def _log_sight(log: str | None) -> "list[Diagnostic]":
     from evaltap.recorder.config import RecorderConfig
     from evaltap.recorder.diagnostics import log_diagnostics
 
@@ -235,7 +236,7 @@ def _print_accounts(found: "Sequence[Account]", store: Path | None) -> None:
             print(f"  GAP: records {first} to {last} are missing")
 
 
-def _whereabouts(data: dict[str, Any], store: Path | None) -> str:
+def _whereabouts(data: dict[str, object], store: Path | None) -> str:
     """Describe where the delivered turns of a producer are; without a store, only those on the log."""
     trimmed = f", trimmed {data['trimmed']:,}" if data["trimmed"] else ""
     if store is None:
@@ -252,7 +253,7 @@ def _ending(account: "Account") -> str:
     return "ended without a closing manifest" if account.ended else "no closing manifest yet"
 
 
-def _data(account: "Account") -> dict[str, Any]:
+def _data(account: "Account") -> JsonObject:
     from evaltap.evaluator.landing.seq_ranges import size
 
     return {

@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from evaltap.cli.options.common import add_database, add_json, progress
+from evaltap.cli.options.common import add_database, add_json, add_period, progress
 from evaltap.cli.options.filtering import FilterOptions, add_filter
-from evaltap.cli.parsing import amount, moment
+from evaltap.cli.parsing import amount
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
 
@@ -58,10 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also group turns whose word vectors have at least this cosine similarity"
         " (evaltap[embeddings]; try 0.85)",
     )  # fmt: skip
-    add(
-        "--since", type=moment, metavar="TIME", help="only turns that started at this time or later"
-    )
-    add("--until", type=moment, metavar="TIME", help="only turns that started before this time")
+    add_period(parser)
     add_filter(parser)
     add_json(parser)
     parser.set_defaults(run=run, options=DuplicatesOptions)

@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from evaltap.cli.options.common import add_databases, add_json, open_stores
-from evaltap.cli.parsing import moment, names
+from evaltap.cli.options.common import add_databases, add_json, add_period, open_stores
+from evaltap.cli.parsing import names
 from evaltap.schemas.errors import InputError
 
 
@@ -70,14 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also estimate for each value of: app, tool, tool_path, model, service, agent, version,"
         " language, environment, tag, run, hour, day, week",
     )
-    add(
-        "--since",
-        type=moment,
-        metavar="TIME",
-        help="only turns that started at this time or later: RFC 3339 (2026-11-21T12:00:00Z), or an age"
-        " such as 24h or 7d",
-    )
-    add("--until", type=moment, metavar="TIME", help="only turns that started before this time")
+    add_period(parser)
     add(
         "--where",
         default="",

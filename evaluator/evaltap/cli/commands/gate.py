@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from evaltap.cli.options.code import add_allow_code, check_code
-from evaltap.cli.options.common import add_json, open_store, progress
+from evaltap.cli.options.common import add_concurrency, add_json, open_store, progress
 from evaltap.cli.options.comparing import RuleOptions, add_rules, print_comparison
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
 from evaltap.cli.options.scoring import report_ineffective_settings, report_missing_references
-from evaltap.cli.parsing import positive, report_file
+from evaltap.cli.parsing import report_file
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import eval_set_name, iter_cases
 
@@ -89,10 +89,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="X.duckdb",
         help="also store the verdicts, with feedback and cases, in this file",
     )
-    add(
-        "--concurrency", type=positive, default=8, metavar="N",
-        help="number of cases to judge concurrently (default: 8)",
-    )  # fmt: skip
+    add_concurrency(parser)
     group = parser.add_argument_group("comparison").add_argument
     group(
         "--baseline", metavar="FILE|RUN",

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_json
-from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean
+from evaltap.schemas.known import check_known
 
 if TYPE_CHECKING:
     from evaltap.evaluator.evaluators.catalogue import Description
@@ -68,9 +67,7 @@ def _named(known: "Sequence[Description]", names: Sequence[str]) -> "list[Descri
         return list(known)
     by_name = {one.name: one for one in known}
     for name in names:
-        if name not in by_name:
-            hint = did_you_mean(name, by_name) or "`evaltap metrics` lists them"
-            raise InputError(f"no evaluator named '{name}'; {hint}")
+        check_known(name, by_name, f"no evaluator named '{name}'", "`evaltap metrics` lists them")
     return [by_name[name] for name in names]
 
 

@@ -6,14 +6,16 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evaltap.cli.settings import of_settings
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:
     from evaltap.recorder.sources.otlp_files import ReadingReport
+    from evaltap.schemas.data import CaseData
 
 INCOMPLETE = 3
 EXIT_CODES = """
@@ -204,7 +206,7 @@ def _nothing_found(report: "ReadingReport") -> str:
     )
 
 
-def explain(cases: Sequence[dict[str, Any]]) -> list[str]:
+def explain(cases: "Sequence[CaseData]") -> list[str]:
     """Return a line for each turn: its content, and the fields that were not fully captured."""
     lines = []
     for case in cases:
@@ -224,7 +226,7 @@ def explain(cases: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _left_out(turn: Mapping[str, Any]) -> Iterator[str]:
+def _left_out(turn: "CaseData") -> Iterator[str]:
     """Yield the message parts whose bytes were not recorded, only their digest or size."""
     messages = {name: [turn[name]] for name in ("userContent", "finalResponse") if turn.get(name)}
     messages["intermediateResponses"] = turn.get("intermediateResponses", [])
@@ -267,7 +269,7 @@ def _eval_set_id(path: str) -> str:
     return name
 
 
-def _append(log: str, cases: Sequence[dict[str, Any]]) -> Mapping[Path, int]:
+def _append(log: str, cases: "Sequence[CaseData]") -> Mapping[Path, int]:
     """Append the turns to a log; return the number of turns that its broker refused, by file."""
     from evaltap.recorder.sources.replay import Replay
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from evaltap.cli.options.common import add_json, open_stores, print_outcome
 from evaltap.cli.settings import STORE, of_settings
+from evaltap.evaluator.store.queries import Record
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted, utc_text
 
@@ -17,6 +18,10 @@ _ALWAYS = ("cases", "passed", "failed")
 _WIDE = 110
 _LEAST_SOURCE = 6
 _COUNTS = ("cases", "passed", "failed", "crashed", "not_evaluated", "errors")
+
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.store.queries import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ def run(options: RunsOptions) -> int:
     return 0
 
 
-def _data(row: dict[str, Any]) -> dict[str, Any]:
+def _data(row: "Record") -> "Record":
     """Return a run for JSON, with times in the same format as in other commands."""
     times = {name: row[name] for name in ("started_at", "ended_at", "last_scored_at") if row[name]}
     written = {
@@ -89,7 +94,7 @@ def _data(row: dict[str, Any]) -> dict[str, Any]:
     return row | written
 
 
-def _print_table(rows: list[dict[str, Any]]) -> None:
+def _print_table(rows: "list[Record]") -> None:
     """Print a line for each run; a narrow terminal shortens times and sources, never ids."""
     from rich import box
     from rich.table import Table
@@ -131,7 +136,7 @@ def _fit(widths: dict[str, int], width: int) -> None:
         del widths["kind"]
 
 
-def _cells(row: dict[str, Any], counts: Sequence[str], narrow: bool) -> dict[str, str]:
+def _cells(row: "Record", counts: Sequence[str], narrow: bool) -> dict[str, str]:
     """Return the cells of a run by title; an empty run gives the titles."""
     cells = {
         "run": row.get("run_id", ""),

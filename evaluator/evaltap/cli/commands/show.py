@@ -14,6 +14,7 @@ from evaltap.cli.options.common import add_databases, add_json, open_stores
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.charts import money
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ LABEL_WIDTH = 10
 _LONGEST_TEXT = 20_000
 """Longer texts are cut: wrapping a long word takes time quadratic in its length."""
 
-Row = Mapping[str, Any]
+Row = Mapping[str, Any]  # Any: of the type of its column
 
 _TIME = "%Y-%m-%dT%H:%M:%S.%gZ"
 TURNS = f"""
@@ -116,7 +117,7 @@ def run(options: ShowOptions) -> int:
     return 0
 
 
-def _key(store: "StoreReader", case: str, app: str | None) -> dict[str, Any]:
+def _key(store: "StoreReader", case: str, app: str | None) -> dict[str, object]:
     from evaltap.evaluator.filters.case_names import IS_CASE, NAMES, full_name, nearest
 
     case = full_name(store, case)
@@ -140,7 +141,7 @@ def _key(store: "StoreReader", case: str, app: str | None) -> dict[str, Any]:
     return found[0]
 
 
-def _load(store: "StoreReader", key: dict[str, Any]) -> dict[str, Any]:
+def _load(store: "StoreReader", key: dict[str, object]) -> dict[str, object]:
     turns = store.records(TURNS, key)
     for turn in turns:
         expected = turn.pop("expected_json")
@@ -163,13 +164,13 @@ def _load(store: "StoreReader", key: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _expect(store: "StoreReader", key: Row, turns: Sequence[dict[str, Any]]) -> None:
+def _expect(store: "StoreReader", key: Row, turns: Sequence[dict[str, object]]) -> None:
     """Attach the references of the scores to turns that landed without an expected turn."""
     from evaltap.evaluator.results.references import attach_kept
 
     if any(turn["expected"] for turn in turns):
         return
-    case: dict[str, Any] = {
+    case: CaseData = {
         "evalId": key["eval_id"],
         "actualConversation": [turn["actual"] for turn in turns],
     }
@@ -337,7 +338,7 @@ def _score_line(score: Row, before: str = "", label: str = "score") -> _Line:
     return _Line(label, visible(text), style=_STATUS_STYLES.get(score["status"], ""))
 
 
-def _compact(value: Any) -> str:
+def _compact(value: object) -> str:
     return "not captured" if value is None else orjson.dumps(value).decode()
 
 

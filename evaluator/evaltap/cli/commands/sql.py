@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evaltap.cli.commands.cases import NARROW
 from evaltap.cli.options.common import add_json
@@ -158,11 +158,11 @@ def _upright(names: Sequence[str], cells: Sequence[Sequence[str]]) -> "Iterator[
         yield ""
 
 
-def _text(value: Any) -> str:  # Any: a value of any column type
+def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(_plain(value))
 
 
-def _plain(value: Any) -> Any:  # Any: see above
+def _plain(value: object) -> object:
     if value is None:
         return ""
     if isinstance(value, list | dict | tuple):

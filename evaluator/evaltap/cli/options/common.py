@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evaltap.cli.parsing import moment, positive
 from evaltap.cli.settings import STORE, of_settings
 
 if TYPE_CHECKING:
@@ -27,6 +28,34 @@ def print_outcome(data: Mapping[str, object], text: str, *, as_json: bool) -> No
         print(json.dumps(data, ensure_ascii=False))
     else:
         print(text, file=sys.stderr)
+
+
+def add_period(parser: argparse.ArgumentParser) -> None:
+    """Add `--since` and `--until`."""
+    parser.add_argument(
+        "--since",
+        type=moment,
+        metavar="TIME",
+        help="only turns that started at this time or later: RFC 3339 (2026-11-21T12:00:00Z), or an age"
+        " such as 24h or 7d",
+    )
+    parser.add_argument(
+        "--until",
+        type=moment,
+        metavar="TIME",
+        help="only turns that started before this time",
+    )
+
+
+def add_concurrency(parser: argparse.ArgumentParser) -> None:
+    """Add `--concurrency`."""
+    parser.add_argument(
+        "--concurrency",
+        type=positive,
+        default=8,
+        metavar="N",
+        help="number of cases to judge concurrently (default: 8)",
+    )
 
 
 def add_columns(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from evaltap.cli.options.code import code_allowed
 from evaltap.cli.options.page import LivePage
 from evaltap.cli.options.redaction import text_redactor
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean
+from evaltap.schemas.known import check_known
 
 if TYPE_CHECKING:
     from evaltap.evaluator.alerting.notice import Notice
@@ -322,6 +322,5 @@ def check_metrics(rules: "MonitorFile", metrics: Sequence[str], path: Path) -> N
         named += [(f"score {rule.name!r}", metric) for metric in rule.metrics]
         named += [(f"score {rule.name!r}", one.failed) for one in rule.always if one.failed]
     for place, metric in named:
-        if metric not in metrics:
-            hint = did_you_mean(metric, metrics) or f"scored are {', '.join(metrics)}"
-            raise InputError(f"{path}: {place}: no metric {metric!r}; {hint}")
+        scored = f"scored are {', '.join(metrics)}"
+        check_known(metric, metrics, f"{path}: {place}: no metric {metric!r}", scored)

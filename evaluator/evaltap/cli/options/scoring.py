@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from evaltap.cli.options.code import add_allow_code, check_code
+from evaltap.cli.options.common import add_concurrency
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
-from evaltap.cli.parsing import cost_classes, of_environment, positive, seconds, threshold
+from evaltap.cli.parsing import cost_classes, of_environment, seconds, threshold
 from evaltap.cli.settings import of_settings
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import read_metrics
@@ -158,13 +159,7 @@ def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required:
         help="run only metrics of these classes, e.g. free,local_model; classes: free, local_model,"
         " paid_judge (default: all)",
     )
-    add(
-        "--concurrency",
-        type=positive,
-        default=8,
-        metavar="N",
-        help="number of cases to judge concurrently (default: 8)",
-    )
+    add_concurrency(parser)
     add(
         "--threshold",
         type=threshold,

@@ -4,10 +4,10 @@ The whole store is scanned once.  Later scans only read what landing has changed
 file than where those cases begin, so their cost depends on what is new and not on what is stored.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.identity import (
     OLDEST,
@@ -17,6 +17,7 @@ from evaltap.evaluator.cases.identity import (
     FirstPosition,
 )
 from evaltap.evaluator.cases.references import JoinCount, References
+from evaltap.evaluator.cases.turn import Case
 from evaltap.evaluator.contract.context import Status, TurnScore
 from evaltap.evaluator.landing.cases import assemble
 from evaltap.evaluator.results.runs import RunMetric
@@ -24,6 +25,7 @@ from evaltap.evaluator.scoring.batch import Known
 from evaltap.evaluator.scoring.scorer import KnownScores
 from evaltap.evaluator.store.database import STORE, Store, sql
 from evaltap.evaluator.store.errors import NoMemoryError
+from evaltap.evaluator.store.queries import Row
 
 LARGE_CASES = 8
 """So few cases are read regardless of the memory limit: DuckDB reads whole blocks of rows anyway."""
@@ -36,7 +38,7 @@ class PendingCase(NamedTuple):
     """A case revision, and the run's indexes of the metrics that it lacks."""
 
     identity: CaseIdentity
-    case: Mapping[str, Any]
+    case: Case
     indexes: tuple[int, ...]
 
     @property
@@ -68,7 +70,7 @@ class PendingCases:
         """How many of the assembled cases found a reference."""
         self._digests = {metric.digest: index for index, metric in enumerate(metrics)}
         self._names = {index: digest for digest, index in self._digests.items()}
-        kinds = {kind for (kind,) in store.rows("SELECT DISTINCT kind FROM runs")}
+        kinds = set(store.column("SELECT DISTINCT kind FROM runs"))
         self.scored_after_landing = kinds <= {"live", "landed"}
         """Whether scores are always newer than their case; those of files and gates may be older."""
 
@@ -153,7 +155,7 @@ class PendingCases:
         Scores are keyed by the metric's place in `indexes`.
         """
         digests = [self._names[index] for index in indexes]
-        found: dict[tuple[Any, ...], TurnScore] = {}
+        found: dict[tuple[object, ...], TurnScore] = {}
         parameters = {
             "ids": [one.identity.eval_id for one in cases],
             "digests": digests,
@@ -176,13 +178,13 @@ class PendingCases:
 
         return known
 
-    def _wanted(self, *, retry: bool) -> dict[str, Any]:
+    def _wanted(self, *, retry: bool) -> dict[str, object]:
         return {"digests": list(self._digests), "retry": retry}
 
     def _scored_since(self, begin: FirstPosition) -> datetime:
         return begin.landed_at if self.scored_after_landing else OLDEST.landed_at
 
-    def _assembled(self, row: tuple[Any, ...]) -> PendingCase:
+    def _assembled(self, row: Row) -> PendingCase:
         app, eval_set, eval_id, revision, digests, header, revisions, actual, expected = row
         case = assemble(header, actual, expected)
         if self._references is not None:

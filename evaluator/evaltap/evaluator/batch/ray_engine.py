@@ -19,14 +19,13 @@ from typing import Any, Final, NamedTuple
 from evaltap.evaluator.batch.crash_guard import CrashGuard
 from evaltap.evaluator.batch.engine import CASES_PER_BATCH, KnownOf, add_given_up, by_metrics
 from evaltap.evaluator.batch.pending import PendingCase
+from evaltap.evaluator.batch.ray_budget import BudgetKeeper, SharedBudget
 from evaltap.evaluator.batch.ray_cluster import RayCluster, readable
 from evaltap.evaluator.cases.identity import CaseIdentity
-from evaltap.evaluator.contract.judge import BudgetSpentError
-from evaltap.evaluator.judges.budget import Budget, BudgetAccount, BudgetLimits, Spending
+from evaltap.evaluator.judges.budget import BudgetAccount, BudgetLimits, Spending
 from evaltap.evaluator.results.rows import PackedRows, ScoreRows
 from evaltap.evaluator.scoring.batch import BATCH_SECONDS, score_batches
 from evaltap.evaluator.scoring.scorer import CaseScorer, KnownScores
-from evaltap.evaluator.waiting import in_thread, sleep
 
 WAITING_TASKS: Final = 8
 """Tasks in progress in a worker that waits for judges: the others continue while one waits for its slowest
@@ -39,7 +38,6 @@ PING_SECONDS: Final = 1.0
 """How long after a death an actor is pinged to find out whether it is back."""
 SILENCE_SECONDS: Final = 30.0
 """How often a warning is logged while there is no worker."""
-BUDGET_POLL_SECONDS: Final = 0.05
 
 log = logging.getLogger(__name__)
 
@@ -294,7 +292,7 @@ class _Actor:
     ping: Any  # reference to the pending answer of `ready`; None without one
     ready: bool = False
     ping_at: float = 0.0
-    tasks: dict[Any, _Task] = field(default_factory=dict)
+    tasks: dict[object, _Task] = field(default_factory=dict)
 
     @property
     def alone(self) -> bool:
@@ -326,7 +324,7 @@ def _first_line(error: Exception) -> str:
 class CaseWorker:
     """An actor that scores cases with the same function as a single process."""
 
-    def __init__(self, workers: RayWorkers, count: int, name: str, keeper: Any) -> None:
+    def __init__(self, workers: RayWorkers, count: int, name: str, keeper: object) -> None:
         self._workers = workers
         self._count = count
         self._budget = (
@@ -344,7 +342,7 @@ class CaseWorker:
     def score(
         self,
         indexes: Sequence[int],
-        named: Sequence[tuple[CaseIdentity, dict[str, Any]]],
+        named: Sequence[tuple[CaseIdentity, dict[str, object]]],
         known: Sequence[KnownScores | None],
     ) -> PackedRows:
         """Score cases under the metrics with these indexes; return the rows."""
@@ -358,62 +356,3 @@ class CaseWorker:
         ):  # fmt: skip
             rows.extend(part)
         return rows.packed()
-
-
-class BudgetKeeper:
-    """An actor that keeps the budget of all workers.  Reservations of a worker that died count as spent."""
-
-    def __init__(self, limits: BudgetLimits) -> None:
-        self._budget = Budget(limits)
-        self._reserved: dict[str, list[Spending]] = {}
-
-    def reserve(self, name: str, worst: Spending) -> tuple[bool, str]:
-        """Return whether a request may be made now, and the reason if it never may."""
-        try:
-            if not self._budget.try_reserve(worst):
-                return False, ""
-        except BudgetSpentError as spent:
-            return False, str(spent)
-        self._reserved.setdefault(name, []).append(worst)
-        return True, ""
-
-    def settle(self, name: str, worst: Spending, actual: Spending) -> None:
-        """Replace a reservation by the actual spending."""
-        reserved = self._reserved.get(name, [])
-        if worst in reserved:  # otherwise it was counted when the worker died
-            reserved.remove(worst)
-            self._budget.settle(worst, actual)
-
-    def lost(self, name: str) -> None:
-        """Count the reservations of a dead worker as spent."""
-        for worst in self._reserved.pop(name, []):
-            self._budget.settle(worst, worst)
-
-    def spending(self) -> tuple[Spending, int]:
-        """Return the spending, and the number of refused requests."""
-        return self._budget.spent, self._budget.refused
-
-
-class SharedBudget:
-    """A worker's access to the shared budget."""
-
-    def __init__(self, limits: BudgetLimits, keeper: Any, name: str) -> None:
-        self.limits = limits
-        self._keeper = keeper
-        self._name = name
-
-    def reserve(self, worst: Spending) -> None:
-        """Reserve the worst case of a request; raise BudgetSpentError if it does not fit."""
-        import ray
-
-        while True:
-            reserved, reason = in_thread(ray.get, self._keeper.reserve.remote(self._name, worst))
-            if reserved:
-                return
-            if reason:
-                raise BudgetSpentError(reason)
-            sleep(BUDGET_POLL_SECONDS)
-
-    def settle(self, worst: Spending, actual: Spending) -> None:
-        """Replace a reservation by the actual spending."""
-        self._keeper.settle.remote(self._name, worst, actual)

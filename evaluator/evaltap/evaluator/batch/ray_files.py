@@ -118,7 +118,7 @@ class _Worker:
 _workers: Final[dict[str, _Worker]] = {}
 
 
-def _score(batch: dict[str, Any], task: RayTask) -> dict[str, Any]:
+def _score(batch: dict[str, Any], task: RayTask) -> dict[str, object]:
     """Score the part of a batch of one."""
     number = int(batch["number"][0])
     scored = _score_part(task, number, Part(*orjson.loads(batch["part"][0])))

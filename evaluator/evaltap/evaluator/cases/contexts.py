@@ -5,7 +5,7 @@ not know the earlier turns, and raw telemetry is stored unchanged.  So readers o
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from evaltap.schemas.formats.case import CaseData
 
@@ -18,7 +18,7 @@ def without_repeats(turns: Sequence[CaseData]) -> Sequence[CaseData]:
         return turns
     found: list[CaseData] = []
     said: set[tuple[str, str]] = set()
-    holding: list[Any] = []
+    holding: list[object] = []
     for turn in turns:
         context = turn.get(_FIELD) or []
         instructions = [one for one in context if one.get("role") not in ("user", "assistant")]
@@ -31,10 +31,10 @@ def without_repeats(turns: Sequence[CaseData]) -> Sequence[CaseData]:
     return found
 
 
-def _with_context(turn: CaseData, kept: Sequence[Any]) -> CaseData:
+def _with_context(turn: CaseData, kept: Sequence[object]) -> CaseData:
     rest = {name: value for name, value in turn.items() if name != _FIELD or kept}
     return {**rest, _FIELD: kept} if kept else rest
 
 
-def _words(message: Mapping[str, Any]) -> tuple[str, str]:
+def _words(message: Mapping[str, object]) -> tuple[str, str]:
     return str(message.get("role")), " ".join(str(message.get("content")).split())

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Self, TypeAlias, get_args
+from typing import Literal, Self, TypeAlias
 
 import orjson
 
@@ -16,7 +16,6 @@ from evaltap.schemas.formats.model import Json
 
 Join: TypeAlias = Literal["eval_id", "user_text", "auto"]
 """How a case finds its reference: by eval id, by the user's message, or by either (`auto`)."""
-JOINS: tuple[Join, ...] = get_args(Join)
 Found: TypeAlias = Literal["eval_id", "user_text", "ambiguous", "none"]
 """How a case found its reference; `ambiguous`: several match, so it has none."""
 

@@ -22,8 +22,8 @@ from evaltap.evaluator.compare.strata import slices_of
 from evaltap.evaluator.compare.usage import usage_changes
 from evaltap.evaluator.compare.verdict import verdict_of
 from evaltap.evaluator.compare.wording import p_value, points
-from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import counted, did_you_mean_one_of
+from evaltap.schemas.known import check_known
+from evaltap.schemas.text import counted
 
 _FEW_TRIALS: Final = 10
 
@@ -65,9 +65,7 @@ def compare(base: Side, head: Side, rules: Rules | None = None) -> Comparison:
 def _check(rules: Rules, pairs: Sequence[PairedMetric]) -> None:
     known = [pair.name for pair in pairs]
     for name in rules.fail_on_metrics:
-        if name not in known:
-            hint = did_you_mean_one_of(name, known)
-            raise InputError(f"--fail-on-metrics {name}: not a metric of both sides; {hint}")
+        check_known(name, known, f"--fail-on-metrics {name}: not a metric of both sides")
 
 
 def _named(keys: Sequence[CaseKey], names: Mapping[CaseKey, str]) -> tuple[str, ...]:

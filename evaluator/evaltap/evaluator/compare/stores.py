@@ -22,7 +22,7 @@ from evaltap.evaluator.remote.client import open_to_read
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean
+from evaltap.schemas.known import check_known
 
 _SEEN = "user_text, final_text, expected_json, cost_usd, latency_ms"
 _EVAL_SET = """CASE
@@ -70,11 +70,9 @@ def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
 
 
 def _check_runs(store: StoreReader, path: Path, runs: Sequence[str]) -> None:
-    known = [run for (run,) in store.rows("SELECT run_id FROM runs ORDER BY started_at")]
+    known = store.column("SELECT run_id FROM runs ORDER BY started_at")
     for run in runs:
-        if run not in known:
-            hint = did_you_mean(run, known) or f"`evaltap runs {path}` lists them"
-            raise InputError(f"{path}: no run '{run}'; {hint}")
+        check_known(run, known, f"{path}: no run '{run}'", f"`evaltap runs {path}` lists them")
 
 
 def _score_rows(store: StoreReader, runs: Sequence[str]) -> list[tuple[ScoreRow, str, str]]:

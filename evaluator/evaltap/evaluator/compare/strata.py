@@ -16,7 +16,7 @@ from evaltap.evaluator.compare.model import MetricChange, Stratum
 from evaltap.evaluator.compare.sides import Side
 from evaltap.evaluator.stats.several import holm
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 CASE_SLICES: Final = ("app", "eval_set", "tool", "tool_path", "language")
 MOST_VALUES: Final = 20
@@ -29,9 +29,7 @@ Members = Mapping[str, Collection[CaseKey]]
 def check_by(by: Sequence[str], known: Collection[str]) -> None:
     """Raise InputError for a slice that there is not."""
     for name in by:
-        if name not in known:
-            hint = did_you_mean_one_of(name, known)
-            raise InputError(f"--by {name}: unknown slice; {hint}")
+        check_known(name, known, f"--by {name}: unknown slice")
 
 
 def slices_of(

@@ -20,7 +20,7 @@ from evaltap.evaluator.remote.client import open_to_read
 from evaltap.evaluator.stats import difference as stats
 from evaltap.evaluator.stats.difference import detectable_difference, difference
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 _NOT_COUNTED: Final = 0.05
 
@@ -39,9 +39,7 @@ def compare_traffic(base: Selection, head: Selection, rules: Rules) -> Compariso
             f" {', '.join(others)}"
         )
     for name in rules.fail_on_metrics:
-        if name not in names:
-            hint = did_you_mean_one_of(name, names)
-            raise InputError(f"--fail-on-metrics {name}: not a metric of both sides; {hint}")
+        check_known(name, names, f"--fail-on-metrics {name}: not a metric of both sides")
     changes = [
         _change(name, *_versions(name, ones[name], others[name], rules), rules) for name in names
     ]

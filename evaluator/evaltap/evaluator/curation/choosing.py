@@ -46,7 +46,7 @@ class Choices:
     """What a recipe took, by pick, and the groups of what it was offered."""
 
     chosen: list[Chosen] = field(default_factory=list)
-    picks: list[dict[str, Any]] = field(default_factory=list)
+    picks: list[dict[str, object]] = field(default_factory=list)
     groups: list[TurnGroup] = field(default_factory=list)
 
 
@@ -79,9 +79,7 @@ def choose(store: StoreReader, recipe: Recipe, progress: Progress = lambda _: No
 
 def _unknown_metric(store: StoreReader, metric: str) -> str:
     """Return what to say of a metric that no turn was scored by, empty if one was."""
-    known = [
-        name for (name,) in store.rows("SELECT DISTINCT metric_name FROM turn_scores ORDER BY 1")
-    ]
+    known = store.column("SELECT DISTINCT metric_name FROM turn_scores ORDER BY 1")
     if metric in known:
         return ""
     hint = did_you_mean_one_of(metric, known) if known else "score some first"

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.values import Seen, values_of
@@ -29,7 +29,7 @@ class Gap:
     text: str = ""
     """What the user says in the turn that an intent is named by."""
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Return it for JSON."""
         return {
             "value": self.value,
@@ -55,7 +55,7 @@ class CoveredValue:
     text: str = ""
     """What the user says in the turn that an intent is named by."""
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Return it for JSON."""
         return {
             "value": self.value,
@@ -83,7 +83,7 @@ class Coverage:
         """What shares are of: turns, or the tools that each of them called."""
         return "tool use" if self.by == "tool" else "turn"
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Return it for JSON."""
         found = self.covered
         return {

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.choosing import Choices, Chosen, Progress, choose
@@ -17,12 +16,7 @@ from evaltap.evaluator.curation.expectations import (
 )
 from evaltap.evaluator.curation.grouping import health
 from evaltap.evaluator.curation.recipe import Recipe
-from evaltap.evaluator.curation.sessions import (
-    Session,
-    provenance,
-    read_sessions,
-    recorded_case,
-)
+from evaltap.evaluator.curation.sessions import Session, provenance, read_sessions, recorded_case
 from evaltap.evaluator.evalsets.content import content_hash
 from evaltap.evaluator.review.results import NOTHING_DECIDED, Decisions
 from evaltap.evaluator.store.queries import StoreReader
@@ -58,8 +52,8 @@ class Curated:
     unproven: int = 0
     undecided: int = 0
     """Those of the unproven cases that a later check may prove."""
-    picks: list[dict[str, Any]] = field(default_factory=list)
-    health: dict[str, Any] | None = None
+    picks: list[dict[str, object]] = field(default_factory=list)
+    health: dict[str, object] | None = None
 
 
 def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Shift:
     low: float
     high: float
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Return it for JSON."""
         return {
             "value": self.value,
@@ -60,7 +60,7 @@ class Drift:
     """By Benjamini and Hochberg (1995) over the dimensions."""
     shifts: tuple[Shift, ...]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Return it for JSON."""
         return {
             "by": self.by,

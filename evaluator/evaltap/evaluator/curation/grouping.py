@@ -44,7 +44,7 @@ class TurnGroup:
         """The turn that stands for the group."""
         return self.members[0]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Return it for JSON."""
         medoid = self.medoid
         return {
@@ -124,7 +124,7 @@ def _embedder() -> Callable[[Sequence[str]], Any]:
 
     embedder = WordLlamaEmbedder()
 
-    def embed(texts: Sequence[str]) -> Any:
+    def embed(texts: Sequence[str]) -> object:
         vectors = np.asarray(embedder.embed(texts), np.float64)
         return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 

@@ -7,6 +7,7 @@ from evaltap.evaluator.curation.recipe import DIMENSIONS, Pick, Recipe
 from evaltap.evaluator.filters.turns import turns_with
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.times import stored_time
 
 OFFERED: Final = 5_000
 """Turns that are offered to one pick at most: near-duplicates among them are left out afterwards."""
@@ -41,7 +42,7 @@ class _Parts(NamedTuple):
     measure: str = ""
     extra: str = ""
     joins: str = ""
-    parameters: Mapping[str, Any] = {}
+    parameters: Mapping[str, object] = {}
     columns: str = ""
     """Of the view, with commas between them: what is not named is not computed."""
 
@@ -69,8 +70,8 @@ def offered(store: StoreReader, recipe: Recipe, pick: Pick) -> list[Offer]:
 def scope_of(recipe: Recipe) -> dict[str, Any]:
     """Return the parameters of a recipe's window."""
     return {
-        "since": recipe.since and recipe.since.replace(tzinfo=None),
-        "until": recipe.until and recipe.until.replace(tzinfo=None),
+        "since": recipe.since and stored_time(recipe.since),
+        "until": recipe.until and stored_time(recipe.until),
         "app": recipe.app,
     }
 

@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
-from evaltap.schemas.errors import FormatError, InputError
+from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import read_bytes
 from evaltap.schemas.files.validation import describe
 from evaltap.schemas.formats.model import Json
+from evaltap.schemas.known import check_known
 from evaltap.schemas.text import did_you_mean_one_of
 
 Expect: TypeAlias = Literal["none", "expected", "regression", "inputs"]
@@ -135,8 +136,7 @@ def read_recipe(path: Path) -> Recipe:
 
 def built_in(name: str) -> Recipe:
     """Return a built-in recipe; raise InputError for an unknown one."""
-    if name not in BUILT_IN:
-        raise InputError(f"--like {name}: unknown recipe; {did_you_mean_one_of(name, BUILT_IN)}")
+    check_known(name, BUILT_IN, f"--like {name}: unknown recipe")
     return BUILT_IN[name]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from evaltap.evaluator.cases.language import language_of
@@ -12,9 +12,9 @@ from evaltap.evaluator.curation.texts import SimilarTexts, normal
 from evaltap.evaluator.evalsets.content import expected_turns, message_text
 from evaltap.evaluator.filters.turns import turns_with
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.schemas.errors import InputError
+from evaltap.evaluator.store.times import stored_time
 from evaltap.schemas.formats.case import CaseData
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 DIMENSIONS: Final = ("tools", "tool", "model", "language", "intent", "version")
 INTENT_RADIUS: Final = 0.35
@@ -46,17 +46,14 @@ class Seen:
 def check_dimensions(by: Sequence[str]) -> None:
     """Raise InputError for a dimension that there is not."""
     for name in by:
-        if name not in DIMENSIONS:
-            hint = did_you_mean_one_of(name, DIMENSIONS)
-            raise InputError(f"--by {name}: unknown dimension; {hint}")
+        check_known(name, DIMENSIONS, f"--by {name}: unknown dimension")
 
 
 def check_app(store: StoreReader, app: str) -> None:
     """Raise InputError for an application of which nothing has landed."""
-    known = [name for (name,) in store.rows("SELECT DISTINCT app_name FROM cases ORDER BY 1")]
-    if app and known and app not in known:
-        hint = did_you_mean_one_of(app, known)
-        raise InputError(f"--app {app}: no turn of this application has landed; {hint}")
+    known = store.column("SELECT DISTINCT app_name FROM cases ORDER BY 1")
+    if app and known:
+        check_known(app, known, f"--app {app}: no turn of this application has landed")
 
 
 def seen_in(store: StoreReader, period: Period) -> list[Seen]:
@@ -69,16 +66,16 @@ def seen_in(store: StoreReader, period: Period) -> list[Seen]:
           AND ($until::TIMESTAMP IS NULL OR started_at < $until)
           AND ($app::VARCHAR = '' OR app = $app)
         ORDER BY app, eval_set_id, eval_id, invocation_id""",
-        {"since": _plain(period.since), "until": _plain(period.until), "app": period.app},
+        {
+            "since": period.since and stored_time(period.since),
+            "until": period.until and stored_time(period.until),
+            "app": period.app,
+        },
     )
     return [
         Seen(TurnKey(*key), tuple(tools), model or "", of_agent or "", text, probability)
         for *key, tools, model, of_agent, text, probability in rows
     ]
-
-
-def _plain(moment: datetime | None) -> datetime | None:
-    return None if moment is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 
 def seen_of_set(cases: Iterable[CaseData], store: StoreReader) -> list[Seen]:

@@ -1,7 +1,7 @@
 """Landed turns in the form in which near-duplicates are searched for."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from evaltap.evaluator.curation.grouping import Block, ComparedTurn
 from evaltap.evaluator.curation.picks import TurnKey, scope_of
@@ -57,7 +57,7 @@ class WindowTurns:
         most = max(LEAST_COMPARED, MOST_COMPARED // max(len(blocks), 1))
         return self._said(sql(__name__, "drawn_turns"), {"most": most})
 
-    def _said(self, chosen: str, parameters: dict[str, Any] | None = None) -> list[ComparedTurn]:
+    def _said(self, chosen: str, parameters: dict[str, object] | None = None) -> list[ComparedTurn]:
         rows = self._store.rows(sql(__name__, "compared_turns").format(chosen=chosen), parameters)
         return [
             ComparedTurn(TurnKey(app, name, eval_id, turn), Block(app, path, outcome), text, weight)

@@ -1,6 +1,5 @@
 """Copies of case files with changed cases, for commands that read files."""
 
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.datasets.cases import CaseFiles
+from evaltap.schemas.data import json_bytes
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.documents import is_json_lines, iter_case_lines, iter_cases, read_case
 from evaltap.schemas.formats.case import CaseData
@@ -28,7 +28,7 @@ def changed_copies(
             copy.parent.mkdir()
             with copy.open("wb") as file:
                 for case in _cases(path, made.bad_lines):
-                    file.write(json.dumps(change(path, case)).encode() + b"\n")
+                    file.write(json_bytes(change(path, case)) + b"\n")
             made.paths.append(copy)
         yield made
 

@@ -139,7 +139,7 @@ def _arrow(path: Path) -> Iterator[Row]:
     try:
         with arrow.memory_map(str(path)) as source:
             try:
-                batches: Any = arrow.ipc.open_stream(source)
+                batches: object = arrow.ipc.open_stream(source)
             except arrow.ArrowInvalid:
                 reader = arrow.ipc.open_file(source)
                 batches = (reader.get_batch(i) for i in range(reader.num_record_batches))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from evaltap.evaluator.estimates.labels import Label
 from evaltap.evaluator.estimates.profiles import slice_columns
@@ -25,10 +25,10 @@ class Corrected(NamedTuple):
 class LabelledTurns:
     """Labels by slice, metric and digest: whether the judge passes it, its weight, whether people do."""
 
-    found: Mapping[tuple[Any, ...], Sequence[tuple[bool, float, bool]]]
+    found: Mapping[tuple[object, ...], Sequence[tuple[bool, float, bool]]]
     notes: tuple[str, ...]
 
-    def correct(self, key: tuple[Any, ...], judge: Estimate) -> Corrected:
+    def correct(self, key: tuple[object, ...], judge: Estimate) -> Corrected:
         """Return the judge's estimate of a slice, corrected by its labels."""
         of_slice = self.found.get(key, ())
         passed = Labels.of((weight, good) for verdict, weight, good in of_slice if verdict)
@@ -59,8 +59,8 @@ def choose_labels(store: StoreReader, labels: Sequence[Label], slices: int) -> L
     _write(store, of_turns)
     _check_named(store)
     columns = slice_columns(slices)
-    found: dict[tuple[Any, ...], list[tuple[bool, float, bool]]] = {}
-    seen: dict[tuple[Any, ...], int] = {}
+    found: dict[tuple[object, ...], list[tuple[bool, float, bool]]] = {}
+    seen: dict[tuple[object, ...], int] = {}
     for row in store.rows(_MATCHED.format(slices=columns)):
         *turn, line, verdict, probability, passes = row
         first = seen.setdefault(tuple(turn), line)

@@ -1,7 +1,5 @@
 """Sessions of the chosen turns as estimators see them."""
 
-from typing import Any
-
 from evaltap.evaluator.stats.sample import Cell, Profile
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
@@ -9,13 +7,13 @@ from evaltap.evaluator.store.queries import StoreReader
 
 def read_profiles(
     store: StoreReader, slices: int = 0, *, value: str = "has::DOUBLE"
-) -> dict[tuple[Any, ...], list[Profile]]:
+) -> dict[tuple[object, ...], list[Profile]]:
     """Return the sessions of `estimate_turns`, alike ones together, by slice, metric and digest.
 
     `slices` is how many columns a slice has; `value` is SQL for the score of a turn, from 0 to 1.
     """
     columns = slice_columns(slices)
-    found: dict[tuple[Any, ...], list[Profile]] = {}
+    found: dict[tuple[object, ...], list[Profile]] = {}
     for row in store.rows(sql(__name__, "profiles").format(slices=columns, value=value)):
         cells = tuple(
             Cell(p, int(turns), total, squares, q, bool(by_turn))

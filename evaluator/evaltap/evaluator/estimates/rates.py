@@ -18,7 +18,7 @@ from evaltap.evaluator.stats.sample import Profile
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 FEW_SESSIONS: Final = 10
 LEAST_COVERED: Final = 0.99
@@ -60,7 +60,7 @@ class Rate:
     def data(self) -> dict[str, Any]:
         """Return the rate as JSON data."""
         process, traffic = self.process or (None, None), self.traffic or (None, None)
-        found: dict[str, Any] = {
+        found: dict[str, object] = {
             "slice": dict(self.slice),
             "metric": self.metric,
             "metric_digest": self.metric_digest,
@@ -138,15 +138,14 @@ def estimate_rates(
 
 
 def _check_metric(store: StoreReader, name: str) -> None:
-    known = [
-        row[0] for row in store.rows("SELECT DISTINCT metric_name FROM turn_scores ORDER BY 1")
-    ]
-    if name and name not in known:
+    if not name:
+        return
+    known = store.column("SELECT DISTINCT metric_name FROM turn_scores ORDER BY 1")
+    if not known:
         raise InputError(
-            f"--metric {name}: no turn has a score of it; {did_you_mean_one_of(name, known)}"
-            if known
-            else f"--metric {name}: no turn has a score yet; score some with `evaltap score`"
+            f"--metric {name}: no turn has a score yet; score some with `evaltap score`"
         )
+    check_known(name, known, f"--metric {name}: no turn has a score of it")
 
 
 def _without_time(store: StoreReader) -> Iterable[str]:
@@ -167,7 +166,7 @@ class _Beside(NamedTuple):
 def _rate(
     slice_: Mapping[str, str | None],
     signal: str,
-    key: tuple[Any, ...],
+    key: tuple[str | None, ...],
     beside: _Beside,
     profiles: Iterable[Profile],
     ended: bool,

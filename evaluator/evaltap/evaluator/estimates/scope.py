@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from evaltap.evaluator.store.times import stored_time
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 
 class Join(StrEnum):
@@ -117,25 +118,22 @@ class Scope:
     @property
     def window(self) -> dict[str, datetime | None]:
         """The window as the tables hold times: UTC, without a zone."""
-        return {"since": _plain(self.since), "until": _plain(self.until)}
-
-
-def _plain(moment: datetime | None) -> datetime | None:
-    return None if moment is None else moment.astimezone(UTC).replace(tzinfo=None)
+        return {
+            "since": self.since and stored_time(self.since),
+            "until": self.until and stored_time(self.until),
+        }
 
 
 def check_by(by: Sequence[str], unit: Unit) -> None:
     """Raise InputError for a slice that there is not, or that cases do not have, or that is named twice."""
     known = [name for name, one in DIMENSIONS.items() if one.whole_cases or unit is Unit.TURN]
     for name in by:
-        if name not in known:
-            raise InputError(f"--by {name}: unknown slice; {did_you_mean_one_of(name, known)}")
+        check_known(name, known, f"--by {name}: unknown slice")
     if len(set(by)) < len(by):
         raise InputError(f"--by {','.join(by)}: names something twice; name each once")
 
 
 def check_signal(name: str) -> Signal:
     """Return a signal; raise InputError for one that there is not."""
-    if name not in SIGNALS:
-        raise InputError(f"--signal {name}: unknown signal; {did_you_mean_one_of(name, SIGNALS)}")
+    check_known(name, SIGNALS, f"--signal {name}: unknown signal")
     return SIGNALS[name]

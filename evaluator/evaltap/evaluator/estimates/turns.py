@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 
@@ -126,7 +126,7 @@ def choose_turns(
     if Join.LANGUAGES in joins:
         languages.write_languages(store, scope)
     chosen = _chosen(scope, joins, unit)
-    parameters: dict[str, Any] = {**scope.window, "metric": scope.metric}
+    parameters: dict[str, object] = {**scope.window, "metric": scope.metric}
     parameters |= {"digests": list(scope.digests), "run_id": scope.run_id}
     if limit is not None:
         parameters["limit"] = limit

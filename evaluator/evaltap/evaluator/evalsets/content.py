@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -91,7 +91,7 @@ def tool_path(turn: CaseData) -> str:
     return " > ".join(tool.get("name") or "" for tool in turn.get("tools") or () if tool)
 
 
-def message_text(message: Any) -> str:
+def message_text(message: object) -> str:
     """Return the text of a message, empty without one."""
     content = message.get("content") if isinstance(message, Mapping) else None
     return content if isinstance(content, str) else ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -51,7 +51,7 @@ class Difference:
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed or self.renamed)
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Return it for JSON."""
         return {
             "added": [_short(case) for case in self.added],

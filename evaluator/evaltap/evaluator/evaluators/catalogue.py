@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -28,10 +28,10 @@ class Description:
     measures: str
     needs: str
     """The evidence that it reads."""
-    example: dict[str, Any] | None
+    example: dict[str, object] | None
     """A metric that uses it, as in a metrics file; None: another package's."""
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Return it for JSON."""
         return asdict(self)
 

@@ -4,7 +4,7 @@ import hashlib
 import inspect
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, cast
+from typing import cast
 
 from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.contract.context import Status, TurnScore
@@ -60,13 +60,13 @@ def load_function(path: str) -> TurnFunction:
     return cast(TurnFunction, found)  # what it returns is checked when it is called
 
 
-def load_object(path: str, key: str) -> Any:
+def load_object(path: str, key: str) -> object:
     """Return the object at `package.module:name`; `key` names the setting in the MetricError."""
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise MetricError(f"{key} is '{path}'; expected package.module:name")
     try:
-        found: Any = import_module(module)
+        found: object = import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
     except ImportError as error:

@@ -58,7 +58,7 @@ def full_name(store: StoreReader, case: str) -> str:
     if len(start) + len(end) < _LEAST_PIECE:
         return case
     piece = {"start": start, "end": end, "length": len(start) + len(end)}
-    found = [eval_id for (eval_id,) in store.rows(_FITTING, piece)]
+    found = store.column(_FITTING, piece)
     if len(found) > 1:
         more = ", …" if len(found) > _MOST_NAMED else ""
         names = ", ".join(found[:_MOST_NAMED])
@@ -68,9 +68,9 @@ def full_name(store: StoreReader, case: str) -> str:
 
 def repeated_ids(store: StoreReader, ids: Sequence[str]) -> set[str]:
     """Return those of the eval ids that several cases have: repeats, versions, applications."""
-    return {eval_id for (eval_id,) in store.rows(_REPEATED, {"ids": list(ids)})}
+    return set(store.column(_REPEATED, {"ids": list(ids)}))
 
 
 def nearest(store: StoreReader, case: str) -> str:
     """Return the ids that look most like a name that no case has, for a message."""
-    return ", ".join(name for (name,) in store.rows(_NEAREST, {"case": case})) or "none"
+    return ", ".join(store.column(_NEAREST, {"case": case})) or "none"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.filters.conditions import check_condition
@@ -61,7 +61,7 @@ class ChosenQuery(NamedTuple):
     """A statement and the values of its parameters."""
 
     statement: str
-    parameters: dict[str, Any]
+    parameters: dict[str, object]
     is_indexed: bool
     """Whether it reads the summary of cases only."""
 

@@ -1,7 +1,7 @@
 """SQL conditions of users: one expression over the columns of a view, which reads nothing else."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 import orjson
@@ -18,7 +18,7 @@ def check_condition(store: StoreReader, where: str, *, name: str = "--where") ->
 
     Subqueries are refused: with them a condition could read other tables, and files.
     """
-    columns = [row[0] for row in store.rows(f"DESCRIBE {VIEW}")]
+    columns = store.column(f"DESCRIBE {VIEW}")
     # Alone it must not close a bracket that it has not opened; in brackets it must be an expression.
     for written in (f"SELECT 1 WHERE\n{where}\n", f"SELECT 1 WHERE (\n{where}\n)"):
         tree = duckdb.execute("SELECT json_serialize_sql($sql)", {"sql": written}).fetchall()[0][0]
@@ -35,7 +35,7 @@ def check_condition(store: StoreReader, where: str, *, name: str = "--where") ->
         raise _wrong(name, where, str(error).splitlines()[0], columns) from None
 
 
-def _holds_query(node: Any, *, top: bool = False) -> bool:
+def _holds_query(node: object, *, top: bool = False) -> bool:
     if isinstance(node, list):
         return any(map(_holds_query, node))
     if not isinstance(node, dict):

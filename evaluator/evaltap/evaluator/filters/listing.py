@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from evaltap.evaluator.filters.choice import Choice, first_cases, fitting_query, order_of
 from evaltap.evaluator.store.database import STORE, sql
@@ -55,7 +55,7 @@ class ListedCase:
         """The metrics that it failed, by a crash too."""
         return tuple(one.metric for one in self.verdicts if one.status != "error")
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Return it for JSON."""
         return {
             "app": self.app,

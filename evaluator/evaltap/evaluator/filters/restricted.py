@@ -11,8 +11,9 @@ from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.opening import NAME
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.shards import ShardedStore
+from evaltap.evaluator.summaries.case_key import key_of_case
 from evaltap.evaluator.summaries.marks import current_marks
-from evaltap.evaluator.summaries.summaries import catch_up, key_of_case
+from evaltap.evaluator.summaries.summaries import catch_up
 from evaltap.schemas.errors import InputError
 
 

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from datetime import datetime, timedelta
+from typing import Final
 
 from evaltap.evaluator.filters.language import FIELDS, Filter, Term
+from evaltap.evaluator.store.times import stored_time
 from evaltap.schemas.errors import InputError
 
 KEYS: Final = "app_name, eval_set_id, eval_id"
@@ -16,9 +17,9 @@ class Bound:
     """The values of a statement under the names that it has for them."""
 
     def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
+        self.values: dict[str, object] = {}
 
-    def __call__(self, value: Any) -> str:
+    def __call__(self, value: object) -> str:
         """Return the name of a value that is new in the statement."""
         name = f"f{len(self.values)}"
         self.values[name] = value
@@ -261,5 +262,4 @@ def moment(term: Term, now: datetime) -> datetime:
             raise InputError(
                 f"filter: {term.field}:{written}; expected {FIELDS['since']}"
             ) from None
-    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
-    return aware.astimezone(UTC).replace(tzinfo=None)
+    return stored_time(found) if found.tzinfo else found

@@ -11,15 +11,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from evaltap.evaluator.contract.hosts import (
-    KNOWN_URLS,
-    OPENAI_URL,
-    PROVIDERS,
-    among,
-    host_of,
-)
+from evaltap.evaluator.contract.hosts import KNOWN_URLS, OPENAI_URL, PROVIDERS, among, host_of
 from evaltap.evaluator.contract.judge import JudgeNotConfigured
 from evaltap.evaluator.judges.settings import (
     DEFAULT_RETRIES,
@@ -52,7 +46,7 @@ class JudgeSettings:
     base_url: str = field(repr=False)
     api_key: str = field(repr=False)
     timeout: timedelta = DEFAULT_TIMEOUT
-    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    extra_body: Mapping[str, object] = field(default_factory=dict)
     provider: str = ""
     prices: JudgePrices | None = None
     """What a million tokens cost; None to look it up."""

@@ -11,13 +11,11 @@ import select
 import socket
 import ssl
 import time
-from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
-from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
+from evaltap.evaluator.judges.addresses import http_url, proxy_headers, proxy_of, tls_context
 from evaltap.evaluator.waiting import in_thread, wait_for_socket
 from evaltap.schemas.errors import ConfigurationError
 
@@ -94,9 +92,9 @@ class HttpClient:
         refuses: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._refuses = refuses
-        self._base = _http_url(base_url)
-        self._proxy = _proxy_of(self._base)
-        self._context = _tls_context() if self._base.scheme == "https" else None
+        self._base = http_url(base_url)
+        self._proxy = proxy_of(self._base)
+        self._context = tls_context() if self._base.scheme == "https" else None
         self._head = self._request_head(path, headers)
         self._idle: deque[tuple[http.client.HTTPConnection, float]] = deque()
 
@@ -176,7 +174,7 @@ class HttpClient:
         lines = {"Host": host, **headers}
         if self._proxy is not None and self._context is None:
             target = f"http://{host}{target}"
-            lines |= _proxy_headers(self._proxy)
+            lines |= proxy_headers(self._proxy)
         head = [f"POST {target} HTTP/1.1", *(f"{name}: {value}" for name, value in lines.items())]
         if not all(line.isascii() and line.isprintable() for line in head):
             raise ConfigurationError(
@@ -231,7 +229,7 @@ class HttpClient:
             at, at_port, timeout=seconds, context=self._context
         )
         if self._proxy is not None:
-            connection.set_tunnel(host, port or 443, _proxy_headers(self._proxy))
+            connection.set_tunnel(host, port or 443, proxy_headers(self._proxy))
         return connection
 
 
@@ -353,57 +351,6 @@ def _readable(sock: socket.socket) -> bool:
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(0))
-
-
-def _http_url(text: str) -> SplitResult:
-    try:
-        url = urlsplit(text.strip())
-        _ = url.port  # raises for one that is no number
-    except ValueError as error:
-        raise ConfigurationError(
-            f"'{text}' is not a URL ({error}); expected http(s)://host"
-        ) from None
-    if url.scheme not in ("http", "https") or not url.hostname:
-        raise ConfigurationError(
-            f"'{text}' is not the URL of a server; expected http(s)://host/path"
-        )
-    return url
-
-
-def _proxy_of(base: SplitResult) -> SplitResult | None:
-    host = base.hostname or ""
-    if proxy_bypass(host if base.port is None else f"{host}:{base.port}"):
-        return None
-    proxies = getproxies()
-    found = proxies.get(base.scheme) or proxies.get("all")
-    if not found:
-        return None
-    proxy = urlsplit(found if "://" in found else f"http://{found}")
-    if proxy.scheme != "http" or not proxy.hostname:
-        raise ConfigurationError(
-            f"the proxy for {base.scheme}://{host} is {proxy.scheme}://{proxy.hostname}; expected"
-            " http://host:port (or name the judge in NO_PROXY)"
-        )
-    return proxy
-
-
-def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
-    if proxy.username is None:
-        return {}
-    given = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return {"Proxy-Authorization": f"Basic {b64encode(given.encode()).decode()}"}
-
-
-def _tls_context() -> ssl.SSLContext:
-    """Return a context that trusts what the system trusts, where Python itself knows no authority."""
-    context = ssl.create_default_context()
-    if not context.cert_store_stats()["x509_ca"]:
-        try:
-            import truststore
-        except ImportError:
-            return context
-        return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return context
 
 
 def _said(error: Exception) -> str:

@@ -34,6 +34,7 @@ from evaltap.evaluator.judges.http import (
     Unreachable,
 )
 from evaltap.evaluator.judges.retries import ConnectionWentStale
+from evaltap.schemas.data import json_bytes
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import GenerationConfig
 
@@ -165,10 +166,7 @@ class OpenAIJudge:
             **self._settings.extra_body,
             "stream": False,
         }
-        try:
-            return orjson.dumps(body)
-        except TypeError:  # half a surrogate pair: JSON holds it as an escape
-            return json.dumps(body).encode()
+        return json_bytes(body)
 
     def _reply(self, body: bytes, latency: timedelta) -> JudgeReply:
         # A server may send any JSON.

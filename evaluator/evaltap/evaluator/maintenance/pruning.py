@@ -6,12 +6,13 @@ numbers, offsets) stays, so pruned turns are neither reported as missing nor lan
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from evaltap.evaluator.maintenance.erasure import write_anew
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.times import stored_time
 from evaltap.evaluator.summaries.summaries import Summaries
 
 
@@ -29,7 +30,7 @@ def prune(path: Path, before: datetime, *, dry_run: bool = False) -> Pruned:
     It needs as much free space again.  `dry_run` only counts.  Raises StoreError for a file that is not
     evaltap's or that another process holds.
     """
-    moment = before.astimezone(UTC).replace(tzinfo=None)
+    moment = stored_time(before)
     with Store(path, create=False) as store:
         store.execute(_SESSIONS, {"before": moment})
         ((sessions,),) = store.rows("SELECT count(*) FROM pruned_sessions")

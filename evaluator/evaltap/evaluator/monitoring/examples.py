@@ -21,20 +21,18 @@ def example_cases(store: StoreReader, *, good: bool) -> tuple[str, ...]:
 
 def _unlike(turns: Sequence[tuple[str, str, str]]) -> Sequence[str]:
     from evaltap.evaluator.curation.near import RADIUS
-    from evaltap.evaluator.curation.texts import normal, shingles
+    from evaltap.evaluator.curation.texts import SimilarTexts, normal
 
-    chosen: dict[str, tuple[str, set[str]]] = {}
+    chosen: list[str] = []
+    texts_of_path: dict[str, list[str]] = {}
     for case, path, text in turns:
         if len(chosen) == EXAMPLES:
             break
-        parts = shingles(normal(text))
-        alike = any(
-            path == other and len(parts & known) >= RADIUS * len(parts | known)
-            for other, known in chosen.values()
-        )
-        if case not in chosen and not alike:
-            chosen[case] = path, parts
-    return list(chosen)
+        texts, words = texts_of_path.setdefault(path, []), normal(text)
+        if case not in chosen and not (SimilarTexts(texts).to_text(words) >= RADIUS).any():
+            chosen.append(case)
+            texts.append(words)
+    return chosen
 
 
 _BAD: Final = """

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from evaltap.evaluator.monitoring.changes import ChangeFinder, Changes
@@ -13,6 +13,7 @@ from evaltap.evaluator.monitoring.rules import SILENCE, chance_of
 from evaltap.evaluator.monitoring.silences import SilenceWatch
 from evaltap.evaluator.monitoring.turns import quantiles_of
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.times import stored_time
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
 
 
@@ -44,7 +45,7 @@ class Watches:
         With `now` (aware), traffic continues: sessions that may not have ended do not count yet, and a
         silence lasts that has no turn after it.  Raises InputError for a slice that is not there.
         """
-        until = None if now is None else now.astimezone(UTC).replace(tzinfo=None)
+        until = None if now is None else stored_time(now)
         try:
             changes = self._changes.find(store)
             found = [event for one in self._looking for event in one.look(store, changes, until)]
@@ -63,7 +64,7 @@ def replay(store: StoreReader, rules: MonitorFile, *, now: datetime | None = Non
 def silenced(events: Sequence[Event], rules: MonitorFile) -> list[Event]:
     """Return events with the time until which the rules silence their watch."""
     ends = {
-        one.name: one.silence_ends.astimezone(UTC).replace(tzinfo=None)
+        one.name: stored_time(one.silence_ends)
         for one in rules.watch
         if one.silence_ends is not None
     }

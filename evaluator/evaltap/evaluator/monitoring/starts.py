@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.times import stored_time
 
 
 def start_of(store: StoreReader, watch: str) -> datetime | None:
@@ -17,6 +18,6 @@ def start_of(store: StoreReader, watch: str) -> datetime | None:
 
 def rebase(store: Store, watch: str, since: datetime) -> None:
     """Let a watch learn again what is usual, from an aware time on."""
-    moment = since.astimezone(UTC).replace(tzinfo=None)
+    moment = stored_time(since)
     with store.transaction():
         store.append("watch_starts", [(watch, moment, store.now())])

@@ -5,7 +5,7 @@ import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -14,7 +14,7 @@ from evaltap.evaluator.filters.choice import Choice, ChosenQuery, first_cases, f
 from evaltap.evaluator.filters.listing import ListedCase, listed_cases
 from evaltap.evaluator.filters.terms import KEYS
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.evaluator.summaries.summaries import key_of_case
+from evaltap.evaluator.summaries.case_key import key_of_case
 
 
 class SortKey(NamedTuple):
@@ -193,7 +193,9 @@ def _beyond(order: Sequence[SortKey], values: Sequence[str], backwards: bool) ->
     )
 
 
-def _bound(mark: Sequence[Any], order: Sequence[SortKey], parameters: dict[str, Any]) -> list[str]:
+def _bound(
+    mark: Sequence[object], order: Sequence[SortKey], parameters: dict[str, object]
+) -> list[str]:
     """Return SQL for the values of a mark.
 
     Numbers are written out, as DuckDB skips row groups for constants only.
@@ -210,11 +212,11 @@ def _bound(mark: Sequence[Any], order: Sequence[SortKey], parameters: dict[str, 
     return values
 
 
-def _written(row: tuple[Any, ...]) -> str:
+def _written(row: tuple[object, ...]) -> str:
     return base64.urlsafe_b64encode(orjson.dumps(row[:-1])).decode().rstrip("=")
 
 
-def _read(mark: str, order: Sequence[SortKey]) -> list[Any] | None:
+def _read(mark: str, order: Sequence[SortKey]) -> list[object] | None:
     try:
         found = orjson.loads(base64.urlsafe_b64decode(mark + "=" * (-len(mark) % 4)))
     except (ValueError, binascii.Error):
@@ -224,7 +226,7 @@ def _read(mark: str, order: Sequence[SortKey]) -> list[Any] | None:
     return found if all(map(_fits, found, order)) else None
 
 
-def _fits(value: Any, key: SortKey) -> bool:
+def _fits(value: object, key: SortKey) -> bool:
     if key in _KEYS:
         return isinstance(value, str)
     if key.is_time:

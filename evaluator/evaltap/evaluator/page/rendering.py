@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from jinja2 import Environment
 
@@ -100,7 +100,7 @@ def environment() -> Environment:
 def render(shown: PageAnswer, request: PageRequest | None, frame: Frame) -> str:
     """Return the HTML of a page, or of a part of one."""
     template = environment().get_template(shown.template)
-    context: dict[str, Any] = {
+    context: dict[str, object] = {
         "data": shown.data,
         "request": request,
         "frame": frame,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from evaltap.evaluator.reports.model import SEVERITY
 from evaltap.evaluator.stats.difference import Rate, difference
@@ -65,7 +65,7 @@ class Span:
         """Return when each bucket begins."""
         return [self.start + number * self.width for number in range(self.buckets)]
 
-    def parameters(self, app: str) -> dict[str, Any]:
+    def parameters(self, app: str) -> dict[str, object]:
         """Return what statements about the span bind."""
         return {"start": self.start, "until": self.end, "app": app}
 
@@ -125,15 +125,24 @@ def _drawn(summary: str, span: Span) -> str:
     return _DRAWN.format(table=f"{summary}_by_{span.unit}")
 
 
-def turn_rows(reader: StoreReader, span: Span, app: str) -> list[dict[str, Any]]:
-    """Return turns, errors, weights, costs and tokens by bucket."""
-    return reader.records(
-        f"""SELECT bucket, sum(turns)::BIGINT AS turns, sum(errors + incomplete)::BIGINT AS errors,
-                   sum(weight) AS weight, sum(cost_usd) AS cost_usd,
-                   sum(coalesce(input_tokens, 0) + coalesce(output_tokens, 0))::DOUBLE AS tokens
+class TurnBucket(NamedTuple):
+    """The turns of a bucket."""
+
+    bucket: datetime
+    turns: int
+    errors: int
+    weight: float
+    cost_usd: float | None
+
+
+def turn_buckets(reader: StoreReader, span: Span, app: str) -> list[TurnBucket]:
+    """Return turns, errors, weights and costs by bucket."""
+    rows = reader.rows(
+        f"""SELECT bucket, sum(turns)::BIGINT, sum(errors + incomplete)::BIGINT, sum(weight), sum(cost_usd)
             FROM {_drawn("turns", span)} GROUP BY bucket ORDER BY bucket""",
         span.parameters(app) | {"width": span.width},
     )
+    return [TurnBucket(*row) for row in rows]
 
 
 def turn_count(reader: StoreReader, span: Span, app: str) -> int:
@@ -146,61 +155,76 @@ def turn_count(reader: StoreReader, span: Span, app: str) -> int:
     return int(turns)
 
 
-def score_rows(
+class ScoreBucket(NamedTuple):
+    """The verdicts of a version of a metric in a bucket that have one status."""
+
+    bucket: datetime
+    metric: str
+    digest: str
+    status: str
+    turns: int
+    weight: float
+    squares: float
+    """The sum of the squares of their weights."""
+    score_sum: float | None
+    scored_weight: float
+
+
+def score_buckets(
     reader: StoreReader, span: Span, app: str, *, by_bucket: bool = True
-) -> list[dict[str, Any]]:
-    """Return verdicts by bucket, if asked for, metric, version of the metric and status."""
-    bucket = "bucket, " if by_bucket else ""
-    return reader.records(
-        f"""SELECT {bucket}metric_name, metric_digest, status, sum(n)::BIGINT AS n, sum(w) AS w,
-                   sum(w2) AS w2, sum(score_sum) AS score_sum, sum(scored_w) AS scored_w
-            FROM {_drawn("scores", span)}
-            GROUP BY {bucket}metric_name, metric_digest, status ORDER BY max(summed_at)""",
+) -> list[ScoreBucket]:
+    """Return verdicts by bucket, metric, version of the metric and status; or all of the span in one."""
+    bucket = "bucket" if by_bucket else "$start::TIMESTAMP"
+    rows = reader.rows(
+        f"""SELECT {bucket}, metric_name, metric_digest, status, sum(n)::BIGINT, sum(w), sum(w2),
+                   sum(score_sum), sum(scored_w)
+            FROM {_drawn("scores", span)} GROUP BY ALL ORDER BY max(summed_at)""",
         span.parameters(app) | {"width": span.width},
     )
+    return [ScoreBucket(*row) for row in rows]
 
 
-def newest_versions(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def newest_versions(rows: Sequence[ScoreBucket]) -> list[ScoreBucket]:
     """Return the rows of each metric's newest version: verdicts of two rubrics do not mix."""
-    newest = {row["metric_name"]: row["metric_digest"] for row in rows}
-    return [row for row in rows if newest[row["metric_name"]] == row["metric_digest"]]
+    newest = {row.metric: row.digest for row in rows}
+    return [row for row in rows if newest[row.metric] == row.digest]
 
 
 def rates(
-    rows: Sequence[Mapping[str, Any]], effects: Mapping[str, float] | None = None
+    rows: Sequence[ScoreBucket], effects: Mapping[str, float] | None = None
 ) -> list[MetricRate]:
     """Return each metric's rate over the rows; `effects` are the design effects of sessions by digest."""
-    names = sorted({(row["metric_name"], row["metric_digest"]) for row in rows})
+    names = sorted({(row.metric, row.digest) for row in rows})
     return [
         _rate(
             *key,
-            [row for row in rows if (row["metric_name"], row["metric_digest"]) == key],
+            [row for row in rows if (row.metric, row.digest) == key],
             (effects or {}).get(key[1], 1.0),
         )
         for key in names
     ]
 
 
-def _rate(name: str, digest: str, rows: Sequence[Mapping[str, Any]], effect: float) -> MetricRate:
+def _rate(name: str, digest: str, rows: Sequence[ScoreBucket], effect: float) -> MetricRate:
     counts: dict[str, int] = {status: 0 for status in SEVERITY}
     for row in rows:
-        counts[row["status"]] += row["n"]
+        counts[row.status] += row.turns
     found, effective = share(rows, effect)
-    weight = sum(row["scored_w"] for row in rows)
-    scores = sum(row["score_sum"] or 0 for row in rows)
+    weight = sum(row.scored_weight for row in rows)
+    scores = sum(row.score_sum or 0 for row in rows)
     return MetricRate(name, digest, counts, found, effective, scores / weight if weight else None)
 
 
-def share(rows: Sequence[Mapping[str, Any]], effect: float = 1.0) -> tuple[Rate | None, float]:
+def share(rows: Sequence[ScoreBucket], effect: float = 1.0) -> tuple[Rate | None, float]:
     """Return the weighted share that passed with Wilson's interval, and the effective n.
 
     That is Kish's for the weights, divided by the design effect of sessions.
     """
-    counted = [row for row in rows if row["status"] in _COUNTED]
-    weight, squares = sum(row["w"] for row in counted), sum(row["w2"] for row in counted)
+    counted = [row for row in rows if row.status in _COUNTED]
+    weight, squares = sum(row.weight for row in counted), sum(row.squares for row in counted)
     if not weight:
         return None, 0.0
-    passed = sum(row["w"] for row in counted if row["status"] == "passed")
+    passed = sum(row.weight for row in counted if row.status == "passed")
     independent = weight * weight / squares
     effective = max(independent / effect, min(independent, 1.0))
     value = min(1.0, passed / weight)

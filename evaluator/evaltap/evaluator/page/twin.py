@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 
-def as_json(data: Any) -> bytes:
+def as_json(data: object) -> bytes:
     """Return data as JSON; text that is not valid Unicode is written as escapes."""
     try:
         return orjson.dumps(data, default=_plain, option=orjson.OPT_NAIVE_UTC | orjson.OPT_UTC_Z)
@@ -17,7 +17,7 @@ def as_json(data: Any) -> bytes:
         return json.dumps(_unpacked(data), default=_plain).encode()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, tuple):
@@ -27,7 +27,7 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def _unpacked(value: Any) -> Any:
+def _unpacked(value: object) -> object:
     """Return data in dictionaries and lists, because `json` writes named tuples without their names."""
     if parts := _parts(value):
         return {str(name): _unpacked(one) for name, one in parts.items()}

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
 from evaltap.evaluator.store.damage import translated
-from evaltap.evaluator.store.queries import ConnectedReader, Rows, StoreWriter
+from evaltap.evaluator.store.queries import ConnectedReader, Parameters, Rows, StoreWriter
 
 
 class CursorWriter(ConnectedReader, StoreWriter):
@@ -18,7 +17,9 @@ class CursorWriter(ConnectedReader, StoreWriter):
         super().__init__(path)
         self._cursor = cursor
 
-    def stream(self, query: str, parameters: Any = None, *, size: int = 500) -> Iterator[Rows]:
+    def stream(
+        self, query: str, parameters: Parameters = None, *, size: int = 500
+    ) -> Iterator[Rows]:
         """Yield the rows of a query in chunks; they are read whole, as another statement may follow."""
         rows = self.rows(query, parameters)
         return (rows[place : place + size] for place in range(0, len(rows), size))

@@ -7,7 +7,7 @@ each scenario; encodings are made from the same plain request.  Nothing here ask
 import base64
 import codecs
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 Position = str
 POSITIONS: Final[tuple[Position, ...]] = (
@@ -92,7 +92,7 @@ def attacks() -> Iterator[Attack]:
                 yield Attack(family, number, position, template)
 
 
-def attacked_case(scenario: Scenario, attack: Attack | None, eval_id: str) -> dict[str, Any]:
+def attacked_case(scenario: Scenario, attack: Attack | None, eval_id: str) -> dict[str, object]:
     """Return the case of a scenario, with the attack in it; None leaves it as it is."""
     texts = {"user": scenario.user, "answer": scenario.answer, "knowledge": scenario.knowledge}
     if attack is not None:

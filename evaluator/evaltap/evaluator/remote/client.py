@@ -4,7 +4,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 from msgspec import Struct
@@ -29,7 +29,7 @@ from evaltap.evaluator.remote.place import can_serve, socket_path
 from evaltap.evaluator.store import errors
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import BusyError, StoreError, StoreHeldError
-from evaltap.evaluator.store.queries import Row, StoreReader
+from evaltap.evaluator.store.queries import Parameters, Record, Row, StoreReader
 from evaltap.evaluator.store.queries import Rows as RowList
 from evaltap.evaluator.store.readers import Chunks, CursorReader, Readers
 
@@ -120,7 +120,7 @@ class RemoteReader(StoreReader):
             raise _error(answer)
         return answer
 
-    def _run(self, statement: str, parameters: Any, size: int) -> Rows:
+    def _run(self, statement: str, parameters: Parameters, size: int) -> Rows:
         if self._chunks is not None:
             self._chunks.keep()
             self._chunks = None
@@ -132,7 +132,7 @@ class RemoteReader(StoreReader):
             raise StoreError(f"{self.path}: an invalid answer ({type(answer).__name__})")
         return answer
 
-    def _all(self, statement: str, parameters: Any) -> tuple[list[str], RowList]:
+    def _all(self, statement: str, parameters: Parameters) -> tuple[list[str], RowList]:
         answer = self._run(statement, parameters, _ROWS_AT_ONCE)
         found = _tuples(answer)
         while answer.more:
@@ -140,26 +140,28 @@ class RemoteReader(StoreReader):
             found += _tuples(answer)
         return answer.names, found
 
-    def rows(self, query: str, parameters: Any = None) -> RowList:
+    def rows(self, query: str, parameters: Parameters = None) -> RowList:
         """Return all rows of a query."""
         return self._all(query, parameters)[1]
 
-    def records(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
+    def records(self, query: str, parameters: Parameters = None) -> list[Record]:
         """Return all rows of a query as dicts by column name."""
         names, rows = self._all(query, parameters)
         return [dict(zip(names, row, strict=True)) for row in rows]
 
-    def execute(self, statement: str, parameters: Any = None) -> None:
+    def execute(self, statement: str, parameters: Parameters = None) -> None:
         """Run statements whose result is of no interest."""
         self._all(statement, parameters)
 
-    def stream(self, query: str, parameters: Any = None, *, size: int = 500) -> Iterator[RowList]:
+    def stream(
+        self, query: str, parameters: Parameters = None, *, size: int = 500
+    ) -> Iterator[RowList]:
         """Yield the rows of a query in chunks; what is left when another statement comes is kept."""
         self._answer = self._run(query, parameters, size)
         self._chunks = Chunks(lambda: self.fetch(size))
         return iter(self._chunks)
 
-    def begin(self, statement: str, parameters: Any = None) -> list[str]:
+    def begin(self, statement: str, parameters: Parameters = None) -> list[str]:
         """Run a statement whose rows `fetch` returns; return the names of its columns."""
         self._answer = self._run(statement, parameters, _ROWS_AT_ONCE)
         return self._answer.names

@@ -141,7 +141,7 @@ def packed(value: Any) -> Any:
     raise TypeError(f"a {kind.__name__} cannot be sent")
 
 
-def _ext(name: str, value: Any) -> Ext:
+def _ext(name: str, value: object) -> Ext:
     return Ext(_NAMES.index(name), msgspec.msgpack.encode(value))
 
 

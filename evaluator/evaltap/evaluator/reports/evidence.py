@@ -1,7 +1,6 @@
 """What happened in the turns of a case, against what was expected: evidence for readers of a report."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import orjson
 
@@ -172,7 +171,7 @@ def _step(row: DiffRow, pairs: CallPairs, places: Sequence[int], limits: Limits)
     )
 
 
-def _value(value: Any, limit: int) -> str | None:
+def _value(value: object, limit: int) -> str | None:
     if value is ...:
         return None
     return "null" if value is None else _json(value, limit)
@@ -193,7 +192,7 @@ def _call(call: ToolCall, limit: int) -> Call:
     )
 
 
-def _json(value: Any, limit: int) -> str:
+def _json(value: object, limit: int) -> str:
     if value is None:
         return ""
     try:

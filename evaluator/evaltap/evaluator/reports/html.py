@@ -101,7 +101,7 @@ def policy_hash(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _index(report: Report, shown: int) -> dict[str, Any]:
+def _index(report: Report, shown: int) -> dict[str, object]:
     """Return what the list of cases needs: small, as all of it is parsed at once."""
     names = [metric.metric_name for metric in report.metrics]
     places = {name: place for place, name in enumerate(names)}
@@ -176,7 +176,7 @@ def _detail_blocks(
     return blocks, shown
 
 
-def _details(case: CaseReport, trace_url: TraceUrl | None) -> dict[str, Any]:
+def _details(case: CaseReport, trace_url: TraceUrl | None) -> dict[str, object]:
     """Return the evidence of a case without what is empty."""
     details = {
         "app": case.app_name,
@@ -201,7 +201,7 @@ def _turn(turn: dict[str, Any], trace_url: TraceUrl | None) -> dict[str, Any]:
     return turn
 
 
-def _filled(value: Any) -> Any:
+def _filled(value: object) -> object:
     """Return data without what is empty; zero and false are not."""
     if isinstance(value, Mapping):
         kept = ((name, item) for name, item in value.items() if item is not None and item != "")
@@ -209,13 +209,13 @@ def _filled(value: Any) -> Any:
     return [_filled(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _script_data(value: Any) -> Markup:
+def _script_data(value: object) -> Markup:
     """Return JSON that is safe in a script element: nothing in it can end or open one."""
     text = orjson.dumps(_visible(value)).decode()
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
-def _visible(value: Any) -> Any:
+def _visible(value: object) -> object:
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, Mapping):

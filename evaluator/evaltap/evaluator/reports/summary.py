@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from evaltap.evaluator.estimates.rates import Rate
 from evaltap.evaluator.filters.case_names import repeated_ids
@@ -16,7 +16,7 @@ from evaltap.evaluator.reports.exit_status import (
 from evaltap.evaluator.reports.traffic import read_traffic
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
 from evaltap.evaluator.stats import Interval, wilson
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Row, Rows, StoreReader
 from evaltap.schemas.errors import InputError
 
 WORST_CASES = 10
@@ -138,7 +138,7 @@ class Summary:
     gate: GateCounts | None = None
     """The verdicts of a gate, where one is behind the scores: the metrics are then its dimensions."""
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Return the summary as JSON data."""
         return {**asdict(self), "exit_code": exit_code(self)}
 
@@ -187,7 +187,7 @@ def summarise(
     """Read the summary of a run, or of the latest scores; `metrics` limits it to metric digests."""
     scope, chosen = score_scope(store, run_id, metrics)
 
-    def read(query: str, **more: object) -> list[tuple[Any, ...]]:
+    def read(query: str, **more: object) -> Rows:
         return store.rows(query, {**chosen, **more})
 
     counts = read(f"""
@@ -299,7 +299,7 @@ def _put_together(gaps: Iterable[Unscored]) -> Iterator[Unscored]:
 
 def check_run(store: StoreReader, run_id: str) -> None:
     """Raise InputError when there is no such run."""
-    known = [row[0] for row in store.rows("SELECT run_id FROM runs ORDER BY started_at")]
+    known = store.column("SELECT run_id FROM runs ORDER BY started_at")
     if run_id not in known:
         raise InputError(
             f"no run {run_id!r}; expected one of: {', '.join(known) or 'none, there are no runs'}"
@@ -317,7 +317,7 @@ FROM run_metrics JOIN runs USING (run_id) GROUP BY metric_name
 """
 
 
-def _metric_counts(row: tuple[Any, ...]) -> MetricCounts:
+def _metric_counts(row: Row) -> MetricCounts:
     name, passed, failed, not_evaluated, errors, rate, mean, crashed = row
     interval = wilson(passed, passed + failed + crashed)
     return MetricCounts(

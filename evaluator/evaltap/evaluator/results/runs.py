@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 from evaltap.evaluator.results.parquet import results_folder
 from evaltap.evaluator.store.database import Store, utc_now
 from evaltap.evaluator.store.errors import StoreError
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Record, StoreReader
 from evaltap.schemas.files import canonical
 from evaltap.schemas.formats.metric import EvalMetric, without_key
 
@@ -127,7 +127,7 @@ def end_run(store: Store, run: Run, case_count: int) -> None:
         store.append("run_ends", [(run.run_id, case_count, utc_now())])
 
 
-def listed_runs(store: StoreReader) -> list[dict[str, Any]]:
+def listed_runs(store: StoreReader) -> list[Record]:
     """Return a row for each scoring run with its counts, oldest first."""
     return store.records(_RUNS)
 

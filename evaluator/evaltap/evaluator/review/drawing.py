@@ -37,12 +37,8 @@ def draw_for_labels(store: StoreReader, metric: str, count: int) -> list[Wanted]
     for *key, passes, _ in store.rows(_DRAWN, {"metric": metric}):
         drawn[passes].append((key[0], key[1], key[2], key[3]))
     if not any(drawn.values()):
-        known = store.rows("SELECT DISTINCT metric_name FROM latest_turn_scores ORDER BY 1")
-        hint = (
-            did_you_mean_one_of(metric, [name for (name,) in known])
-            if known
-            else "score some first"
-        )
+        known = store.column("SELECT DISTINCT metric_name FROM latest_turn_scores ORDER BY 1")
+        hint = did_you_mean_one_of(metric, known) if known else "score some first"
         raise InputError(f"--draw {metric}: no turn has a verdict of this metric; {hint}")
     half = count // 2
     fails = min(len(drawn[False]), max(half, count - len(drawn[True])))

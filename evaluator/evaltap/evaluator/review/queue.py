@@ -4,13 +4,13 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
 from evaltap.evaluator.evalsets.content import plain_turn
 from evaltap.evaluator.store.database import utc_now
-from evaltap.evaluator.store.queries import StoreReader, StoreWriter
+from evaltap.evaluator.store.queries import Row, StoreReader, StoreWriter
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
@@ -89,10 +89,10 @@ class Item:
 
 def add_items(store: StoreWriter, wanted: Sequence[Wanted], queue: str = DEFAULT_QUEUE) -> int:
     """Queue turns that are not queued yet; return how many are new."""
-    known = {row[0] for row in store.rows("SELECT item_id FROM review_items")}
+    known = set(store.column("SELECT item_id FROM review_items"))
     turns = _turns(store, {one.eval_id for one in wanted})
     now = utc_now()
-    rows: list[tuple[Any, ...]] = []
+    rows: list[tuple[object, ...]] = []
     for one in wanted:
         revision, turn = turns[one[:4]]
         item_id = _item_id(queue, turn, one[:4] if one.alone else ())
@@ -153,7 +153,7 @@ def items(store: StoreReader, queue: str = "", item_id: str = "") -> list[Item]:
     return [one for one in found if one is not None]
 
 
-def _item(row: tuple[Any, ...], turns: Sequence[tuple[str, str]]) -> Item | None:
+def _item(row: Row, turns: Sequence[tuple[str, str]]) -> Item | None:
     name, queue, app, eval_set_id, eval_id, invocation_id, reason, state, *rest = row
     verdict, reviewers, needed, waiting, after, correction = rest
     at = next((n for n, (one, _) in enumerate(turns) if one == invocation_id), None)

@@ -10,7 +10,8 @@ from pathlib import Path
 from evaltap.evaluator.sources.base import BATCH_BYTES, Bounds, Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.sources.positions import LogPosition
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.log.local import LocalLog, LogMissingError, open_log
+from evaltap.schemas.log.local import LocalLog, open_log
+from evaltap.schemas.log.opening import LogMissingError
 from evaltap.schemas.log.retention import trimmed_until
 
 CHECK_SECONDS = 0.02

@@ -40,7 +40,7 @@ class TraceAssembler(Protocol):
         ...
 
     def take(
-        self, trace_id: str, items: Sequence[Any], *, memory: str | None, is_new: bool
+        self, trace_id: str, items: Sequence[object], *, memory: str | None, is_new: bool
     ) -> None:
         """Add the items of a trace from a message.
 

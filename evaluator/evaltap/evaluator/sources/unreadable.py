@@ -5,13 +5,31 @@ which partition, or where the batch ends.  So each partition is read separately,
 a client that has failed returns to the same batch.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, Protocol
+
+from evaltap.evaluator.topics.clients import Poller
+
+if TYPE_CHECKING:
+    from kafka.structs import TopicPartition
 
 PROBE_MS: Final = 5_000
 
-Connect = Callable[[], Any]
+
+class _Client(Poller, Protocol):
+    """What is used of `KafkaConsumer`."""
+
+    def end_offsets(self, places: Sequence["TopicPartition"]) -> Mapping["TopicPartition", int]: ...
+
+    def assign(self, places: Sequence["TopicPartition"]) -> None: ...
+
+    def seek(self, place: "TopicPartition", offset: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+Connect = Callable[[], _Client]
 """Creates a client without assigned partitions."""
 
 
@@ -25,7 +43,9 @@ def is_unreadable(error: Exception) -> bool:
     return isinstance(error, CorruptRecordError) or not isinstance(error, KafkaError)
 
 
-def unreadable_ranges(connect: Connect, positions: Mapping[Any, int]) -> dict[Any, tuple[int, int]]:
+def unreadable_ranges(
+    connect: Connect, positions: Mapping["TopicPartition", int]
+) -> dict["TopicPartition", tuple[int, int]]:
     """Return the partitions whose next record cannot be unpacked, with the range of unreadable offsets.
 
     The end of a range is the next readable offset.  Other errors of the client are raised.
@@ -39,7 +59,7 @@ def unreadable_ranges(connect: Connect, positions: Mapping[Any, int]) -> dict[An
     }
 
 
-def _next_readable(connect: Connect, place: Any, unreadable: int, end: int) -> int:
+def _next_readable(connect: Connect, place: "TopicPartition", unreadable: int, end: int) -> int:
     """Return the first readable offset after `unreadable`, or `end` if there is none."""
     step = 1
     while (readable := min(unreadable + step, end)) < end and not _reads(connect, place, readable):
@@ -53,7 +73,7 @@ def _next_readable(connect: Connect, place: Any, unreadable: int, end: int) -> i
     return readable
 
 
-def _reads(connect: Connect, place: Any, offset: int) -> bool:
+def _reads(connect: Connect, place: "TopicPartition", offset: int) -> bool:
     """Return whether the record at an offset can be unpacked; no answer counts as readable."""
     with closing(connect()) as client:
         client.assign([place])

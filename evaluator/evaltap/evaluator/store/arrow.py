@@ -5,7 +5,7 @@ Columns are built where the rows are created, possibly in a worker process, and 
 """
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from datetime import datetime
 from itertools import accumulate, chain
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast, get_args, get_type_hints
@@ -42,7 +42,7 @@ def kinds_of(row: type[Struct]) -> ColumnKinds:
     }
 
 
-def to_columns(kinds: ColumnKinds, rows: Sequence[Struct] | Sequence[Sequence[Any]]) -> Columns:
+def to_columns(kinds: ColumnKinds, rows: Sequence[Struct] | Sequence[Sequence[object]]) -> Columns:
     """Return the columns of rows; raises OverflowError for a number beyond 64 bits."""
     if not rows:
         return Columns(0, ())
@@ -66,7 +66,7 @@ def _texts(values: Sequence[Sequence[str] | None]) -> Buffers:
     return _there(values), _offsets("i", lists), *_text([*chain.from_iterable(lists)])
 
 
-def _offsets(code: str, values: Sequence[Sequence[Any]]) -> bytes:
+def _offsets(code: str, values: Sequence[Sized]) -> bytes:
     return _packed(code, [*accumulate(map(len, values), initial=0)])
 
 

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 
@@ -25,7 +25,7 @@ from evaltap.evaluator.store.file_type import is_database
 from evaltap.evaluator.store.gate import Gate
 from evaltap.evaluator.store.held import hold, let_go, not_held_here
 from evaltap.evaluator.store.opening import make_log_private, open_file, open_when_free, use
-from evaltap.evaluator.store.queries import ConnectedReader, Rows, StoreWriter
+from evaltap.evaluator.store.queries import ConnectedReader, Parameters, Rows, StoreWriter
 from evaltap.evaluator.store.results_folder import (
     FOLDER_KEY,
     RESULT_TABLES,
@@ -307,7 +307,7 @@ class Store(ConnectedReader, StoreWriter):
         with translated(self.path):
             yield self._connection
 
-    def large_rows(self, query: str, parameters: Any = None) -> Rows:
+    def large_rows(self, query: str, parameters: Parameters = None) -> Rows:
         """Return rows as `rows` does, but lift the memory limit if they do not fit.
 
         DuckDB reads 2,048 values at a time, even if fewer are needed and however large they are.
@@ -318,7 +318,9 @@ class Store(ConnectedReader, StoreWriter):
             with self.unlimited_memory():
                 return self.rows(query, parameters)
 
-    def stream(self, query: str, parameters: Any = None, *, size: int = 500) -> Iterator[Rows]:
+    def stream(
+        self, query: str, parameters: Parameters = None, *, size: int = 500
+    ) -> Iterator[Rows]:
         """Yield the rows of a query in chunks, from a snapshot that does not see later writes."""
         self.join()
         with self.cursor() as cursor:

@@ -16,8 +16,12 @@ from msgspec.structs import astuple
 
 from evaltap.evaluator.store.arrow import ArrowTable, ColumnKind, ColumnKinds, to_columns
 
-Row: TypeAlias = Sequence[Any]
-Rows: TypeAlias = list[tuple[Any, ...]]
+Parameters: TypeAlias = Mapping[str, object] | Sequence[object] | None
+"""What a statement binds: by name, or by place."""
+Row: TypeAlias = Sequence[Any]  # Any: of the type of its column
+Rows: TypeAlias = list[tuple[Any, ...]]  # as above
+Record: TypeAlias = dict[str, Any]  # as above
+"""A row by the names of its columns."""
 
 _KINDS: Mapping[str, ColumnKind] = {
     "VARCHAR": "text",
@@ -42,19 +46,25 @@ class StoreReader(ABC):
     """Whether another process holds the file and lands turns in it."""
 
     @abstractmethod
-    def rows(self, query: str, parameters: Any = None) -> Rows:
+    def rows(self, query: str, parameters: Parameters = None) -> Rows:
         """Return all rows of a query."""
 
+    def column(self, query: str, parameters: Parameters = None) -> list[str]:
+        """Return the first column of a query, which holds texts."""
+        return [row[0] for row in self.rows(query, parameters)]
+
     @abstractmethod
-    def records(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
+    def records(self, query: str, parameters: Parameters = None) -> list[Record]:
         """Return all rows of a query as dicts by column name."""
 
     @abstractmethod
-    def stream(self, query: str, parameters: Any = None, *, size: int = 500) -> Iterator[Rows]:
+    def stream(
+        self, query: str, parameters: Parameters = None, *, size: int = 500
+    ) -> Iterator[Rows]:
         """Yield the rows of a query in chunks, from a snapshot at the time of the call."""
 
     @abstractmethod
-    def execute(self, statement: str, parameters: Any = None) -> None:
+    def execute(self, statement: str, parameters: Parameters = None) -> None:
         """Run statements and discard their results."""
 
     @abstractmethod
@@ -103,19 +113,19 @@ class ConnectedReader(StoreReader):
     def _asking(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
         """Return the connection, ready for a statement; errors in the block are converted."""
 
-    def rows(self, query: str, parameters: Any = None) -> Rows:
+    def rows(self, query: str, parameters: Parameters = None) -> Rows:
         """Return all rows of a query, including rows written by the open transaction."""
         with self._asking() as connection:
             return connection.execute(query, parameters).fetchall()
 
-    def records(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
+    def records(self, query: str, parameters: Parameters = None) -> list[Record]:
         """Return all rows of a query as dicts by column name."""
         with self._asking() as connection:
             result = connection.execute(query, parameters)
             names = [column[0] for column in result.description or ()]
             return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
-    def execute(self, statement: str, parameters: Any = None) -> None:
+    def execute(self, statement: str, parameters: Parameters = None) -> None:
         """Run statements and discard their results."""
         with self._asking() as connection:
             # An unread result would block the appender on this connection.

@@ -4,7 +4,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 import duckdb
 
@@ -12,7 +11,7 @@ from evaltap.evaluator.store.damage import translated
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import BusyError, StorageError
 from evaltap.evaluator.store.gate import Lease
-from evaltap.evaluator.store.queries import ConnectedReader, Rows
+from evaltap.evaluator.store.queries import ConnectedReader, Parameters, Record, Rows
 from evaltap.evaluator.store.statements import refuse_other
 
 
@@ -121,28 +120,30 @@ class CursorReader(ConnectedReader):
         self._begun = False
         self._chunks: Chunks | None = None
 
-    def rows(self, query: str, parameters: Any = None) -> Rows:
+    def rows(self, query: str, parameters: Parameters = None) -> Rows:
         """Return all rows of a query; raise NotReadingError for any other statement."""
         refuse_other(query)
         return super().rows(query, parameters)
 
-    def records(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
+    def records(self, query: str, parameters: Parameters = None) -> list[Record]:
         """Return all rows of a query as dicts by column name; raise as `rows` does."""
         refuse_other(query)
         return super().records(query, parameters)
 
-    def execute(self, statement: str, parameters: Any = None) -> None:
+    def execute(self, statement: str, parameters: Parameters = None) -> None:
         """Run statements that fill temporary tables; raise NotReadingError for others."""
         refuse_other(statement)
         super().execute(statement, parameters)
 
-    def stream(self, query: str, parameters: Any = None, *, size: int = 500) -> Iterator[Rows]:
+    def stream(
+        self, query: str, parameters: Parameters = None, *, size: int = 500
+    ) -> Iterator[Rows]:
         """Yield the rows of a query in chunks; remaining rows are buffered when another statement follows."""
         self.begin(query, parameters)
         self._chunks = Chunks(lambda: self.fetch(size))
         return iter(self._chunks)
 
-    def begin(self, statement: str, parameters: Any = None) -> list[str]:
+    def begin(self, statement: str, parameters: Parameters = None) -> list[str]:
         """Run a statement; return its column names.  `fetch` returns its rows."""
         refuse_other(statement)
         with self._asking() as cursor:

@@ -12,16 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.store.database import STORE, Store, sql, utc_now
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.summaries.case_key import CASE_KEY
 from evaltap.evaluator.summaries.marks import NEVER, Marks, newest_rows, read_marks
-
-
-def key_of_case(app_name: str, eval_set_id: str, eval_id: str) -> str:
-    """Return SQL for the `case_key` of a case, of SQL for its names."""
-    return f"md5_number_lower(concat_ws(chr(31), {app_name}, {eval_set_id}, {eval_id}))"
-
-
-CASE_KEY: Final = key_of_case("app_name", "eval_set_id", "eval_id")
-"""The `case_key` of a row that names a case."""
 
 _KEYS: Final = "app_name, eval_set_id, eval_id"
 _UNITS: Final = ("turns", "scores", "latency", "tools")
@@ -157,7 +149,7 @@ class Summaries:
         self._find_minutes("SEMI JOIN new_turns USING (app_name, eval_set_id, eval_id, invocation_id)",
                            self._bounds(marks).landed_seq)  # fmt: skip
 
-    def find(self, cases: str, parameters: Mapping[str, Any]) -> bool:
+    def find(self, cases: str, parameters: Mapping[str, object]) -> bool:
         """Note the cases of a query, of which rows are about to be deleted; False: there are no summaries.
 
         Followed by `rewrite` within the same transaction.

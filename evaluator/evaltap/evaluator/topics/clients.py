@@ -7,15 +7,21 @@ nothing counts as written, and the caller can retry.  A record that is too large
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from evaltap.schemas.errors import EvaltapError
-from evaltap.schemas.log.kafka_settings import kafka_settings, settings_blamed
+from evaltap.schemas.log.kafka_clients import create_client as create_client
+from evaltap.schemas.log.kafka_clients import kafka_client
 from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.record import WireRecord
 
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+    from kafka.structs import TopicPartition
+
 T = TypeVar("T")
+Place = TypeVar("Place")
 
 ACK_SECONDS = 30.0
 COMMITTED = "read_committed"
@@ -24,6 +30,25 @@ MAX_REQUEST_BYTES = 8 << 20
 """The size to which a dead letter's record is cut.  A topic with a lower limit rejects the record itself."""
 CONNECT_SECONDS = 10.0
 ASK_AGAIN_SECONDS = 0.5
+
+
+class ReadMessage(Protocol):
+    """What evaltap reads of a message of kafka-python."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+class Poller(Protocol):
+    """What `poll_or_nothing` uses of `KafkaConsumer`."""
+
+    def poll(
+        self, *, timeout_ms: int, max_records: int
+    ) -> Mapping["TopicPartition", Sequence[ReadMessage]]:
+        """Return the next messages of the partitions that are assigned."""
+        ...
 
 
 class TopicsUnavailableError(EvaltapError):
@@ -54,24 +79,30 @@ def _create_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> No
                 wanted = {topic: {"num_partitions": count, "replication_factor": -1}}
                 # Another process may create it at the same moment.
                 with suppress(TopicAlreadyExistsError):
-                    admin.create_topics(wanted)
+                    admin.create_topics(wanted)  # pyright: ignore[reportArgumentType]  # old stubs
     finally:
         admin.close()
 
 
-def _admin(location: KafkaLocation) -> Any:
+def _admin(location: KafkaLocation) -> "KafkaAdminClient":
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 
     try:
-        return create_client(KafkaAdminClient, _settings(KafkaAdminClient.DEFAULT_CONFIG, location))
+        return kafka_client(
+            KafkaAdminClient,
+            KafkaAdminClient.DEFAULT_CONFIG,
+            location,
+            client_id="evaltap-evaluator",
+            connect_seconds=CONNECT_SECONDS,
+        )
     except KafkaError as error:
         raise TopicsUnavailableError(
             f"{location}: no broker answers ({error}); check address and settings"
         ) from None
 
 
-def is_transient(error: Any) -> bool:
+def is_transient(error: "KafkaError") -> bool:
     """Return whether a request that failed with this KafkaError may succeed when it is repeated.
 
     kafka-python itself does not retry when the leader it remembers has left the cluster.
@@ -97,8 +128,9 @@ def retry_transient(ask: Callable[[], T], seconds: float) -> T:
 
 
 def ask_offsets(
-    ask: Callable[[Sequence[Any]], Mapping[Any, int]], places: Sequence[Any]
-) -> Mapping[Any, int]:
+    ask: Callable[[Sequence["TopicPartition"]], Mapping["TopicPartition", int]],
+    places: Sequence["TopicPartition"],
+) -> Mapping["TopicPartition", int]:
     """Return the offsets that a client's `beginning_offsets` or `end_offsets` gives for the partitions.
 
     Raises LeaderNotAvailableError if a partition has no leader at the moment.  kafka-python raises a
@@ -113,59 +145,21 @@ def ask_offsets(
 
 
 def poll_or_nothing(
-    consumer: Any, timeout_ms: int, max_records: int
-) -> Mapping[Any, Sequence[Any]]:
+    consumer: Poller, timeout_ms: int, max_records: int
+) -> Mapping["TopicPartition", Sequence[ReadMessage]]:
     """Return the records of a client's `poll`, none if it fails with a transient error."""
     from kafka.errors import KafkaError
 
     try:
-        found: Mapping[Any, Sequence[Any]] = consumer.poll(
-            timeout_ms=timeout_ms, max_records=max_records
-        )
+        return consumer.poll(timeout_ms=timeout_ms, max_records=max_records)
     except KafkaError as error:
         if not is_transient(error):
             raise
         time.sleep(min(ASK_AGAIN_SECONDS, timeout_ms / 1000))
         return {}
-    return found
 
 
-def wire_record(message: Any) -> WireRecord:
+def wire_record(message: ReadMessage) -> WireRecord:
     """Return a client's message as a wire record."""
-    headers = message.headers
-    if None in chain.from_iterable(headers):
-        headers = [(name, value or b"") for name, value in headers]
+    headers = [(name, value or b"") for name, value in message.headers]
     return WireRecord(message.key, message.value, tuple(headers))
-
-
-def create_client(kind: Any, settings: Mapping[str, Any]) -> Any:
-    """Return a client of kafka-python.  If it fails to start, it leaves no thread behind.
-
-    Raises ConfigurationError for invalid settings.
-    """
-    from kafka.net.compat import KafkaNetClient
-
-    inner: list[Any] = []
-
-    def client(**configuration: Any) -> Any:
-        inner.append(KafkaNetClient(**configuration))
-        return inner[-1]
-
-    try:
-        with settings_blamed():
-            return kind(**{"kafka_client": client, **settings})
-    except Exception:
-        for left in inner:
-            left.close()
-        raise
-
-
-def _settings(known: Mapping[str, Any], location: KafkaLocation, **given: Any) -> dict[str, Any]:
-    """Return the settings of a client: our defaults, overridden by the environment."""
-    return {
-        "bootstrap_servers": list(location.brokers),
-        "client_id": "evaltap-evaluator",
-        "bootstrap_timeout_ms": int(CONNECT_SECONDS * 1000),
-        **given,
-        **kafka_settings(known),
-    }

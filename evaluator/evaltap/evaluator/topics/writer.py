@@ -1,17 +1,14 @@
 """Write records to a topic, with an acknowledgement for each."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from evaltap.evaluator.topics.clients import (
     ACK_SECONDS,
     CONNECT_SECONDS,
     MAX_REQUEST_BYTES,
     TopicsUnavailableError,
-    _settings,
-    create_client,
 )
-from evaltap.schemas.log.kafka_settings import PRODUCER_BATCH_BYTES
+from evaltap.schemas.log.kafka_clients import Answer, Producer, kafka_producer
 from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.dead_letter import cut_letter
 from evaltap.schemas.wire.record import WireRecord
@@ -23,7 +20,7 @@ class TopicWriter:
     def __init__(self, location: KafkaLocation, *, client_id: str) -> None:
         self._location = location
         self._client_id = client_id
-        self._producer: Any = None
+        self._producer: Producer | None = None
 
     def write(self, topic: str, records: Sequence[WireRecord]) -> list[int]:
         """Write records; return the indexes of those that are too large for the client or the topic.
@@ -74,30 +71,20 @@ class TopicWriter:
         if producer is not None:
             producer.close(timeout=0.5)
 
-    def _connected(self) -> Any:
+    def _connected(self) -> Producer:
         if self._producer is None:
-            from kafka import KafkaProducer
-            from kafka.codec import has_zstd
-
-            self._producer = create_client(
-                KafkaProducer,
-                _settings(
-                    KafkaProducer.DEFAULT_CONFIG,
-                    self._location,
-                    client_id=self._client_id,
-                    compression_type="zstd" if has_zstd() else "gzip",
-                    max_block_ms=int(CONNECT_SECONDS * 1000),
-                    delivery_timeout_ms=int(ACK_SECONDS * 1000),
-                    request_timeout_ms=10_000,
-                    batch_size=PRODUCER_BATCH_BYTES,
-                    max_request_size=MAX_REQUEST_BYTES,
-                    linger_ms=2,
-                ),
+            self._producer = kafka_producer(
+                self._location,
+                client_id=self._client_id,
+                connect_seconds=CONNECT_SECONDS,
+                ack_seconds=ACK_SECONDS,
+                max_request_size=MAX_REQUEST_BYTES,
+                linger_ms=2,
             )
         return self._producer
 
 
-def _begun(producer: Any, topic: str, record: WireRecord) -> Any:
+def _begun(producer: Producer, topic: str, record: WireRecord) -> Answer | None:
     """Start sending a record; return the client's future, None if it is too large for the client."""
     from kafka.errors import MessageSizeTooLargeError
 
@@ -109,7 +96,7 @@ def _begun(producer: Any, topic: str, record: WireRecord) -> Any:
         return None
 
 
-def _is_refused(answer: Any) -> bool:
+def _is_refused(answer: Answer | None) -> bool:
     """Wait for the acknowledgement; return whether the record is too large for client or topic."""
     from kafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
 

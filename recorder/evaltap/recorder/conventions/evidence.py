@@ -44,7 +44,7 @@ def decode(value: Any) -> Evidence:
     return Evidence(value)
 
 
-def decode_words(value: Any) -> Evidence:
+def decode_words(value: object) -> Evidence:
     """Decode a question or an answer: objects and lists, but `4` and `true` stay text."""
     found = decode(value)
     if not isinstance(found.value, int | float) or not isinstance(value, str):

@@ -5,7 +5,6 @@ identifies the kind of span; content is in Logfire's own attributes, not in GenA
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.message_shapes import (
@@ -89,7 +88,7 @@ def _conversation(
     )
 
 
-def _events(value: object) -> tuple[Any, Any]:
+def _events(value: object) -> tuple[object, object]:
     """Split a list of message events: the trailing assistant messages are the answer."""
     messages = events_as_messages(value)
     if not isinstance(messages, list):

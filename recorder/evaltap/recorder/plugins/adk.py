@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from google.adk.plugins.base_plugin import BasePlugin
 
 from evaltap.recorder.conventions.adk import unwrap_result
+from evaltap.recorder.enclosing import enclosing, enter
 from evaltap.recorder.media import MediaPart, media
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, RunStatus, failure_of
 from evaltap.recorder.plugins.support import first_items, guarded, recorder_for
 from evaltap.recorder.protocols import Recording
-from evaltap.recorder.run import ObservedRun, enclosing, enter
+from evaltap.recorder.run import ObservedRun
 from evaltap.schemas.data import JsonObject
 
 if TYPE_CHECKING:

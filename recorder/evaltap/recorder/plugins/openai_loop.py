@@ -55,7 +55,7 @@ class Loop:
             if isinstance(item, Mapping) and item.get("type") == "function_call_output":
                 self._answered(str(item.get("call_id")), item.get("output"))
 
-    def _record_system_messages(self, items: Sequence[Any]) -> None:
+    def _record_system_messages(self, items: Sequence[object]) -> None:
         """Record the system messages, which precede all others."""
         for item in items:
             if not isinstance(item, Mapping) or item.get("role") not in ("system", "developer"):

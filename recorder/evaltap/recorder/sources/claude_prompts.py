@@ -8,7 +8,8 @@ tree: a user who rewinds starts another branch.
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from evaltap.schemas.data import JsonObject
 
 INTERRUPTED = "[Request interrupted by user"
 _NOT_SAID = (
@@ -35,13 +36,13 @@ _COMMAND = "<command-name>"
 class Prompt:
     """A user message and the lines that follow from it."""
 
-    line: Mapping[str, Any]
+    line: JsonObject
     texts: list[str]
     """The message, followed by those typed while Claude worked on it."""
-    lines: list[Mapping[str, Any]] = field(default_factory=list)
+    lines: list[JsonObject] = field(default_factory=list)
 
 
-def prompts_of(lines: Sequence[Mapping[str, Any]]) -> list[Prompt]:
+def prompts_of(lines: Sequence[JsonObject]) -> list[Prompt]:
     """Split the lines of a session into turns; prompts without a response are skipped."""
     attached = {picked_up(line) for line in lines if "attachment" in line}
     prompts: list[Prompt] = []
@@ -58,7 +59,7 @@ def prompts_of(lines: Sequence[Mapping[str, Any]]) -> list[Prompt]:
     ]
 
 
-def _prompt_text(line: Mapping[str, Any]) -> str | None:
+def _prompt_text(line: JsonObject) -> str | None:
     """Return the user's message in this line, or None."""
     if line["type"] != "user" or line.get("isMeta") or line.get("isCompactSummary"):
         return None
@@ -74,7 +75,7 @@ def _prompt_text(line: Mapping[str, Any]) -> str | None:
     return text
 
 
-def _interjection(line: Mapping[str, Any], attached: Collection[str]) -> str | None:
+def _interjection(line: JsonObject, attached: Collection[str]) -> str | None:
     """Return a message that the user typed while Claude worked and the current turn picked up, or None.
 
     Only the attachment shows who sent it. A client without attachments writes only the queue operation.
@@ -90,7 +91,7 @@ def _interjection(line: Mapping[str, Any], attached: Collection[str]) -> str | N
     return picked_up(line) if sender in ("human", None) else None
 
 
-def picked_up(line: Mapping[str, Any]) -> str:
+def picked_up(line: JsonObject) -> str:
     """Return the text of a message that the current turn picked up; empty for any other line."""
     queued = line.get("attachment")
     if isinstance(queued, Mapping) and queued.get("type") == "queued_command":
@@ -102,7 +103,7 @@ def picked_up(line: Mapping[str, Any]) -> str:
     return _user_words(blocks_of({"message": {"content": content}}))
 
 
-def _user_words(blocks: Iterable[Mapping[str, Any]]) -> str:
+def _user_words(blocks: Iterable[JsonObject]) -> str:
     """Return the user's own words in the blocks of a message."""
     texts = [block["text"] for block in blocks if isinstance(block.get("text"), str)]
     own = [_REMINDERS.sub("", text) for text in texts]
@@ -137,11 +138,11 @@ def _between(text: str, tag: str) -> str:
     return text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0].strip()
 
 
-def blocks_of(line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def blocks_of(line: JsonObject) -> list[JsonObject]:
     message = line.get("message")
     content = message.get("content") if isinstance(message, Mapping) else None
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if not isinstance(content, list):
         return []
-    return [block for block in content if isinstance(block, Mapping)]
+    return [block for block in content if isinstance(block, dict)]

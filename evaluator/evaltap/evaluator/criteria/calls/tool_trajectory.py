@@ -218,7 +218,7 @@ class _Rule:
         self.parts: Callable[[Any], object] | None = None
         if provable:
             self.parts = itemgetter("name", *more)
-        self.outline_parts: Callable[[Any], object] = attrgetter("name", *more)
+        self.outline_parts: Callable[[object], object] = attrgetter("name", *more)
 
     def mismatch(self, actual: ToolCall, expected: ToolCall) -> str | None:
         if self._name is not None:

@@ -86,7 +86,7 @@ def _pattern_problems(schema: Json) -> Iterator[str]:
 
 
 @cache
-def _with_linear_patterns(kind: Any) -> Any:  # a validator class, as jsonschema makes them
+def _with_linear_patterns(kind: object) -> Any:  # a validator class, as jsonschema makes them
     from jsonschema.validators import extend
 
     return extend(  # type: ignore[no-untyped-call]  # the stubs have no types for it

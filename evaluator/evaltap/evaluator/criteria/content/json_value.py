@@ -6,7 +6,6 @@ tree reaches through a list: a list below a tree node is compared whole.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from evaltap.evaluator.cases.json_text import parse
 from evaltap.evaluator.cases.text import quoted
@@ -136,7 +135,7 @@ def _parsed(raw: RawJson, side: str) -> Json:
 
 
 def _differ_beside(
-    actual: Json, expected: Json, tolerance: float, ignored: Mapping[str, Any]
+    actual: Json, expected: Json, tolerance: float, ignored: Mapping[str, object]
 ) -> str | None:
     """Compare without the keys that the tree marks with true."""
     if type(actual) is dict and type(expected) is dict:
@@ -145,7 +144,7 @@ def _differ_beside(
 
 
 def _selected_differ(
-    actual: Json, expected: Json, tolerance: float, selected: Mapping[str, Any]
+    actual: Json, expected: Json, tolerance: float, selected: Mapping[str, object]
 ) -> str | None:
     """Compare only the keys that the tree selects; both sides must have them."""
     if type(actual) is not dict or type(expected) is not dict:
@@ -171,7 +170,7 @@ def _objects_differ(
     actual: dict[str, Json],
     expected: dict[str, Json],
     tolerance: float,
-    ignored: Mapping[str, Any] | None,
+    ignored: Mapping[str, object] | None,
 ) -> str | None:
     for key, value in actual.items():
         rule = ignored.get(key) if ignored else None

@@ -6,7 +6,9 @@ from typing import Any, cast, get_args
 from evaltap.evaluator.contract.errors import MetricError
 
 
-def listed_words(languages: Sequence[str], allowed: Sequence[str]) -> Any:  # the package's Filter
+def listed_words(
+    languages: Sequence[str], allowed: Sequence[str]
+) -> object:  # the package's Filter
     """Return a filter over the lists of some languages; raise MetricError when there is none."""
     try:
         from glin_profanity import Filter, FilterConfig, Language

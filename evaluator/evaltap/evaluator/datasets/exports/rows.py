@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -111,7 +111,7 @@ def metadata(case: CaseData, set_name: str, turn: int | None = None) -> dict[str
     """Return what tools keep beside a row: whose it is, why it was picked, what it cannot carry."""
     curation = (case.get("source") or {}).get("curation") or {}
     session = case.get("sessionInput") or {}
-    ours: dict[str, Any] = {"evalSetId": set_name, "evalId": case["evalId"]}
+    ours: dict[str, object] = {"evalSetId": set_name, "evalId": case["evalId"]}
     if turn is not None:
         ours["turn"] = turn
     ours |= {

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from evaltap.evaluator.datasets.exports.rows import (
     Row,
@@ -269,7 +269,7 @@ def promptfoo(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> Fil
 
 def pytest_cases(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> Files:
     """Return a module whose `cases` marks a test to run once for each row."""
-    rows: list[Any] = [
+    rows: list[object] = [
         {
             "id": row.id,
             "input": row.text,

@@ -54,11 +54,11 @@ def metric_class(name: str) -> type[Any]:
 
 def is_conversational(metric: type[Any]) -> bool:
     """Tell whether a metric looks at the whole conversation."""
-    base: type[Any] = import_module("deepeval.metrics").BaseConversationalMetric
+    base: type[object] = import_module("deepeval.metrics").BaseConversationalMetric
     return issubclass(metric, base)
 
 
-def parameters_of(metric: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def parameters_of(metric: type[object], given: Mapping[str, object]) -> dict[str, object]:
     """Return constructor arguments: enumerations by value, Python objects by path.
 
     A class in the place of `model` is made here; elsewhere it is passed as it is.
@@ -76,7 +76,7 @@ def parameters_of(metric: type[Any], given: Mapping[str, Any]) -> dict[str, Any]
     return made
 
 
-def _object(value: Any) -> Any:
+def _object(value: object) -> object:
     if isinstance(value, Mapping):
         if set(value) == {_PYTHON}:
             return load_object(str(value[_PYTHON]), _PYTHON)
@@ -84,7 +84,7 @@ def _object(value: Any) -> Any:
     return [_object(item) for item in value] if isinstance(value, list) else value
 
 
-def _enumerated(value: Any, hint: Any, name: str) -> Any:
+def _enumerated(value: object, hint: object, name: str) -> object:
     kind = _enum_in(hint)
     if kind is None:
         return value
@@ -93,13 +93,13 @@ def _enumerated(value: Any, hint: Any, name: str) -> Any:
     return _member(value, kind, name)
 
 
-def _enum_in(hint: Any) -> type[Enum] | None:
+def _enum_in(hint: object) -> type[Enum] | None:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint
     return next((found for one in get_args(hint) if (found := _enum_in(one)) is not None), None)
 
 
-def _member(value: Any, kind: type[Enum], name: str) -> Any:
+def _member(value: object, kind: type[Enum], name: str) -> object:
     if not isinstance(value, str):
         return value
     members = {**{one.name: one for one in kind}, **{one.value: one for one in kind}}
@@ -115,13 +115,13 @@ def _member(value: Any, kind: type[Enum], name: str) -> Any:
 def turn_fields(
     turn: Turn,
     expected: Turn,
-    case: Mapping[str, Any],
+    case: Mapping[str, object],
     *,
     context_path: Sequence[str | int] | None,
     retrieval_tools: Sequence[str],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the fields of an `LLMTestCase` for a turn; what is not evidence is left out."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     for name, source, key, text in (
         ("input", turn, "userContent", turn.user_text),
         ("actual_output", turn, "finalResponse", turn.final_text),
@@ -148,7 +148,7 @@ def turn_fields(
     return fields
 
 
-def turn_test_case(fields: Mapping[str, Any]) -> Any:
+def turn_test_case(fields: Mapping[str, Any]) -> object:
     """Return DeepEval's test case of one turn."""
     kinds = import_module("deepeval.test_case")
     calls = {
@@ -159,9 +159,9 @@ def turn_test_case(fields: Mapping[str, Any]) -> Any:
     return kinds.LLMTestCase(**{**fields, **calls})
 
 
-def conversation_fields(turns: Sequence[Turn]) -> list[dict[str, Any]] | str:
+def conversation_fields(turns: Sequence[Turn]) -> list[dict[str, object]] | str:
     """Return the messages of a conversation, or which evidence is not there."""
-    messages: list[dict[str, Any]] = []
+    messages: list[dict[str, object]] = []
     for turn in turns:
         for role, field, text in (
             ("user", "userContent", turn.user_text),
@@ -176,7 +176,9 @@ def conversation_fields(turns: Sequence[Turn]) -> list[dict[str, Any]] | str:
     return messages
 
 
-def conversation_test_case(messages: Sequence[Mapping[str, Any]], extra: Mapping[str, Any]) -> Any:
+def conversation_test_case(
+    messages: Sequence[Mapping[str, Any]], extra: Mapping[str, Any]
+) -> object:
     """Return DeepEval's test case of a whole conversation."""
     kinds = import_module("deepeval.test_case")
     made = []
@@ -186,8 +188,8 @@ def conversation_test_case(messages: Sequence[Mapping[str, Any]], extra: Mapping
     return kinds.ConversationalTestCase(turns=made, **extra)
 
 
-def _call(call: Mapping[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {"name": call.get("name") or ""}
+def _call(call: Mapping[str, object]) -> dict[str, object]:
+    made: dict[str, object] = {"name": call.get("name") or ""}
     arguments = call.get("arguments")
     if isinstance(arguments, Mapping) and not absent_state(call, "arguments"):
         made["input_parameters"] = dict(arguments)
@@ -196,9 +198,9 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _texts(value: Any) -> list[str]:
+def _texts(value: object) -> list[str]:
     return [_text(item) for item in value] if isinstance(value, list) else [_text(value)]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()

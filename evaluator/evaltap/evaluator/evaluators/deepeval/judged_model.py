@@ -2,7 +2,6 @@
 
 from collections import Counter
 from functools import partial
-from typing import Any
 
 from deepeval.models import DeepEvalBaseLLM  # pyright: ignore[reportMissingImports]  # an extra
 from pydantic import BaseModel
@@ -54,7 +53,7 @@ class JudgedModel(DeepEvalBaseLLM):  # type: ignore[misc]  # a package that is n
         """Return what `generate` returns."""
         return self.generate(prompt, schema)
 
-    def get_model_name(self, *_: Any, **__: Any) -> str:
+    def get_model_name(self, *_: object, **__: object) -> str:
         """Return what DeepEval calls the model."""
         return "evaltap judge"
 

@@ -99,7 +99,7 @@ class DeepEvalMetric(TurnEvaluator):
         extra = (context.metric.extension or {}).get("conversation") or {}
         return self._measured(partial(bridge.conversation_test_case, messages, extra), judge)
 
-    def _measured(self, test_case: Callable[[], Any], judge: Judge | None) -> TurnResult:
+    def _measured(self, test_case: Callable[[], object], judge: Judge | None) -> TurnResult:
         missing: type[Exception] = import_module("deepeval.errors").MissingTestCaseParamsError
         replies: list[JudgeReply] = []
         try:

@@ -4,7 +4,6 @@ An evaluator defines what to ask about a turn and how to read the answer (`Quest
 is asked and how often; this module asks, and handles answers without a verdict.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -17,15 +16,12 @@ from evaltap.evaluator.contract.context import (
     EvaluationContext,
     EvaluatorFailure,
     MetricScore,
-    RubricVerdict,
     Services,
     Status,
     TurnScore,
     Vote,
 )
-from evaltap.evaluator.contract.errors import MetricError
 from evaltap.evaluator.contract.judge import (
-    DEFAULT_GENERATION,
     BudgetSpentError,
     Judge,
     JudgeError,
@@ -44,24 +40,20 @@ from evaltap.evaluator.contract.turn_evaluator import (
 from evaltap.evaluator.contract.validation import require
 from evaltap.evaluator.evaluators.judged.answers import Verdict
 from evaltap.evaluator.evaluators.judged.panel import (
-    Juror,
     Panel,
     PanelSamples,
     SampleAggregator,
     SampleRequest,
 )
 from evaltap.evaluator.evaluators.judged.rubric_prompt import NOTHING_MORE, RubricAsks
-from evaltap.evaluator.evaluators.judged.samples import samples_of, workers_of
+from evaltap.evaluator.evaluators.judged.samples import workers_of
+from evaltap.evaluator.evaluators.judged.settings import asks_of, check_rubrics, jurors_of
+from evaltap.evaluator.evaluators.judged.votes import _storable, storable, vote_of
 from evaltap.evaluator.judges.settings import judge_models
 from evaltap.evaluator.waiting import map_together
 from evaltap.schemas.files.adk_older import rubric_of
 from evaltap.schemas.formats.case import Rubric
-from evaltap.schemas.formats.metric import (
-    EvalMetric,
-    GenerationConfig,
-    JudgeModel,
-    LlmJudgeCriterion,
-)
+from evaltap.schemas.formats.metric import EvalMetric, GenerationConfig
 
 BEFOREHAND: Final = -1
 """The sample number of what was asked in order to make a question."""
@@ -135,10 +127,12 @@ class Judged(TurnEvaluator):
         # Making a question is no work worth a thread, unless it asks the judge itself.
         self._builders = self._workers if asks_beforehand else 1
         self._models = judge_models(criterion)
-        self._panel = Panel(criterion, metric.threshold, samples, *_jurors(criterion, self._models))
+        self._panel = Panel(
+            criterion, metric.threshold, samples, *jurors_of(criterion, self._models)
+        )
         self._found: tuple[Services, Sequence[Judge]] | None = None
         self._turn_aggregator = turns
-        self._asks = _asks(criterion, rubrics=needs_rubrics)
+        self._asks = asks_of(criterion, rubrics=needs_rubrics)
         check_rubrics(criterion.rubrics)
 
     def score_turns(self, context: EvaluationContext) -> CaseResult:
@@ -331,82 +325,6 @@ class _Listening:
         replies = [*self._replies, last] if last else self._replies
         status, reason = (Status.ERROR, str(error)) if error else (Status.NOT_EVALUATED, "")
         return tuple(vote_of(reply, BEFOREHAND, status, None, reason) for reply in replies)
-
-
-def vote_of(
-    reply: JudgeReply,
-    number: int,
-    status: Status,
-    score: float | None,
-    reason: str,
-    rows: tuple[RubricVerdict, ...] = (),
-    value: float | bool | str | None = None,
-    judge: str = "judge",
-) -> Vote:
-    """Return a vote with what its answer cost."""
-    return Vote(
-        number, status, score, reason, rows, reply.model, reply.input_tokens, reply.output_tokens,
-        reply.latency, value, judge, reply.cost_usd, reply.cached, reply.saved_usd,
-    )  # fmt: skip
-
-
-def storable(verdict: Verdict) -> Verdict:
-    """Return a verdict whose texts any database takes: half characters (JSON's \\ud800) replaced."""
-    score, reason, rows, value = verdict
-    if all(row.id.isascii() and row.reason.isascii() for row in rows) and reason.isascii():
-        return verdict
-    rows = tuple(
-        replace(
-            row,
-            id=_storable(row.id),
-            reason=_storable(row.reason),
-            evidence=_storable(row.evidence),
-        )
-        for row in rows
-    )
-    return Verdict(
-        score, _storable(reason), rows, _storable(value) if isinstance(value, str) else value
-    )
-
-
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
-
-
-def _jurors(
-    criterion: LlmJudgeCriterion, models: Sequence[JudgeModel | None]
-) -> tuple[tuple[Juror, ...], Juror | None]:
-    jurors: list[Juror] = []
-    first = 0
-    for place, model in enumerate(models):
-        samples = samples_of(model)
-        generation = model.generation_config if model else None
-        name = "judge" if place == 0 else f"panel-{place}"
-        jurors.append(Juror(place, name, first, samples, generation or DEFAULT_GENERATION))
-        first += samples
-    if criterion.cascade is None:
-        return tuple(jurors), None
-    return tuple(jurors[:-1]), jurors[-1]._replace(name="second")
-
-
-def _asks(criterion: LlmJudgeCriterion, *, rubrics: bool) -> RubricAsks:
-    evidence = criterion.evidence
-    if evidence not in ("", "flag", "require"):
-        raise MetricError(f"llmJudge.evidence is '{evidence}'; expected flag or require")
-    confidence = criterion.cascade is not None and criterion.cascade.min_confidence > 0
-    if (evidence or confidence) and not rubrics:
-        raise MetricError("evidence and minConfidence are for the evaluators that ask rubrics")
-    return RubricAsks(evidence, confidence)
-
-
-def check_rubrics(rubrics: Sequence[Rubric]) -> None:
-    """Raise MetricError when a rubric's id is blank or given twice."""
-    ids = Counter(rubric.id.strip() for rubric in rubrics if rubric.content)
-    if "" in ids:
-        raise MetricError("a rubric has a blank id; give each rubric its own id")
-    doubled = [name for name, count in ids.items() if count > 1]
-    if doubled:
-        raise MetricError(f"two rubrics have the id {doubled[0]}; give each rubric its own id")
 
 
 def lacking(turn: Turn, *fields: str, expected: bool = False) -> str | None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -13,12 +13,7 @@ from evaltap.evaluator.contract.turn_evaluator import MissingEvidence
 from evaltap.evaluator.criteria.calls.attempts import lacking as calls_lack
 from evaltap.evaluator.evaluators.judged.answers import read_sentence_labels
 from evaltap.evaluator.evaluators.judged.delimiters import delimited, fresh_nonce
-from evaltap.evaluator.evaluators.judged.evaluator import (
-    Judged,
-    Question,
-    TurnView,
-    lacking,
-)
+from evaltap.evaluator.evaluators.judged.evaluator import Judged, Question, TurnView, lacking
 from evaltap.evaluator.evaluators.judged.rubric_prompt import stated_message
 from evaltap.schemas.formats.metric import EvalMetric, GenerationConfig
 
@@ -125,7 +120,7 @@ def grounds(turns: Sequence[Turn]) -> str:
     return "\n".join(lines)
 
 
-def _json(value: Any) -> str:  # any JSON value
+def _json(value: object) -> str:  # any JSON value
     return orjson.dumps(value).decode()
 
 

@@ -1,7 +1,7 @@
 """Where the variables of a judge template take their text from."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -85,7 +85,7 @@ def _step(key: str) -> Callable[[str], Source]:
     return of_node
 
 
-def _step_text(value: Any, node: str, key: str) -> str | MissingEvidence:
+def _step_text(value: object, node: str, key: str) -> str | MissingEvidence:
     """Return the part of a step: the text of an input or output, else JSON."""
     if isinstance(value, Mapping) and isinstance(value.get("Text"), str):
         value = value["Text"]

@@ -10,12 +10,13 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.private import private_file
 
@@ -190,7 +191,7 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
-def _session(name: str, found: dict[str, Any]) -> Session:
+def _session(name: str, found: JsonObject) -> Session:
     return Session(name[:16], Person(found["name"], found["role"]), found["opened"], found["seen"])
 
 
@@ -198,13 +199,13 @@ def _files(folder: Path) -> Iterator[Path]:
     return (file for file in folder.iterdir() if not file.name.startswith("."))
 
 
-def _read(file: Path) -> dict[str, Any] | None:
+def _read(file: Path) -> JsonObject | None:
     with suppress(OSError, ValueError):
         found = json.loads(file.read_text("utf-8"))
         return found if isinstance(found, dict) else None
     return None
 
 
-def _write(file: Path, data: dict[str, Any]) -> None:
+def _write(file: Path, data: Mapping[str, object]) -> None:
     with private_file(file) as written:
         written.write(json.dumps(data).encode())

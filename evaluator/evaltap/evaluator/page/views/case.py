@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -39,7 +39,7 @@ from evaltap.evaluator.reports.model import (
 from evaltap.evaluator.reports.one_case import read_case
 from evaltap.evaluator.reports.reader import landed_data
 from evaltap.evaluator.reports.tracing import TraceUrl
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Record, StoreReader
 
 LIMITS: Final = Limits(cases=1, turns=TOGETHER, calls=200, text=20_000, turn_scores=10_000)
 MOST_RUBRICS: Final = 8
@@ -152,9 +152,9 @@ class CasePage:
     notes: tuple[str, ...]
     differences: int
     provenance: tuple[tuple[str, str], ...]
-    turn_provenance: tuple[Mapping[str, Any], ...]
-    feedback: tuple[Mapping[str, Any], ...]
-    runs: tuple[Mapping[str, Any], ...]
+    turn_provenance: tuple[Mapping[str, object], ...]
+    feedback: tuple[Record, ...]
+    runs: tuple[Record, ...]
     neighbours: Neighbours
     queued: bool
     """Whether turns of it are queued for review."""
@@ -301,7 +301,7 @@ def _with_quotes(
 
 def _turns(
     report: CaseReport,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Record],
     trace_url: TraceUrl | None,
     first: int,
     quotes: Mapping[str, Sequence[Quote]],
@@ -332,7 +332,7 @@ def _reason(cell: Cell, turn: TurnCell, evidence: TurnEvidence) -> str:
     return "" if crashed else turn.reason or cell.reason
 
 
-def _provenance(header: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _provenance(header: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     names = (
         "user_id",
         "service",

@@ -120,18 +120,18 @@ def _turn(
     return TurnToExpect(place, evidence, lines_of(evidence.steps), _answer(actual), tools, decided)
 
 
-def _answer(turn: Mapping[str, Any]) -> str:
+def _answer(turn: Mapping[str, object]) -> str:
     said = turn.get("finalResponse")
     content = said.get("content") if isinstance(said, Mapping) else None
     return content if isinstance(content, str) else ""
 
 
-def _seen(turns: Sequence[tuple[Any, ...]]) -> str:
+def _seen(turns: Sequence[tuple[object, ...]]) -> str:
     named = "\0".join(f"{turn}\0{revision}" for turn, revision, _ in turns)
     return hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _named(key: CaseKey) -> dict[str, Any]:
+def _named(key: CaseKey) -> dict[str, object]:
     return {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
 
 

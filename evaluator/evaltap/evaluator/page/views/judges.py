@@ -1,15 +1,15 @@
 """How far judges can be trusted: their verdicts against reviewers, their cost, and their failures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from evaltap.evaluator.calibration.verdicts import Calibrated, calibrate_metric
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.estimates.labels import Label, reviewed_labels
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.results.runs import RunMetric
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Record, Row, StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.metric import EvalMetric
 
@@ -61,9 +61,9 @@ class Judge:
     problem: str
     disagreements: tuple[Disagreement, ...]
     """False passes first."""
-    use: tuple[Mapping[str, Any], ...]
+    use: tuple[Record, ...]
     """By judge and model: calls, errors, cost."""
-    samples: Mapping[str, Any] | None
+    samples: Record | None
     """How often the samples of a turn agree, where turns have several."""
 
 
@@ -72,7 +72,7 @@ class JudgesPage:
     """What the page shows."""
 
     judges: tuple[Judge, ...]
-    errors: tuple[Mapping[str, Any], ...]
+    errors: tuple[Record, ...]
     """Why judges gave no verdict, the most frequent first, with the last case and its link."""
 
 
@@ -90,10 +90,10 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
 
 def _judge(
     reader: StoreReader,
-    row: tuple[Any, ...],
+    row: Row,
     labels: Sequence[Label],
-    use: Sequence[Mapping[str, Any]],
-    samples: Sequence[Mapping[str, Any]],
+    use: Sequence[Record],
+    samples: Sequence[Record],
 ) -> Judge:
     name, evaluator, version, digest, text = row
     metric = RunMetric(EvalMetric.model_validate_json(text), evaluator, version, digest)

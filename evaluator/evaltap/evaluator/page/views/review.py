@@ -29,7 +29,7 @@ from evaltap.evaluator.review.queue import (
 )
 from evaltap.evaluator.review.results import agreement_of
 from evaltap.evaluator.stats.agreement import Agreement
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Record, StoreReader
 from evaltap.schemas.errors import InputError
 
 MOST_QUEUED: Final = 50
@@ -51,7 +51,7 @@ class Decided:
 
     item: Item
     action: str
-    verdicts: tuple[Mapping[str, Any], ...]
+    verdicts: tuple[Record, ...]
     case_href: str
 
 
@@ -59,7 +59,7 @@ class Decided:
 class ReviewPage:
     """What the review shows: the queues, or one item of them."""
 
-    queues: tuple[Mapping[str, Any], ...]
+    queues: tuple[Mapping[str, object], ...]
     queue: str
     mine: int
     agreement: Agreement
@@ -112,7 +112,7 @@ def _before(one: Item | None) -> tuple[tuple[str, str], ...]:
     return tuple(said)
 
 
-def _content(message: Any) -> str:
+def _content(message: object) -> str:
     content = message.get("content") if isinstance(message, Mapping) else None
     return content if isinstance(content, str) else ""
 

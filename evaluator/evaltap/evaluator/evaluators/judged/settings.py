@@ -1,0 +1,50 @@
+"""What a criterion asks of judges: who judges, how often, and what their answers have to hold."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from evaltap.evaluator.contract.errors import MetricError
+from evaltap.evaluator.contract.judge import DEFAULT_GENERATION
+from evaltap.evaluator.evaluators.judged.panel import Juror
+from evaltap.evaluator.evaluators.judged.rubric_prompt import RubricAsks
+from evaltap.evaluator.evaluators.judged.samples import samples_of
+from evaltap.schemas.formats.case import Rubric
+from evaltap.schemas.formats.metric import JudgeModel, LlmJudgeCriterion
+
+
+def jurors_of(
+    criterion: LlmJudgeCriterion, models: Sequence[JudgeModel | None]
+) -> tuple[tuple[Juror, ...], Juror | None]:
+    """Return who judges at once, and who is asked after them where they do not agree."""
+    jurors: list[Juror] = []
+    first = 0
+    for place, model in enumerate(models):
+        samples = samples_of(model)
+        generation = model.generation_config if model else None
+        name = "judge" if place == 0 else f"panel-{place}"
+        jurors.append(Juror(place, name, first, samples, generation or DEFAULT_GENERATION))
+        first += samples
+    if criterion.cascade is None:
+        return tuple(jurors), None
+    return tuple(jurors[:-1]), jurors[-1]._replace(name="second")
+
+
+def asks_of(criterion: LlmJudgeCriterion, *, rubrics: bool) -> RubricAsks:
+    """Return what answers have to hold; MetricError for what is unknown, or needs `rubrics`."""
+    evidence = criterion.evidence
+    if evidence not in ("", "flag", "require"):
+        raise MetricError(f"llmJudge.evidence is '{evidence}'; expected flag or require")
+    confidence = criterion.cascade is not None and criterion.cascade.min_confidence > 0
+    if (evidence or confidence) and not rubrics:
+        raise MetricError("evidence and minConfidence are for the evaluators that ask rubrics")
+    return RubricAsks(evidence, confidence)
+
+
+def check_rubrics(rubrics: Sequence[Rubric]) -> None:
+    """Raise MetricError when a rubric's id is blank or given twice."""
+    ids = Counter(rubric.id.strip() for rubric in rubrics if rubric.content)
+    if "" in ids:
+        raise MetricError("a rubric has a blank id; give each rubric its own id")
+    doubled = [name for name, count in ids.items() if count > 1]
+    if doubled:
+        raise MetricError(f"two rubrics have the id {doubled[0]}; give each rubric its own id")
