@@ -73,13 +73,13 @@ def with_adjusted_p(found: Sequence[MetricChange]) -> tuple[MetricChange, ...]:
 
 
 def regressed(metric: MetricChange, rules: Rules) -> bool:
-    """Tell whether a metric is worse, as surely as the rules ask for."""
+    """Return whether a metric is worse, as surely as the rules ask for."""
     value = metric.q_value if metric.adjusted_p is None else metric.adjusted_p
     return value is not None and value <= rules.alpha and metric.drop > rules.margin
 
 
 def improved(metric: MetricChange, rules: Rules) -> bool:
-    """Tell whether a metric is better, as surely as the rules ask for."""
+    """Return whether a metric is better, as surely as the rules ask for."""
     value = metric.adjusted_p_improvement
     return value is not None and value <= rules.alpha and metric.drop < 0
 

@@ -56,7 +56,7 @@ def _cases(
 
 
 def _is_adk_eval_file(path: Path) -> bool:
-    """Tell whether a file is an eval file in ADK's older form: a list of the turns of one conversation."""
+    """Return whether a file is an eval file in ADK's older form: a list of the turns of one conversation."""
     if path.suffix != ".json" or not path.is_file():
         return False
     try:

@@ -18,7 +18,7 @@ _INPUT: Final = ("input_tokens", "input_tokens_cache_read", "input_tokens_cache_
 
 
 def is_inspect_log(data: Row) -> bool:
-    """Tell whether an object is a log."""
+    """Return whether an object is a log."""
     return isinstance(data.get("eval"), Mapping) and isinstance(data.get("samples"), list)
 
 

@@ -40,7 +40,7 @@ class _Unsupported(ValueError):
 
 
 def is_eval_config(data: Json) -> bool:
-    """Tell whether decoded JSON is a configuration of OpenAI's evals."""
+    """Return whether decoded JSON is a configuration of OpenAI's evals."""
     return isinstance(data, dict) and "data_source_config" in data and "testing_criteria" in data
 
 

@@ -28,7 +28,7 @@ def unwrapped(row: Row) -> Row:
 
 
 def is_trajectory(data: Mapping[str, Json]) -> bool:
-    """Tell whether an object is one dialogue, not a wrapper around rows."""
+    """Return whether an object is one dialogue, not a wrapper around rows."""
     return _is_atif(data) or _is_swe_agent(data) or _is_dialogue(data.get("messages"))
 
 

@@ -56,7 +56,7 @@ def _of_case(name: str) -> Callable[[Term, Bound], str]:
 
 
 def has_wildcard(value: str) -> bool:
-    """Tell whether a value of a term stands for several."""
+    """Return whether a value of a term stands for several."""
     return "*" in value or "?" in value
 
 

@@ -112,7 +112,7 @@ class JudgeCache:
         return JudgeReply(text, model, 0, 0, _NOTHING, 0.0, cached=True, saved_usd=cost)
 
     def keeps(self, judge: bytes) -> bool:
-        """Tell whether answers of a judge are kept, by its identity."""
+        """Return whether answers of a judge are kept, by its identity."""
         if self.problem:
             return False
         try:
@@ -228,7 +228,7 @@ class CachedJudge:
                     self._answered.notify_all()
 
     def has_kept(self) -> bool:
-        """Tell whether any answer of this judge is kept."""
+        """Return whether any answer of this judge is kept."""
         return self._cache.keeps(self._identity)
 
     def _kept(self, key: bytes, request: JudgeRequest) -> JudgeReply | None:

@@ -349,7 +349,7 @@ def _check_time(until: float) -> None:
 
 
 def _readable(sock: socket.socket) -> bool:
-    """Tell whether something waits to be read, without waiting for it."""
+    """Return whether something waits to be read, without waiting for it."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(0))

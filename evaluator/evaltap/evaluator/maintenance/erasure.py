@@ -65,7 +65,7 @@ class Subject:
         return isinstance(given_by, str) and given_by in self.names
 
     def is_mentioned(self, text: bytes) -> bool:
-        """Tell whether a text contains a name, however it is written."""
+        """Return whether a text contains a name, however it is written."""
         return mentions(text, self.names)
 
 

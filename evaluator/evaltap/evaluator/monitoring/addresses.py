@@ -28,7 +28,7 @@ def host_of(parts: SplitResult) -> str:
 
 
 def is_local(host: str) -> bool:
-    """Tell whether a host is this machine by its name."""
+    """Return whether a host is this machine by its name."""
     return host == "localhost" or address_is(host, "is_loopback")
 
 

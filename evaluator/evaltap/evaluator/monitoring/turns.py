@@ -44,7 +44,7 @@ class Counting(NamedTuple):
     """UTC, without a zone: the end of that baseline."""
 
     def holds(self, changes: Changes, metric: str) -> bool:
-        """Tell whether it is the same after some changes."""
+        """Return whether it is the same after some changes."""
         others = {digest for name, digest in changes.versions if name == metric} - {self.digest}
         return not others and changes.since >= self.limit_until
 
@@ -180,7 +180,7 @@ def cells_of(session: WatchedSession, *, good: bool) -> tuple[Cell, ...]:
 
 
 def has_ended(session: WatchedSession, until: datetime | None, quiet: timedelta) -> bool:
-    """Tell whether a session has ended; nobody waits for one whose clock is ahead."""
+    """Return whether a session has ended; nobody waits for one whose clock is ahead."""
     return until is None or not until - quiet < session.ended <= until
 
 

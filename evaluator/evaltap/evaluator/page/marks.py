@@ -41,7 +41,7 @@ class Marks:
         return {path: mark for path, mark in found.items() if mark}
 
     def is_due(self, person: Person) -> bool:
-        """Tell whether `look` would read anything."""
+        """Return whether `look` would read anything."""
         return self._lacks_basket(person) or time.monotonic() - self._looked_at >= _EVERY_SECONDS
 
     def _lacks_basket(self, person: Person) -> bool:

@@ -72,7 +72,7 @@ class Looked(NamedTuple):
     before: int
 
     def expects(self, count: int) -> bool:
-        """Tell whether a reason of so many turns would have shown before, by all but chance."""
+        """Return whether a reason of so many turns would have shown before, by all but chance."""
         return self.now > 0 and (1 - min(count, self.now) / self.now) ** self.before < CHANCE
 
 

@@ -12,7 +12,7 @@ LONGEST: Final = 100
 
 
 def can_serve() -> bool:
-    """Tell whether this system has Unix sockets."""
+    """Return whether this system has Unix sockets."""
     return hasattr(socket, "AF_UNIX") and os.name == "posix"
 
 

@@ -31,7 +31,7 @@ class GuardFinding:
 def latency_guard(
     latencies_ms: Sequence[float | None], limit_ms: float, weights: Sequence[float] | None = None
 ) -> GuardFinding:
-    """Tell whether at least 95 of 100 turns took no longer than the limit; infinity: the run failed.
+    """Return whether at least 95 of 100 turns took no longer than the limit; infinity: the run failed.
 
     `weights` say how many turns of the traffic each stands for; by default one.  Turns whose latency was
     not recorded leave it open, unless it comes out the same whatever they took.

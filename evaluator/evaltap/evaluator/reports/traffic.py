@@ -28,7 +28,7 @@ class Traffic:
 
 
 def is_sampled(store: StoreReader) -> bool:
-    """Tell whether sampling left out some of what landed here: a weight differs from 1, or drops say so."""
+    """Return whether sampling left out some of what landed here: a weight differs from 1, or drops say so."""
     return bool(
         store.rows(
             "SELECT 1 FROM turns WHERE inclusion_probability < 1"

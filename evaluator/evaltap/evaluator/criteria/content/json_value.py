@@ -1,7 +1,7 @@
-"""The JSON criterion: deep comparison of two values, with trees that choose what is compared.
+"""The JSON criterion: deep comparison of two values, with trees that select the compared keys.
 
-Numbers are compared as doubles within an absolute tolerance; a boolean is not a number.  Neither
-tree reaches through a list: a list below a tree node is compared whole.
+Numbers are compared as doubles within an absolute tolerance; a boolean is not a number.  Neither tree applies
+inside lists: a list below a tree node is compared as a whole.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,12 +17,12 @@ from evaltap.schemas.formats.model import Json
 DEFAULT_TOLERANCE = 1e-6
 
 JsonCheck = Callable[[Json, Json], str | None]
-"""Compare (actual, expected); None is a match, a text is the reason of the mismatch."""
+"""Compares (actual, expected); returns None for a match, otherwise the reason of the mismatch."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawJson:
-    """JSON text of a final response, not decoded yet."""
+    """The JSON text of a final response, not yet decoded."""
 
     text: str
 
@@ -47,7 +47,7 @@ def compile_json(criterion: JsonCriterion) -> JsonCheck:
 
 
 def accepts_itself(criterion: JsonCriterion | None) -> bool:
-    """Tell whether any value matches itself, so that equal bytes need no comparison."""
+    """Return whether any value matches itself, so that equal bytes need no comparison."""
     if criterion is None or criterion.ignore:
         return True
     return (
@@ -60,7 +60,7 @@ def accepts_itself(criterion: JsonCriterion | None) -> bool:
 
 
 def difference(actual: Json, expected: Json, tolerance: float) -> str | None:
-    """Return where two JSON values differ, None when they are equal."""
+    """Return where two JSON values differ; None if they are equal."""
     kind, other = type(actual), type(expected)
     if kind is dict:
         if other is not dict:
@@ -138,7 +138,7 @@ def _parsed(raw: RawJson, side: str) -> Json:
 def _differ_beside(
     actual: Json, expected: Json, tolerance: float, ignored: Mapping[str, Any]
 ) -> str | None:
-    """Compare without the keys that the tree marks with true."""
+    """Compare all keys except those that the tree marks with true."""
     if type(actual) is dict and type(expected) is dict:
         return _objects_differ(actual, expected, tolerance, ignored)
     return difference(actual, expected, tolerance)
@@ -147,7 +147,7 @@ def _differ_beside(
 def _selected_differ(
     actual: Json, expected: Json, tolerance: float, selected: Mapping[str, Any]
 ) -> str | None:
-    """Compare only the keys that the tree selects; both sides must have them."""
+    """Compare only the keys that the tree selects, which both sides must have."""
     if type(actual) is not dict or type(expected) is not dict:
         return difference(actual, expected, tolerance)
     for key, rule in selected.items():
@@ -204,7 +204,7 @@ def _lists_differ(actual: list[Json], expected: list[Json], tolerance: float) ->
 def _numbers_differ(actual: float, expected: float, tolerance: float) -> str | None:
     try:
         equal = abs(float(actual) - float(expected)) <= tolerance
-    except OverflowError:  # an integer beyond the range of doubles: only exact equality is left
+    except OverflowError:  # an integer beyond the range of doubles can only be compared exactly
         equal = actual == expected and tolerance >= 0
     return None if equal else f"number mismatch: actual({actual}) != expected({expected})"
 

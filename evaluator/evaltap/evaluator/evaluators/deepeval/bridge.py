@@ -53,7 +53,7 @@ def metric_class(name: str) -> type[Any]:
 
 
 def is_conversational(metric: type[Any]) -> bool:
-    """Tell whether a metric looks at the whole conversation."""
+    """Return whether a metric looks at the whole conversation."""
     base: type[Any] = import_module("deepeval.metrics").BaseConversationalMetric
     return issubclass(metric, base)
 

@@ -28,7 +28,7 @@ def check_quotes(verdict: Verdict, material: Sequence[str], *, required: bool) -
 
 
 def quoted_from(quote: str, texts: Sequence[str]) -> bool:
-    """Tell whether a text contains a quote, regardless of case, white space and gaps marked by dots."""
+    """Return whether a text contains a quote, regardless of case, white space and gaps marked by dots."""
     pieces = _pieces(quote)
     return bool(pieces) and any(all(piece in text for piece in pieces) for text in texts)
 

@@ -38,7 +38,7 @@ class Person:
     role: str
 
     def may(self, role: str) -> bool:
-        """Tell whether this person has a role, or one that includes it."""
+        """Return whether this person has a role, or one that includes it."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 

@@ -63,7 +63,7 @@ def without_cookie(response: Response, site: Site) -> None:
 
 
 def keeps_secure_cookies(request: Request, site: Site) -> bool:
-    """Tell whether the browser keeps a Secure cookie of this address.
+    """Return whether the browser keeps a Secure cookie of this address.
 
     Without TLS most do on this machine's own addresses; Safari does not.
     """

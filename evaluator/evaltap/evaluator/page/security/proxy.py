@@ -40,7 +40,7 @@ class Proxy:
     """Whether peers of the Unix socket are the proxy."""
 
     def vouches(self, scope: Scope) -> bool:
-        """Tell whether a request is the proxy's: by its peer and by its secret, both."""
+        """Return whether a request is the proxy's: by its peer and by its secret, both."""
         sent = Headers(scope=scope).getlist(SECRET_HEADER)
         return (
             self._is_peer(scope)

@@ -10,7 +10,7 @@ _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches an address."""
+    """Return whether only this machine reaches an address."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -43,7 +43,7 @@ class Site:
         return f"{self.scheme}://{host}:{self.port}"
 
     def serves(self, host: str, *, any_port: bool = False) -> bool:
-        """Tell whether a Host header names this page, with or without the port; a proxy has its own."""
+        """Return whether a Host header names this page, with or without the port; a proxy has its own."""
         name, port = split_host(host)
         if name is None or (port not in (None, self.port) and not any_port):
             return False

@@ -273,7 +273,7 @@ def _verdict(cell: Cell, parameters: Mapping[str, str], places: TurnPlaces) -> V
 
 
 def _is_met(votes: Sequence[VoteCell]) -> bool:
-    """Tell whether most samples gave the rubric its point."""
+    """Return whether most samples gave the rubric its point."""
     scores = [vote.score for vote in votes if vote.score is not None]
     return bool(scores) and 2 * sum(score >= 1 for score in scores) > len(scores)
 

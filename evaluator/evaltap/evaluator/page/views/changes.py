@@ -117,7 +117,7 @@ def _more(row: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
 
 
 def _may_undo(row: Mapping[str, Any], request: PageRequest) -> bool:
-    """Tell whether the reader may take a change back: their own, an admin also those of others."""
+    """Return whether the reader may take a change back: their own, an admin also those of others."""
     reversible = row["action"] in ("approve", "edit", "reject", "skip", "add_to_set", *_OPPOSITE)
     mine = row["who"] == request.person.name
     others = request.person.may("admin") and row["action"] not in _OPPOSITE

@@ -48,7 +48,7 @@ class TurnPlaces(NamedTuple):
     turns: int
 
     def shows(self, place: int) -> bool:
-        """Tell whether a turn is on this page."""
+        """Return whether a turn is on this page."""
         return self.first <= place < self.first + TOGETHER
 
     def of(self, place: int) -> TurnLink:
