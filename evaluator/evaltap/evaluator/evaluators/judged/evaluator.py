@@ -1,7 +1,7 @@
-"""The common part of evaluators that ask a judge: samples, votes, aggregation, failures.
+"""The common part of evaluators that use a judge: samples, votes, aggregation, failures.
 
-An evaluator defines what to ask about a turn and how to read the answer (`Question`); `panel` decides who
-is asked and how often; this module asks, and handles answers without a verdict.
+An evaluator defines the question about a turn and how to read the answer (`Question`).  `panel` decides which
+judges are asked and how often.  This module sends the requests, and handles answers without a verdict.
 """
 
 from collections import Counter
@@ -64,16 +64,16 @@ from evaltap.schemas.formats.metric import (
 )
 
 BEFOREHAND: Final = -1
-"""The sample number of what was asked in order to make a question."""
+"""The sample number of preparatory calls that build a question."""
 
 _NO_REPLY: Final = JudgeReply("")
 
 
 class TurnView(NamedTuple):
-    """The turn that a question is about: the conversation up to it, and what the question may use."""
+    """The turn that a question is about, the conversation up to it, and what else the question may use."""
 
     actual: Sequence[Turn]
-    """The actual turns up to and with this one."""
+    """The actual turns up to and including this one."""
     expected: Sequence[Turn]
     rubrics: Sequence[Rubric]
     generation: GenerationConfig
@@ -82,21 +82,21 @@ class TurnView(NamedTuple):
 
     @property
     def turn(self) -> Turn:
-        """The turn that is judged."""
+        """The judged turn."""
         return self.actual[-1]
 
     @property
     def wanted(self) -> Turn:
-        """The expected turn, perhaps a placeholder."""
+        """The expected turn, possibly a placeholder."""
         return self.expected[-1]
 
 
 class Question(NamedTuple):
-    """What to ask about a turn, built for each sample, and how to read the answer."""
+    """A question about a turn, built anew for each sample, and the function that reads the answer."""
 
     request: Callable[[], JudgeRequest]
     read: Callable[[str], Verdict]
-    """Raises JudgeInvalid for an answer that is no verdict."""
+    """Raises JudgeInvalid for an answer that is not a verdict."""
 
 
 MessageBuilder = Callable[[TurnView], Question | MissingEvidence]
@@ -104,10 +104,10 @@ TurnAggregator = Callable[[tuple[TurnScore, ...], float], MetricScore]
 
 
 class Judged(TurnEvaluator):
-    """Asks the judges of a metric about each turn and puts their votes together.
+    """Sends a question about each turn to the metric's judges and combines their votes.
 
-    Raises MetricError when `criterion.llmJudge` is missing or contradicts itself, a rubric id is empty
-    or repeated, or a number of samples or threads is invalid.
+    Raises MetricError if `criterion.llmJudge` is missing or contradictory, a rubric id is empty or repeated,
+    or a number of samples or threads is invalid.
     """
 
     takes_known = True
@@ -132,7 +132,7 @@ class Judged(TurnEvaluator):
         self._build = build
         self._needs_rubrics = needs_rubrics
         self._workers = workers_of(criterion)
-        # Making a question is no work worth a thread, unless it asks the judge itself.
+        # Building a question does not justify a thread, unless it calls the judge itself.
         self._builders = self._workers if asks_beforehand else 1
         self._models = judge_models(criterion)
         self._panel = Panel(criterion, metric.threshold, samples, *_jurors(criterion, self._models))
@@ -142,10 +142,10 @@ class Judged(TurnEvaluator):
         check_rubrics(criterion.rubrics)
 
     def score_turns(self, context: EvaluationContext) -> CaseResult:
-        """Return a score for each turn that the judge gave a verdict on.
+        """Return a score for each turn with a verdict of the judge.
 
-        Without a configured judge nothing is evaluated; a turn without a verdict is in error and has
-        no score.  When the budget ends within a case, its metric is not evaluated.
+        Without a configured judge, nothing is evaluated.  A turn without a verdict is an error and has no
+        score.  If the budget is exhausted within a case, the metric of the case is not evaluated.
         """
         part = context.metric.criterion.llm_judge if context.metric.criterion else None
         rubrics = [rubric for rubric in (part.rubrics if part else []) if rubric.content]
@@ -174,18 +174,19 @@ class Judged(TurnEvaluator):
             known[place] = TurnScore(Status.NOT_EVALUATED, reason="no rubric for this turn")
         turns = tuple(score for score in known if score is not None)
         if session.spent:
-            # A mean over the turns that were paid for would pass for the score of the case.
+            # A mean over only the turns that were paid for would be mistaken for the score of the
+            # case.
             return MetricScore(Status.NOT_EVALUATED, None, session.spent, turns)
         return turns
 
     def _rubrics_of(self, turn: Turn) -> list[Rubric]:
-        """Return the rubrics that a turn of an ADK eval set has for itself."""
+        """Return the turn's own rubrics in an ADK eval set."""
         given = turn.data.get("rubrics") if self._needs_rubrics else None
         found = [Rubric.model_validate(rubric_of(one)) for one in given or ()]
         return [rubric for rubric in found if rubric.content and rubric.content.text]
 
     def _judges_of(self, services: Services) -> Sequence[Judge]:
-        """Return the judges of the metric; to look for them again takes a tenth of what a case does."""
+        """Return the metric's judges; a repeated lookup would take a tenth of the time for a case."""
         found = self._found
         if found is None or found[0] is not services:
             judges = [services.judge(model) for model in self._models]
@@ -218,7 +219,7 @@ class Judged(TurnEvaluator):
 
 
 class _Round:
-    """The ballot of one turn under way: what is due next, and in the end its score."""
+    """The voting on one turn: which samples are due next, and finally the score."""
 
     def __init__(self, question: Question, ballot: PanelSamples) -> None:
         self.question = question
@@ -227,7 +228,7 @@ class _Round:
         self.due = next(ballot)
 
     def take(self, votes: Sequence[Vote]) -> None:
-        """Hand in the votes that were due."""
+        """Pass on the votes that were due."""
         try:
             self.due = self._ballot.send(votes)
         except StopIteration as end:
@@ -235,7 +236,7 @@ class _Round:
 
 
 class _Session:
-    """The session with the judges of one case: once a judge is down, it is not asked again."""
+    """The calls to the judges for one case; a judge that is unavailable is not called again."""
 
     def __init__(self, judges: Sequence[Judge], version: str, threshold: float) -> None:
         self._judges = judges
@@ -243,12 +244,12 @@ class _Session:
         self._threshold = threshold
         self._down: dict[int, str] = {}
         self.spent = ""
-        """Why the budget did not suffice for all of the case."""
+        """Why the budget did not suffice for the whole case; empty if it did."""
 
     def build(
         self, build: MessageBuilder, view: TurnView
     ) -> tuple[Question | TurnScore, tuple[Vote, ...]]:
-        """Return a turn's question, or what it is without one, and what was asked to make it."""
+        """Return a turn's question, or its score if there is none, and the preparatory calls as votes."""
         if 0 in self._down:
             return TurnScore(*self._not_asked(0)), ()
         listening = _Listening(view.judge, self._version)
@@ -262,7 +263,7 @@ class _Session:
         return question, listening.votes()
 
     def vote(self, question: Question, sample: SampleRequest) -> Vote:
-        """Ask for one sample; return its verdict, or why there is none."""
+        """Request one sample; return its verdict, or why there is none."""
         juror, number = sample
         if juror.place in self._down:
             status, _, reason = self._not_asked(juror.place)
@@ -300,7 +301,7 @@ class _Session:
 
 
 class _Reader:
-    """Reads answers, and the same one only once: the cache looks at it first."""
+    """Reads answers, each only once in a row: the cache reads an answer before the evaluator does."""
 
     def __init__(self, read: Callable[[str], Verdict]) -> None:
         self._read = read
@@ -313,7 +314,7 @@ class _Reader:
 
 
 class _Listening:
-    """A judge that a question is made with; it remembers what it answered."""
+    """A judge for building questions; it records the replies."""
 
     def __init__(self, judge: Judge, version: str) -> None:
         self._judge = judge
@@ -326,7 +327,7 @@ class _Listening:
         return reply
 
     def votes(self, error: JudgeError | None = None) -> tuple[Vote, ...]:
-        """Return what was asked, as rows without a verdict."""
+        """Return the recorded calls as votes without a verdict."""
         last = error.reply if error else None
         replies = [*self._replies, last] if last else self._replies
         status, reason = (Status.ERROR, str(error)) if error else (Status.NOT_EVALUATED, "")
@@ -343,7 +344,7 @@ def vote_of(
     value: float | bool | str | None = None,
     judge: str = "judge",
 ) -> Vote:
-    """Return a vote with what its answer cost."""
+    """Return a vote that includes the cost of its answer."""
     return Vote(
         number, status, score, reason, rows, reply.model, reply.input_tokens, reply.output_tokens,
         reply.latency, value, judge, reply.cost_usd, reply.cached, reply.saved_usd,
@@ -351,7 +352,7 @@ def vote_of(
 
 
 def storable(verdict: Verdict) -> Verdict:
-    """Return a verdict whose texts any database takes: half characters (JSON's \\ud800) replaced."""
+    """Return a verdict whose texts any database accepts: lone surrogates (JSON's \\ud800) are replaced."""
     score, reason, rows, value = verdict
     if all(row.id.isascii() and row.reason.isascii() for row in rows) and reason.isascii():
         return verdict
@@ -400,7 +401,7 @@ def _asks(criterion: LlmJudgeCriterion, *, rubrics: bool) -> RubricAsks:
 
 
 def check_rubrics(rubrics: Sequence[Rubric]) -> None:
-    """Raise MetricError when a rubric's id is blank or given twice."""
+    """Raise MetricError for a blank or repeated rubric id."""
     ids = Counter(rubric.id.strip() for rubric in rubrics if rubric.content)
     if "" in ids:
         raise MetricError("a rubric has a blank id; give each rubric its own id")
@@ -410,13 +411,13 @@ def check_rubrics(rubrics: Sequence[Rubric]) -> None:
 
 
 def lacking(turn: Turn, *fields: str, expected: bool = False) -> str | None:
-    """Return the first of the fields that is not evidence, and why; None when all are."""
+    """Return the first of the fields without evidence, and the reason; None if all have evidence."""
     side = "expected " if expected else ""
     return next((f"{side}{reason}" for field in fields if (reason := turn.lacks(field))), None)
 
 
 def reference_text(wanted: Turn) -> str | MissingEvidence:
-    """Return the answer to compare with: the expected one, or all that are as good, numbered."""
+    """Return the answer to compare with: the expected one, or all equivalent ones, numbered."""
     if not wanted.referenced:
         return NOTHING_EXPECTED
     turns = (wanted, *wanted.references)

@@ -1,7 +1,7 @@
-"""The questions that a judge is asked about rubrics, and the JSON it should answer with.
+"""The prompts for rubrics, and the JSON Schema of the answers.
 
-The four of them differ in what is evidence: the answer alone, retrieved knowledge, a reference that
-is the truth, or a reference that shows the quality.
+The four prompts differ in the evidence: the answer alone, retrieved knowledge, a reference that is correct,
+or a reference that shows the desired quality.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from evaltap.schemas.formats.metric import GenerationConfig
 from evaltap.schemas.formats.model import Json
 
 VERSION: Final = "1"
-"""Changes with every change of the words below: old verdicts are then no longer comparable."""
+"""Increment it with every change of the words below, so that old verdicts are no longer compared."""
 
 RESPONSE_TASK: Final = """\
 You are grading the final answer of an assistant against a list of rubrics. Grade each rubric on \
@@ -105,10 +105,11 @@ _NO_MESSAGE: Final = "(there is no user message)"
 
 
 class RubricAsks(NamedTuple):
-    """What is asked for each rubric besides score and reason."""
+    """The fields requested for each rubric in addition to score and reason."""
 
     evidence: str = ""
-    """Empty (nothing), or what becomes of a quote that is not in the trace: `flag` or `require`."""
+    """Empty (no quotes requested), or the treatment of a quote that is not in the trace: `flag` or
+    `require`."""
     confidence: bool = False
 
 
@@ -124,7 +125,7 @@ def rubric_question(
     *,
     nonce: str | None = None,
 ) -> JudgeRequest:
-    """Return the request to grade rubrics by the evidence in `sections`, (title, text) each."""
+    """Return the request to grade rubrics by the evidence in `sections`, pairs of (title, text)."""
     nonce = fresh_nonce((text for _, text in sections), nonce)
     ids = [rubric.id for rubric in rubrics]
     prompt = "\n".join(
@@ -154,12 +155,12 @@ def rubric_lines(rubrics: Sequence[Rubric]) -> list[str]:
 
 
 def stated_message(text: str | None) -> str:
-    """Return the user's message, or that there is none."""
+    """Return the user's message, or a statement that there is none."""
     return _NO_MESSAGE if text is None else text
 
 
 def stated_answer(text: str | None) -> str:
-    """Return the final answer, or that there is none."""
+    """Return the final answer, or a statement that there is none."""
     return _NO_ANSWER if text is None else text
 
 
