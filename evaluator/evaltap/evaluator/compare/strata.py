@@ -27,7 +27,7 @@ Members = Mapping[str, Collection[CaseKey]]
 
 
 def check_by(by: Sequence[str], known: Collection[str]) -> None:
-    """Raise InputError for a slice that there is not."""
+    """Raise InputError for an unknown slice."""
     for name in by:
         if name not in known:
             hint = did_you_mean_one_of(name, known)
@@ -61,7 +61,7 @@ def slices_of(
 
 
 def most_frequent(values: Mapping[str, Sequence[CaseKey]]) -> Members:
-    """Return the largest slices by name, and the cases of the others as one."""
+    """Return the largest slices by name, and the cases of the remaining ones as one slice."""
     sizes = Counter({value: len(keys) for value, keys in values.items()})
     kept = [value for value, _ in sizes.most_common(MOST_VALUES)]
     found: dict[str, Collection[CaseKey]] = {value: values[value] for value in sorted(kept)}
@@ -71,7 +71,7 @@ def most_frequent(values: Mapping[str, Sequence[CaseKey]]) -> Members:
 
 
 def with_holm(found: Sequence[Stratum]) -> tuple[Stratum, ...]:
-    """Return the slices with p-values that allow for how many they are, the surest first."""
+    """Return the slices with p-values adjusted for their number, the most certain first."""
     values = [one.metric.p_value for one in found]
     adjusted = holm([1.0 if value is None else value for value in values])
     ordered = [

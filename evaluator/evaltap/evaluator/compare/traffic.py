@@ -1,7 +1,7 @@
 """Compare two slices of live traffic, such as versions or weeks; nothing is paired, as sessions differ.
 
-Rates are estimates of all traffic from what was kept, and their intervals account for sessions and
-sampling (`estimates`).  A difference between two periods does not say why they differ.
+Rates are estimates of all traffic from the recorded part, and their intervals account for sessions and
+sampling (`estimates`).  A difference between two periods does not show why they differ.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ _NOT_COUNTED: Final = 0.05
 def compare_traffic(base: Selection, head: Selection, rules: Rules) -> Comparison:
     """Compare two slices of traffic by metric.
 
-    Raises InputError where a side has no scored turns or they have no metric version in common.
+    Raises InputError if a side has no scored turns or they have no metric version in common.
     """
     ones, notes = _rates(base)
     others, more = _rates(head)
@@ -100,7 +100,7 @@ def _by_slice(side: Selection, by: str) -> Mapping[str, Mapping[str, Mapping[str
 
 
 def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, Rate]], list[str]]:
-    """Return the rates of a slice by metric and digest, the newest version last."""
+    """Return the rates of a slice by metric and digest, with the newest version last."""
     with open_to_read(side.path) as store:
         found = estimate_rates(store, side.scope)
     rates: dict[str, dict[str, Rate]] = {}
@@ -150,7 +150,7 @@ def _change(name: str, base: Rate, head: Rate, rules: Rules) -> MetricChange:
 
 def _measured(rate: Rate) -> stats.Rate:
     assert rate.rate is not None
-    assert rate.process is not None  # where there is a rate there is its interval
+    assert rate.process is not None  # every rate has an interval
     return stats.Rate(rate.rate, rate.process)
 
 
