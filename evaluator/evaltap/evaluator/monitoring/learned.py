@@ -1,7 +1,7 @@
 """A watch that learns what is normal, and raises an alarm when a share of turns is higher.
 
 An evaluation continues from the beginning of a day at which an earlier one stopped, so its cost depends on
-that day and not on everything that is stored.
+that day and not on all stored turns.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,16 +49,16 @@ class Usually:
 
     usual: Usual
     longest: int
-    """Turns of a session that count."""
+    """The number of turns that count in a session."""
     largest: float
-    """What a session may weigh."""
+    """The maximum weight of a session."""
     ends: date
-    """The first day that is watched."""
+    """The first day after the baseline."""
 
 
 @dataclass(slots=True)
 class _Stream:
-    """The whole traffic of a watch, or a slice of it: what it has learned, and what was found since."""
+    """The whole traffic of a watch, or a slice of it: what it has learned, and the events found since."""
 
     slice: Mapping[str, str]
     chance: float
@@ -73,16 +73,16 @@ class _Stream:
 
 
 class _Point(NamedTuple):
-    """How things were at the beginning of a day, when all sessions of the days before had ended."""
+    """The state at the beginning of a day, when all sessions of the days before had ended."""
 
     day: date
     streams: Sequence[_Stream]
 
 
 class LearnedWatch:
-    """Looks at the turns of a watch again and again; the result is that of a first look.
+    """Evaluates the turns of a watch repeatedly; the result is that of a first evaluation.
 
-    `chance` is that of a false alarm a month; `quantile` is one of `quantiles_of` the watch.
+    `chance` is the probability of a false alarm per month; `quantile` is one of `quantiles_of` the watch.
     """
 
     def __init__(
@@ -94,15 +94,15 @@ class LearnedWatch:
         self._quantile = quantile
         self._counting: Counting | None = None
         self._kept: Mapping[str, frozenset[str]] = {}
-        """The values of slices that have a stream of their own."""
+        """The values of slices that have their own stream."""
         self._points: list[_Point] = []
         self._learning: tuple[datetime | None, datetime | None] | None = None
-        """While a stream learns: the hours of the last look, of the clock and of the traffic."""
+        """While a stream learns: the hours of the last evaluation, by the clock and by the traffic."""
         self._found: Sequence[Event] = ()
         self._explained: dict[tuple[object, ...], Event] = {}
 
     def look(self, store: StoreReader, changes: Changes, until: datetime | None) -> Sequence[Event]:
-        """Return the alarms of all that is stored, and the state of streams without any."""
+        """Return the alarms in all stored turns, and the state of streams without alarms."""
         self._explained = {
             key: one for key, one in self._explained.items() if one.at and one.at < changes.since
         }
@@ -119,7 +119,7 @@ class LearnedWatch:
         return self._found
 
     def _point(self, changes: Changes) -> _Point | None:
-        """Return where to continue; points behind what has changed are of no more use."""
+        """Return the point to resume from; drop points after the changes."""
         if self._counting is None or not self._counting.holds(changes, self._watch.metric):
             self._points, self._learning = [], None
         while self._points and changes.since.date() < self._points[-1].day:
@@ -139,7 +139,7 @@ class LearnedWatch:
             sliced = by_value(read_turns(store, self._watch, self._counting, by), begins)
             self._kept = {**self._kept, by: frozenset(sliced)}
             found |= {(by, value): many for value, many in sorted(sliced.items())}
-        # The chance of a false alarm is shared by all of them.
+        # All streams share the probability of a false alarm.
         chance = self._chance / len(found)
         streams, rest = [], []
         for (by, value), many in found.items():
@@ -155,7 +155,7 @@ class LearnedWatch:
         return self._go_on(store, streams, rest, until)
 
     def _read(self, store: StoreReader, day: date) -> list[Sequence[WatchedTurn]]:
-        """Return the turns since a day, of each stream; nothing when there is a new stream."""
+        """Return the turns since a day, for each stream; nothing if there is a new stream."""
         assert self._counting is not None
         since = _aware(day)
         found: list[Sequence[WatchedTurn]] = [
@@ -180,7 +180,7 @@ class LearnedWatch:
         turns: Sequence[Sequence[WatchedTurn]],
         until: datetime | None,
     ) -> Sequence[Event]:
-        """Feed the days' sessions to the streams, and keep a point at the begin of each day."""
+        """Process the sessions of each day, and store a point at the beginning of each day."""
         days: dict[date, list[list[WatchedSession]]] = {}
         open_days = [
             one.began.date() for one in sessions_of(turns[0]) if not self._has_ended(one, until)
@@ -249,9 +249,9 @@ class LearnedWatch:
         )  # fmt: skip
 
     def _with_reasons(self, store: StoreReader, stream: _Stream, event: Event) -> Event:
-        """Return an alarm with the slices that changed, and cases to look at: found once for each alarm."""
+        """Return an alarm with the slices that changed and example cases, computed once for each alarm."""
         if OTHER in stream.slice.values():
-            return event  # what is rare has no condition of its own
+            return event  # rare values have no condition of their own
         key = (*stream.slice.items(), event.at, event.since, event.rate_after)
         if key not in self._explained:
             assert self._counting is not None
@@ -275,7 +275,7 @@ def explained(
     assert event.since is not None
     assert event.at is not None
     since, until = event.since.replace(tzinfo=UTC), event.at.replace(tzinfo=UTC)
-    until += timedelta(microseconds=1)  # the turn that raised it is part of it
+    until += timedelta(microseconds=1)  # include the turn that raised the alarm
     ended = datetime.combine(learned.ends, time())
     good = watch.signal == "pass_rate"
     candidates: list[Candidate] = []
@@ -299,7 +299,7 @@ def explained(
 
 
 def _since_change(turns: Sequence[WatchedTurn], longest: int, *, good: bool) -> Estimate | None:
-    """Return the estimate of the share since the change, of the turns of a session that count."""
+    """Return the estimate of the share since the change, from the turns that count in each session."""
     sessions = [one._replace(turns=one.turns[:longest]) for one in sessions_of(turns)]
     return estimate(Profile(cells_of(one, good=good)) for one in sessions)
 
