@@ -1,4 +1,4 @@
-"""Conditions on the values by which turns are sliced."""
+"""SQL conditions on the values of slices."""
 
 from typing import Final
 
@@ -7,11 +7,11 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import did_you_mean_one_of
 
 SLICES: Final = tuple(name for name in DIMENSIONS if name not in TIMES)
-"""Dimensions that are no windows of time."""
+"""Dimensions that are not time windows."""
 
 
 def condition(name: str, value: str, *, where: str) -> str:
-    """Return the SQL condition that a turn is in a slice; raise InputError that names `where`."""
+    """Return the SQL condition that a turn is in a slice; raise InputError that mentions `where`."""
     if name not in SLICES:
         hint = did_you_mean_one_of(name, SLICES)
         raise InputError(f"{where}: traffic has no {name!r}; {hint}")
