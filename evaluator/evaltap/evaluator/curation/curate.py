@@ -1,4 +1,4 @@
-"""Make or update an eval set from a store by a recipe: the same store and recipe give the same bytes."""
+"""Make or update an eval set from a store by a recipe: the same store and recipe produce the same bytes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ Redact = Callable[[CaseData], CaseData]
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What curating needs besides a store and a recipe."""
+    """The inputs of curation in addition to a store and a recipe."""
 
     scorer_of: ScorerOf | None = None
     """Builds the scorer of metrics, for regression cases."""
@@ -50,22 +50,22 @@ class Means:
 
 @dataclass(slots=True)
 class Curated:
-    """The cases that a recipe made, and what people should know of how."""
+    """The cases that a recipe produced, and a report of how."""
 
     cases: list[CaseData] = field(default_factory=list)
     metrics: list[EvalMetric] = field(default_factory=list)
     left_out: list[dict[str, str]] = field(default_factory=list)
     unproven: int = 0
     undecided: int = 0
-    """Those of the unproven cases that a later check may prove."""
+    """The number of unproven cases that a later check may prove."""
     picks: list[dict[str, Any]] = field(default_factory=list)
     health: dict[str, Any] | None = None
 
 
 def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
-    """Return the cases that a recipe makes of what has landed.
+    """Return the cases that a recipe creates from the landed turns.
 
-    Raises InputError where nothing has landed.
+    Raises InputError if nothing has landed.
     """
     if not store.rows("SELECT 1 FROM turns LIMIT 1"):
         raise InputError(f"{store.path}: nothing has landed yet; land a log with `evaltap consume`")
@@ -105,7 +105,7 @@ def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
 def _cases(
     recipe: Recipe, choices: Choices, sessions: Mapping[CaseKey, Session]
 ) -> list[tuple[Session, list[Chosen]]]:
-    """Return what each case is made of: the chosen turns of a session, or one chosen turn."""
+    """Return the origin of each case: the chosen turns of a session, or one chosen turn."""
     if recipe.unit == "turn":
         return [
             (sessions[one.turn.key[:3]].until([one.turn.key.invocation_id]), [one])
@@ -147,7 +147,7 @@ def _case(
     elif check is not None:
         corrected = means.reviewed.corrected.get(session.key, {})
         case, used = check.case(case, session, turns, corrected)
-    # What users said may be older than a rule of redaction.
+    # Users' messages may be older than a redaction rule.
     case = means.redact(case)
     source = provenance(
         session,
@@ -159,7 +159,7 @@ def _case(
     )
     if review := means.reviewed.by.get(session.key):
         source["review"] = dict(review)
-    # As the file will hold it, so that the hash is that of what is read.
+    # In the form of the file, so that the hash is that of the data read back.
     case = EvalCase.model_validate(case).model_dump(by_alias=True)
     source["contentHash"] = content_hash(case)
     case["source"] = {"curation": source}
@@ -171,7 +171,7 @@ def _check(
 ) -> RegressionCheck | None:
     if recipe.expect != "regression":
         return None
-    assert means.scorer_of is not None  # the caller of a regression recipe gives it
+    assert means.scorer_of is not None  # the caller provides it for regression recipes
     wanted = {
         digest
         for session in sessions.values()
@@ -187,7 +187,7 @@ def _check(
 
 
 def _sameness(recipe: Recipe, case: CaseData, chosen: Sequence[Chosen]) -> tuple[str, ...]:
-    """Return what makes a case a second one of another: its content; as recorded, what was done, too."""
+    """Return the keys by which a case is a duplicate: its content and, for recorded behaviour, its blocks."""
     content = case["source"]["curation"]["contentHash"]
     if recipe.expect != "none":
         return (content,)
