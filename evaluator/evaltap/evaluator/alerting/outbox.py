@@ -1,4 +1,4 @@
-"""A task of the consumer: deliver alerts to receivers, at least once, without delaying landing.
+"""A consumer's task: deliver alerts to receivers, at least once, without delaying landing.
 
 The rows of `alerts` are the outbox, and `alert_deliveries` records what was delivered.  A consumer that is
 killed between a delivery and its row delivers again, under the same id.
@@ -21,7 +21,8 @@ FIRST_PAUSE: Final = timedelta(seconds=1)
 LONGEST_PAUSE: Final = timedelta(minutes=15)
 GIVEN_UP_AFTER: Final = timedelta(hours=24)
 TRIES_BEFORE_IDLE: Final = 3
-"""A consumer that ends by itself has tried so often; the rest is delivered when it starts again."""
+"""The number of attempts before a consumer that stops by itself gives up; the rest is delivered at its next
+start."""
 log = logging.getLogger(__name__)
 
 Told = tuple[str, str]
@@ -29,10 +30,10 @@ Told = tuple[str, str]
 
 
 class AlertOutbox:
-    """Delivers to each receiver in its own time; `notice_of` says what it is told about an alert.
+    """Delivers to each receiver at its own pace; `notice_of` builds the notice of an alert.
 
-    `said` gives what was said in cases, for receivers that ask for content; of a watch that is `silenced`
-    nobody is told until it is no more, and not of an alarm that began and ended meanwhile.
+    `said` returns excerpts of cases, for receivers that are configured for content.  While a watch is
+    `silenced`, its alarms are held back, and those that began and ended meanwhile are dropped.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class AlertOutbox:
         self._channels = [_Channel(one, notice_of, said, silenced, now) for one in receivers]
 
     def begin(self) -> None:
-        """Take up what the store says is still to be delivered."""
+        """Load undelivered alerts from the store."""
         done: dict[str, dict[Told, datetime]] = {}
         for receiver, alert_id, status, ended_at in self._store.rows(_DELIVERIES):
             done.setdefault(receiver, {})[alert_id, status] = ended_at
@@ -59,13 +60,13 @@ class AlertOutbox:
             channel.load(alerts, done.get(channel.name, {}))
 
     def add(self, alerts: Iterable[Alert]) -> None:
-        """Take alerts that were just stored."""
+        """Add alerts that were just stored."""
         for channel in self._channels:
             for alert in alerts:
                 channel.add(alert)
 
     def step(self, changed: ChangedCases | None) -> bool:
-        """Keep what was delivered since the last step, and begin the next deliveries."""
+        """Store the deliveries since the last step, and begin the next ones."""
         rows = [row for channel in self._channels for row in channel.step()]
         if rows:
             with self._store.transaction():
@@ -74,17 +75,17 @@ class AlertOutbox:
 
     @property
     def idle(self) -> bool:
-        """Whether all was delivered, or tried often enough for now."""
+        """Whether everything was delivered, or attempted often enough for now."""
         return all(channel.idle for channel in self._channels)
 
     def close(self) -> None:
-        """Keep what was delivered; what is under way or waits is delivered with the next start."""
+        """Store completed deliveries; running and waiting ones are delivered after the next start."""
         self.step(None)
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A notice that is still to be delivered."""
+    """A notice that has not been delivered yet."""
 
     alert: Alert
     not_before: datetime
@@ -98,7 +99,7 @@ class _Waiting:
 
 
 class _Channel:
-    """What one receiver is still to be told, the oldest first, and the thread that tells it."""
+    """The pending notices of one receiver, the oldest first, and the thread that delivers them."""
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class _Channel:
         self._began: dict[str, datetime] = {}
         """When alarms began, in the time of the traffic."""
         self._on: dict[str, tuple[Alert, datetime]] = {}
-        """Alarms that are on, and when the receiver was last told."""
+        """Alarms that are on, and when the receiver was last notified."""
         self._under_way: tuple[_Waiting, _Delivery] | None = None
 
     @property
@@ -129,7 +130,7 @@ class _Channel:
         )
 
     def load(self, alerts: Sequence[Alert], done: Mapping[Told, datetime]) -> None:
-        """Take alerts of the store, without those that are done or too old to matter."""
+        """Load alerts from the store, except those that are delivered or too old."""
         ended = {one.alert_id for one in alerts if not one.began}
         for alert in alerts:
             told = (alert.alert_id, alert.event.status)
@@ -140,7 +141,7 @@ class _Channel:
                 self.add(alert)
 
     def add(self, alert: Alert) -> None:
-        """Take an alert that the receiver was not notified of."""
+        """Add an alert that the receiver was not notified of."""
         self._note_state(alert, None)
         if alert.told:
             self._waiting.append(_Waiting(alert, self._now(), self._now()))
@@ -154,7 +155,7 @@ class _Channel:
             self._on[alert.alert_id] = alert, told
 
     def step(self) -> list[tuple[object, ...]]:
-        """Return rows of what ended since the last step; begin what is due."""
+        """Return rows for deliveries that ended since the last step, and begin the ones that are due."""
         rows = [*self._ended(), *self._passed_over()]
         if self._under_way is None:
             self._repeat()
@@ -178,7 +179,7 @@ class _Channel:
         return []
 
     def _passed_over(self) -> list[tuple[object, ...]]:
-        """Let go of alarms that began and ended while their watch was silenced."""
+        """Drop alarms that began and ended while their watch was silenced."""
         silenced = [
             one for one in self._waiting
             if not one.attempts and self._silenced(one.alert.event.watch)
@@ -200,7 +201,7 @@ class _Channel:
         return (*one.told, self.name, outcome, detail, one.attempts, self._now())
 
     def _repeat(self) -> None:
-        """Queue alarms that are still firing since the receiver was last notified."""
+        """Queue alarms that have been firing for the repeat interval since the last notification."""
         waiting = {one.alert.alert_id for one in self._waiting}
         for alert_id, (alert, told) in self._on.items():
             late = (self._now() - told).total_seconds() >= self._receiver.repeat_seconds
@@ -208,7 +209,7 @@ class _Channel:
                 self._waiting.append(_Waiting(alert, self._now(), self._now(), repeated=True))
 
     def _begin(self) -> None:
-        """Deliver the first notice that is due; the end of an alarm comes after its begin."""
+        """Deliver the first notice that is due; an alarm's end is delivered after its beginning."""
         before: set[str] = set()
         for one in list(self._waiting):
             blocked = one.alert.alert_id in before
@@ -225,7 +226,7 @@ class _Channel:
 
 
 class _Delivery(threading.Thread):
-    """One attempt; a thread that hangs keeps nobody from ending."""
+    """One attempt; a daemon thread, so that a hanging receiver does not keep the process from exiting."""
 
     def __init__(self, receiver: Receiver, notice: Notice) -> None:
         super().__init__(name=f"evaltap-alert-{receiver.name}", daemon=True)
@@ -240,7 +241,7 @@ class _Delivery(threading.Thread):
             self._receiver.deliver(self._notice)
         except NotDelivered as problem:
             self.problem = str(problem)
-        except Exception as error:  # a receiver's fault must not end in silence
+        except Exception as error:  # a fault of a receiver must be recorded
             self.problem = type(error).__name__
         self.done = True
 
