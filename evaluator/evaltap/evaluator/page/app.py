@@ -1,4 +1,4 @@
-"""The application: one table of routes with the role that each needs, and what answers them."""
+"""The application: a table of routes with their required roles, and the handlers."""
 
 import logging
 import time
@@ -86,11 +86,11 @@ def create_app(
     masks: bool = False,
     trace_url: TraceUrl | None = None,
 ) -> Starlette:
-    """Return the application for one store; `live` tells of new turns where they are being landed.
+    """Return the application for one store; `live` reports new turns while they are landed.
 
-    `references` are expected turns that were given for scoring and did not land, `sets` what traffic is
-    compared with, `redact` is what curated cases go through, `source` what lands, `proxy` may log people
-    in, `masks` hides contents from viewers, `trace_url` is where traces of turns are.
+    `references` are expected turns that were given for scoring and did not land.  Traffic is compared with
+    `sets`, and curated cases are redacted by `redact`.  `source` describes what lands, `proxy` may log people
+    in, `masks` hides contents from viewers, and `trace_url` is the address of turns' traces.
     """
     nobody = Person("", "viewer")
     about = PageRequest(
@@ -114,12 +114,12 @@ def create_app(
         middleware=[Middleware(Guard, site=site, gate=gate)],
         exception_handlers={404: page.missing},
     )
-    app.state.ends = lambda: False  # the server says when it ends
+    app.state.ends = lambda: False  # the server replaces this when it stops
     return app
 
 
 Read: TypeAlias = tuple[PageAnswer, tuple[Statement, ...]]
-"""What a page shows, and the statements that read it."""
+"""The content of a page, and the statements that read it."""
 
 
 class _Application:
@@ -136,7 +136,7 @@ class _Application:
         self._shared = SharedAnswers[Read]()
 
     async def show(self, route: PageRoute, request: Request) -> Response:
-        """Answer with a page, a part of it, or its data."""
+        """Return a page, a part of it, or its data."""
         started = time.perf_counter()
         session = session_of(request, self._access, self._site)
         if session is None:
@@ -160,7 +160,7 @@ class _Application:
             partial(self._read_anew, route, page_request),
             is_good=lambda read: read[0].status == 200,
         )
-        if self._marks.is_due(page_request.person):  # what was kept was read for somebody else
+        if self._marks.is_due(page_request.person):  # the shared answer was read for another person
             with suppress(EvaltapError), self._readers.reading(seconds=route.seconds) as reader:
                 self._marks.look(reader, page_request.person)
         return found
@@ -177,7 +177,7 @@ class _Application:
             return shown, tuple(recorded.statements if recorded else ())
 
     async def act(self, route: ActionRoute, request: Request) -> Response:
-        """Write what a form asks for, and lead on."""
+        """Write what a form requests, and redirect."""
         started = time.perf_counter()
         session = session_of(request, self._access, self._site)
         if session is None:
@@ -230,7 +230,7 @@ class _Application:
         return HTMLResponse(render(shown, page_request, frame), shown.status, headers)
 
     async def login(self, request: Request) -> Response:
-        """Show where the code goes; take it and open a session."""
+        """Show the login form, or redeem a code and open a session."""
         if request.method != "POST":
             shown = PageAnswer(
                 "login.html.j2",
@@ -264,7 +264,7 @@ class _Application:
             with self._readers.writing() as cursor:
                 writer = CursorWriter(self._about.store_path, cursor)
                 changes.write(writer, person, [Change("log_in", detail={"address": client})])
-        except EvaltapError as error:  # a busy file keeps nobody out
+        except EvaltapError as error:  # a busy file must not prevent logins
             _LOG.warning("could not record a login among the changes: %s", error)
 
     async def logout(self, request: Request) -> Response:
@@ -276,7 +276,7 @@ class _Application:
         return response
 
     async def theme(self, request: Request) -> Response:
-        """Keep the reader's choice of light or dark."""
+        """Store the reader's choice of light or dark."""
         form = await _form(request)
         response = RedirectResponse(local_path(form.get("next", "/")), 303)
         chosen = form.get("theme", "")
@@ -287,14 +287,14 @@ class _Application:
         return response
 
     async def static(self, request: Request) -> Response:
-        """Answer with a file of the page's own; its name holds a hash of its content."""
+        """Return a static file, whose name contains a hash of its content."""
         file = assets().get(f"/static/{request.path_params['name']}")
         if file is None:
             return PlainTextResponse("no such file", 404)
         return FileResponse(file, headers={"Cache-Control": f"public, max-age={_YEAR}, immutable"})
 
     async def ticks(self, request: Request) -> Response:
-        """Tell a browser that there is something new, as long as it listens."""
+        """Notify a browser of changes for as long as it listens."""
         if session_of(request, self._access, self._site) is None:
             return to_login(request)
         if self._ticker is None:
@@ -304,11 +304,11 @@ class _Application:
         return self._ticker.answer(request)
 
     async def health(self, request: Request) -> Response:
-        """Tell that the page answers."""
+        """Report that the page responds."""
         return PlainTextResponse("ok")
 
     async def missing(self, request: Request, error: Exception) -> Response:
-        """Answer for an address that there is not."""
+        """Respond to an unknown address."""
         session = session_of(request, self._access, self._site)
         if session is None:
             return (

@@ -1,4 +1,5 @@
-"""Picked cases as files: those that `evaltap export` and `evaltap curate` write for the same cases."""
+"""Export picked cases as files, equal to those of `evaltap export` and `evaltap curate` for the same
+cases."""
 
 import io
 import shlex
@@ -34,7 +35,7 @@ _EXPECT: Final[Mapping[str, Expect]] = {"expected": "expected", "inputs": "input
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What cases hold, in which form, under which name."""
+    """The content, format and name of a requested file."""
 
     content: str
     form: str
@@ -43,14 +44,14 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Cases to be written, and the sessions that make none, with why."""
+    """Cases to write, and the excluded sessions with the reasons."""
 
     cases: Sequence[CaseData]
     left_out: tuple[Mapping[str, str], ...] = ()
 
 
 def wanted_of(content: str, form: str, name: str) -> Wanted:
-    """Return what a form asks for; what makes no sense is the default."""
+    """Return what a form requests; invalid values are replaced by defaults."""
     kept = "".join(letter for letter in name if letter.isalnum() or letter in "-_. ").strip(". ")
     return Wanted(
         content if content in CONTENTS else "expected",
@@ -65,7 +66,7 @@ def made_of(
     content: str,
     redact: Callable[[CaseData], CaseData],
 ) -> Made:
-    """Return what the picked cases make; the reader sees only these cases afterwards."""
+    """Return the cases created from the picked ones; afterwards, the reader is restricted to these cases."""
     if not keys:
         return Made(())
     restrict(reader, Choice(), keys)
@@ -92,7 +93,7 @@ def _recipe(content: str) -> Recipe:
 
 
 def download(made: Made, wanted: Wanted) -> Download:
-    """Return the file; a folder comes as a ZIP archive."""
+    """Return the file; a folder becomes a ZIP archive."""
     if wanted.form == "trpc" and wanted.content != "recorded":
         content = set_bytes(wanted.name, made.cases)
         return Download(wanted.name + ENDINGS["trpc"], content, "application/json")
@@ -109,7 +110,7 @@ def download(made: Made, wanted: Wanted) -> Download:
 def commands(
     store: Path, filter_: str, wanted: Wanted, into: Path | None = None
 ) -> tuple[str, ...]:
-    """Return what does the same on the command line."""
+    """Return the equivalent commands."""
     out = wanted.name + (ENDINGS[wanted.form] or "/")
     chosen = f"--filter {shlex.quote(filter_)}"
     if wanted.content == "recorded":
@@ -129,7 +130,7 @@ def _quoted(path: Path | str) -> str:
 
 
 def filter_of(reader: StoreReader, keys: Collection[CaseKey]) -> str:
-    """Return the filter that takes exactly these cases; empty where none can be written."""
+    """Return the filter that selects exactly these cases; empty if it cannot be written."""
     ids = sorted({key[2] for key in keys})
     if not ids or any(set(one) & set('"*?,\n\0') for one in ids):
         return ""

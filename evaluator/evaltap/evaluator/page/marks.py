@@ -1,4 +1,4 @@
-"""The counts in the navigation bar: items to review, in the basket, missing, and firing."""
+"""The counts in the navigation bar: reviews, basket, missing turns, and firing alarms."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ FROM (FROM alerts QUALIFY row_number() OVER (PARTITION BY alert_id ORDER BY note
 
 
 class Marks:
-    """Looks at most every ten seconds for all readers, and at a basket whenever it may have changed."""
+    """Reads the shared counts at most every ten seconds, and a basket whenever it may have changed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,7 +33,7 @@ class Marks:
         self._baskets: dict[str, str] = {}
 
     def of(self, person: Person) -> Mapping[str, str]:
-        """Return the counts beside the entries of the bar, by path."""
+        """Return the counts next to the entries of the bar, by path."""
         found = {
             "/review": self._review, "/basket": self._baskets.get(person.name, ""),
             "/delivery": self._delivery, "/alerts": self._alerts,
@@ -48,7 +48,7 @@ class Marks:
         return person.may("reviewer") and person.name not in self._baskets
 
     def look(self, reader: StoreReader, person: Person, *, anew: bool = False) -> None:
-        """Bring the marks up to date; called with what reads a page, before it does."""
+        """Update the marks; called with the reader of a page, before the page is read."""
         if self._lacks_basket(person) or (anew and person.may("reviewer")):
             self._baskets[person.name] = str(len(changes.picked(reader, person)) or "")
         now = time.monotonic()

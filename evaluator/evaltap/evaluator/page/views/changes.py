@@ -1,4 +1,4 @@
-"""Who changed what: reviews, expected turns, baskets, sets, exports, people; and taking it back."""
+"""The log of changes: reviews, expected turns, baskets, sets, exports, people; with undo."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,10 +54,10 @@ class ChangeLine:
     role: str
     words: str
     about: str
-    """The file, person or case."""
+    """The changed file, person or case."""
     turn: str
     more: str
-    """A comment, labels, how many cases."""
+    """A comment, labels, or a number of cases."""
     href: str
     undone: bool
     may_undo: bool
@@ -65,7 +65,7 @@ class ChangeLine:
 
 @dataclass(frozen=True, slots=True)
 class ChangesPage:
-    """What the page shows, newest first."""
+    """The content of the page, newest first."""
 
     lines: tuple[ChangeLine, ...]
     who: str
@@ -75,7 +75,7 @@ class ChangesPage:
 
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read a page of the changes, of everybody or of one person."""
+    """Read a page of the changes of all people or of one person."""
     at, who = whole(request["at"]), request["who"]
     rows = _rows(reader, who=who, at=at, most=PER_PAGE + 1)
     people = reader.rows("SELECT reviewer FROM reviews UNION SELECT who FROM changes ORDER BY 1")
@@ -117,7 +117,7 @@ def _more(row: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
 
 
 def _may_undo(row: Mapping[str, Any], request: PageRequest) -> bool:
-    """Return whether the reader may take a change back: their own, an admin also those of others."""
+    """Return whether the reader may undo a change: their own, and as admin also those of others."""
     reversible = row["action"] in ("approve", "edit", "reject", "skip", "add_to_set", *_OPPOSITE)
     mine = row["who"] == request.person.name
     others = request.person.may("admin") and row["action"] not in _OPPOSITE
@@ -128,7 +128,7 @@ def _may_undo(row: Mapping[str, Any], request: PageRequest) -> bool:
 
 
 def undo(writer: CursorWriter, request: PageRequest) -> str:
-    """Take one change back; return to the list."""
+    """Undo one change; return to the list."""
     rows = _rows(writer, change_id=request["change"])
     if not rows:
         raise InputError(f"unknown change {request['change']!r}")
@@ -154,7 +154,7 @@ def _item_of(writer: CursorWriter, review_id: str) -> str:
 
 
 def _take_from_set(writer: CursorWriter, request: PageRequest, row: Mapping[str, Any]) -> None:
-    """Take the cases out of their set file again; those that people edited there stay."""
+    """Remove the added cases from their set file, except cases that were edited there."""
     path = next((one for one in request.sets if one.name == row["target"]), None)
     if path is None:
         raise InputError(
