@@ -72,7 +72,7 @@ def calibrate_metric(
 ) -> list[Calibrated]:
     """Compare the latest verdicts of a metric with the labels about it, level by level.
 
-    Raises InputError for a label of something that was never scored, or of two eval sets at once.
+    Raises InputError for a label of an item that was never scored, or that is in two eval sets.
     """
     verdicts = _Verdicts()
     query = sql(__name__, "judged_verdicts")

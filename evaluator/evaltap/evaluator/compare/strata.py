@@ -37,9 +37,9 @@ def check_by(by: Sequence[str], known: Collection[str]) -> None:
 def slices_of(
     base: Side, head: Side, cases: Sequence[CaseKey], by: Sequence[str]
 ) -> dict[str, Members]:
-    """Return the cases by the values of each slice, the most frequent values and the rest as `other`.
+    """Return the cases by the values of each slice; values beyond the most frequent ones become `other`.
 
-    Raises InputError where neither side holds recorded turns and a slice looks at them.
+    Raises InputError if a slice reads recorded turns but neither side has any.
     """
     check_by(by, CASE_SLICES)
     turns: Mapping[CaseKey, Sequence[Case]] = {}

@@ -26,7 +26,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class TextGroup:
-    """Places of texts that are alike, the medoid's first, with their similarity to it."""
+    """The indexes of similar texts, the medoid's first, with their similarity to it."""
 
     members: tuple[int, ...]
     similarities: tuple[float, ...]

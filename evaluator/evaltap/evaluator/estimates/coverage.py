@@ -15,7 +15,7 @@ EVERY_PRODUCER: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Uncovered:
-    """Turns that were left out without a chance, by reason; and for which turns others were kept."""
+    """Turns that could not be recorded, by reason, and the kinds of turns that were recorded nevertheless."""
 
     reasons: Mapping[str, float]
     kept_for: tuple[str, ...]

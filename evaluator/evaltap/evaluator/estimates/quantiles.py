@@ -20,7 +20,7 @@ MEDIAN: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A column over the traffic, in its own unit; intervals at 95 %."""
+    """A column over the traffic, in its own unit; the intervals are 95 %."""
 
     turns: int
     """The number of recorded turns with a known value."""

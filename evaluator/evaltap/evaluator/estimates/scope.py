@@ -93,7 +93,7 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which scored turns: by default all landed ones with their latest scores."""
+    """The selection of scored turns; by default, all landed turns with their latest scores."""
 
     metric: str = ""
     digests: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class Scope:
 
     @property
     def with_files(self) -> bool:
-        """Whether turns that never landed are in it."""
+        """Whether turns that never landed are included."""
         return self.files and self.since is None and self.until is None and not self.where
 
     @property

@@ -117,10 +117,10 @@ def choose_turns(
 ) -> None:
     """Write the temporary table `estimate_turns`: a row for each turn, slice and metric version.
 
-    Columns: by_0, by_1, … (the slice, texts), metric, metric_digest, score, scored_at, session (64 bits of
-    a hash), eval_set_id, eval_id, invocation_id, producer_id, started_at, recorded, scored, by_turn (how
-    likely it was recorded, how likely it was then scored, and whether by a draw of its own), probability
-    (the product), has, counts, uncovered (a rule left the metric no chance to score it).
+    Columns: by_0, by_1, … (the slice, texts), metric, metric_digest, score, scored_at, session (64 bits of a
+    hash), eval_set_id, eval_id, invocation_id, producer_id, started_at, recorded, scored, by_turn (the
+    probability that it was recorded, the probability that it was then scored, and whether by its own draw),
+    probability (the product), has, counts, uncovered (a rule excluded it from the metric's sample).
     """
     joins = _joins(scope, by, signal)
     if Join.LANGUAGES in joins:

@@ -87,7 +87,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A parsed filter; without terms it takes every case."""
+    """A parsed filter; without terms it selects every case."""
 
     terms: tuple[Term, ...] = ()
     sort: str = "newest"

@@ -32,7 +32,7 @@ GateStatus = Literal["passed", "failed", "incomplete"]
 
 @dataclass(frozen=True, slots=True)
 class DimensionResult:
-    """How a case did in one dimension."""
+    """The result of a case in one dimension."""
 
     name: str
     status: Status

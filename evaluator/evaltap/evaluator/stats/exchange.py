@@ -104,7 +104,7 @@ def shift_p_value(
     """Return the p-value of "scores did not fall" by exchanging trials within cases.
 
     Each case has the scores of base and of head; the statistic is the sum of differences of their means.
-    With one trial each this flips signs over cases, and speaks of cases like these.
+    With one trial each, this flips signs across cases, and applies to the population of such cases.
     """
     laws, observed = [], 0
     for base, head in differences:
