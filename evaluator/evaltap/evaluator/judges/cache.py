@@ -206,7 +206,7 @@ class CachedJudge:
         self._generation: tuple[GenerationConfig, bytes] | None = None
         self._answered = Condition()
         self._asked: dict[bytes, object] = {}
-        """The thread that is requesting the answer of each key."""
+        """A token for the request in progress, by key."""
 
     def answer(self, request: JudgeRequest) -> JudgeReply:
         """Return the stored answer to this request, or the judge's.

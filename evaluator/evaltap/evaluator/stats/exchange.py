@@ -25,7 +25,7 @@ _FOLDED: Final = 200_000
 _SPLITS: Final = 5_000
 _UNIT: Final = 10**9
 _ALIKE: Final = 10**3
-"""Sums whose rounding errors differ by less are equal."""
+"""Sums that differ by less, due to rounding, are equal."""
 _BITS: Final = 64
 _LANES: Final = 3
 _FALLEN: Final = math.log(0.05)
@@ -86,7 +86,7 @@ def drop_p_value(pairs: Iterable[Pair], *, level: float) -> float:
     """Return the p-value of "head is no worse than base", either exact or from draws.
 
     The least p-value of three statistics is compared with the least in every outcome (Westfall and Young
-    1993), so that three tests cost little power: the sum of drops, which detects a small fall of all cases;
+    1993), so that three tests cost no power: the sum of drops, which detects a small fall of all cases;
     the likelihood ratio of half the cases falling sharply; and Σ p^(-1/2), which detects one broken case.
     The result is 1 if no outcome could differ.
     """
