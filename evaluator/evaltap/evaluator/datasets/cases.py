@@ -94,7 +94,7 @@ def _with_own_ids(cases: Iterable[CaseData]) -> Iterator[CaseData]:
 def write_case_lines(
     path: Path, cases: Iterable[CaseData], bad_lines: Sequence[BadLine] = ()
 ) -> int:
-    """Write cases as JSON Lines and return their number; without cases, no file remains.
+    """Write cases as JSON Lines and return their number.
 
     Raises InputError if there are neither cases nor bad lines, or if the file cannot be written.
     """

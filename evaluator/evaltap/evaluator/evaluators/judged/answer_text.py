@@ -39,8 +39,8 @@ def own_lines(text: str, against: re.Pattern[str]) -> list[str]:
     """Return the judge's own lines: those outside code fences and block quotations.
 
     If the whole answer is one code fence, its content is returned.  Raises JudgeInvalid for an unclosed
-    fence, and for a quotation at the end with a line that matches `against`, unless a later line outside
-    contradicts it: the author of the quoted text may have swapped inside and outside.
+    fence, and for a quotation at the end with a line that matches `against`, as no later line outside could
+    contradict it: the author of the quoted text may have swapped inside and outside.
     """
     lines = text.strip().splitlines()
     if [place for place, line in enumerate(lines) if _FENCE.match(line)] == [0, len(lines) - 1]:
