@@ -433,7 +433,7 @@ def test_only_who_asks_for_content_is_told_what_was_said(server: Received, tmp_p
             store,
             pair,
             notice_of,
-            said=lambda cases: [f"{case}: money back -> no" for case in cases],
+            excerpts_of=lambda cases: [f"{case}: money back -> no" for case in cases],
         )
         outbox.begin()
         outbox.add(note_alerts(store, [event()]))

@@ -236,7 +236,7 @@ def watchers(
         store,
         check_receivers(rules, path, allow_code=allow_code),
         _notices(rules, store),
-        said=_said(store),
+        excerpts_of=_excerpts_of(store),
         silenced=silenced,
     )
 
@@ -296,7 +296,7 @@ def _notices(rules: "MonitorFile", store: "Store") -> "Callable[[Alert, datetime
     return notice_of
 
 
-def _said(store: "Store") -> "Callable[[Sequence[str]], list[str]]":
+def _excerpts_of(store: "Store") -> "Callable[[Sequence[str]], list[str]]":
     """Return what gives the last words of some cases, redacted."""
 
     def said(cases: "Sequence[str]") -> list[str]:

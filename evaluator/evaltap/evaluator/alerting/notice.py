@@ -37,7 +37,7 @@ class Notice:
     """The page of one of its cases."""
     database: str = ""
     repeated: bool = False
-    said: tuple[str, ...] = ()
+    excerpts: tuple[str, ...] = ()
     """Redacted excerpts of some of its cases, for receivers that are configured for content."""
 
     @property
@@ -57,7 +57,7 @@ class Notice:
         lines = [explanation(one, event) for one in event.changed]
         if event.cases_filter:
             lines.append(f"evaltap cases {self.database} {shlex.quote(event.cases_filter)}")
-        lines += self.said
+        lines += self.excerpts
         return "\n".join(lines)
 
     @property

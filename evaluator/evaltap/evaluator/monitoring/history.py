@@ -24,7 +24,7 @@ class Alert:
 
     alert_id: str
     event: Event
-    told: bool
+    notify: bool
     """Whether receivers are notified; not for alarms that were already over when they were found."""
     noted_at: datetime
     """UTC, without a time zone."""
@@ -92,8 +92,8 @@ def note_alerts(
 def read_alerts(store: StoreReader) -> list[Alert]:
     """Return all alerts in the order in which they were found."""
     return [
-        Alert(alert_id, event_of(json.loads(event), cases), told, noted_at)
-        for alert_id, event, told, noted_at, cases in store.rows(_ALERTS)
+        Alert(alert_id, event_of(json.loads(event), cases), notify, noted_at)
+        for alert_id, event, notify, noted_at, cases in store.rows(_ALERTS)
     ]
 
 
@@ -134,7 +134,7 @@ def _without_past(rows: Sequence[Alert]) -> Sequence[Alert]:
     ended = {one.alert_id for one in rows if one.began} & {
         one.alert_id for one in rows if not one.began
     }
-    return [replace(one, told=one.alert_id not in ended) for one in rows]
+    return [replace(one, notify=one.alert_id not in ended) for one in rows]
 
 
 def _key(event: Event) -> Key:
@@ -152,7 +152,7 @@ def _row(alert: Alert) -> tuple[object, ...]:
     event = {name: value for name, value in alert.event.data().items() if name != "cases"}
     return (
         alert.alert_id, alert.event.watch, json.dumps(dict(alert.event.slice), sort_keys=True),
-        alert.event.status, alert.event.at or alert.noted_at, json.dumps(event), alert.told, alert.noted_at,
+        alert.event.status, alert.event.at or alert.noted_at, json.dumps(event), alert.notify, alert.noted_at,
     )  # fmt: skip
 
 

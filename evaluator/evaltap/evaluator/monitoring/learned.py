@@ -101,7 +101,9 @@ class LearnedWatch:
         self._found: Sequence[Event] = ()
         self._explained: dict[tuple[object, ...], Event] = {}
 
-    def look(self, store: StoreReader, changes: Changes, until: datetime | None) -> Sequence[Event]:
+    def evaluate(
+        self, store: StoreReader, changes: Changes, until: datetime | None
+    ) -> Sequence[Event]:
         """Return the alarms in all stored turns, and the state of streams without alarms."""
         self._explained = {
             key: one for key, one in self._explained.items() if one.at and one.at < changes.since
@@ -111,7 +113,7 @@ class LearnedWatch:
         learns_more = self._learning is not None and self._learning != hours
         if point is not None and not learns_more and (turns := self._read(store, point.day)):
             streams = [one.copy() for one in point.streams]
-            self._found = self._go_on(store, streams, turns, until)
+            self._found = self._process_days(store, streams, turns, until)
         elif learns_more or self._learning is None:
             self._found = self._from_the_first_turn(store, until)
             learning = any(one.status in ("learning", "no_data") for one in self._found)
@@ -152,7 +154,7 @@ class LearnedWatch:
                 stream.alarms = _alarms(stream.learned, chance)
             streams.append(stream)
             rest.append([] if stream.learned is None else many)
-        return self._go_on(store, streams, rest, until)
+        return self._process_days(store, streams, rest, until)
 
     def _read(self, store: StoreReader, day: date) -> list[Sequence[WatchedTurn]]:
         """Return the turns since a day, for each stream; nothing if there is a new stream."""
@@ -173,7 +175,7 @@ class LearnedWatch:
             found += sliced.values()
         return found
 
-    def _go_on(
+    def _process_days(
         self,
         store: StoreReader,
         streams: Sequence[_Stream],

@@ -73,7 +73,9 @@ class LimitWatch:
         self._counting: Counting | None = None
         self._points: dict[tuple[tuple[str, str], ...], list[_Point]] = {}
 
-    def look(self, store: StoreReader, changes: Changes, until: datetime | None) -> Sequence[Event]:
+    def evaluate(
+        self, store: StoreReader, changes: Changes, until: datetime | None
+    ) -> Sequence[Event]:
         """Return the alarms in all stored turns, and the state of streams without alarms."""
         if self._counting is None or not self._counting.holds(changes, self._watch.metric):
             self._counting, self._points = counting_of(store, self._watch), {}
@@ -84,7 +86,7 @@ class LimitWatch:
                 points.pop()
         found: list[Event] = []
         for stream in self._streams(store, self._counting):
-            found += self._look(stream, until)
+            found += self._evaluate_stream(stream, until)
         return found or [Event(self._watch.name, {}, "no_data", None)]
 
     def _streams(self, store: StoreReader, counting: Counting) -> Iterator[_Stream]:
@@ -106,7 +108,7 @@ class LimitWatch:
     def _stream(self, slice_: Mapping[str, str], turns: Sequence[WatchedTurn]) -> _Stream:
         return _Stream(slice_, sessions_of(turns))
 
-    def _look(self, stream: _Stream, until: datetime | None) -> Iterator[Event]:
+    def _evaluate_stream(self, stream: _Stream, until: datetime | None) -> Iterator[Event]:
         """Yield the beginnings and ends of alarms, or the state if there was none.
 
         With `until`, the current hour is ignored until it is over.

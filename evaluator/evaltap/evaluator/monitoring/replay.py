@@ -16,10 +16,12 @@ from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
 
 
-class Looking(Protocol):
+class IncrementalWatch(Protocol):
     """A watch that remembers its previous evaluations."""
 
-    def look(self, store: StoreReader, changes: Changes, until: datetime | None) -> Sequence[Event]:
+    def evaluate(
+        self, store: StoreReader, changes: Changes, until: datetime | None
+    ) -> Sequence[Event]:
         """Return all its alarms in chronological order, and its state if there were none."""
         ...
 
@@ -36,9 +38,11 @@ class Watches:
 
     def _forget(self) -> None:
         self._changes = ChangeFinder()
-        self._looking = [one for watch in self._rules.watch for one in _looking(watch, self._rules)]
+        self._watches = [
+            one for watch in self._rules.watch for one in _incremental_watches(watch, self._rules)
+        ]
 
-    def look(self, store: StoreReader, now: datetime | None = None) -> list[Event]:
+    def evaluate(self, store: StoreReader, now: datetime | None = None) -> list[Event]:
         """Return the alarms of all watches in chronological order, and the state of the others.
 
         With `now` (aware), traffic continues: sessions that may not have ended do not count yet, and a
@@ -47,7 +51,9 @@ class Watches:
         until = None if now is None else now.astimezone(UTC).replace(tzinfo=None)
         try:
             changes = self._changes.find(store)
-            found = [event for one in self._looking for event in one.look(store, changes, until)]
+            found = [
+                event for one in self._watches for event in one.evaluate(store, changes, until)
+            ]
         except BaseException:
             self._forget()  # some watches have seen the changes, others have not
             raise
@@ -56,8 +62,8 @@ class Watches:
 
 
 def replay(store: StoreReader, rules: MonitorFile, *, now: datetime | None = None) -> list[Event]:
-    """Return the result of a first evaluation; `now` as in `Watches.look`."""
-    return Watches(rules).look(store, now)
+    """Return the result of a first evaluation; `now` as in `Watches.evaluate`."""
+    return Watches(rules).evaluate(store, now)
 
 
 def silenced(events: Sequence[Event], rules: MonitorFile) -> list[Event]:
@@ -70,7 +76,7 @@ def silenced(events: Sequence[Event], rules: MonitorFile) -> list[Event]:
     return [replace(one, silenced_until=ends.get(one.watch)) for one in events]
 
 
-def _looking(watch: Watch, rules: MonitorFile) -> Sequence[Looking]:
+def _incremental_watches(watch: Watch, rules: MonitorFile) -> Sequence[IncrementalWatch]:
     if watch.signal == SILENCE:
         return [SilenceWatch(watch)]
     quiet = timedelta(minutes=rules.quiet_minutes)

@@ -31,7 +31,9 @@ class SilenceWatch:
         self._longest = timedelta(minutes=watch.minutes)
         self._point: _Point | None = None
 
-    def look(self, store: StoreReader, changes: Changes, until: datetime | None) -> Sequence[Event]:
+    def evaluate(
+        self, store: StoreReader, changes: Changes, until: datetime | None
+    ) -> Sequence[Event]:
         """Return all stored gaps, and the one up to `until`."""
         point = self._point
         if point is not None and changes.since < point.day:
