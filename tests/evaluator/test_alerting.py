@@ -292,8 +292,8 @@ def deliver(outbox: AlertOutbox) -> None:
     """Step until nothing is under way."""
     outbox.step(None)
     for channel in outbox._channels:
-        if channel._under_way is not None:
-            channel._under_way[1].join()
+        if channel._running is not None:
+            channel._running[1].join()
     outbox.step(None)
 
 

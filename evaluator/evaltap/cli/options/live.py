@@ -297,9 +297,9 @@ def _notices(rules: "MonitorFile", store: "Store") -> "Callable[[Alert, datetime
 
 
 def _excerpts_of(store: "Store") -> "Callable[[Sequence[str]], list[str]]":
-    """Return what gives the last words of some cases, redacted."""
+    """Return a function that returns redacted excerpts of some cases."""
 
-    def said(cases: "Sequence[str]") -> list[str]:
+    def excerpts(cases: "Sequence[str]") -> list[str]:
         redacted = text_redactor()
         rows = store.rows(_WORDS, {"ids": list(cases)[:_CASES_QUOTED]})
         return [
@@ -307,7 +307,7 @@ def _excerpts_of(store: "Store") -> "Callable[[Sequence[str]], list[str]]":
             for case, asked, answer in rows
         ]
 
-    return said
+    return excerpts
 
 
 def _short(text: str) -> str:

@@ -16,7 +16,7 @@ TrialTurns: TypeAlias = Mapping[CaseKey, Mapping[str, Sequence[Case]]]
 class RecordedTurn(NamedTuple):
     """The parts of a turn that comparisons read for all turns."""
 
-    said: str | None
+    user_text: str | None
     answer: str | None
     expected: Case | None
     cost_usd: float | None
@@ -41,7 +41,8 @@ class Recording:
 def recording_of(trial: str, turns: Sequence[RecordedTurn]) -> Recording:
     """Return the recording of a session; ids, times and telemetry are not part of its content hash."""
     content = [
-        (turn.said, None if turn.expected is None else _expected(turn.expected)) for turn in turns
+        (turn.user_text, None if turn.expected is None else _expected(turn.expected))
+        for turn in turns
     ]
     return Recording(
         trial,

@@ -109,8 +109,10 @@ def _recordings(rows: Iterable[_Row]) -> Mapping[CaseKey, Sequence[Recording]]:
     found: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
     for key, trial, turns in _by_trial(rows):
         seen = [
-            RecordedTurn(said, answer, None if expected is None else orjson.loads(expected), *used)
-            for said, answer, expected, *used in turns
+            RecordedTurn(
+                user_text, answer, None if expected is None else orjson.loads(expected), *used
+            )
+            for user_text, answer, expected, *used in turns
         ]
         found[key].append(recording_of(trial, seen))
     return found

@@ -96,8 +96,8 @@ def _values(name: str, key: CaseKey, turns: Sequence[Case]) -> Collection[str]:
     if name in ("app", "eval_set"):
         return [key[0 if name == "app" else 1]]
     if name == "language":
-        said = {turn.user_text or "": None for turn in map(Turn, turns)}
-        return [language_of(" ".join(said))]
+        texts = {turn.user_text or "": None for turn in map(Turn, turns)}
+        return [language_of(" ".join(texts))]
     paths = [list(_calls(turn)) for turn in turns]
     if name == "tool":
         return {tool for path in paths for tool in path}

@@ -48,11 +48,11 @@ def compare_traffic(base: Selection, head: Selection, rules: Rules) -> Compariso
     metrics = with_adjusted_p(changes)
     verdict, reasons = verdict_of(metrics, (), rules)
     strata = _strata(base, head, names, rules)
-    said = tuple(
+    all_notes = tuple(
         dict.fromkeys([*notes, *more, *_flags(base.name, ones), *_flags(head.name, others)])
     )
     return Comparison(
-        verdict, tuple(reasons), rules, base.name, head.name, 1, 1, metrics, notes=said, strata=strata
+        verdict, tuple(reasons), rules, base.name, head.name, 1, 1, metrics, notes=all_notes, strata=strata
     )  # fmt: skip
 
 

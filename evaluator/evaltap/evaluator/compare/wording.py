@@ -51,10 +51,10 @@ class CaseGroup(NamedTuple):
 def headline(found: Comparison) -> str:
     """Return the verdict as a sentence."""
     lead = found.leading
-    said = HEADLINES[found.verdict]
+    verdict = HEADLINES[found.verdict]
     if not lead.base.cases:
-        return f"{said}: nothing could be compared"
-    return f"{said}: {lead.metric} {change(lead)}"
+        return f"{verdict}: nothing could be compared"
+    return f"{verdict}: {lead.metric} {change(lead)}"
 
 
 def change(metric: MetricChange) -> str:
@@ -173,8 +173,8 @@ def figures(case: CaseChange) -> str:
             f"{counts}, {case.change.replace('_', ' ')}: {case.rate:.0%} ({low:.0%} to {high:.0%})"
         )
     certain = f", {p_value(case.p_value)}" if case.p_value < 1 else ""
-    said = "" if case.change == "same" else f", {case.change}"
-    return f"{counts}{certain}{said}"
+    suffix = "" if case.change == "same" else f", {case.change}"
+    return f"{counts}{certain}{suffix}"
 
 
 def listed(found: Comparison) -> Iterator[tuple[str, Sequence[str]]]:

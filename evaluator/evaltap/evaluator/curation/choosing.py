@@ -105,7 +105,7 @@ class _Filling:
 
     def fill(self, pick: Pick, offers: Sequence[Offer]) -> int:
         """Take the offers that a pick may use; return their number."""
-        there = {offer.key: offer for offer in offers}
+        offered_now = {offer.key: offer for offer in offers}
         most = min(one for one in (pick.limit, pick.count, len(offers)) if one is not None)
         strata: Counter[str] = Counter()
         count = 0
@@ -115,13 +115,13 @@ class _Filling:
             per_stratum = pick.label in ("stratified", "uncovered")
             if per_stratum and strata[offer.label] >= pick.per:
                 continue
-            taken = self._take(offer, there)
+            taken = self._take(offer, offered_now)
             if taken:
                 strata[offer.label] += 1
                 count += 1
         return count
 
-    def _take(self, offer: Offer, there: Mapping[TurnKey, Offer]) -> bool:
+    def _take(self, offer: Offer, offered_now: Mapping[TurnKey, Offer]) -> bool:
         if offer.key in self.chosen or offer.key not in self._compared:
             return False
         key = offer.key
@@ -130,8 +130,8 @@ class _Filling:
                 return False
             self._taken_groups.add(group.medoid.key)
             # The medoid represents its group, unless this pick does not offer it.
-            key = group.medoid.key if group.medoid.key in there else key
-        self.chosen[key] = Chosen(self._compared[key], [there[key].label])
+            key = group.medoid.key if group.medoid.key in offered_now else key
+        self.chosen[key] = Chosen(self._compared[key], [offered_now[key].label])
         return True
 
     def label(self, offers: Sequence[Offer]) -> None:

@@ -55,9 +55,9 @@ def near_groups(
     if len(texts) == 1:
         return [TextGroup((0,), (1.0,), 0)]
     index = SimilarTexts(texts)
-    alike = _Alike(index, np.asarray(weights, np.float64), radius, vectors, cosine)
+    alike = _Neighbours(index, np.asarray(weights, np.float64), radius, vectors, cosine)
     exact = index.work <= MOST_WORK
-    queue = alike.ranked() if exact else alike.ranked_among(_some(texts))
+    queue = alike.ranked() if exact else alike.ranked_among(_text_sample(texts))
     alive = np.ones(len(texts), dtype=bool)
     groups: list[TextGroup] = []
     done = 0
@@ -86,7 +86,7 @@ Rank = tuple[float, float, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Alike:
+class _Neighbours:
     """Which texts are similar, by letters or by meaning."""
 
     index: SimilarTexts
@@ -117,7 +117,7 @@ class _Alike:
         heapify(ranks)
         return ranks
 
-    def ranked_among(self, some: "_Some") -> list[Rank]:
+    def ranked_among(self, some: "_TextSample") -> list[Rank]:
         """Rank by the neighbours in a sample of the texts, which suffices to find the most similar ones if
         there are many."""
         ranks: list[Rank] = []
@@ -136,7 +136,7 @@ class _Alike:
 
 
 @dataclass(frozen=True, slots=True)
-class _Some:
+class _TextSample:
     """An evenly spaced sample of many texts, with its own index."""
 
     texts: Sequence[str]
@@ -144,7 +144,7 @@ class _Some:
     index: SimilarTexts
 
 
-def _some(texts: Sequence[str]) -> _Some:
+def _text_sample(texts: Sequence[str]) -> _TextSample:
     step = max(1, len(texts) // COUNTED_AMONG)
     places = range(0, len(texts), step)
-    return _Some(texts, np.array(places), SimilarTexts([texts[place] for place in places]))
+    return _TextSample(texts, np.array(places), SimilarTexts([texts[place] for place in places]))

@@ -103,12 +103,12 @@ def recorded_case(session: Session, unit: Unit) -> CaseData:
         return case | {"actualConversation": turns}
     last = dict(turns[-1])
     last["invocationId"] = "1"
-    last["contextMessages"] = [*(turns[0].get("contextMessages") or []), *_said(turns[:-1])]
+    last["contextMessages"] = [*(turns[0].get("contextMessages") or []), *_messages(turns[:-1])]
     case["evalId"] += f"#{session.turns[-1].invocation_id}"
     return case | {"actualConversation": [last]}
 
 
-def _said(turns: Sequence[CaseData]) -> list[Json]:
+def _messages(turns: Sequence[CaseData]) -> list[Json]:
     """Return the messages of user and agent in some turns."""
     return [
         turn[side] for turn in turns for side in ("userContent", "finalResponse") if turn.get(side)

@@ -32,15 +32,15 @@ class Updated:
         return {name: getattr(self, name) for name in names}
 
 
-def add_to(there: Sequence[CaseData], made: Sequence[CaseData]) -> Updated:
+def add_to(existing: Sequence[CaseData], made: Sequence[CaseData]) -> Updated:
     """Return a set with new cases added; existing cases are not changed."""
-    updated = Updated(cases=list(there), kept=[case["evalId"] for case in there])
-    _add(updated, there, made)
+    updated = Updated(cases=list(existing), kept=[case["evalId"] for case in existing])
+    _add(updated, existing, made)
     return updated
 
 
 def update(
-    there: Sequence[CaseData],
+    existing: Sequence[CaseData],
     made: Sequence[CaseData],
     *,
     prune: bool,
@@ -52,7 +52,7 @@ def update(
     """
     by_id = {case["evalId"]: case for case in made}
     updated = Updated()
-    for case in there:
+    for case in existing:
         name = case["evalId"]
         again = by_id.get(name)
         if again is None:
@@ -65,7 +65,7 @@ def update(
         merged = _merged(case, again)
         (updated.kept if merged == case else updated.updated).append(name)
         updated.cases.append(merged)
-    _add(updated, there, made)
+    _add(updated, existing, made)
     return updated
 
 
@@ -80,9 +80,9 @@ def _marked(case: CaseData, landed: Collection[str] | None) -> CaseData:
     return {**case, "source": {**source, "curation": marked}}
 
 
-def _add(updated: Updated, there: Sequence[CaseData], made: Sequence[CaseData]) -> None:
-    names = {case["evalId"] for case in there}
-    hashes = {_content(case) for case in there}
+def _add(updated: Updated, existing: Sequence[CaseData], made: Sequence[CaseData]) -> None:
+    names = {case["evalId"] for case in existing}
+    hashes = {_content(case) for case in existing}
     for case in made:
         if case["evalId"] in names:
             continue
@@ -94,13 +94,13 @@ def _add(updated: Updated, there: Sequence[CaseData], made: Sequence[CaseData]) 
     updated.cases.sort(key=lambda case: str(case["evalId"]))
 
 
-def _merged(there: CaseData, made: CaseData) -> CaseData:
+def _merged(existing: CaseData, made: CaseData) -> CaseData:
     """Return the newly produced case with the manual edits of the existing one."""
-    curation = (there.get("source") or {}).get("curation") or {}
-    if curation.get("contentHash") == content_hash(there):
+    curation = (existing.get("source") or {}).get("curation") or {}
+    if curation.get("contentHash") == content_hash(existing):
         return made
     merged: CaseData = dict(made)
-    merged |= {key: there[key] for key in _OF_PEOPLE if key in there}
+    merged |= {key: existing[key] for key in _OF_PEOPLE if key in existing}
     source = dict(made["source"]["curation"])
     source["contentHash"] = curation.get("contentHash", source["contentHash"])
     return merged | {"source": {"curation": source}}

@@ -29,7 +29,7 @@ class WindowTurns:
 
     def all(self) -> list[ComparedTurn]:
         """Return all turns."""
-        return self._said("SELECT *, weight AS stands_for FROM window_turns")
+        return self._compared_turns("SELECT *, weight AS stands_for FROM window_turns")
 
     def of(self, keys: Sequence[TurnKey]) -> dict[TurnKey, ComparedTurn]:
         """Return the turns with these keys."""
@@ -38,7 +38,7 @@ class WindowTurns:
             " (app VARCHAR, eval_set_id VARCHAR, eval_id VARCHAR, invocation_id VARCHAR)"
         )
         self._store.append("offered_turns", keys)
-        found = self._said(
+        found = self._compared_turns(
             "SELECT *, weight AS stands_for FROM window_turns"
             " SEMI JOIN offered_turns USING (app, eval_set_id, eval_id, invocation_id)"
         )
@@ -55,9 +55,11 @@ class WindowTurns:
         )
         self._store.append("window_blocks", sorted(blocks))
         most = max(LEAST_COMPARED, MOST_COMPARED // max(len(blocks), 1))
-        return self._said(sql(__name__, "drawn_turns"), {"most": most})
+        return self._compared_turns(sql(__name__, "drawn_turns"), {"most": most})
 
-    def _said(self, chosen: str, parameters: dict[str, Any] | None = None) -> list[ComparedTurn]:
+    def _compared_turns(
+        self, chosen: str, parameters: dict[str, Any] | None = None
+    ) -> list[ComparedTurn]:
         rows = self._store.rows(sql(__name__, "compared_turns").format(chosen=chosen), parameters)
         return [
             ComparedTurn(TurnKey(app, name, eval_id, turn), Block(app, path, outcome), text, weight)

@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS replies (
 """
 _JUDGES: Final = "CREATE TABLE IF NOT EXISTS judges (identity BLOB PRIMARY KEY) WITHOUT ROWID"
 """The judges whose answers are stored.  Files older than this table have answers but no judges."""
-_KEEPS: Final = """
+_HAS_ANSWERS: Final = """
 SELECT EXISTS (SELECT 1 FROM judges WHERE identity = ?)
     OR (NOT EXISTS (SELECT 1 FROM judges) AND EXISTS (SELECT 1 FROM replies))
 """
@@ -111,15 +111,15 @@ class JudgeCache:
         _, text, model, _, _, cost, _ = row
         return JudgeReply(text, model, 0, 0, _NOTHING, 0.0, cached=True, saved_usd=cost)
 
-    def keeps(self, judge: bytes) -> bool:
+    def has_answers_of(self, judge: bytes) -> bool:
         """Return whether answers of the judge with this identity are stored."""
         if self.problem:
             return False
         try:
             with self._lock:
-                return bool(self._connection.execute(_KEEPS, (judge,)).fetchone()[0])
+                return bool(self._connection.execute(_HAS_ANSWERS, (judge,)).fetchone()[0])
         except sqlite3.Error as error:
-            self._note(error)
+            self._record_problem(error)
             return False
 
     def put(self, key: bytes, reply: JudgeReply, judge: bytes = b"") -> None:
@@ -152,7 +152,7 @@ class JudgeCache:
         try:
             found: _Row | None = self._connection.execute(_SELECT, (key,)).fetchone()
         except sqlite3.Error as error:
-            self._note(error)
+            self._record_problem(error)
             return None
         return found
 
@@ -174,7 +174,7 @@ class JudgeCache:
                     self._writer.execute("INSERT OR IGNORE INTO judges VALUES (?)", (judge,))
                 self._writer.execute("COMMIT")
             except sqlite3.Error as error:
-                self._note(error)
+                self._record_problem(error)
                 if self._writer.in_transaction:
                     self._writer.rollback()
                 return
@@ -183,7 +183,7 @@ class JudgeCache:
                     if self._unwritten.get(key) is row:
                         del self._unwritten[key]
 
-    def _note(self, error: sqlite3.Error) -> None:
+    def _record_problem(self, error: sqlite3.Error) -> None:
         if "locked" not in str(error):  # another process is writing: skip this time
             self.problem = str(error)
 
@@ -221,20 +221,20 @@ class CachedJudge:
             while asked is not mine and self._asked.get(key) is asked:
                 self._answered.wait()
         try:
-            return self._kept(key, request) or self._ask(key, request)
+            return self._stored(key, request) or self._ask(key, request)
         finally:
             if asked is mine:
                 with self._answered:
                     del self._asked[key]
                     self._answered.notify_all()
 
-    def has_kept(self) -> bool:
+    def has_answers(self) -> bool:
         """Return whether any answer of this judge is stored."""
-        return self._cache.keeps(self._identity)
+        return self._cache.has_answers_of(self._identity)
 
-    def _kept(self, key: bytes, request: JudgeRequest) -> JudgeReply | None:
-        kept = self._cache.get(key)
-        return kept if kept is not None and _usable(request, kept.text) else None
+    def _stored(self, key: bytes, request: JudgeRequest) -> JudgeReply | None:
+        stored = self._cache.get(key)
+        return stored if stored is not None and _usable(request, stored.text) else None
 
     def _ask(self, key: bytes, request: JudgeRequest) -> JudgeReply:
         reply = self._judge.answer(request)

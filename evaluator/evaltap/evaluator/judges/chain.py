@@ -83,7 +83,7 @@ class JudgeChain:
             return f"judge {self._settings.where}: {slow}" if slow else ""
         except Unreachable as error:
             said = f"judge {self._settings.where} cannot be reached: {error}"
-        if isinstance(self._judge, CachedJudge) and self._judge.has_kept():
+        if isinstance(self._judge, CachedJudge) and self._judge.has_answers():
             return f"{said}; only answers from the cache are used"
         raise Unreachable(said)
 

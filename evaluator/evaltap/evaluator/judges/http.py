@@ -107,13 +107,13 @@ class HttpClient:
         Raises NotSent, TooSlow, TooLarge, Broken, or Stale if an immediate retry makes sense.
         """
         until = time.monotonic() + seconds
-        kept = self._kept()
-        connection = kept or self._connected(until)
+        idle = self._reusable()
+        connection = idle or self._open_connection(until)
         try:
             response, reusable = self._exchange(connection.sock, body, until)
         except _NoAnswer as silent:
             connection.close()
-            raise (Broken if kept is None else Stale)(str(silent)) from None
+            raise (Broken if idle is None else Stale)(str(silent)) from None
         except BaseException:
             connection.close()
             raise
@@ -125,7 +125,7 @@ class HttpClient:
 
     def connect(self, seconds: float) -> None:
         """Open a connection and send nothing; raise NotSent or TooSlow."""
-        self._connected(time.monotonic() + seconds).close()
+        self._open_connection(time.monotonic() + seconds).close()
 
     def check(self) -> str:
         """Return why connections are slow, or an empty string; raise Unreachable if none can be opened.
@@ -165,9 +165,9 @@ class HttpClient:
         except TimeoutError:
             raise TooSlow(sent=True) from None
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise _NoAnswer(_said(error)) from None
+            raise _NoAnswer(_describe(error)) from None
         except (OSError, ValueError) as error:
-            raise Broken(_said(error)) from None
+            raise Broken(_describe(error)) from None
 
     def _request_head(self, path: str, headers: Mapping[str, str]) -> bytes:
         """Return the request line and all headers except the length of the body."""
@@ -187,7 +187,7 @@ class HttpClient:
             )
         return "".join(f"{line}\r\n" for line in head).encode("ascii")
 
-    def _kept(self) -> http.client.HTTPConnection | None:
+    def _reusable(self) -> http.client.HTTPConnection | None:
         """Return an idle connection that can be reused."""
         while self._idle:
             try:
@@ -201,7 +201,7 @@ class HttpClient:
             connection.close()
         return None
 
-    def _connected(self, until: float) -> http.client.HTTPConnection:
+    def _open_connection(self, until: float) -> http.client.HTTPConnection:
         connection = self._connection(max(until - time.monotonic(), 0.001))
         try:
             in_thread(connection.connect)
@@ -213,7 +213,7 @@ class HttpClient:
             raise TooSlow(sent=False) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             connection.close()
-            raise NotSent(_said(error)) from None
+            raise NotSent(_describe(error)) from None
         return connection
 
     def _check_address(self, sock: socket.socket) -> None:
@@ -262,7 +262,7 @@ def _received(file: io.BufferedReader) -> tuple[HttpResponse, bool]:
         if len(body) > LARGEST_RESPONSE:
             raise TooLarge(f"more than {LARGEST_RESPONSE} bytes")
         return HttpResponse(status, headers, body), False
-    return HttpResponse(status, headers, _exactly(file, _whole(length.encode(), 10))), keeps
+    return HttpResponse(status, headers, _exactly(file, _parse_int(length.encode(), 10))), keeps
 
 
 def _line(file: io.BufferedReader) -> bytes:
@@ -286,7 +286,7 @@ def _header_lines(file: io.BufferedReader) -> dict[str, str]:
 
 def _chunks(file: io.BufferedReader) -> bytes:
     body = bytearray()
-    while size := _whole(_line(file).partition(b";")[0].strip(), 16):
+    while size := _parse_int(_line(file).partition(b";")[0].strip(), 16):
         if len(body) + size > LARGEST_RESPONSE:
             raise TooLarge(f"more than {LARGEST_RESPONSE} bytes")
         body += _exactly(file, size)
@@ -304,7 +304,7 @@ def _exactly(file: io.BufferedReader, size: int) -> bytes:
     return body
 
 
-def _whole(text: bytes, base: int) -> int:
+def _parse_int(text: bytes, base: int) -> int:
     size = int(text, base)
     if size < 0 or not text.isalnum():
         raise ValueError(f"the response's length is {text[:20]!r}")
@@ -409,5 +409,5 @@ def _tls_context() -> ssl.SSLContext:
     return context
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return str(error) or type(error).__name__

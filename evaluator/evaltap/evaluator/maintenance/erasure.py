@@ -167,7 +167,7 @@ def erase_from_store(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
             _delete(store, removed, subject, letters)
     if not dry_run:
         # See erase_from_log.
-        write_anew(path)
+        rewrite_file(path)
     return Erased(str(path), removed, found)
 
 
@@ -264,7 +264,7 @@ def _mentions(store: Store, subject: Subject, sessions: list[str]) -> int:
     return found
 
 
-def write_anew(path: Path) -> None:
+def rewrite_file(path: Path) -> None:
     """Copy the remaining data into a new file and replace the old one with it."""
     fresh = path.with_name(path.name + ".erasing")
     for leftover in (fresh, fresh.with_name(fresh.name + ".wal")):

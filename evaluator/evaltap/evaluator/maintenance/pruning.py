@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from evaltap.evaluator.maintenance.erasure import write_anew
+from evaltap.evaluator.maintenance.erasure import rewrite_file
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.summaries.summaries import Summaries
 
@@ -47,7 +47,7 @@ def prune(path: Path, before: datetime, *, dry_run: bool = False) -> Pruned:
                 if summarised:
                     summaries.rewrite()
     if rows and not dry_run:
-        write_anew(path)
+        rewrite_file(path)
     return Pruned(sessions, rows)
 
 

@@ -28,7 +28,7 @@ from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.changes import Change
 from evaltap.evaluator.page.marks import Marks
 from evaltap.evaluator.page.masking import masked
-from evaltap.evaluator.page.problems import not_for, problem, problem_of
+from evaltap.evaluator.page.problems import forbidden, problem, problem_of
 from evaltap.evaluator.page.rendering import THEMES, Frame, assets, product_version, render
 from evaltap.evaluator.page.request import (
     NO_SOURCE,
@@ -141,9 +141,9 @@ class _Application:
         session = session_of(request, self._access, self._site)
         if session is None:
             return to_login(request)
-        page_request = self._asked(session, dict(request.query_params))
+        page_request = self._page_request(session, dict(request.query_params))
         if not session.person.may(route.role):
-            return self._html(request, not_for(session.person, route.role), page_request, started)
+            return self._html(request, forbidden(session.person, route.role), page_request, started)
         shown, statements = await anyio.to_thread.run_sync(self._read, route, page_request)
         if page_request.masked:
             shown = masked(shown)
@@ -153,23 +153,23 @@ class _Application:
 
     def _read(self, route: PageRoute, page_request: PageRequest) -> Read:
         if not route.shared:
-            return self._read_anew(route, page_request)
+            return self._read_uncached(route, page_request)
         key = (route.path, *sorted(page_request.parameters.items()))
         found = self._shared.get(
             key,
-            partial(self._read_anew, route, page_request),
+            partial(self._read_uncached, route, page_request),
             is_good=lambda read: read[0].status == 200,
         )
         if self._marks.is_due(page_request.person):  # the shared answer was read for another person
             with suppress(EvaltapError), self._readers.reading(seconds=route.seconds) as reader:
-                self._marks.look(reader, page_request.person)
+                self._marks.refresh(reader, page_request.person)
         return found
 
-    def _read_anew(self, route: PageRoute, page_request: PageRequest) -> Read:
+    def _read_uncached(self, route: PageRoute, page_request: PageRequest) -> Read:
         recorded: RecordedReader | None = None
         try:
             with self._readers.reading(seconds=route.seconds) as reader:
-                self._marks.look(reader, page_request.person)
+                self._marks.refresh(reader, page_request.person)
                 recorded = RecordedReader(reader)
                 return route.view(recorded, page_request), tuple(recorded.statements)
         except EvaltapError as error:
@@ -182,9 +182,9 @@ class _Application:
         session = session_of(request, self._access, self._site)
         if session is None:
             return to_login(request)
-        page_request = self._asked(session, await _form(request))
+        page_request = self._page_request(session, await _form(request))
         if not session.person.may(route.role):
-            return self._html(request, not_for(session.person, route.role), page_request, started)
+            return self._html(request, forbidden(session.person, route.role), page_request, started)
         try:
             found = await anyio.to_thread.run_sync(self._write, route, page_request)
         except EvaltapError as error:
@@ -199,10 +199,10 @@ class _Application:
         with self._readers.writing(seconds=route.seconds) as cursor:
             writer = CursorWriter(page_request.store_path, cursor)
             found = route.act(writer, page_request)
-            self._marks.look(writer, page_request.person, anew=True)
+            self._marks.refresh(writer, page_request.person, force=True)
             return found
 
-    def _asked(self, session: Session, parameters: Mapping[str, str]) -> PageRequest:
+    def _page_request(self, session: Session, parameters: Mapping[str, str]) -> PageRequest:
         return replace(
             self._about, parameters=parameters, person=session.person, now=now_utc(),
             session_id=session.session_id,
@@ -317,7 +317,7 @@ class _Application:
                 else PlainTextResponse("not found", 404)
             )
         shown = problem(404, "There is no page at this address.")
-        return self._html(request, shown, self._asked(session, {}), time.perf_counter())
+        return self._html(request, shown, self._page_request(session, {}), time.perf_counter())
 
 
 def _json(shown: PageAnswer, *, store_path: Path) -> Response:

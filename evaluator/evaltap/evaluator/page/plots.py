@@ -158,7 +158,7 @@ def lines(
     head = ["time", *(kind for kind, _ in series), *(["95 % interval"] if known else [])]
     valued = [(n, p) for n, p in enumerate(points) if p.value is not None]
     rows = [
-        (_time(p.at), *(_said(one[n].value, form) for _, one in series), _ends(p, form))
+        (_time(p.at), *(_value_text(one[n].value, form) for _, one in series), _ends(p, form))
         for n, p in valued
     ]
     return Chart(
@@ -175,7 +175,7 @@ def _with_marks(say: str, marks: Sequence[Mark]) -> str:
     return "; ".join([say, *(mark.title for mark in marks)])
 
 
-def _said(value: float | None, form: Callable[[float], str]) -> str:
+def _value_text(value: float | None, form: Callable[[float], str]) -> str:
     return "" if value is None else form(value)
 
 

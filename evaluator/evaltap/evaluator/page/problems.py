@@ -33,7 +33,7 @@ def problem(status: int, message: str) -> PageAnswer:
     return PageAnswer("problem.html.j2", found.title, found, status)
 
 
-def not_for(person: Person, role: str) -> PageAnswer:
+def forbidden(person: Person, role: str) -> PageAnswer:
     """Return the page for a person whose role does not suffice."""
     return problem(403, f"This requires the role {role}; {person.name} is a {person.role}.")
 

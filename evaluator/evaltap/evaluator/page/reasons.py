@@ -66,7 +66,7 @@ class ReasonCount:
     expected."""
 
 
-class Looked(NamedTuple):
+class TurnCounts(NamedTuple):
     """The number of turns that could show a reason: in the span, and in the previous one."""
 
     now: int
@@ -77,7 +77,7 @@ class Looked(NamedTuple):
         return self.now > 0 and (1 - min(count, self.now) / self.now) ** self.before < CHANCE
 
 
-class _Said(NamedTuple):
+class _RecordedReason(NamedTuple):
     """A reason as recorded and in readable form, with its number of turns and its first occurrence."""
 
     recorded: str
@@ -91,8 +91,8 @@ def reasons(
     span: Span,
     app: str,
     *,
-    turns: Looked,
-    verdicts: Mapping[str, Looked],
+    turns: TurnCounts,
+    verdicts: Mapping[str, TurnCounts],
     past: SharedAnswers[frozenset[_Key]],
 ) -> list[ReasonCount]:
     """Return why cases of a span failed or crashed, most frequent first.
@@ -100,14 +100,15 @@ def reasons(
     `turns` are those that could crash, `verdicts` those that a metric could fail, by metric; `past` caches
     the reasons of the previous span.
     """
-    found: list[tuple[int, bool, _Key, list[_Said]]] = []
+    found: list[tuple[int, bool, _Key, list[_RecordedReason]]] = []
+    unscored = TurnCounts(0, 0)
     for query in (_REASONS, _CRASHES):
         groups = _groups(reader, query, span, app)
         counts = {key: sum(one.turns for one in members) for key, members in groups.items()}
         new = {
             key
             for key, count in counts.items()
-            if (turns if query is _CRASHES else verdicts.get(key[0], Looked(0, 0))).expects(count)
+            if (turns if query is _CRASHES else verdicts.get(key[0], unscored)).expects(count)
         }
         if new:
             before = query, span.before, app
@@ -117,7 +118,7 @@ def reasons(
     return [_reason(*one) for one in found[:SHOWN]]
 
 
-def _reason(count: int, is_new: bool, key: _Key, members: Sequence[_Said]) -> ReasonCount:
+def _reason(count: int, is_new: bool, key: _Key, members: Sequence[_RecordedReason]) -> ReasonCount:
     return ReasonCount(
         key[0], key[1], one_line(members[0].text, 200) or "no reason given", count,
         min(one.since for one in members), shared_words(one.recorded for one in members), is_new,
@@ -128,11 +129,13 @@ def _kinds(reader: StoreReader, query: str, span: Span, app: str) -> frozenset[_
     return frozenset(_groups(reader, query, span, app))
 
 
-def _groups(reader: StoreReader, query: str, span: Span, app: str) -> dict[_Key, list[_Said]]:
+def _groups(
+    reader: StoreReader, query: str, span: Span, app: str
+) -> dict[_Key, list[_RecordedReason]]:
     """Return reasons by metric, status and pattern, the newest of each first."""
-    groups: dict[_Key, list[_Said]] = {}
+    groups: dict[_Key, list[_RecordedReason]] = {}
     for metric, status, reason, turns, since in reader.rows(query, span.parameters(app)):
         text = reason if status == "crashed" else readable(reason)
-        said = _Said(reason, text, turns, since)
-        groups.setdefault((metric, status, pattern(text)), []).append(said)
+        found_reason = _RecordedReason(reason, text, turns, since)
+        groups.setdefault((metric, status, pattern(text)), []).append(found_reason)
     return groups

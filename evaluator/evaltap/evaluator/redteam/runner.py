@@ -100,7 +100,7 @@ def run_attacks(
     plain = [_Probe(one, None, place) for one in SCENARIOS for place in (False, True)]
     failing: set[tuple[str, bool]] = set()
     left_out: list[str] = []
-    for probe, status, reason in _asked(plain, judge, services, 1):
+    for probe, status, reason in _judged_probes(plain, judge, services, 1):
         if status is Status.FAILED:
             failing.add((probe.scenario.name, probe.on_knowledge))
         else:
@@ -116,7 +116,9 @@ def run_attacks(
     ]
     counts = {attack.family: [0, 0, 0] for attack in chosen}
     flips: list[Flip] = []
-    for done, (probe, status, reason) in enumerate(_asked(probes, judge, services, threads), 1):
+    for done, (probe, status, reason) in enumerate(
+        _judged_probes(probes, judge, services, threads), 1
+    ):
         assert probe.attack is not None
         place = {Status.PASSED: 0, Status.FAILED: 1}.get(status, 2)
         counts[probe.attack.family][place] += 1
@@ -127,7 +129,7 @@ def run_attacks(
     return AttackReport(results, tuple(flips), tuple(left_out))
 
 
-def _asked(
+def _judged_probes(
     probes: Sequence[_Probe], judge: LlmJudgeCriterion, services: Services, threads: int
 ) -> Iterator[tuple[_Probe, Status, str]]:
     scorers = {

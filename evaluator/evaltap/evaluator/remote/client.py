@@ -96,14 +96,14 @@ class RemoteReader(StoreReader):
         return reader
 
     def _greet(self) -> None:
-        answer = self._ask(Hello(PROTOCOL))
+        answer = self._request(Hello(PROTOCOL))
         if not isinstance(answer, Hello) or answer.protocol != PROTOCOL:
             raise StoreHeldError(
                 f"{self.path}: open in another version of evaltap; use that version, or stop the process"
             )
         self.lands = answer.lands
 
-    def _ask(self, request: Request) -> Answer:
+    def _request(self, request: Request) -> Answer:
         try:
             self._channel.send(request)
             answer = self._channel.answer()
@@ -127,7 +127,7 @@ class RemoteReader(StoreReader):
         return self._rows_of(Run(statement, packed(parameters), size, self.seconds))
 
     def _rows_of(self, request: Request) -> Rows:
-        answer = self._ask(request)
+        answer = self._request(request)
         if not isinstance(answer, Rows):
             raise StoreError(f"{self.path}: an invalid answer ({type(answer).__name__})")
         return answer

@@ -96,12 +96,12 @@ class StoreServer:
                 full = len(self._channels) >= MOST_READERS
                 if not full:
                     self._channels.add(channel)
-            serve = self._turn_away if full else self._serve
+            serve = self._reject if full else self._serve
             threading.Thread(
                 target=serve, args=(channel,), name="evaltap-served", daemon=True
             ).start()
 
-    def _turn_away(self, channel: Channel) -> None:
+    def _reject(self, channel: Channel) -> None:
         error = BusyError(
             f"{self._store.path}: {MOST_READERS} commands are already reading it; try again"
         )

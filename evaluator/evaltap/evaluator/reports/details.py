@@ -52,7 +52,7 @@ def with_details(
         turn = TurnCell(index + 1, invocation, status, score, readable(reason))
         turns.setdefault((app, eval_set, eval_id, metric_name), []).append(turn)
     votes: dict[CellKey, list[VoteCell]] = {}
-    said: dict[CellKey, list[RubricReason]] = {}
+    verdicts: dict[CellKey, list[RubricReason]] = {}
     for row in store.rows(sql(__name__, "report_votes")):
         app, eval_set, eval_id, metric_name, invocation, sample, rubric, score, reason, *more = row
         evidence, found, confidence = more
@@ -62,7 +62,9 @@ def with_details(
         )  # fmt: skip
         at = app, eval_set, eval_id, metric_name
         votes.setdefault(at, []).append(vote)
-        said.setdefault(at, []).append(RubricReason((invocation, sample), rubric, score, reason))
+        verdicts.setdefault(at, []).append(
+            RubricReason((invocation, sample), rubric, score, reason)
+        )
     for case in cases:
         cells = []
         for cell in case.cells:
@@ -70,10 +72,11 @@ def with_details(
             cells.append(
                 replace(
                     cell,
-                    reason=cut(with_rubrics(cell.reason, _at(said, at)), limits.text),
+                    reason=cut(with_rubrics(cell.reason, _at(verdicts, at)), limits.text),
                     turns=tuple(
                         replace(
-                            one, reason=cut(with_rubrics(one.reason, _at(said, at)), limits.text)
+                            one,
+                            reason=cut(with_rubrics(one.reason, _at(verdicts, at)), limits.text),
                         )
                         for one in _at(turns, at)[: limits.turn_scores]
                     ),

@@ -223,8 +223,8 @@ def summarise(
         run_id,
         cases,
         tuple(_metric_counts(row) for row in counts),
-        _in_words(store, _named(store, [CaseRow(*row) for row in worst_rows])),
-        tuple(_put_together(Unscored(*row) for row in unscored)),
+        _with_readable_reasons(store, _named(store, [CaseRow(*row) for row in worst_rows])),
+        tuple(_merge_same_reasons(Unscored(*row) for row in unscored)),
         CrashedCases(cases, crashed, share, wilson(crashed, cases), share),
         gate=GateCounts(gated, *verdicts) if gated else None,
     )
@@ -253,18 +253,18 @@ def _named(store: StoreReader, cases: Sequence[CaseRow]) -> list[CaseRow]:
     ]
 
 
-def _in_words(store: StoreReader, cases: Sequence[CaseRow]) -> tuple[CaseRow, ...]:
+def _with_readable_reasons(store: StoreReader, cases: Sequence[CaseRow]) -> tuple[CaseRow, ...]:
     """Return the cases with readable reasons: shortened comparisons, and rubrics by their ids."""
-    said: dict[tuple[str, str, str, str], list[RubricReason]] = {}
+    verdicts: dict[tuple[str, str, str, str], list[RubricReason]] = {}
     keys = [(one.app_name, one.eval_set_id, one.eval_id, one.metric_name) for one in cases]
     for app, eval_set, eval_id, name, turn, sample, rubric, score, reason in store.rows(
         _RUBRICS,
         {"keys": [dict(zip(("app", "set", "id", "metric"), key, strict=True)) for key in keys]},
     ):
         one = RubricReason((turn, sample), rubric, score, reason)
-        said.setdefault((app, eval_set, eval_id, name), []).append(one)
+        verdicts.setdefault((app, eval_set, eval_id, name), []).append(one)
     return tuple(
-        replace(one, reason=with_rubrics(readable(one.reason), said.get(key, ())))
+        replace(one, reason=with_rubrics(readable(one.reason), verdicts.get(key, ())))
         for key, one in zip(keys, cases, strict=True)
     )
 
@@ -288,7 +288,7 @@ FROM gate_results SEMI JOIN (
 """
 
 
-def _put_together(gaps: Iterable[Unscored]) -> Iterator[Unscored]:
+def _merge_same_reasons(gaps: Iterable[Unscored]) -> Iterator[Unscored]:
     """Yield the gaps, with those combined whose readable reasons are equal."""
     found: dict[tuple[str, str, str], Unscored] = {}
     for gap in gaps:

@@ -60,13 +60,13 @@ class RubricReason(NamedTuple):
     reason: str
 
 
-def with_rubrics(reason: str, said: Iterable[RubricReason]) -> str:
+def with_rubrics(reason: str, verdicts: Iterable[RubricReason]) -> str:
     """Return a reason in which each rubric's reason follows its id: `helpful 0: no refund · grounded 1`.
 
     A score contains the reasons of its rubrics one per line, as in tRPC-Agent-Go.
     """
     samples: dict[tuple[str, int], list[RubricReason]] = {}
-    for one in said:
+    for one in verdicts:
         if one.rubric_id and one.score is not None:
             samples.setdefault(one.sample, []).append(one)
     found = {"\n".join(one.reason for one in rows): rows for rows in samples.values()}

@@ -67,7 +67,7 @@ class DeepEvalMetric(TurnEvaluator):
             if key in inspect.signature(self._class.measure).parameters
         }
         if self._llm_judge is None:
-            self._made()  # so that wrong parameters are reported now
+            self._new_metric()  # so that wrong parameters are reported now
 
     def score_turns(self, context: EvaluationContext) -> CaseResult:
         """Return DeepEval's score and reason for each turn; a conversation's result is repeated for each
@@ -104,7 +104,7 @@ class DeepEvalMetric(TurnEvaluator):
         missing: type[Exception] = import_module("deepeval.errors").MissingTestCaseParamsError
         replies: list[JudgeReply] = []
         try:
-            measure = self._made(judge, replies)
+            measure = self._new_metric(judge, replies)
             measure.measure(test_case(), **self._shown)
         except missing as error:
             return MissingEvidence(str(error))
@@ -122,7 +122,9 @@ class DeepEvalMetric(TurnEvaluator):
         vote = _vote(measure, found.status, float(score), reason, replies)
         return structs.replace(found, value=float(score), votes=(vote,))
 
-    def _made(self, judge: Judge | None = None, replies: list[JudgeReply] | None = None) -> Any:
+    def _new_metric(
+        self, judge: Judge | None = None, replies: list[JudgeReply] | None = None
+    ) -> Any:
         """Return a new metric object: they store their measurements, so each turn needs its own."""
         parameters = dict(self._parameters)
         if judge is not None:

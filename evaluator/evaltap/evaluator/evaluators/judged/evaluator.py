@@ -242,7 +242,7 @@ class _Session:
         self._judges = judges
         self._version = version
         self._threshold = threshold
-        self._down: dict[int, str] = {}
+        self._unavailable: dict[int, str] = {}
         self.spent = ""
         """Why the budget did not suffice for the whole case; empty if it did."""
 
@@ -250,23 +250,23 @@ class _Session:
         self, build: MessageBuilder, view: TurnView
     ) -> tuple[Question | TurnScore, tuple[Vote, ...]]:
         """Return a turn's question, or its score if there is none, and the preparatory calls as votes."""
-        if 0 in self._down:
-            return TurnScore(*self._not_asked(0)), ()
-        listening = _Listening(view.judge, self._version)
+        if 0 in self._unavailable:
+            return TurnScore(*self._skipped(0)), ()
+        recording = _RecordingJudge(view.judge, self._version)
         try:
-            question = build(view._replace(judge=listening))
+            question = build(view._replace(judge=recording))
         except JudgeError as error:
-            status, reason = self._note(error, 0)
-            return TurnScore(status, reason=reason), listening.votes(error)
+            status, reason = self._record_error(error, 0)
+            return TurnScore(status, reason=reason), recording.votes(error)
         if isinstance(question, MissingEvidence):
-            return turn_score(question, self._threshold), listening.votes()
-        return question, listening.votes()
+            return turn_score(question, self._threshold), recording.votes()
+        return question, recording.votes()
 
     def vote(self, question: Question, sample: SampleRequest) -> Vote:
         """Request one sample; return its verdict, or why there is none."""
         juror, number = sample
-        if juror.place in self._down:
-            status, _, reason = self._not_asked(juror.place)
+        if juror.place in self._unavailable:
+            status, _, reason = self._skipped(juror.place)
             return Vote(number, status, None, reason, judge=juror.name)
         reply, reader = _NO_REPLY, _Reader(question.read)
         try:
@@ -280,23 +280,23 @@ class _Session:
             reply = ask(self._judges[juror.place], request)
             score, reason, rows, value = storable(reader(reply.text))
         except JudgeError as error:
-            status, reason = self._note(error, juror.place)
+            status, reason = self._record_error(error, juror.place)
             reply = error.reply or reply
             return vote_of(reply, number, status, None, reason, judge=juror.name)
         status = status_of(score, self._threshold)
         return vote_of(reply, number, status, score, reason, rows, value, juror.name)
 
-    def _not_asked(self, place: int) -> tuple[Status, None, str]:
+    def _skipped(self, place: int) -> tuple[Status, None, str]:
         status = Status.NOT_EVALUATED if self.spent else Status.ERROR
-        return status, None, f"not asked, as {self._down[place]}"
+        return status, None, f"not asked, as {self._unavailable[place]}"
 
-    def _note(self, error: JudgeError, place: int) -> tuple[Status, str]:
+    def _record_error(self, error: JudgeError, place: int) -> tuple[Status, str]:
         if isinstance(error, BudgetSpentError):
-            self.spent = self._down[place] = str(error)
+            self.spent = self._unavailable[place] = str(error)
             return Status.NOT_EVALUATED, self.spent
         text = _storable(f"{type(error).__name__}: {error}")
         if not isinstance(error, JudgeInvalid):
-            self._down.setdefault(place, text)
+            self._unavailable.setdefault(place, text)
         return Status.ERROR, text
 
 
@@ -313,7 +313,7 @@ class _Reader:
         return self._last[1]
 
 
-class _Listening:
+class _RecordingJudge:
     """A judge for building questions; it records the replies."""
 
     def __init__(self, judge: Judge, version: str) -> None:

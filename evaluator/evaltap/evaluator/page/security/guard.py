@@ -78,7 +78,7 @@ class Guard:
         if self._gate is None:
             return scope, None
         try:
-            return self._gate.taken(scope), None
+            return self._gate.authenticated(scope), None
         except StrangerError as error:
             _LOG.warning("refused: %s is not on the list of people", visible(str(error))[:100])
             return scope, PlainTextResponse(

@@ -20,7 +20,7 @@ SECRET_HEADER: Final = "X-Evaltap-Proxy-Secret"
 UNIX: Final = "unix"
 """Stands for peers of the page's Unix socket, instead of a network."""
 _SHORTEST_SECRET: Final = 32
-_SAY_AGAIN_SECONDS: Final = 60.0
+_WARNING_SECONDS: Final = 60.0
 _LOG = logging.getLogger("evaltap.page")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -98,9 +98,9 @@ class ProxyGate:
     def __init__(self, proxy: Proxy, person: Callable[[str], Person | None]) -> None:
         self._proxy = proxy
         self._person = person
-        self._said_at = -_SAY_AGAIN_SECONDS
+        self._warned_at = -_WARNING_SECONDS
 
-    def taken(self, scope: Scope) -> Scope:
+    def authenticated(self, scope: Scope) -> Scope:
         """Return the request with the proxy's person; unchanged if it is not from the proxy.
 
         `request.state.proxied` is the person that the proxy names, or None.  Raises StrangerError for a
@@ -109,7 +109,7 @@ class ProxyGate:
         headers = Headers(scope=scope)
         if not self._proxy.vouches(scope):
             if self._proxy.user_header in headers or SECRET_HEADER in headers:
-                self._say(scope)
+                self._warn(scope)
             return scope
         name = self._proxy.user(headers)
         person = self._person(name) if name else None
@@ -123,10 +123,10 @@ class ProxyGate:
             made["headers"] = [(b"host", host.encode("latin-1")), *rest]
         return made
 
-    def _say(self, scope: Scope) -> None:
+    def _warn(self, scope: Scope) -> None:
         now = time.monotonic()
-        if now - self._said_at >= _SAY_AGAIN_SECONDS:
-            self._said_at = now
+        if now - self._warned_at >= _WARNING_SECONDS:
+            self._warned_at = now
             peer = (scope.get("client") or ("the Unix socket",))[0]
             _LOG.warning(
                 "ignored the user named in a request from %s, which lacks the proxy's address or secret",

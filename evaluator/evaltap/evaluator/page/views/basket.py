@@ -17,12 +17,12 @@ from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.changes import Change
 from evaltap.evaluator.page.exporting import (
     CONTENTS,
-    Wanted,
+    ExportRequest,
     commands,
     download,
+    export_request,
+    exported_cases,
     filter_of,
-    made_of,
-    wanted_of,
 )
 from evaltap.evaluator.page.paging import list_page
 from evaltap.evaluator.page.request import Download, PageAnswer, PageRequest, key_text, link
@@ -67,7 +67,7 @@ class BasketPage:
     """The content of the page."""
 
     picked: tuple[PickedCase, ...]
-    wanted: Wanted
+    wanted: ExportRequest
     contents: tuple[tuple[str, str, str], ...]
     """The possible contents of cases: name, description and link."""
     forms: tuple[str, ...]
@@ -88,7 +88,7 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
 def read(reader: StoreReader, request: PageRequest) -> BasketPage:
     """Return the basket, and the cases that it yields with the parameters `as`, `format` and `name`."""
     since = changes.picked(reader, request.person)
-    wanted = wanted_of(request["as"], request["format"], request["name"])
+    wanted = export_request(request["as"], request["format"], request["name"])
     reader.execute(_LISTED, {"who": request.person.name})
     cases = listed_cases(reader)
     reviewed = {
@@ -96,7 +96,8 @@ def read(reader: StoreReader, request: PageRequest) -> BasketPage:
     }
     keys = [(one.app, one.eval_set_id, one.eval_id) for one in cases]
     filter_ = filter_of(reader, keys)
-    made = made_of(reader, keys, wanted.content, request.redact)  # last: it restricts the reader
+    # Last, because it restricts the reader.
+    made = exported_cases(reader, keys, wanted.content, request.redact)
     store = request.store_path
     return BasketPage(
         tuple(
@@ -114,7 +115,7 @@ def read(reader: StoreReader, request: PageRequest) -> BasketPage:
     )  # fmt: skip
 
 
-def _to(wanted: Wanted, content: str) -> str:
+def _to(wanted: ExportRequest, content: str) -> str:
     form = "" if wanted.form == "trpc" else wanted.form
     name = "" if wanted.name == "basket" else wanted.name
     return link(
@@ -166,10 +167,10 @@ def drop(writer: CursorWriter, request: PageRequest) -> str:
 
 def export(writer: CursorWriter, request: PageRequest) -> Download:
     """Return the basket as a file."""
-    wanted = wanted_of(request["as"], request["format"], request["name"])
+    wanted = export_request(request["as"], request["format"], request["name"])
     keys = _basket(writer, request)
     with writer.snapshot():
-        made = made_of(writer, keys, wanted.content, request.redact)
+        made = exported_cases(writer, keys, wanted.content, request.redact)
     if not made.cases:
         raise InputError(_nothing(made.left_out))
     file = download(made, wanted)
@@ -181,12 +182,12 @@ def export(writer: CursorWriter, request: PageRequest) -> Download:
 def add_to_set(writer: CursorWriter, request: PageRequest) -> str:
     """Add the basket to one of the set files with which the page was started."""
     path = _set_of(request, request["file"])
-    wanted = wanted_of(request["as"], "trpc", "")
+    wanted = export_request(request["as"], "trpc", "")
     if wanted.content == "recorded":
         raise InputError("recorded cases cannot be added to a set; choose expected or inputs")
     keys = _basket(writer, request)
     with writer.snapshot():
-        made = made_of(writer, keys, wanted.content, request.redact)
+        made = exported_cases(writer, keys, wanted.content, request.redact)
     there = read_set(path)
     updated = add_to(there.cases, made.cases)
     if not updated.added:

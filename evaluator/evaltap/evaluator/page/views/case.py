@@ -280,9 +280,9 @@ def _is_met(votes: Sequence[VoteCell]) -> bool:
 
 
 def _with_quotes(
-    verdicts: Sequence[VerdictView], said: Mapping[str, tuple[str, str]]
+    verdicts: Sequence[VerdictView], texts_of: Mapping[str, tuple[str, str]]
 ) -> tuple[tuple[VerdictView, ...], Mapping[str, list[Quote]]]:
-    """Return verdicts with numbered quotes, and the quotes of each turn, given the texts in `said`."""
+    """Return verdicts with numbered quotes, and the quotes of each turn, given the texts in `texts_of`."""
     quotes: dict[str, list[Quote]] = {}
     numbers = itertools.count(1)
     made = []
@@ -290,7 +290,7 @@ def _with_quotes(
         rubrics = []
         for rubric in verdict.rubrics:
             vote = rubric.votes[0]
-            texts = said.get(vote.invocation_id, ()) if vote.evidence_found else ()
+            texts = texts_of.get(vote.invocation_id, ()) if vote.evidence_found else ()
             if any(places_of(vote.evidence, text) for text in texts):
                 quote = Quote(next(numbers), verdict.cell.metric_name, vote.evidence)
                 quotes.setdefault(vote.invocation_id, []).append(quote)

@@ -9,7 +9,7 @@ from evaltap.evaluator.landing.seq_ranges import size
 from evaltap.evaluator.maintenance.completeness import landed_accounts
 from evaltap.evaluator.page import plots, traffic
 from evaltap.evaluator.page.design_effects import design_effects
-from evaltap.evaluator.page.reasons import Looked, ReasonCount, reasons
+from evaltap.evaluator.page.reasons import ReasonCount, TurnCounts, reasons
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.traffic import Change, Latency, MetricRate, Span, ToolUse
 from evaltap.evaluator.reports.charts import duration, money
@@ -154,8 +154,8 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
             Reason(one, _filter(request, _failing(one), span))
             for one in reasons(
                 reader, span, app,
-                turns=Looked(turns, traffic.turn_count(reader, span.before, app)),
-                verdicts=_looked(found, before), past=request.past,
+                turns=TurnCounts(turns, traffic.turn_count(reader, span.before, app)),
+                verdicts=_verdict_counts(found, before), past=request.past,
             )
         ),
         tuple(
@@ -366,11 +366,14 @@ def _pass_rate(
     )  # fmt: skip
 
 
-def _looked(found: Sequence[MetricRate], before: Sequence[MetricRate]) -> Mapping[str, Looked]:
+def _verdict_counts(
+    found: Sequence[MetricRate], before: Sequence[MetricRate]
+) -> Mapping[str, TurnCounts]:
     """Return the number of verdicts of each metric in the span and in the previous one."""
     earlier = {one.metric: sum(one.counts.values()) for one in before}
     return {
-        one.metric: Looked(sum(one.counts.values()), earlier.get(one.metric, 0)) for one in found
+        one.metric: TurnCounts(sum(one.counts.values()), earlier.get(one.metric, 0))
+        for one in found
     }
 
 

@@ -105,11 +105,11 @@ def _evidence(reader: StoreReader, request: PageRequest, one: Item) -> TurnEvide
 
 
 def _before(one: Item | None) -> tuple[tuple[str, str], ...]:
-    said = []
+    messages = []
     for turn in one.before if one else ():
-        said.append(("User", _content(turn.get("userContent"))))
-        said.append(("Answer", _content(turn.get("finalResponse")) or "no answer"))
-    return tuple(said)
+        messages.append(("User", _content(turn.get("userContent"))))
+        messages.append(("Answer", _content(turn.get("finalResponse")) or "no answer"))
+    return tuple(messages)
 
 
 def _content(message: Any) -> str:
