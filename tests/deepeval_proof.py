@@ -1,7 +1,8 @@
-"""Prove the adapter with the real DeepEval, in an environment of its own.
+"""Prove the adapter with the real DeepEval, in a separate environment.
 
 Not a pytest module: `./run wheel` calls it with the wheel and `evaltap[deepeval]` installed.  DeepEval
-brings plugins for pytest and holds back other packages, so it is not in the development environment.
+installs pytest plugins and restricts the versions of other packages, so it is not in the development
+environment.
 """
 
 import json

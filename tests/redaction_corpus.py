@@ -1,4 +1,4 @@
-"""What redaction promises, as entries to try it on: each names a secret and a value that holds it.
+"""Test entries for redaction: each consists of a secret and a value that contains it.
 
 The data lies in `tests/data/redaction`; keys, passwords and numbers are made by chance from a seed.
 Nothing here knows how the redactor works: an entry is found when its secret is gone.

@@ -1,4 +1,5 @@
-"""Simulated months of traffic under a detector: how often quiet ones alarm, how soon a rise is found."""
+"""Simulated months of traffic under a detector: how often quiet months raise alarms, how soon a rise is
+found."""
 
 import math
 import random

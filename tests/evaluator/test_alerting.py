@@ -1,4 +1,4 @@
-"""Alerts reach real servers and programs: once each, after failures too, and no secret is shown."""
+"""Alerts reach real servers and programs exactly once, also after failures, and reveal no secret."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Commands as evaluators, in several languages, and the ways in which they misbehave."""
+"""Commands as evaluators, in several languages, including misbehaving ones."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""What is put around a judge's client: cache, retries, limits, budget, prices."""
+"""The layers around a judge's client: cache, retries, limits, budget, prices."""
 
 import sqlite3
 import threading

@@ -1,4 +1,4 @@
-"""The judged evaluators besides rubrics about the response: evidence, prompts, answers, operators."""
+"""The judged evaluators other than rubrics about the response: evidence, prompts, answers, operators."""
 
 import random
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Watches on live traffic: quiet in quiet months, quick when something breaks, and they name what changed."""
+"""Watches on live traffic: quiet in quiet months, fast when something breaks, and naming the change."""
 
 import json
 import random

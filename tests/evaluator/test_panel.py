@@ -1,4 +1,5 @@
-"""Who is asked about a turn and when it is enough: early stop, panels, cascades, quotes, budgets."""
+"""Which judges are called for a turn and when votes suffice: early stop, panels, cascades, quotes,
+budgets."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Watches inside `consume`: alarms are stored once, whatever happens to the consumer, and end."""
+"""Watches inside `consume`: alarms are stored once and end, whatever happens to the consumer."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""Looking at watches again and again finds what a first look finds, whatever lands in between, and when."""
+"""Repeated evaluation of watches equals a first evaluation, whatever lands in between, and when."""
 
 import random
 from collections.abc import Iterator, Sequence
