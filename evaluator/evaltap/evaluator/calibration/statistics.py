@@ -293,8 +293,7 @@ def _doubts(found: Calibration, judged: Judged, verdicts: Verdicts) -> tuple[str
 
 
 def _missing(table: Table, judged: Judged, verdicts: Verdicts) -> tuple[str, ...]:
-    """Return which labels are too few; for a verdict that the judge rarely gives, all available labels
-    suffice."""
+    """Return which labels are too few; for a rare verdict of the judge, all available labels suffice."""
     found = [
         (table.total, LEAST_LABELS, "labels"),
         (table.human_pass, 1, "labels that are pass"),

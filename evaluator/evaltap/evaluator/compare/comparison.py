@@ -114,8 +114,7 @@ def _notes(
 
 
 def _repeated(side: Side, cases: Sequence[CaseKey]) -> int:
-    """Return the number of cases with several recordings, if the answers of each are all equal; otherwise
-    0."""
+    """Return the number of cases with several recordings if the answers of each are all equal, else 0."""
     several = [
         answers for key in cases if len(answers := _answers(side.recordings.get(key, ()))) > 1
     ]

@@ -22,7 +22,7 @@ FORMS = (
 
 
 def split_runs(text: str) -> tuple[Path, tuple[str, ...]]:
-    """Return the file and the runs of `FILE#RUN,RUN`; an existing file with the full name takes
+    """Return the file and the runs of `FILE#RUN,RUN`; an existing file of that whole name takes
     precedence."""
     whole = Path(text)
     name, mark, runs = text.rpartition("#")

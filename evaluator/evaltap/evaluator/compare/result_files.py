@@ -26,8 +26,7 @@ from evaltap.schemas.formats.result import EvalMetricResult, EvalMetricResultPer
 
 
 def read_result_side(path: Path) -> Side:
-    """Return the runs of a result file; raise FormatError for a file without cases or with unknown
-    statuses."""
+    """Return the runs of a result file; raise FormatError if it has no cases or unknown statuses."""
     result = read_result(path)
     rows: list[ScoreRow] = []
     recordings: defaultdict[CaseKey, list[Recording]] = defaultdict(list)

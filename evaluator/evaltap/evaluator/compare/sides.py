@@ -118,8 +118,7 @@ def metrics_of(rows: Iterable[ScoreRow]) -> dict[MetricKey, MetricSide]:
 
 
 def merged(sides: Sequence[Side]) -> Side:
-    """Return several sides as one with all their trials; cases with differing content have no content
-    hash."""
+    """Return several sides as one with all their trials; cases that differ have no content hash."""
     metrics: dict[MetricKey, MetricSide] = {}
     recordings: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
     for side in sides:

@@ -100,8 +100,7 @@ def joined_reasons(reasons: Sequence[str]) -> str:
 
 
 def summarize(statuses: Iterable[Status]) -> Status:
-    """Return the status of a case: crashed takes precedence over failed, and failed over passed; an error
-    counts as failed."""
+    """Return the status of a case: crashed over failed over passed; an error counts as failed."""
     found = {*statuses}
     if Status.CRASHED in found:
         return Status.CRASHED

@@ -154,8 +154,7 @@ class RegressionCheck:
         invocation_ids: Collection[str],
         corrected: Mapping[str, CaseData],
     ) -> CaseData | None:
-        """Return the expected turn: from a reviewer, otherwise the user, otherwise the recording's
-        reference."""
+        """Return the expected turn: a reviewer's, otherwise the user's, otherwise the recording's."""
         name = plain["invocationId"]
         if turn.invocation_id in corrected:
             return plain_turn(corrected[turn.invocation_id], name)

@@ -11,8 +11,7 @@ from evaltap.evaluator.curation.texts import normal
 
 
 class Block(NamedTuple):
-    """The properties that must be equal: a failure is never grouped with a success, nor "cancel" with
-    "track"."""
+    """Properties that must be equal: a failure never joins a success, nor "cancel" a "track"."""
 
     app: str
     tool_path: str

@@ -118,8 +118,7 @@ class _Neighbours:
         return ranks
 
     def ranked_among(self, some: "_TextSample") -> list[Rank]:
-        """Rank by the neighbours in a sample of the texts, which suffices to find the most similar ones if
-        there are many."""
+        """Rank by the neighbours in a sample, which suffices to find the largest groups among many texts."""
         ranks: list[Rank] = []
         weights = self.weights[some.places]
         for place, text in enumerate(some.texts):

@@ -88,8 +88,7 @@ def _turn(row: dict[str, Any]) -> LandedTurn:
 
 
 def recorded_case(session: Session, unit: Unit) -> CaseData:
-    """Return a case of a session without telemetry; for a single turn, earlier messages become its
-    context."""
+    """Return a case of a session without telemetry; before a single turn, messages become its context."""
     case: dict[str, Json] = {"evalId": session.key[2], "evalMode": "trace"}
     # Cases without it cannot be scored, even if neither an app nor a user was recorded.
     case["sessionInput"] = session.header.get("sessionInput") or {}

@@ -1,5 +1,4 @@
-"""The values by which production is compared with eval sets: tools, paths, models, languages, intents,
-versions."""
+"""Values for comparing production with eval sets: tools, paths, models, languages, intents, versions."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -184,8 +184,7 @@ def case_or_bad_line(
 def _expected_of(
     recorded: list[dict[str, Json]], row: Mapping[str, Json], columns: Columns, reader: "_Reader"
 ) -> list[dict[str, Json]]:
-    """Return the expected turn of a dialogue of one turn; for several turns, the expected one is
-    ambiguous."""
+    """Return the expected turn of a one-turn dialogue; for several turns, it would be ambiguous."""
     wanted, tools = columns.value("expected", row), columns.value("expected_tools", row)
     if len(recorded) > 1 or (wanted is None and tools is None):
         return []

@@ -54,8 +54,7 @@ class PairwiseEvaluator(TurnEvaluator):
         self._all_match: dict[int, MetricScore] = {}
 
     def evaluate(self, context: EvaluationContext) -> MetricScore | EvaluatorFailure:
-        """Return 1 or 0 for each turn and their mean, skipping the base class's steps, which take 10% of the
-        time."""
+        """Return 1 or 0 for each turn and their mean, without the base class's steps, a tenth of the time."""
         actual, expected = context.actual, context.expected
         if len(actual) != len(expected):
             return super().evaluate(context)

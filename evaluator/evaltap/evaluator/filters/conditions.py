@@ -1,5 +1,4 @@
-"""SQL conditions of users: a single expression over the columns of a view, without access to anything
-else."""
+"""SQL conditions of users: a single expression over the columns of a view, and nothing more."""
 
 from collections.abc import Iterable
 from typing import Any, Final

@@ -1,5 +1,4 @@
-"""A gate: a case passes if it reaches the threshold of every dimension; otherwise the result contains the
-reasons.
+"""A gate: a case passes if it reaches the threshold of every dimension; the result has the reasons.
 
 If evidence or a verdict is missing, a dimension has no score, and the gate does not pass.
 """

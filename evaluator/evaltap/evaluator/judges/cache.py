@@ -157,8 +157,7 @@ class JudgeCache:
         return found
 
     def _write(self) -> None:
-        """Write waiting answers in one transaction; if another process holds the lock, they wait for the
-        next."""
+        """Write waiting answers in one transaction; while another process holds the lock, they wait."""
         with self._writing:
             with self._lock:
                 rows, judges = dict(self._unwritten), list(self._judges)

@@ -61,8 +61,10 @@ class Broken(Exception):
 
 
 class Stale(Broken):
-    """Report a persistent connection that ended without a response: most likely the server had closed it and
-    did not receive the request."""
+    """Report a persistent connection that ended without a response.
+
+    Most likely the server had closed it and did not receive the request.
+    """
 
 
 class _NoAnswer(Exception):
@@ -78,8 +80,7 @@ class HttpResponse(NamedTuple):
 
 
 class HttpClient:
-    """Posts to one path below a base URL, always with the same headers; used from several threads
-    concurrently.
+    """Posts to one path below a base URL, always with the same headers; for several threads.
 
     Honours HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR.  Does not follow
     redirects: a key must not be sent to another server.  `refuses` returns why a resolved address must not be
@@ -217,8 +218,7 @@ class HttpClient:
         return connection
 
     def _check_address(self, sock: socket.socket) -> None:
-        """Raise OSError if the address is refused; only the address of an open connection can no longer
-        change."""
+        """Raise OSError if the address is refused; only that of an open connection can no longer change."""
         reason = "" if self._proxy is not None else self._refuses(sock.getpeername()[0])
         if reason:
             raise OSError(reason)

@@ -230,8 +230,7 @@ def generation_options(config: GenerationConfig) -> dict[str, Any]:
 
 
 def retry_after(headers: Mapping[str, str]) -> timedelta | None:
-    """Return the delay that a server requests in milliseconds, in seconds or as a date; None if it does
-    not."""
+    """Return the delay that a server requests, in milliseconds, in seconds or as a date; None without one."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name, "")) * unit

@@ -23,8 +23,7 @@ _PRICES: Final = ("EVALTAP_JUDGE_PRICE_INPUT", "EVALTAP_JUDGE_PRICE_OUTPUT")
 
 @dataclass(frozen=True, slots=True)
 class JudgeLimits:
-    """Limits on concurrent requests, and on requests and tokens per minute, of one judge; None for no
-    limit."""
+    """Limits of one judge on concurrent requests, and on requests and tokens per minute; None: no limit."""
 
     concurrency: int | None = None
     requests_per_minute: int | None = None

@@ -78,8 +78,7 @@ run_id IN (
 
 
 def _conditions(before: datetime) -> list[tuple[str, str, dict[str, datetime]]]:
-    """Return the conditions of rows to delete in each table, in an order in which dependencies still
-    exist."""
+    """Return the conditions of rows to delete in each table, in an order that respects dependencies."""
     of_session = (
         "(app_name, eval_set_id, eval_id) IN"
         " (SELECT (app_name, eval_set_id, eval_id) FROM pruned_sessions)"

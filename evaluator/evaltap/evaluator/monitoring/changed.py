@@ -52,8 +52,7 @@ class Ratio(NamedTuple):
 
 
 class Side(NamedTuple):
-    """A slice's value before or after a change: bad turns as a share of all, inside and outside, and its
-    share."""
+    """A slice before or after a change: the share of bad turns inside and outside it, and its own share."""
 
     inside: Ratio
     outside: Ratio

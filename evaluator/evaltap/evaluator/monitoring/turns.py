@@ -83,8 +83,7 @@ class WatchedSession(NamedTuple):
 
 
 def quantiles_of(watch: Watch) -> tuple[float | None, ...]:
-    """Return the quantiles of the baseline above which a learning watch counts turns; (None,) if it uses
-    none.
+    """Return the baseline quantiles above which a learning watch counts turns; (None,) if it uses none.
 
     The 95th percentile reveals a tail that has grown; the median reveals sooner that all turns have changed.
     """
@@ -187,8 +186,7 @@ def has_ended(session: WatchedSession, until: datetime | None, quiet: timedelta)
 
 
 def by_value(turns: Sequence[WatchedTurn], until: date) -> Mapping[str, Sequence[WatchedTurn]]:
-    """Return turns by the value of their slice; values other than the most frequent before a day become
-    `other`."""
+    """Return turns by slice value; values not among the most frequent before a day become `other`."""
     weights: Counter[str] = Counter()
     for turn in turns:
         if turn.value is not None and turn.started_at.date() < until:

@@ -1,5 +1,4 @@
-"""Export picked cases as files, equal to those of `evaltap export` and `evaltap curate` for the same
-cases."""
+"""Export picked cases as files equal to those of `evaltap export` and `evaltap curate`."""
 
 import io
 import shlex

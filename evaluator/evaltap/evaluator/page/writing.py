@@ -12,8 +12,7 @@ from evaltap.evaluator.store.queries import ConnectedReader, Rows, StoreWriter
 
 
 class CursorWriter(ConnectedReader, StoreWriter):
-    """Reads and appends through a cursor; writes are immediately visible, or with `transaction` all at
-    once."""
+    """Reads and appends through a cursor; writes are visible immediately, in a transaction all at once."""
 
     def __init__(self, path: Path, cursor: duckdb.DuckDBPyConnection) -> None:
         super().__init__(path)

@@ -94,8 +94,7 @@ def run_attacks(
     threads: int = 1,
     progress: Progress = lambda _: None,
 ) -> AttackReport:
-    """Attack the judge that `judge` describes (the `llmJudge` of a metric); `families` restricts the
-    attacks."""
+    """Attack the judge that `judge` (the `llmJudge` of a metric) describes, with all or some `families`."""
     chosen = [attack for attack in attacks() if not families or attack.family in families]
     plain = [_Probe(one, None, place) for one in SCENARIOS for place in (False, True)]
     failing: set[tuple[str, bool]] = set()

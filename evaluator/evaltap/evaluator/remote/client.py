@@ -154,8 +154,7 @@ class RemoteReader(StoreReader):
         self._all(statement, parameters)
 
     def stream(self, query: str, parameters: Any = None, *, size: int = 500) -> Iterator[RowList]:
-        """Yield the rows of a query in chunks; if another statement starts, the remaining rows are
-        buffered."""
+        """Yield the rows of a query in chunks; another statement buffers the remaining rows."""
         self._answer = self._run(query, parameters, size)
         self._chunks = Chunks(lambda: self.fetch(size))
         return iter(self._chunks)

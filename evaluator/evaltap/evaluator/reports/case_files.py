@@ -19,8 +19,7 @@ from evaltap.schemas.formats.case import CaseData
 
 
 class FileCases:
-    """The data that a report needs from files: the cases shown in full, and words and usage of all scored
-    cases.
+    """The data of a report from files: cases shown in full, words and usage of all scored cases.
 
     `judged` are cases that a gate has stored; they precede those of the files.  If only some cases are
     wanted, reading stops after the last of them.  Raises InputError for an unreadable file; lines that are

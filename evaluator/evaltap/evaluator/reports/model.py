@@ -181,8 +181,7 @@ class Cell:
 
 
 def case_status(cells: Iterable[Cell]) -> str:
-    """Return crashed, failed or error if a cell has that status, otherwise passed if one has, otherwise
-    not_evaluated."""
+    """Return the worst of crashed, failed and error, otherwise passed if any is, otherwise not_evaluated."""
     statuses = {cell.status for cell in cells}
     order = ("crashed", "failed", "error", "passed")
     return next((name for name in order if name in statuses), "not_evaluated")

@@ -216,8 +216,7 @@ def landed_data(store: StoreReader) -> dict[CaseKey, CaseData]:
 def expected_data(
     store: StoreReader, references: References | None = None
 ) -> dict[CaseKey, CaseData]:
-    """Return `landed_data` with expected turns from `references`, otherwise those that `report_scores`
-    used."""
+    """Return `landed_data` with expected turns from `references`, or else those of `report_scores`."""
     landed = landed_data(store)
     if references is None:
         attach_kept(store, landed, scores="report_scores")

@@ -309,8 +309,7 @@ def check_run(store: StoreReader, run_id: str) -> None:
 
 
 def metric_places(store: StoreReader) -> dict[str, int]:
-    """Return the positions of metrics in the newest metrics file that contains them, for the order of
-    reports."""
+    """Return the positions of metrics in the newest metrics file with them, as the order of reports."""
     return dict(store.rows(_PLACES))
 
 

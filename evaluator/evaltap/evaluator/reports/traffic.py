@@ -28,8 +28,7 @@ class Traffic:
 
 
 def is_sampled(store: StoreReader) -> bool:
-    """Return whether the landed traffic was sampled: a weight differs from 1, or manifests report such
-    drops."""
+    """Return whether the landed traffic was sampled, by its weights or by the drops in manifests."""
     return bool(
         store.rows(
             "SELECT 1 FROM turns WHERE inclusion_probability < 1"

@@ -1,5 +1,4 @@
-"""The words by which people recognise a case: the beginning of the first user message, and the called
-tools."""
+"""The words by which people recognise a case: the user's first message, and the called tools."""
 
 from typing import Final, NamedTuple
 

@@ -1,11 +1,10 @@
-"""A sequential test whether a share of turns has risen above that of a usual day, with a stated rate of false
-alarms, regardless of how often it is evaluated.
+"""A sequential test whether a share of turns has risen above that of a usual day.
 
-Each day a bettor starts with 1, split evenly between six purses that bet on more; a session multiplies them.
-While the share is at most the given one, the expected sum of all purses grows by one a day, so in the first
-30 days it reaches 30/alpha with a chance of at most alpha (Shiryaev-Roberts e-detector: Shin, Ramdas and
-Rinaldo, New England Journal of Statistics in Data Science 2023; bets on bounded means: Waudby-Smith and
-Ramdas 2023).
+Its rate of false alarms is stated, regardless of how often it is evaluated.  Each day a bettor starts with 1,
+split evenly between six purses that bet on more; a session multiplies them.  While the share is at most the
+given one, the expected sum of all purses grows by one a day, so in the first 30 days it reaches 30/alpha with
+a chance of at most alpha (Shiryaev-Roberts e-detector: Shin, Ramdas and Rinaldo, New England Journal of
+Statistics in Data Science 2023; bets on bounded means: Waudby-Smith and Ramdas 2023).
 """
 
 import math
@@ -73,8 +72,7 @@ def usual(days: Sequence[Sequence[Bad]], smallest_change: float = 0.0) -> Usual:
 
 
 class Detector:
-    """Observes sessions in the order of their beginning; `alpha` is the probability of a false alarm per
-    month."""
+    """Observes sessions in the order of their beginning; `alpha` is the false alarm probability per month."""
 
     def __init__(self, most: float, largest: float, alpha: float) -> None:
         """Expect at most a share of `most`; no session weighs more than `largest`."""

@@ -72,8 +72,7 @@ class _Weighed:
 
 
 def estimate(profiles: Iterable[Profile], *, scores: bool = False) -> Estimate | None:
-    """Return the estimate of a pass rate; with `scores`, of a mean of scores in [0, 1].  None without
-    turns."""
+    """Return the estimate of a pass rate or, with `scores`, of a mean score in [0, 1]; None without turns."""
     sample = sample_of(profiles)
     if not sample.turns:
         return None
@@ -150,8 +149,8 @@ class _Reach:
     ends: Sequence[Interval]
 
     def interval(self, thinned: Sequence[float], between: float) -> Interval:
-        """Combine the strata's intervals, each scaled by a share, and the variance between them, by square
-        and add."""
+        """Combine the strata's intervals, each scaled by a share, and the variance between, by square and
+        add."""
         below = above = between
         for one, end, share in zip(self.strata, self.ends, thinned, strict=True):
             below += share * (one.share * (one.mean - end.low)) ** 2

@@ -77,8 +77,7 @@ def head_law(pair: Pair) -> Sequence[tuple[int, float]]:
 
 
 def worse(pair: Pair) -> float:
-    """Return the p-value of one case: the probability of at most this many passes of head if nothing
-    changed."""
+    """Return the p-value of one case: the probability of at most these passes of head if nothing changed."""
     return min(1.0, sum(chance for one, chance in head_law(pair) if one <= pair.head.passes))
 
 
@@ -166,8 +165,7 @@ def _at_most(law: Sequence[tuple[float, float]], value: float) -> float:
 
 
 def _outcomes(pair: Pair) -> Mapping[int, tuple[int, float]]:
-    """Return, for each number of passes of head, the statistics and the outcome's probability if nothing
-    changed.
+    """Return, for each number of head's passes, the statistics and the probability if nothing changed.
 
     The three statistics are packed one above the other; each is at least 0.
     """

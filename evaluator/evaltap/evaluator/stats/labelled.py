@@ -14,8 +14,7 @@ from evaltap.evaluator.stats.intervals import Interval, wilson_of
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Labels of the turns with one verdict of the judge, weighted by the inverse of their inclusion
-    probability."""
+    """Labels of the turns with one verdict of the judge, weighted by inverse inclusion probability."""
 
     count: int = 0
     weight: float = 0.0

@@ -16,8 +16,7 @@ def stratum_variance(stratum: Stratum) -> float:
 
 
 def total_variance(sample: Sample, residual: Callable[[int, Part], float]) -> float:
-    """Return the variance of Σwe/Σw; `residual` returns Σwe of a session's turns in the stratum with an
-    index."""
+    """Return the variance of Σwe/Σw; `residual` returns Σwe of a session's turns in an indexed stratum."""
     sums = (
         (
             profile.sessions,

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Return adjusted p-values that control the probability of any false alarm among all tests (Holm
-    1979)."""
+    """Return adjusted p-values that control the probability of any false alarm (Holm 1979)."""
     found, least = [0.0] * len(values), 0.0
     for done, place in enumerate(_order(values)):
         least = max(least, min(1.0, values[place] * (len(values) - done)))

@@ -63,8 +63,8 @@ class Summaries:
         return read_marks(self._store)
 
     def make(self, progress: Callable[[str], None] = lambda _: None) -> None:
-        """Rebuild the summaries from all rows: half a minute for a million turns.  `progress` gets each
-        step."""
+        """Rebuild the summaries from all rows; a million turns take half a minute.  Steps go to
+        `progress`."""
         self._calls.forget()
         with self._store.transaction():
             newest = newest_rows(self._store)
@@ -111,8 +111,10 @@ class Summaries:
         return done._replace(behind=until != newest)
 
     def catch_up(self) -> None:
-        """Update the summaries completely if they exist and few rows are new; for more rows, this would take
-        longer than reading the rows."""
+        """Update the summaries completely if they exist and few rows are new.
+
+        For more rows, this would take longer than reading the rows.
+        """
         marks, newest = self.marks(), newest_rows(self._store)
         if marks is None or marks == newest:
             return

@@ -54,8 +54,7 @@ class Costs(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """One step from the reference to the actual sequence; an index is -1 if the step has no item on that
-    side.
+    """One step from the reference to the actual sequence; an index is -1 without an item on that side.
 
     A swap exchanges two neighbours; `reference` and `actual` are the indexes of the first of them.
     """
@@ -99,8 +98,7 @@ def edit_script(steps: Weights, width: int, costs: Costs) -> list[Edit]:
 def _swap_costs(
     before: list[float], earlier: Sequence[float], later: Sequence[float], swap: float
 ) -> list[float]:
-    """Return the cost of reaching each column by a swap, where both calls are similar to the other's
-    partner."""
+    """Return the cost of reaching each column by a swap, if both calls resemble the other's partner."""
     reached = [_FAR]
     for column in range(1, len(later)):
         crossed = _crossed(earlier, later, column)

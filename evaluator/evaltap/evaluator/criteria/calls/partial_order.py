@@ -89,8 +89,7 @@ def match_partial_order(
 
 
 def share_matched(nodes: Sequence[Node], weights: Rows, chosen: Sequence[int]) -> float:
-    """Return the total similarity of the matched required nodes, divided by their number; a group counts as
-    one."""
+    """Return the mean similarity of the required nodes; a group counts as one, an unmatched node as 0."""
     scores: dict[object, float] = {}
     for place, node in enumerate(nodes):
         if not node.optional:

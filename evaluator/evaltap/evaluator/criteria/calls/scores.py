@@ -15,7 +15,7 @@ from evaltap.schemas.text import counted
 
 
 class Shares(NamedTuple):
-    """The share of actual calls that were expected, of expected calls that were made, and their harmonic
+    """Precision (expected among actual calls), recall (made among expected calls), and their harmonic
     mean."""
 
     precision: float

@@ -1,2 +1,1 @@
-"""Export eval cases in the formats of other tools: one module per group, with functions from cases to
-files."""
+"""Export eval cases in the formats of other tools, through functions from cases to files."""

@@ -36,8 +36,8 @@ def load_deepeval() -> Any:  # the module
 
 
 def metric_class(name: str) -> type[Any]:
-    """Return the metric class with this name in `deepeval.metrics`, or at this import path; raise MetricError
-    if there is none."""
+    """Return the metric class with a name in `deepeval.metrics` or an import path; raise MetricError if
+    absent."""
     metrics = import_module("deepeval.metrics")
     found = load_object(name, "deepeval.metric") if ":" in name else getattr(metrics, name, None)
     kinds = (metrics.BaseMetric, metrics.BaseConversationalMetric)

@@ -70,8 +70,7 @@ class DeepEvalMetric(TurnEvaluator):
             self._new_metric()  # so that wrong parameters are reported now
 
     def score_turns(self, context: EvaluationContext) -> CaseResult:
-        """Return DeepEval's score and reason for each turn; a conversation's result is repeated for each
-        turn."""
+        """Return DeepEval's score and reason for each turn; a conversation's result is repeated for each."""
         judge: Judge | None = None
         if self._llm_judge is not None:
             judge = context.services.judge(self._llm_judge.judge_model)
@@ -146,8 +145,7 @@ class DeepEvalMetric(TurnEvaluator):
 def _vote(
     measure: Any, status: Status, score: float, reason: str, replies: list[JudgeReply]
 ) -> Vote:
-    """Return a vote with the judge's model and cost, from evaltap's replies or otherwise DeepEval's
-    counts."""
+    """Return a vote with the judge's model and cost, from evaltap's replies, else DeepEval's counts."""
     model = replies[-1].model if replies else str(measure.evaluation_model or "")
     given = [reply.input_tokens for reply in replies if reply.input_tokens is not None]
     taken = [reply.output_tokens for reply in replies if reply.output_tokens is not None]

@@ -137,8 +137,7 @@ def _row(row: Json, place: int) -> Finding:
 
 
 def _digest(argv: Sequence[str]) -> str:
-    """Return a digest of the command and of the files that it names, so that a changed script changes the
-    version."""
+    """Return a digest of the command and of the files that it names, which shows changed scripts."""
     digest = hashlib.sha256()
     for argument in argv:
         digest.update(argument.encode() + b"\0")

@@ -44,8 +44,7 @@ PanelSamples = Generator[list[SampleRequest], Sequence[Vote], TurnScore]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """The rules that turn votes into a turn's score.  Raises MetricError if the criterion is
-    contradictory."""
+    """The rules that turn votes into a turn's score; raises MetricError for a contradictory criterion."""
 
     criterion: LlmJudgeCriterion
     threshold: float

@@ -34,8 +34,7 @@ def quoted_from(quote: str, texts: Sequence[str]) -> bool:
 
 
 def places_of(quote: str, text: str) -> list[tuple[int, int]]:
-    """Return the slices of a text that contain the pieces of a quote; empty unless it contains all of
-    them."""
+    """Return the slices of a text that are the pieces of a quote; empty unless it contains all pieces."""
     plain, places = _plain_with_places(text)
     found = []
     for piece in _pieces(quote):

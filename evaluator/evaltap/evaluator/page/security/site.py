@@ -43,8 +43,7 @@ class Site:
         return f"{self.scheme}://{host}:{self.port}"
 
     def serves(self, host: str, *, any_port: bool = False) -> bool:
-        """Return whether a Host header names this page, with or without the port; a proxy has its own
-        port."""
+        """Return whether a Host header names this page; `any_port` also accepts the port of a proxy."""
         name, port = split_host(host)
         if name is None or (port not in (None, self.port) and not any_port):
             return False
