@@ -109,7 +109,7 @@ def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, Rate]], list[str]
             rates.setdefault(rate.metric or "", {})[rate.metric_digest or ""] = rate
     if not rates:
         raise InputError(
-            f"{side.name}: contains no scored turns; see what is there with `evaltap estimate {side.path}"
+            f"{side.name}: contains no scored turns; count its turns with `evaltap estimate {side.path}"
             " --by day`"
         )
     return rates, list(found.notes)

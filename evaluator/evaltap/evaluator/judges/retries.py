@@ -75,7 +75,7 @@ class RetryingJudge:
 def _given_up(error: JudgeUnavailable, tries: int, wait: timedelta) -> JudgeUnavailable:
     why = f"gave up after {tries} {'try' if tries == 1 else 'tries'}"
     if wait > LONGEST_WAIT:
-        why += f", as it asks to wait {wait.total_seconds():.0f} s"
+        why += f", because the server requests a delay of {wait.total_seconds():.0f} s"
     return JudgeUnavailable(
         f"{error}; {why}", retry_after=error.retry_after, maybe_billed=error.maybe_billed
     )

@@ -38,7 +38,7 @@ def sampled_line(cases: int) -> str:
     """Return a note on the rates of files whose cases were sampled."""
     return (
         f"{counted(cases, 'case')} of the files went through sampling (inclusion probability below 1):"
-        " pass rates and intervals are of the cases as they are, not of all traffic; for that, land"
+        " pass rates and intervals describe these cases, not all traffic; for that, land"
         " and score the log (`evaltap consume`)."
     )
 

@@ -138,7 +138,7 @@ class DeepEvalMetric(TurnEvaluator):
             return self._class(**parameters)
         except Exception as error:  # any exception means a wrong configuration
             raise MetricError(
-                f"deepeval.metric {self._class.__name__} refuses its parameters: {error}"
+                f"deepeval.metric {self._class.__name__} rejects its parameters: {error}"
             ) from error
 
 

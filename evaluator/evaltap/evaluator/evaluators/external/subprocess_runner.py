@@ -110,7 +110,7 @@ def _quoted(stderr: IO[bytes]) -> str:
     """Return the end of the command's standard error, for a reason."""
     stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - QUOTED_ERRORS))
     text = stderr.read().decode("utf-8", "replace").strip()
-    return f"; it said: {text}" if text else ""
+    return f"; standard error: {text}" if text else ""
 
 
 def _kill_group(process: "subprocess.Popen[bytes]") -> None:

@@ -288,7 +288,7 @@ class _Session:
 
     def _skipped(self, place: int) -> tuple[Status, None, str]:
         status = Status.NOT_EVALUATED if self.spent else Status.ERROR
-        return status, None, f"not asked, as {self._unavailable[place]}"
+        return status, None, f"judge not called: {self._unavailable[place]}"
 
     def _record_error(self, error: JudgeError, place: int) -> tuple[Status, str]:
         if isinstance(error, BudgetSpentError):

@@ -77,7 +77,7 @@ def refusal(method: str, headers: Mapping[str, str], scheme: str) -> str:
     if method in SAFE_METHODS:
         foreign = fetch_site in ("cross-site", "same-site")
         if foreign and headers.get("sec-fetch-mode") != "navigate":
-            return f"a {fetch_site} request that is no navigation"
+            return f"a {fetch_site} request that is not a navigation"
         return ""
     if fetch_site:
         return "" if fetch_site == "same-origin" else f"a {fetch_site} request"
