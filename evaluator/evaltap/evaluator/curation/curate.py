@@ -7,8 +7,8 @@ from typing import Any
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.choosing import Choices, Chosen, Progress, choose
 from evaltap.evaluator.curation.expectations import (
+    ExcludedTurnError,
     Good,
-    LeftOutError,
     RegressionCheck,
     ScorerOf,
     as_expected,
@@ -80,7 +80,7 @@ def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
     for session, chosen in _cases(recipe, choices, sessions):
         try:
             case, used = _case(recipe, means, check, session, chosen)
-        except LeftOutError as error:
+        except ExcludedTurnError as error:
             made.left_out.append(_left_out(chosen, str(error)))
             continue
         if check is not None and (why := check.unproven(case, used)):
@@ -130,9 +130,9 @@ def _case(
     turns = [one.turn.key.invocation_id for one in chosen]
     rejected = means.reviewed.rejected.get(session.key, set())
     if set(turns) & rejected:
-        raise LeftOutError("a reviewer rejected it")
+        raise ExcludedTurnError("a reviewer rejected it")
     if recipe.whole and session.has_holes:
-        raise LeftOutError(
+        raise ExcludedTurnError(
             "earlier turns were not recorded, and the recipe requires whole sessions"
         )
     case, used = recorded_case(session, recipe.unit), list[EvalMetric]()

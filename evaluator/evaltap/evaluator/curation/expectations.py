@@ -19,7 +19,7 @@ _NOT_EXPECTED: Final = frozenset({"capture", "telemetry", "state"})
 ScorerOf = Callable[[Sequence[EvalMetric]], CaseScorer]
 
 
-class LeftOutError(Exception):
+class ExcludedTurnError(Exception):
     """Report why a turn does not become a case; the message is for users."""
 
 
@@ -56,8 +56,8 @@ def as_expected(
 ) -> CaseData:
     """Return a case that expects the recorded behaviour, or the reviewers' edited version.
 
-    Raises LeftOutError unless all of the given turns are good; nothing is expected of other turns that are
-    not good.
+    Raises ExcludedTurnError unless all of the given turns are good; nothing is expected of other turns that
+    are not good.
     """
     of_case = session.turns[-len(case["actualConversation"]) :]
     conversation: list[CaseData] = []
@@ -69,7 +69,7 @@ def as_expected(
         elif good.holds(turn):
             conversation.append(_reference(plain))
         elif turn.invocation_id in invocation_ids:
-            raise LeftOutError(
+            raise ExcludedTurnError(
                 "neither approved by a reviewer nor passed by"
                 f" {', '.join(good.metrics) or 'a metric (name some with --metric)'}"
             )
@@ -120,14 +120,14 @@ class RegressionCheck:
         invocation_ids: Collection[str],
         corrected: Mapping[str, CaseData],
     ) -> tuple[CaseData, list[EvalMetric]]:
-        """Return the case and the metrics that failed; raise LeftOutError if there is none, or no reference.
+        """Return the case and the metrics that failed; raise ExcludedTurnError without either.
 
         `corrected` are the expected turns that reviewers wrote, by invocation id.
         """
         digests = failed_metrics(session, invocation_ids)
         metrics = [self.metrics[digest] for digest in digests.values() if digest in self.metrics]
         if not metrics:
-            raise LeftOutError("no metric failed it, so no metric would catch the failure")
+            raise ExcludedTurnError("no metric failed it, so no metric would catch the failure")
         of_case = session.turns[-len(case["actualConversation"]) :]
         expected = [
             self._expected(turn, plain, invocation_ids, corrected)
@@ -141,7 +141,7 @@ class RegressionCheck:
             return {**case, "conversation": conversation}, metrics
         comparing = [metric.metric_name for metric in metrics if compares(metric)]
         if len(comparing) == len(metrics):
-            raise LeftOutError(
+            raise ExcludedTurnError(
                 f"{', '.join(comparing)} compared it with a reference that no longer exists, and nobody"
                 " corrected the answer"
             )

@@ -125,10 +125,10 @@ def estimate_rates(
     rates = []
     for row in store.rows(sliced, {"every": EVERY_PRODUCER}):
         key = row[: len(by) + 2]
-        beside = _Beside(*row[len(by) + 2 : -1])
+        context = _SliceContext(*row[len(by) + 2 : -1])
         slice_ = dict(zip(by, key[: len(by)], strict=True))
         ended = _ended(scope, slice_, now)
-        rates.append(_rate(slice_, signal, key, beside, profiles.get(key, ()), ended, labelled))
+        rates.append(_rate(slice_, signal, key, context, profiles.get(key, ()), ended, labelled))
     notes = [uncovered.note] if uncovered else []
     if limit is not None:
         notes.append(f"{signal}: the share of turns with {found.limit} above {limit:,.6g}")
@@ -155,7 +155,7 @@ def _without_time(store: StoreReader) -> Iterable[str]:
         yield f"turns without a start time, which are in no window: {turns:,}"
 
 
-class _Beside(NamedTuple):
+class _SliceContext(NamedTuple):
     turns: int
     having: int
     not_counted: float
@@ -168,13 +168,13 @@ def _rate(
     slice_: Mapping[str, str | None],
     signal: str,
     key: tuple[Any, ...],
-    beside: _Beside,
+    context: _SliceContext,
     profiles: Iterable[Profile],
     ended: bool,
     labelled: LabelledTurns | None,
 ) -> Rate:
     found = estimate(profiles)
-    covered = 1 / (1 + beside.uncovered)
+    covered = 1 / (1 + context.uncovered)
     flags = []
     if covered < LEAST_COVERED:
         flags.append("uncovered")
@@ -199,9 +199,9 @@ def _rate(
         found.design_effect if found else None,
         covered,
         tuple(flags),
-        beside.having / beside.turns if beside.turns else None,
-        beside.not_counted,
-        beside.mean_score,
+        context.having / context.turns if context.turns else None,
+        context.not_counted,
+        context.mean_score,
         None if corrected is None else corrected.labels,
     )
 

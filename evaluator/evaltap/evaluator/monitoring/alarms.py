@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Self
 
-from evaltap.evaluator.stats.detector import Bad, Detector, Usual
+from evaltap.evaluator.stats.detector import BadTurns, Detector, Usual
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Alarms:
     def _restart(self) -> None:
         self._detector = Detector(self._known.most, self._largest, self._chance)
         self._days: list[_Day] = []
-        self._trailing: deque[Bad] = deque()
+        self._trailing: deque[BadTurns] = deque()
         self._bad = self._weight = 0.0
         self.firing = False
 
@@ -68,7 +68,7 @@ class Alarms:
     def _changed(self) -> list[_Day]:
         return self._days[self._detector.began :]
 
-    def observe(self, day: date, session: Bad) -> bool:
+    def observe(self, day: date, session: BadTurns) -> bool:
         """Process the next session; return whether the alarm begins."""
         if not self._days or day > self._days[-1].day:
             self._days.append(_Day(day))
@@ -82,13 +82,13 @@ class Alarms:
             self._trailing = deque(maxlen=sum(one.sessions for one in self._changed))
         return self.firing
 
-    def recovered(self, session: Bad) -> float | None:
+    def recovered(self, session: BadTurns) -> float | None:
         """Process a session during an alarm; return the current share once the alarm is over, None before.
 
         It is over when as many sessions as raised the alarm have at most the share of a usual day.
         """
         full = len(self._trailing) == self._trailing.maxlen
-        gone = self._trailing[0] if full else Bad(0, 0)
+        gone = self._trailing[0] if full else BadTurns(0, 0)
         self._trailing.append(session)
         self._bad += session.bad - gone.bad
         self._weight += session.weight - gone.weight

@@ -44,7 +44,7 @@ _ALL: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Usually:
+class LearnedBaseline:
     """What a stream has learned from its first days."""
 
     usual: Usual
@@ -62,7 +62,7 @@ class _Stream:
 
     slice: Mapping[str, str]
     chance: float
-    learned: Usually | None = None
+    learned: LearnedBaseline | None = None
     alarms: Alarms | None = None
     events: tuple[Event, ...] = ()
     last: datetime | None = None
@@ -271,7 +271,7 @@ class LearnedWatch:
 
 
 def explained(
-    store: StoreReader, watch: Watch, counting: Counting, event: Event, learned: Usually
+    store: StoreReader, watch: Watch, counting: Counting, event: Event, learned: LearnedBaseline
 ) -> Event:
     """Return an alarm with its interval, and the slices that changed since the baseline."""
     assert event.since is not None
@@ -306,15 +306,15 @@ def _since_change(turns: Sequence[WatchedTurn], longest: int, *, good: bool) -> 
     return estimate(Profile(cells_of(one, good=good)) for one in sessions)
 
 
-def _learn(sessions: Sequence[WatchedSession], watch: Watch, ends: date) -> Usually:
+def _learn(sessions: Sequence[WatchedSession], watch: Watch, ends: date) -> LearnedBaseline:
     longest = longest_session([len(one.turns) for one in sessions])
     days = groupby(sessions, key=lambda one: one.began.date())
     known = usual([[one.bad(longest) for one in day] for _, day in days], watch.smallest_change)
     heaviest = max(turn.weight for one in sessions for turn in one.turns)
-    return Usually(known, longest, heaviest * longest, ends)
+    return LearnedBaseline(known, longest, heaviest * longest, ends)
 
 
-def _alarms(learned: Usually, chance: float) -> Alarms:
+def _alarms(learned: LearnedBaseline, chance: float) -> Alarms:
     return Alarms(learned.usual, learned.largest, chance)
 
 

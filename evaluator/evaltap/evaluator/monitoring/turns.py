@@ -11,7 +11,7 @@ from evaltap.evaluator.estimates.turns import choose_turns
 from evaltap.evaluator.monitoring.changes import EVERYTHING, Changes
 from evaltap.evaluator.monitoring.rules import where_of
 from evaltap.evaluator.monitoring.starts import start_of
-from evaltap.evaluator.stats.detector import Bad
+from evaltap.evaluator.stats.detector import BadTurns
 from evaltap.evaluator.stats.sample import Cell
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
@@ -74,10 +74,10 @@ class WatchedSession(NamedTuple):
     ended: datetime
     turns: Sequence[WatchedTurn]
 
-    def bad(self, longest: int) -> Bad:
+    def bad(self, longest: int) -> BadTurns:
         """Return the counted turns of the session."""
         counted = self.turns[:longest]
-        return Bad(
+        return BadTurns(
             sum(turn.weight for turn in counted if turn.bad), sum(turn.weight for turn in counted)
         )
 

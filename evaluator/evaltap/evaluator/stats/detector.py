@@ -24,7 +24,7 @@ _Z: Final = 2.326
 _BETS: Final = tuple(2.0**-place for place in range(6))
 
 
-class Bad(NamedTuple):
+class BadTurns(NamedTuple):
     """The counted turns of a session: the weight of the bad ones, and the total weight."""
 
     bad: float
@@ -47,7 +47,7 @@ def longest_session(turns: Sequence[int]) -> int:
     return max(1, min(MOST_TURNS, round(percentile(turns, 0.99) or 1)))
 
 
-def usual(days: Sequence[Sequence[Bad]], smallest_change: float = 0.0) -> Usual:
+def usual(days: Sequence[Sequence[BadTurns]], smallest_change: float = 0.0) -> Usual:
     """Return the maximum share on a usual day, from the sessions of some days.
 
     It is the share, plus its uncertainty, plus the variation between days beyond chance: without the last
@@ -96,7 +96,7 @@ class Detector:
         self._sums = [one + 1 for one in self._sums]
         self._starts.append(tuple(self._wealth))
 
-    def observe(self, session: Bad) -> bool:
+    def observe(self, session: BadTurns) -> bool:
         """Add a session; return whether the evidence now suffices for an alarm."""
         weight = min(session.weight, self._largest)
         bad = session.bad * weight / session.weight if session.weight else 0.0
@@ -124,7 +124,7 @@ class Detector:
         return gains.index(max(gains))
 
 
-def _share(sessions: Sequence[Bad]) -> tuple[float, float]:
+def _share(sessions: Sequence[BadTurns]) -> tuple[float, float]:
     """Return the share of bad turns and its variance, by sessions."""
     weight = sum(session.weight for session in sessions)
     if not weight:

@@ -122,7 +122,7 @@ def _compile_comparison(criterion: JsonCriterion) -> JsonCheck:
         if only_tree:
             return _selected_differ(actual, expected, tolerance, only_tree)
         if ignore_tree:
-            return _differ_beside(actual, expected, tolerance, ignore_tree)
+            return _differ_except(actual, expected, tolerance, ignore_tree)
         return difference(actual, expected, tolerance)
 
     return check
@@ -135,7 +135,7 @@ def _parsed(raw: RawJson, side: str) -> Json:
         raise ValueError(f"parse {side} raw json: {error}") from None
 
 
-def _differ_beside(
+def _differ_except(
     actual: Json, expected: Json, tolerance: float, ignored: Mapping[str, Any]
 ) -> str | None:
     """Compare all keys except those that the tree marks with true."""
@@ -180,7 +180,7 @@ def _objects_differ(
         if key not in expected:
             return f"key {key} is missing in expected"
         if isinstance(rule, dict):
-            reason = _differ_beside(value, expected[key], tolerance, rule)
+            reason = _differ_except(value, expected[key], tolerance, rule)
         else:
             reason = difference(value, expected[key], tolerance)
         if reason is not None:

@@ -50,7 +50,7 @@ from evaltap.evaluator.evaluators.judged.panel import (
     SampleAggregator,
     SampleRequest,
 )
-from evaltap.evaluator.evaluators.judged.rubric_prompt import NOTHING_MORE, RubricAsks
+from evaltap.evaluator.evaluators.judged.rubric_prompt import NO_EXTRAS, RubricExtras
 from evaltap.evaluator.evaluators.judged.samples import samples_of, workers_of
 from evaltap.evaluator.judges.settings import judge_models
 from evaltap.evaluator.waiting import map_together
@@ -63,7 +63,7 @@ from evaltap.schemas.formats.metric import (
     LlmJudgeCriterion,
 )
 
-BEFOREHAND: Final = -1
+PREPARATORY: Final = -1
 """The sample number of preparatory calls that build a question."""
 
 _NO_REPLY: Final = JudgeReply("")
@@ -78,7 +78,7 @@ class TurnView(NamedTuple):
     rubrics: Sequence[Rubric]
     generation: GenerationConfig
     judge: Judge
-    asks: RubricAsks = NOTHING_MORE
+    extras: RubricExtras = NO_EXTRAS
 
     @property
     def turn(self) -> Turn:
@@ -121,7 +121,7 @@ class Judged(TurnEvaluator):
         build: MessageBuilder,
         *,
         needs_rubrics: bool = False,
-        asks_beforehand: bool = False,
+        has_preparation: bool = False,
         samples: SampleAggregator = majority,
         turns: TurnAggregator = average,
     ) -> None:
@@ -133,12 +133,12 @@ class Judged(TurnEvaluator):
         self._needs_rubrics = needs_rubrics
         self._workers = workers_of(criterion)
         # Building a question does not justify a thread, unless it calls the judge itself.
-        self._builders = self._workers if asks_beforehand else 1
+        self._builders = self._workers if has_preparation else 1
         self._models = judge_models(criterion)
         self._panel = Panel(criterion, metric.threshold, samples, *_jurors(criterion, self._models))
         self._found: tuple[Services, Sequence[Judge]] | None = None
         self._turn_aggregator = turns
-        self._asks = _asks(criterion, rubrics=needs_rubrics)
+        self._extras = _extras(criterion, rubrics=needs_rubrics)
         check_rubrics(criterion.rubrics)
 
     def score_turns(self, context: EvaluationContext) -> CaseResult:
@@ -164,7 +164,7 @@ class Judged(TurnEvaluator):
         views = [
             TurnView(
                 context.actual[: place + 1], context.expected[: place + 1], [*rubrics, *own[place]],
-                self._panel.jurors[0].generation, judges[0], self._asks,
+                self._panel.jurors[0].generation, judges[0], self._extras,
             )
             for place in places
         ]  # fmt: skip
@@ -331,7 +331,7 @@ class _RecordingJudge:
         last = error.reply if error else None
         replies = [*self._replies, last] if last else self._replies
         status, reason = (Status.ERROR, str(error)) if error else (Status.NOT_EVALUATED, "")
-        return tuple(vote_of(reply, BEFOREHAND, status, None, reason) for reply in replies)
+        return tuple(vote_of(reply, PREPARATORY, status, None, reason) for reply in replies)
 
 
 def vote_of(
@@ -390,14 +390,14 @@ def _jurors(
     return tuple(jurors[:-1]), jurors[-1]._replace(name="second")
 
 
-def _asks(criterion: LlmJudgeCriterion, *, rubrics: bool) -> RubricAsks:
+def _extras(criterion: LlmJudgeCriterion, *, rubrics: bool) -> RubricExtras:
     evidence = criterion.evidence
     if evidence not in ("", "flag", "require"):
         raise MetricError(f"llmJudge.evidence is '{evidence}'; expected flag or require")
     confidence = criterion.cascade is not None and criterion.cascade.min_confidence > 0
     if (evidence or confidence) and not rubrics:
         raise MetricError("evidence and minConfidence are for the evaluators that ask rubrics")
-    return RubricAsks(evidence, confidence)
+    return RubricExtras(evidence, confidence)
 
 
 def check_rubrics(rubrics: Sequence[Rubric]) -> None:

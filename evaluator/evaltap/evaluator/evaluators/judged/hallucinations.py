@@ -131,7 +131,7 @@ def _json(value: Any) -> str:  # any JSON value
 
 def hallucinations(metric: EvalMetric) -> Judged:
     """`llm_hallucinations`: the judge splits each answer once, and labels its sentences N times."""
-    return Judged("llm_hallucinations", f"1.{VERSION}", metric, _build, asks_beforehand=True)
+    return Judged("llm_hallucinations", f"1.{VERSION}", metric, _build, has_preparation=True)
 
 
 def _build(view: TurnView) -> Question | MissingEvidence:

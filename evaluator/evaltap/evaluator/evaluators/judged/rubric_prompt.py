@@ -104,7 +104,7 @@ _NO_ANSWER: Final = "(the assistant gave no final answer)"
 _NO_MESSAGE: Final = "(there is no user message)"
 
 
-class RubricAsks(NamedTuple):
+class RubricExtras(NamedTuple):
     """The fields requested for each rubric in addition to score and reason."""
 
     evidence: str = ""
@@ -113,7 +113,7 @@ class RubricAsks(NamedTuple):
     confidence: bool = False
 
 
-NOTHING_MORE: Final = RubricAsks()
+NO_EXTRAS: Final = RubricExtras()
 
 
 def rubric_question(
@@ -121,7 +121,7 @@ def rubric_question(
     sections: Sequence[tuple[str, str]],
     rubrics: Sequence[Rubric],
     generation: GenerationConfig,
-    asks: RubricAsks = NOTHING_MORE,
+    extras: RubricExtras = NO_EXTRAS,
     *,
     nonce: str | None = None,
 ) -> JudgeRequest:
@@ -135,18 +135,18 @@ def rubric_question(
             "Rubrics, one on each line as `id: text`:",
             *rubric_lines(rubrics),
             "",
-            _CLOSING.format(ids=", ".join(ids), more=_more(asks))
-            + _EVIDENCE * bool(asks.evidence)
-            + _CONFIDENCE * asks.confidence,
+            _CLOSING.format(ids=", ".join(ids), more=_more(extras))
+            + _EVIDENCE * bool(extras.evidence)
+            + _CONFIDENCE * extras.confidence,
         )
     )
-    schema = answer_schema(ids, asks)
+    schema = answer_schema(ids, extras)
     return JudgeRequest(prompt, "rubric_scores", schema, generation, nonce)
 
 
-def _more(asks: RubricAsks) -> str:
-    evidence = '"evidence": "<quote>", ' if asks.evidence else ""
-    return evidence + ('"confidence": <0 to 1>, ' if asks.confidence else "")
+def _more(extras: RubricExtras) -> str:
+    evidence = '"evidence": "<quote>", ' if extras.evidence else ""
+    return evidence + ('"confidence": <0 to 1>, ' if extras.confidence else "")
 
 
 def rubric_lines(rubrics: Sequence[Rubric]) -> list[str]:
@@ -164,12 +164,12 @@ def stated_answer(text: str | None) -> str:
     return _NO_ANSWER if text is None else text
 
 
-def answer_schema(ids: Sequence[str], asks: RubricAsks = NOTHING_MORE) -> dict[str, Json]:
+def answer_schema(ids: Sequence[str], extras: RubricExtras = NO_EXTRAS) -> dict[str, Json]:
     """Return the JSON Schema of the answer: each id from the list, as many rows as ids, 0 or 1."""
     properties: dict[str, Json] = {"id": {"type": "string", "enum": list(ids)}}
-    if asks.evidence:
+    if extras.evidence:
         properties["evidence"] = {"type": "string"}
-    if asks.confidence:
+    if extras.confidence:
         properties["confidence"] = {"type": "number", "minimum": 0, "maximum": 1}
     properties["score"] = {"type": "integer", "minimum": 0, "maximum": 1}
     properties["reason"] = {"type": "string"}

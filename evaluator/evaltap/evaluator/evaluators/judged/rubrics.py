@@ -98,7 +98,7 @@ def _judged(
             return found
         return Question(
             lambda: rubric_prompt.rubric_question(
-                task, found, view.rubrics, view.generation, view.asks
+                task, found, view.rubrics, view.generation, view.extras
             ),
             _reader(view, found),
         )
@@ -120,7 +120,7 @@ def _with_reference(view: TurnView) -> Sections | MissingEvidence:
 
 def _reader(view: TurnView, sections: Sections) -> Callable[[str], Verdict]:
     ids = [rubric.id for rubric in view.rubrics]
-    evidence = view.asks.evidence
+    evidence = view.extras.evidence
     if not evidence:
         return lambda text: read_rubrics(text, ids)
     material = [text for _, text in sections]
