@@ -120,7 +120,7 @@ class RegressionCheck:
         invocation_ids: Collection[str],
         corrected: Mapping[str, CaseData],
     ) -> tuple[CaseData, list[EvalMetric]]:
-        """Return the case and the metrics that failed; raise ExcludedTurnError without either.
+        """Return the case and its failed metrics; raise ExcludedTurnError without any, or a reference.
 
         `corrected` are the expected turns that reviewers wrote, by invocation id.
         """
