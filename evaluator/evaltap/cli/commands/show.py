@@ -12,6 +12,7 @@ import orjson
 
 from evaltap.cli.options.common import add_databases, add_json, open_stores
 from evaltap.evaluator.cases.text import one_line
+from evaltap.evaluator.reports.charts import money
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.errors import InputError
 
@@ -293,7 +294,7 @@ def _figures(turn: Row) -> Iterator[str]:
         yield f"{into} tokens in, {out} out"
     if turn["cost_usd"] is not None:
         computed = (turn["capture"] or {}).get("costUsd") == "synthesized"
-        yield f"${turn['cost_usd']:.4f}" + (" (from list prices)" if computed else "")
+        yield money(turn["cost_usd"]) + (" (from list prices)" if computed else "")
 
 
 def _content(turn: Row, indent: int = 2) -> Iterator[_Line]:

