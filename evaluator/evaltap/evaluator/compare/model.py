@@ -161,7 +161,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What changed from base to head."""
+    """The changes from base to head."""
 
     verdict: Verdict
     reasons: tuple[str, ...]

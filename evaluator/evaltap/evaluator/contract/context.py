@@ -72,7 +72,7 @@ class Vote:
     value: float | bool | str | None = None
     """The typed score: numeric, boolean or categorical."""
     judge: str = "judge"
-    """Which judge of the metric: `judge`, `panel-<n>` or `second` (of a cascade)."""
+    """The judge among the metric's judges: `judge`, `panel-<n>` or `second` (of a cascade)."""
     cost_usd: float | None = None
     """None if unknown; 0 for an answer that had already been paid for."""
     cached: bool = False

@@ -87,7 +87,7 @@ Rank = tuple[float, float, int]
 
 @dataclass(frozen=True, slots=True)
 class _Neighbours:
-    """Which texts are similar, by letters or by meaning."""
+    """The similarity of texts, by letters or by meaning."""
 
     index: SimilarTexts
     weights: Numbers

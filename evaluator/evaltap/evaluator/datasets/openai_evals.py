@@ -36,7 +36,7 @@ class EvalConfig:
 
 
 class _Unsupported(ValueError):
-    """Why a criterion cannot be a metric."""
+    """The reason why a criterion cannot be a metric."""
 
 
 def is_eval_config(data: Json) -> bool:

@@ -45,7 +45,7 @@ _ALL: Final[Mapping[str, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class LearnedBaseline:
-    """What a stream has learned from its first days."""
+    """The baseline of a stream, learned from its first days."""
 
     usual: Usual
     longest: int

@@ -136,7 +136,7 @@ class Summary:
     passing_rate: float | None = None
     """If weighted: the share of evaluated cases without a failure."""
     notes: tuple[str, ...] = ()
-    """What the rates do not cover."""
+    """Notes on cases and traffic that the rates do not cover."""
     gate: GateCounts | None = None
     """The verdicts of the gate whose scores these are, if any: the metrics are then its dimensions."""
 

@@ -18,7 +18,7 @@ _FALSE: Final = ("false",)
 
 
 class Comparison:
-    """How the values at one path are compared; `parts` are the paths below it.
+    """The comparison of the values at one path; `parts` are the comparisons below it.
 
     Two values are equal if their `key`s are, unless `match` or `tolerance` applies.  `whole` values are
     compared as a whole, not part by part.

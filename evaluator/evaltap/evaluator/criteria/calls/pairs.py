@@ -1,4 +1,4 @@
-"""Which actual tool calls match which calls of a reference, and how similar the pairs are.
+"""Pairs of actual and expected tool calls, and their similarity.
 
 The similarity of two calls is 0 if their names differ, otherwise that of their arguments.  Calls therefore
 fall into one block per tool, and nothing is computed across blocks.

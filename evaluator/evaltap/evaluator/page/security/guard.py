@@ -105,7 +105,7 @@ class Guard:
 
 
 class TooLargeError(Exception):
-    """Report a body that is larger than declared."""
+    """Report a body of more than MOST_BODY bytes."""
 
 
 def _limited(receive: Receive) -> Receive:

@@ -108,7 +108,7 @@ class CaseSide:
     cell: Cell | None
     turns: tuple[TurnLines, ...]
     note: str
-    """Which of its turns are missing, or not as they were scored."""
+    """A note on turns that are missing, or not as they were scored."""
     href: str
 
 
