@@ -1,4 +1,4 @@
-"""Make or update an eval set from a store by a recipe: the same store and recipe produce the same bytes."""
+"""Create or update an eval set from a store by a recipe: the same store and recipe produce the same bytes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
