@@ -1,4 +1,4 @@
-"""Failpoints: a victim that consumes, and is killed by itself in front of its n-th step of writing.
+"""Failpoints: a consumer that kills itself before its n-th step of writing.
 
 The steps are those of the store (begin, each statement, each append, commit, after the commit), wrapped in
 the victim's process; the product has no switch for it.

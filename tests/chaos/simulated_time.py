@@ -1,4 +1,4 @@
-"""A clock that only a simulation moves, and the modules of the product that are given it."""
+"""A clock that only a simulation advances, and the modules of the product that use it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -2,7 +2,7 @@
 
 The code that records, spools, forwards, lands and scores is the product's own; time, topic, judge and the
 moment of each crash are drawn from the seed.  One thread takes every step, so a seed that fails fails again,
-with the same steps.  The independent checker judges what is left in the end.
+with the same steps.  The independent checker examines the final state.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Topics of one name on two clusters: what is landed of one hides nothing of the other."""
+"""Topics with the same name on two clusters: landed records of one do not hide records of the other."""
 
 from pathlib import Path
 

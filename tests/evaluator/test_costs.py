@@ -1,4 +1,4 @@
-"""What a turn cost: recorded, or computed from tokens by list prices."""
+"""The cost of a turn: recorded, or computed from tokens by list prices."""
 
 import json
 from pathlib import Path

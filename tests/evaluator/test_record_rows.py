@@ -1,4 +1,4 @@
-"""Rows cut out of a record's bytes: those that decoding it as a whole would give, with the same refusals."""
+"""Rows extracted from a record's bytes equal those of full decoding, with the same rejections."""
 
 import hashlib
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rows come out of a store as they went in, however many of them are appended at once."""
+"""Rows are stored unchanged, however many of them are appended at once."""
 
 import random
 from datetime import datetime

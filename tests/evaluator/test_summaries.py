@@ -1,4 +1,4 @@
-"""Summaries are what a query over the rows gives, whatever came late, grew, was scored again or went."""
+"""Summaries equal a query over the rows, even if rows were late, grew, were rescored or deleted."""
 
 import random
 from collections.abc import Callable

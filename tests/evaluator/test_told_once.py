@@ -1,4 +1,4 @@
-"""A session tells each thing once, also where the recorder was started anew between its turns."""
+"""Context appears once in a session, even if the recorder was restarted between its turns."""
 
 import json
 from pathlib import Path

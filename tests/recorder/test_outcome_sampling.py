@@ -1,4 +1,4 @@
-"""Outcome sampling: what is kept, how likely that was, and what is counted."""
+"""Outcome sampling: which turns are kept, with which probability, and what is counted."""
 
 import math
 from pathlib import Path

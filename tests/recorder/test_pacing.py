@@ -1,4 +1,4 @@
-"""Pacing: the background thread gives way, but not when something would be lost by it."""
+"""Pacing: the background thread yields, unless that would lose data."""
 
 import threading
 import time

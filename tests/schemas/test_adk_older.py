@@ -1,4 +1,4 @@
-"""Google ADK's files from before its eval sets, and the configuration that stands beside them."""
+"""Google ADK's files from before its eval sets, and the configuration next to them."""
 
 import json
 from pathlib import Path

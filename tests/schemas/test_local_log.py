@@ -1,4 +1,4 @@
-"""The local log: what was appended is there, in order, and foreign files are left alone."""
+"""The local log: appended records are stored in order, and foreign files are not modified."""
 
 import os
 import sqlite3

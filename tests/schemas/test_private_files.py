@@ -1,4 +1,4 @@
-"""Files that only their owner may read."""
+"""Files that only their owner can read."""
 
 import os
 import sqlite3

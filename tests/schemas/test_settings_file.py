@@ -1,4 +1,4 @@
-"""evaltap.toml: what it may say, and what it stands for."""
+"""evaltap.toml: its allowed content, and the settings that it represents."""
 
 from pathlib import Path
 

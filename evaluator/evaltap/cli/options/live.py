@@ -236,7 +236,7 @@ def watchers(
         store,
         check_receivers(rules, path, allow_code=allow_code),
         _notices(rules, store),
-        said=_quotes(store),
+        excerpts_of=_excerpts_of(store),
         silenced=silenced,
     )
 
@@ -296,10 +296,10 @@ def _notices(rules: "MonitorFile", store: "Store") -> "Callable[[Alert, datetime
     return notice_of
 
 
-def _quotes(store: "Store") -> "Callable[[Sequence[str]], list[str]]":
-    """Return a function that quotes the last turn of some cases, redacted."""
+def _excerpts_of(store: "Store") -> "Callable[[Sequence[str]], list[str]]":
+    """Return a function that returns redacted excerpts of some cases."""
 
-    def quotes(cases: "Sequence[str]") -> list[str]:
+    def excerpts(cases: "Sequence[str]") -> list[str]:
         redacted = text_redactor()
         rows = store.rows(_WORDS, {"ids": list(cases)[:_CASES_QUOTED]})
         return [
@@ -307,7 +307,7 @@ def _quotes(store: "Store") -> "Callable[[Sequence[str]], list[str]]":
             for case, asked, answer in rows
         ]
 
-    return quotes
+    return excerpts
 
 
 def _short(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Copies of case files with changed cases, for commands that read files."""
+"""Create copies of case files with modified cases, for commands that read files."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +17,9 @@ from evaltap.schemas.formats.case import CaseData
 def changed_copies(
     paths: Sequence[Path], change: Callable[[Path, CaseData], CaseData]
 ) -> Iterator[CaseFiles]:
-    """Yield a copy of each file, with its cases changed, and the lines that hold no case.
+    """Yield temporary copies of the files, with modified cases, and the lines that are not cases.
 
-    The copies are there while they are needed. They give a file's eval set the same name.
+    The copies preserve the name of a file's eval set.
     """
     made = CaseFiles([], [])
     with tempfile.TemporaryDirectory(prefix="evaltap-") as folder:

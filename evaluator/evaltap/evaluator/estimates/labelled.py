@@ -23,7 +23,7 @@ class Corrected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LabelledTurns:
-    """Labels by slice, metric and digest: whether the judge passes it, its weight, whether people do."""
+    """Labels by slice, metric and digest: the judge's verdict, the weight, and the person's verdict."""
 
     found: Mapping[tuple[object, ...], Sequence[tuple[bool, float, bool]]]
     notes: tuple[str, ...]
@@ -49,8 +49,8 @@ class LabelledTurns:
 def choose_labels(store: StoreReader, labels: Sequence[Label], slices: int) -> LabelledTurns:
     """Return the labels of the turns in `estimate_turns`.
 
-    Raises InputError for a label of what never landed, of a session with several turns, or of a turn twice,
-    and when none is about a turn with a verdict.
+    Raises InputError for a label of a turn that never landed, of a session with several turns, or for a
+    duplicate label, and if no label is about a turn with a verdict.
     """
     of_turns = [label for label in labels if not label.key.rubric_id]
     notes = []
@@ -102,7 +102,7 @@ def _write(store: StoreReader, labels: Sequence[Label]) -> None:
 
 
 def _check_named(store: StoreReader) -> None:
-    """Raise InputError for a label that names no turn, or more than one."""
+    """Raise InputError for a label that matches no turn, or more than one."""
     for line, eval_id, invocation_id, turns, sets in store.rows(_UNCLEAR):
         about = f"line {line}: {' '.join(part for part in (eval_id, invocation_id) if part)}"
         if not turns:

@@ -49,8 +49,8 @@ class Watcher:
         self._clock = clock
         self._now = now
         watches = Watches(rules)
-        self._look = BackgroundRead(
-            store, lambda reader: watches.look(reader, self._now()), "watch"
+        self._evaluation = BackgroundRead(
+            store, lambda reader: watches.evaluate(reader, self._now()), "watch"
         )
         self._began = clock()
         self._due = True
@@ -69,12 +69,12 @@ class Watcher:
         now = self._clock()
         if changed is not None:
             self._due, self._changed_at = True, now
-        if self._look.runs:
+        if self._evaluation.runs:
             self._take()
         elif now >= self._not_before and self._is_due(now):
             self._began, self._due = now, False
             self._quiet = now - self._changed_at >= CAUGHT_UP_SECONDS
-            self._look.start()
+            self._evaluation.start()
         return False
 
     def _is_due(self, now: float) -> bool:
@@ -84,11 +84,11 @@ class Watcher:
     @property
     def idle(self) -> bool:
         """Whether the watches were evaluated on everything that landed."""
-        return not (self._due or self._look.runs)
+        return not (self._due or self._evaluation.runs)
 
     def close(self) -> None:
         """Wait for an evaluation under way; the next start evaluates again."""
-        self._look.close()
+        self._evaluation.close()
 
     @property
     def _listens(self) -> bool:
@@ -96,7 +96,7 @@ class Watcher:
 
     def _take(self) -> None:
         try:
-            found = self._look.take()
+            found = self._evaluation.take()
         except NoMemoryError as error:
             log.warning("the watches could not be evaluated: %s", error)
             found = []

@@ -1,4 +1,4 @@
-"""The cases that an alarm names: the worst ones, and no two alike while there are others."""
+"""Select the cases that an alarm names: the worst ones, and similar cases only if no others remain."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,11 +7,11 @@ from evaltap.evaluator.monitoring.turns import EXAMPLES
 from evaltap.evaluator.store.queries import StoreReader
 
 _MOST_READ: Final = 2_000
-"""Bad turns that are looked at, the worst first."""
+"""The number of bad turns that are read, the worst first."""
 
 
 def example_cases(store: StoreReader, *, good: bool) -> tuple[str, ...]:
-    """Return eval ids of bad turns in `estimate_turns`; `good`: what has the signal is not bad.
+    """Return eval ids of bad turns in `estimate_turns`; `good`: turns with the signal are not bad.
 
     Near-duplicates have the same tools and similar words, as in `evaltap duplicates`.
     """

@@ -1,4 +1,4 @@
-"""The SQL that a page ran, to be shown and copied into `duckdb`."""
+"""The SQL statements that a page ran, for display and for copying into `duckdb`."""
 
 import re
 import time
@@ -17,14 +17,14 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement with its values written into it."""
+    """A statement with its values as literals."""
 
     sql: str
     milliseconds: float
 
 
 class RecordedReader(StoreReader):
-    """Reads through another reader and keeps what was asked."""
+    """Reads through another reader and records the statements."""
 
     def __init__(self, reader: StoreReader) -> None:
         self.path = reader.path
@@ -47,7 +47,7 @@ class RecordedReader(StoreReader):
         return self._reader.stream(query, parameters, size=size)
 
     def execute(self, statement: str, parameters: Parameters = None) -> None:
-        """Run statements whose result is of no interest."""
+        """Run statements and discard their results."""
         self._kept(statement, parameters, self._reader.execute)
 
     def append(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> None:
@@ -58,7 +58,7 @@ class RecordedReader(StoreReader):
         """Do nothing: the reader belongs to its owner."""
 
     def unlimited_memory(self) -> AbstractContextManager[None]:
-        """Let the block read rows that may be large."""
+        """Allow the block to read rows that may be large."""
         return self._reader.unlimited_memory()
 
     def _kept(
@@ -72,7 +72,7 @@ class RecordedReader(StoreReader):
 
 
 def written_out(query: str, parameters: Parameters) -> str:
-    """Return a statement with its values as literals, for people; the page itself binds them."""
+    """Return a statement with its values as literals, for display; the page itself binds them."""
     text = re.sub(r"\n\s*\n", "\n", query.strip())
     if isinstance(parameters, Mapping):
         named = re.compile(r"\$([A-Za-z_]\w*)")

@@ -10,7 +10,7 @@ import orjson
 
 
 def as_json(data: object) -> bytes:
-    """Return data as JSON; text that is not valid Unicode is written as escapes."""
+    """Return data as JSON; invalid Unicode is written as escapes."""
     try:
         return orjson.dumps(data, default=_plain, option=orjson.OPT_NAIVE_UTC | orjson.OPT_UTC_Z)
     except (TypeError, orjson.JSONEncodeError):
@@ -28,7 +28,7 @@ def _plain(value: object) -> object:
 
 
 def _unpacked(value: object) -> object:
-    """Return data in dictionaries and lists, because `json` writes named tuples without their names."""
+    """Return data as dictionaries and lists, because `json` drops the names of named tuples."""
     if parts := _parts(value):
         return {str(name): _unpacked(one) for name, one in parts.items()}
     if isinstance(value, list | tuple):
@@ -37,7 +37,7 @@ def _unpacked(value: object) -> object:
 
 
 def _parts(value: Any) -> Mapping[Any, Any]:
-    """Return the named parts of a value; none where it has no names."""
+    """Return the named parts of a value; empty if it has none."""
     if isinstance(value, Mapping):
         return value
     if isinstance(value, tuple):

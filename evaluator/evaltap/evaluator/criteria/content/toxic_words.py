@@ -1,4 +1,4 @@
-"""The word lists of the package glin-profanity, which an extra brings."""
+"""The word lists of the package glin-profanity, an optional dependency."""
 
 from collections.abc import Sequence
 from typing import Any, cast, get_args
@@ -9,7 +9,7 @@ from evaltap.evaluator.contract.errors import MetricError
 def listed_words(
     languages: Sequence[str], allowed: Sequence[str]
 ) -> object:  # the package's Filter
-    """Return a filter over the lists of some languages; raise MetricError when there is none."""
+    """Return a filter over the lists of some languages; raise MetricError if they are unavailable."""
     try:
         from glin_profanity import Filter, FilterConfig, Language
     except ImportError as error:

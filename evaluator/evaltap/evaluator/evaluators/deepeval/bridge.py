@@ -1,7 +1,7 @@
-"""What DeepEval needs of us: its classes by name, our turns as its test cases.
+"""Adapt evaltap to DeepEval: find its classes by name, and convert turns to its test cases.
 
-The package is an extra and is imported when a metric of it is built, with its telemetry switched off
-and without its reading of `.env` files.
+The package is an extra.  It is imported when a metric that uses it is built, with its telemetry and its
+reading of `.env` files disabled.
 """
 
 import os
@@ -24,7 +24,7 @@ _PYTHON = "$python"
 
 
 def load_deepeval() -> Any:  # the module
-    """Import DeepEval; raise MetricError when it is not installed."""
+    """Import DeepEval; raise MetricError if it is not installed."""
     os.environ["DEEPEVAL_TELEMETRY_OPT_OUT"] = "1"
     os.environ["DEEPEVAL_DISABLE_DOTENV"] = "1"
     try:
@@ -36,7 +36,8 @@ def load_deepeval() -> Any:  # the module
 
 
 def metric_class(name: str) -> type[Any]:
-    """Return a metric class by its name in `deepeval.metrics` or its path; raise MetricError otherwise."""
+    """Return the metric class with a name in `deepeval.metrics` or an import path; raise MetricError if
+    absent."""
     metrics = import_module("deepeval.metrics")
     found = load_object(name, "deepeval.metric") if ":" in name else getattr(metrics, name, None)
     kinds = (metrics.BaseMetric, metrics.BaseConversationalMetric)
@@ -53,7 +54,7 @@ def metric_class(name: str) -> type[Any]:
 
 
 def is_conversational(metric: type[Any]) -> bool:
-    """Tell whether a metric looks at the whole conversation."""
+    """Return whether a metric scores the whole conversation."""
     base: type[object] = import_module("deepeval.metrics").BaseConversationalMetric
     return issubclass(metric, base)
 
@@ -61,11 +62,11 @@ def is_conversational(metric: type[Any]) -> bool:
 def parameters_of(metric: type[object], given: Mapping[str, object]) -> dict[str, object]:
     """Return constructor arguments: enumerations by value, Python objects by path.
 
-    A class in the place of `model` is made here; elsewhere it is passed as it is.
+    A class given as `model` is instantiated here; any other class is passed unchanged.
     """
     try:
         hints = get_type_hints(metric.__init__)
-    except Exception:  # whatever a stranger's annotations raise, plain values still pass
+    except Exception:  # annotations may raise anything; plain values are still passed
         hints = {}
     made = {}
     for name, value in given.items():
@@ -120,7 +121,7 @@ def turn_fields(
     context_path: Sequence[str | int] | None,
     retrieval_tools: Sequence[str],
 ) -> dict[str, object]:
-    """Return the fields of an `LLMTestCase` for a turn; what is not evidence is left out."""
+    """Return the fields of an `LLMTestCase` for a turn, without missing evidence."""
     fields: dict[str, object] = {}
     for name, source, key, text in (
         ("input", turn, "userContent", turn.user_text),
@@ -138,7 +139,7 @@ def turn_fields(
         if not any(absent_state(call, "result") for call in found):
             fields["retrieval_context"] = [_text(call.get("result")) for call in found]
     if context_path is not None:
-        with suppress(ValueError):  # a metric that needs it says that it is missing
+        with suppress(ValueError):  # a metric that needs the field reports that it is missing
             fields["context"] = _texts(follow(case, context_path))
     telemetry = turn.data.get("telemetry") or {}
     if (cost := cost_of(telemetry)) is not None:
@@ -149,7 +150,7 @@ def turn_fields(
 
 
 def turn_test_case(fields: Mapping[str, Any]) -> object:
-    """Return DeepEval's test case of one turn."""
+    """Return DeepEval's test case for one turn."""
     kinds = import_module("deepeval.test_case")
     calls = {
         key: [kinds.ToolCall(**call) for call in fields[key]]
@@ -160,7 +161,7 @@ def turn_test_case(fields: Mapping[str, Any]) -> object:
 
 
 def conversation_fields(turns: Sequence[Turn]) -> list[dict[str, object]] | str:
-    """Return the messages of a conversation, or which evidence is not there."""
+    """Return the messages of a conversation, or a description of the missing evidence."""
     messages: list[dict[str, object]] = []
     for turn in turns:
         for role, field, text in (
@@ -179,7 +180,7 @@ def conversation_fields(turns: Sequence[Turn]) -> list[dict[str, object]] | str:
 def conversation_test_case(
     messages: Sequence[Mapping[str, Any]], extra: Mapping[str, Any]
 ) -> object:
-    """Return DeepEval's test case of a whole conversation."""
+    """Return DeepEval's test case for a whole conversation."""
     kinds = import_module("deepeval.test_case")
     made = []
     for message in messages:

@@ -1,4 +1,4 @@
-"""The two questions about hallucinations: what the sentences are, and which of them are grounded."""
+"""The two questions about hallucinations: split an answer into sentences, and label the grounded ones."""
 
 import re
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from evaltap.evaluator.evaluators.judged.rubric_prompt import stated_message
 from evaltap.schemas.formats.metric import EvalMetric, GenerationConfig
 
 VERSION: Final = "1"
-"""Changes with every change of the words below."""
+"""Increment it with every change of the words below."""
 
 _SPLIT: Final = """\
 Split the text between the fences marked {nonce} into its sentences. Copy each sentence word for word, \
@@ -68,7 +68,7 @@ def split_request(answer: str, generation: GenerationConfig) -> JudgeRequest:
 
 
 def read_sentences(text: str, answer: str) -> list[str]:
-    """Return the sentences a judge found; raise JudgeInvalid when one is not in the answer."""
+    """Return the sentences that a judge found; raise JudgeInvalid if one of them is not in the answer."""
     found = [sentence.strip() for sentence in _SENTENCE.findall(text)]
     sentences = [sentence for sentence in found if sentence]
     if not sentences:
@@ -99,7 +99,7 @@ def label_request(
 
 
 def grounds(turns: Sequence[Turn]) -> str:
-    """Return what the last turn could rest on: messages, tool calls and results of all turns so far."""
+    """Return the evidence for the last turn: messages, tool calls and results of all turns up to it."""
     lines: list[str] = []
     for place, turn in enumerate(turns):
         for message in turn.data.get("contextMessages") or ():
@@ -126,7 +126,7 @@ def _json(value: object) -> str:  # any JSON value
 
 def hallucinations(metric: EvalMetric) -> Judged:
     """`llm_hallucinations`: the judge splits each answer once, and labels its sentences N times."""
-    return Judged("llm_hallucinations", f"1.{VERSION}", metric, _build, asks_beforehand=True)
+    return Judged("llm_hallucinations", f"1.{VERSION}", metric, _build, has_preparation=True)
 
 
 def _build(view: TurnView) -> Question | MissingEvidence:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from evaltap.evaluator.contract.errors import MetricError
 from evaltap.evaluator.contract.judge import DEFAULT_GENERATION
 from evaltap.evaluator.evaluators.judged.panel import Juror
-from evaltap.evaluator.evaluators.judged.rubric_prompt import RubricAsks
+from evaltap.evaluator.evaluators.judged.rubric_prompt import RubricExtras
 from evaltap.evaluator.evaluators.judged.samples import samples_of
 from evaltap.schemas.formats.case import Rubric
 from evaltap.schemas.formats.metric import JudgeModel, LlmJudgeCriterion
@@ -29,7 +29,7 @@ def jurors_of(
     return tuple(jurors[:-1]), jurors[-1]._replace(name="second")
 
 
-def asks_of(criterion: LlmJudgeCriterion, *, rubrics: bool) -> RubricAsks:
+def extras_of(criterion: LlmJudgeCriterion, *, rubrics: bool) -> RubricExtras:
     """Return what answers must contain; raises MetricError for settings that need `rubrics`."""
     evidence = criterion.evidence
     if evidence not in ("", "flag", "require"):
@@ -37,7 +37,7 @@ def asks_of(criterion: LlmJudgeCriterion, *, rubrics: bool) -> RubricAsks:
     confidence = criterion.cascade is not None and criterion.cascade.min_confidence > 0
     if (evidence or confidence) and not rubrics:
         raise MetricError("evidence and minConfidence are for the evaluators that ask rubrics")
-    return RubricAsks(evidence, confidence)
+    return RubricExtras(evidence, confidence)
 
 
 def check_rubrics(rubrics: Sequence[Rubric]) -> None:

@@ -1,4 +1,4 @@
-"""Who changed what: reviews, expected turns, baskets, sets, exports, people; and taking it back."""
+"""The log of changes: reviews, expected turns, baskets, sets, exports, people; with undo."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -81,10 +81,10 @@ class ChangeLine:
     role: str
     words: str
     about: str
-    """The file, person or case."""
+    """The changed file, person or case."""
     turn: str
     more: str
-    """A comment, labels, how many cases."""
+    """A comment, labels, or a number of cases."""
     href: str
     undone: bool
     may_undo: bool
@@ -92,7 +92,7 @@ class ChangeLine:
 
 @dataclass(frozen=True, slots=True)
 class ChangesPage:
-    """What the page shows, newest first."""
+    """The content of the page, newest first."""
 
     lines: tuple[ChangeLine, ...]
     who: str
@@ -102,7 +102,7 @@ class ChangesPage:
 
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read a page of the changes, of everybody or of one person."""
+    """Read a page of the changes of all people or of one person."""
     at, who = whole(request["at"]), request["who"]
     rows = _rows(reader, who=who, at=at, most=PER_PAGE + 1)
     people = reader.rows("SELECT reviewer FROM reviews UNION SELECT who FROM changes ORDER BY 1")
@@ -144,7 +144,7 @@ def _more(row: _Done, detail: JsonObject) -> str:
 
 
 def _may_undo(row: _Done, request: PageRequest) -> bool:
-    """Tell whether the reader may take a change back: their own, an admin also those of others."""
+    """Return whether the reader may undo a change: their own, and as admin also those of others."""
     reversible = row.action in ("approve", "edit", "reject", "skip", "add_to_set", *_OPPOSITE)
     mine = row.who == request.person.name
     others = request.person.may("admin") and row.action not in _OPPOSITE
@@ -155,7 +155,7 @@ def _may_undo(row: _Done, request: PageRequest) -> bool:
 
 
 def undo(writer: CursorWriter, request: PageRequest) -> str:
-    """Take one change back; return to the list."""
+    """Undo one change; return to the list."""
     rows = _rows(writer, change_id=request["change"])
     if not rows:
         raise InputError(f"unknown change {request['change']!r}")
@@ -181,7 +181,7 @@ def _item_of(writer: CursorWriter, review_id: str) -> str:
 
 
 def _take_from_set(writer: CursorWriter, request: PageRequest, row: _Done) -> None:
-    """Take the cases out of their set file again; those that people edited there stay."""
+    """Remove the added cases from their set file, except cases that were edited there."""
     path = next((one for one in request.sets if one.name == row.target), None)
     if path is None:
         raise InputError(f"{row.target}: the page was started without this set; add it with --set")

@@ -1,4 +1,4 @@
-"""How far judges can be trusted: their verdicts against reviewers, their cost, and their failures."""
+"""The reliability of judges: their verdicts compared with reviewers', their cost, and their failures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,43 +41,43 @@ WHERE eval_id IN $ids GROUP BY ALL
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """What a judge says otherwise than people."""
+    """A verdict of a judge that differs from people's."""
 
     eval_id: str
     rubric_id: str
     judge_passes: bool
     href: str
     opening: str
-    """How the user's first question begins."""
+    """The beginning of the user's first message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """A metric that asks a judge."""
+    """A metric with a judge."""
 
     metric_name: str
     calibrated: tuple[Calibrated, ...]
-    """By level; none where nobody has labelled what it judged."""
+    """By level; empty if none of its verdicts is labelled."""
     problem: str
     disagreements: tuple[Disagreement, ...]
     """False passes first."""
     use: tuple[Record, ...]
     """By judge and model: calls, errors, cost."""
     samples: Record | None
-    """How often the samples of a turn agree, where turns have several."""
+    """How often the samples of a turn agree, if turns have several."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgesPage:
-    """What the page shows."""
+    """The content of the page."""
 
     judges: tuple[Judge, ...]
     errors: tuple[Record, ...]
-    """Why judges gave no verdict, the most frequent first, with the last case and its link."""
+    """Why judges returned no verdict, the most frequent first, with the last case and its link."""
 
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read what is known of each judge."""
+    """Read the statistics of each judge."""
     labels = reviewed_labels(reader)
     use, samples = reader.records(_USE), reader.records(_AGREEMENT)
     judges = tuple(_judge(reader, row, labels, use, samples) for row in reader.rows(_METRICS))

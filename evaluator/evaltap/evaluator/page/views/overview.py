@@ -1,4 +1,4 @@
-"""The overview: what happened in a span of time, how sure that is, and what went wrong most often."""
+"""The overview: traffic in a span of time, rates with their certainty, and the most frequent failures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from evaltap.evaluator.landing.seq_ranges import size
 from evaltap.evaluator.maintenance.completeness import landed_accounts
 from evaltap.evaluator.page import plots, traffic
 from evaltap.evaluator.page.design_effects import design_effects
-from evaltap.evaluator.page.reasons import Looked, ReasonCount, reasons
+from evaltap.evaluator.page.reasons import ReasonCount, TurnCounts, reasons
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.traffic import Change, Latency, MetricRate, Span, ToolUse, TurnBucket
 from evaltap.evaluator.page.views.overview_charts import alarms_in, charts
@@ -25,7 +25,7 @@ _LAST_YEAR: Final = 2200
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A figure, what it is of, and the cases behind it."""
+    """A figure, its description, and a link to the cases behind it."""
 
     name: str
     value: str
@@ -41,21 +41,21 @@ class MetricLine:
     rate: MetricRate
     change: Change | None
     hrefs: Mapping[str, str]
-    """The cases of each status."""
+    """Links to the cases of each status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why cases failed, with the cases."""
+    """A reason why cases failed, with its cases."""
 
     of: ReasonCount
     q: str
-    """The filter of the cases, without the words of the reason: not everybody may read them."""
+    """The filter of the cases, without the words of the reason, which not every reader may see."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Where the recorded turns went."""
+    """The fate of the recorded turns."""
 
     recorded: int
     landed: int
@@ -76,10 +76,10 @@ class ToolLine:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What the page shows."""
+    """The content of the page."""
 
     made: bool
-    """Whether the summaries are made; without them there is nothing to show yet."""
+    """Whether the summaries are built; without them there is nothing to show yet."""
     landed: bool
     span: Span | None
     spans: tuple[tuple[str, str], ...]
@@ -98,14 +98,14 @@ class Overview:
 
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read the overview; its part `live` is what changes as turns land."""
+    """Read the overview; its part `live` contains what changes as turns land."""
     data = read(reader, request)
     part = request["part"] == "live"
     return PageAnswer("_overview.html.j2" if part else "overview.html.j2", "Overview", data)
 
 
 def read(reader: StoreReader, request: PageRequest) -> Overview:
-    """Return the overview of the span, application and metric that are asked for."""
+    """Return the overview of the requested span, application and metric."""
     app = request["app"]
     spans = tuple((one, link("/", range=one, app=app)) for one in traffic.SPANS)
     ((made, landed, first, last),) = reader.rows(
@@ -147,8 +147,8 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
             Reason(one, _filter(request, _failing(one), span))
             for one in reasons(
                 reader, span, app,
-                turns=Looked(turns, traffic.turn_count(reader, span.before, app)),
-                verdicts=_looked(found, before), past=request.past,
+                turns=TurnCounts(turns, traffic.turn_count(reader, span.before, app)),
+                verdicts=_verdict_counts(found, before), past=request.past,
             )
         ),
         tuple(
@@ -161,7 +161,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
 def _metric_lines(
     request: PageRequest, span: Span, found: Sequence[MetricRate], before: Sequence[MetricRate]
 ) -> tuple[MetricLine, ...]:
-    """Return the rate of each metric beside that of the period before."""
+    """Return the rate of each metric next to that of the previous period."""
     earlier = {one.digest: one.rate for one in before}
     return tuple(
         MetricLine(
@@ -174,7 +174,7 @@ def _metric_lines(
 
 
 def _between(request: PageRequest) -> Span | None:
-    """Return the span from `from` to `to`, where both are asked for."""
+    """Return the span from `from` to `to`, if both are given."""
     if not (request["from"] and request["to"]):
         return None
     start, end = _time(request, "from"), _time(request, "to")
@@ -198,7 +198,7 @@ def _time(request: PageRequest, name: str) -> datetime:
 
 
 def _end(reader: StoreReader, request: PageRequest, last: datetime) -> datetime:
-    """Return until when the page looks: now, or the last turn of a file that nobody writes."""
+    """Return the end of the span: now, or the last turn of a file that is not being written."""
     now = stored_time(request.now)
     if request.live:
         return now
@@ -206,7 +206,7 @@ def _end(reader: StoreReader, request: PageRequest, last: datetime) -> datetime:
 
 
 def _minute(reader: StoreReader, which: Literal["min", "max"], hour: datetime) -> datetime:
-    """Return the first or last minute with a turn of an hour."""
+    """Return the first or last minute of an hour with a turn."""
     ((found,),) = reader.rows(
         f"SELECT {which}(bucket) FROM turns_by_minute"
         " WHERE bucket >= $hour AND bucket < $hour + INTERVAL 1 HOUR",
@@ -216,7 +216,7 @@ def _minute(reader: StoreReader, which: Literal["min", "max"], hour: datetime) -
 
 
 def _chosen(found: Sequence[MetricRate], wanted: str) -> MetricRate | None:
-    """Return the metric that is asked for, else the one that failed most turns."""
+    """Return the requested metric, otherwise the one with most failed turns."""
     by_name = {one.metric: one for one in found}
     failing = sorted(
         found, key=lambda one: (-one.counts["failed"], one.rate.value if one.rate else 2.0)
@@ -244,7 +244,7 @@ def _failing(reason: ReasonCount) -> str:
 
 
 def _of_tool(tool: str) -> tuple[str, str]:
-    """Return the filters of cases that call a tool, and of those among them with an error."""
+    """Return the filters of cases that call a tool, and of cases in which it failed."""
     named = f'tool:"{tool}"'
     return named, f"{named} error:*"
 
@@ -288,16 +288,19 @@ def _tiles(
     return tuple(tiles)
 
 
-def _looked(found: Sequence[MetricRate], before: Sequence[MetricRate]) -> Mapping[str, Looked]:
-    """Return the verdicts of each metric in the span and before."""
+def _verdict_counts(
+    found: Sequence[MetricRate], before: Sequence[MetricRate]
+) -> Mapping[str, TurnCounts]:
+    """Return the number of verdicts of each metric in the span and in the previous one."""
     earlier = {one.metric: sum(one.counts.values()) for one in before}
     return {
-        one.metric: Looked(sum(one.counts.values()), earlier.get(one.metric, 0)) for one in found
+        one.metric: TurnCounts(sum(one.counts.values()), earlier.get(one.metric, 0))
+        for one in found
     }
 
 
 def _usual(before: Sequence[MetricRate], chosen: MetricRate | None) -> float | None:
-    """Return the rate of the chosen metric in the period before."""
+    """Return the rate of the chosen metric in the previous period."""
     found = (one.rate for one in before if chosen and one.digest == chosen.digest)
     return next((rate.value for rate in found if rate), None)
 
