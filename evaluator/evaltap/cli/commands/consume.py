@@ -3,15 +3,22 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from evaltap.cli.consuming import (
+    Verdict,
+    outcome_data,
+    progress_reporter,
+    read_verdict,
+    signs_of_life,
+)
 from evaltap.cli.interpreter import collecting_rarely, switching_often
-from evaltap.cli.options.common import MinuteLine, add_json, open_store, progress
+from evaltap.cli.options.common import add_json, open_store, progress
 from evaltap.cli.options.engine import LiveEngineOptions, add_live_engine, live_engine
 from evaltap.cli.options.judges import JudgeSession
 from evaltap.cli.options.live import (
@@ -47,9 +54,6 @@ from evaltap.cli.options.verdict import (
     Scope,
     add_guards,
     add_reports,
-    guarded_exit,
-    worst_differences,
-    write_reports,
 )
 from evaltap.cli.parsing import duration, partitions
 from evaltap.cli.settings import STORE, of_settings
@@ -60,9 +64,8 @@ if TYPE_CHECKING:
     from evaltap.evaluator.batch.engine import Engine
     from evaltap.evaluator.batch.scorer import PendingScorer
     from evaltap.evaluator.cases.references import References
-    from evaltap.evaluator.live.consumer import Consumed, Consumer, ConsumerTask
+    from evaltap.evaluator.live.consumer import Consumer, ConsumerTask
     from evaltap.evaluator.live.log_cursor import LogCursor
-    from evaltap.evaluator.reports.summary import Difference, Summary
     from evaltap.evaluator.scoring.scorer import CaseScorer
     from evaltap.evaluator.sources.base import CaseSource
     from evaltap.evaluator.store.database import Store
@@ -284,11 +287,11 @@ def _consume(
             tasks=[*_tasks(options, source, store, rules, service, opened), *shown],
             log=options.log,
             from_now=options.begin == "now",
-            beat=_signs_of_life(options, service),
+            beat=signs_of_life(options.command, options.heartbeat, service),
         )
         service.reload.stop = consumer.stop
         consumer.consumed.gaps += moved
-        report = _reporter(options.command, show)
+        report = progress_reporter(options.command, show)
         with (
             stopped_by_signals(options.command, service.ending(lambda: ending.end(consumer))),
             collecting_rarely(),
@@ -309,14 +312,21 @@ def _verdict_of_run(
     store: "Store",
     pending: "PendingScorer | None",
     references: "References | None",
-) -> "Verdict":
+) -> Verdict:
     """Report how many cases had a reference; return the verdict on the scored cases."""
     if pending is None:
         return Verdict()
     if references is not None:
         report_joined(options.command, pending.joined)
     digests = tuple(metric.digest for metric in pending.metrics)
-    return _verdict(options, store, Scope(digests=digests, references=references))
+    return read_verdict(
+        options.command,
+        store,
+        Scope(digests=digests, references=references),
+        reports=options.report,
+        guards=options.guards,
+        examples=not options.json,
+    )
 
 
 def _tasks(
@@ -344,48 +354,6 @@ def _tasks(
     return [*_log_cursors(options, source, store, opened), *closed, service.reload]
 
 
-def _reporter(command: str, show: "Callable[[int], None]") -> "Callable[[Consumed], None]":
-    """Return a function that shows the consumer's progress and reports each gap once."""
-    reported: list[str] = []
-
-    def report(consumed: "Consumed") -> None:
-        show(consumed.landed.turns)
-        for gap in consumed.gaps[len(reported) :]:
-            reported.append(gap)
-            print(f"evaltap {command}: GAP {gap}", file=sys.stderr)
-
-    return report
-
-
-def _signs_of_life(options: ConsumeOptions, service: Running) -> "Callable[[Consumed], None]":
-    """Return a function that updates probes and heartbeat and, without a terminal, logs once a minute."""
-    from evaltap.evaluator.live.heartbeat import heartbeat
-    from evaltap.schemas.text import counted
-
-    touch = heartbeat(options.heartbeat) if options.heartbeat else None
-    line = None if sys.stderr.isatty() else MinuteLine()
-    before = 0
-
-    def beat(consumed: "Consumed") -> None:
-        service.beat()
-        if touch is not None:
-            touch()
-        if line is not None:
-            line.due(lambda: status(consumed))
-
-    def status(consumed: "Consumed") -> str:
-        nonlocal before
-        landed, new = consumed.landed, consumed.landed.turns - before
-        before = landed.turns
-        return (
-            f"evaltap {options.command}: {counted(landed.turns, 'turn')} landed (+{new:,}),"
-            f" {counted(consumed.cases_scored, 'case')} scored,"
-            f" {counted(landed.dead_letters, 'dead letter')}"
-        )
-
-    return beat
-
-
 def _log_cursors(
     options: ConsumeOptions, source: "CaseSource", store: "Store", opened: ExitStack
 ) -> "list[LogCursor]":
@@ -402,38 +370,6 @@ def _log_cursors(
     return [cursor]
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The summary and exit code of the stored cases at the end; empty without metrics."""
-
-    summary: "Summary | None" = None
-    exit_code: int = 0
-    differences: "Sequence[Difference]" = ()
-
-
-def _verdict(options: ConsumeOptions, store: "Store", scope: Scope) -> Verdict:
-    """Write the reports and return the verdict, within the memory limit of landing if that suffices."""
-    from evaltap.evaluator.live.schedule import ConsumerLimits
-    from evaltap.evaluator.store.errors import NoMemoryError
-
-    with store.limited_memory(ConsumerLimits().landing_memory):
-        try:
-            return _read_verdict(options, store, scope)
-        except NoMemoryError:  # the reasons of the scores can be large
-            with store.unlimited_memory():
-                return _read_verdict(options, store, scope)
-
-
-def _read_verdict(options: ConsumeOptions, store: "Store", scope: Scope) -> Verdict:
-    from evaltap.evaluator.reports.summary import summarise
-
-    summary = summarise(store, metrics=scope.digests)
-    write_reports(options.command, options.report, store, scope)
-    code = guarded_exit(options.guards, store, summary, scope)
-    differences = [] if options.json else worst_differences(store, summary, scope)
-    return Verdict(summary, code, differences)
-
-
 def _finish(options: ConsumeOptions, consumer: "Consumer", verdict: Verdict) -> int:
     """Report what was landed and scored; return the exit code."""
     from evaltap.evaluator.reports.console import console, print_summary
@@ -442,16 +378,7 @@ def _finish(options: ConsumeOptions, consumer: "Consumer", verdict: Verdict) -> 
     consumed, landed = consumer.consumed, consumer.consumed.landed
     summary, code = verdict.summary, verdict.exit_code
     if options.json:
-        data = {
-            "records": landed.records,
-            "turns_landed": landed.turns,
-            "duplicates": landed.duplicates,
-            "dead_letters": landed.dead_letters,
-            "gaps": consumed.gaps,
-            "cases_scored": consumed.cases_scored,
-            "summary": {**summary.data(), "exit_code": code} if summary else None,
-        }
-        print(json.dumps(data, ensure_ascii=False))
+        print(json.dumps(outcome_data(consumed, verdict), ensure_ascii=False))
     else:
         print(
             f"{counted(landed.turns, 'turn')} landed, {counted(landed.duplicates, 'duplicate')},"
