@@ -1,4 +1,4 @@
-"""`evaltap attack`: try prompt injections on a judge and publish how many of them work."""
+"""`evaltap attack`: try prompt injections on a judge and report how many succeed."""
 
 import argparse
 import json
@@ -24,7 +24,7 @@ SHOWN_FLIPS = 10
 
 @dataclass(frozen=True, slots=True)
 class AttackOptions:
-    """Which judge to attack, with what, and how many flips are no failure."""
+    """The judge to attack, the families of attacks, and the highest flip rate that passes."""
 
     metrics: Path | None
     families: str | None
@@ -68,7 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: AttackOptions) -> int:
-    """Attack and print; return the exit code."""
+    """Run the attacks and print the result; return the exit code."""
     from evaltap.evaluator.redteam.attacks import FAMILIES
     from evaltap.evaluator.redteam.runner import run_attacks
 
@@ -89,7 +89,7 @@ def run(options: AttackOptions) -> int:
 
 
 def _judge(path: Path | None, judges: JudgeSession) -> "tuple[LlmJudgeCriterion, Services, str]":
-    """Return how the judge is asked, the services that have it, and what to call it."""
+    """Return the judge's criterion, the services that provide the judge, and its name."""
     from evaltap.evaluator.contract.context import Services
     from evaltap.evaluator.contract.judge import JudgeNotConfigured, ScriptedJudge
     from evaltap.evaluator.redteam.runner import FenceWatcher

@@ -1,4 +1,4 @@
-"""`evaltap calibrate`: compare a judge's verdicts with the labels of people."""
+"""`evaltap calibrate`: compare a judge's verdicts with human labels."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ _EXIT_CODES = {"trust": 0, "with care": 0, "do not": 1, "too few labels": 3}
 
 @dataclass(frozen=True, slots=True)
 class CalibrateOptions:
-    """The labels of people, and where the judge's verdicts come from."""
+    """The human labels, and the source of the judge's verdicts."""
 
     labels: Path
     db: Path | None

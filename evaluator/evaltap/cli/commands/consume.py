@@ -29,9 +29,9 @@ from evaltap.cli.options.live import (
 )
 from evaltap.cli.options.logs import (
     open_source,
-    remember,
+    report_start_position,
     report_telemetry,
-    tell_where_it_begins,
+    restore_progress,
 )
 from evaltap.cli.options.page import add_page, read_trace_url
 from evaltap.cli.options.scoring import (
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeOptions:
-    """Which log to read, where what it holds goes, and how it is scored."""
+    """The log to read, the destination of its cases, and how to score them."""
 
     command: str
     log: str
@@ -106,7 +106,7 @@ _EPILOG: Final = (
     "      --db shard-0.duckdb\n"
     "  evaltap consume --log 'kafka://broker:9092/otlp_spans?format=otlp' \\\n"
     "      --db cases.duckdb\n\n"
-    "Without --metrics it only lands the turns.\n\n"
+    "Without --metrics, consume only lands the turns.\n\n"
     "exit code with --until-idle: 0 fine, 1 something failed, 2 some records could not be read, 3"
     " incomplete (1 and 3 only with --metrics)"
 )
@@ -156,7 +156,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_when(parser: argparse.ArgumentParser) -> None:
-    """Add where it begins, when it ends, what it leaves on the log and how it shows that it lives."""
+    """Add the options for where to begin, when to stop, log retention and the heartbeat."""
     add = parser.add_argument
     add(
         "--until-idle",
@@ -176,8 +176,8 @@ def _add_when(parser: argparse.ArgumentParser) -> None:
         type=duration,
         default=timedelta(hours=24),
         metavar="AGE",
-        help="how long a local log keeps what every consumer has landed, e.g. 24h or 7d; a full log"
-        " deletes it sooner (default: 24h)",
+        help="how long a local log keeps records that every consumer has landed, e.g. 24h or 7d; a full log"
+        " deletes them sooner (default: 24h)",
     )
     add(
         "--heartbeat",
@@ -189,22 +189,22 @@ def _add_when(parser: argparse.ArgumentParser) -> None:
 
 
 class Ending:
-    """What SIGTERM and SIGINT do."""
+    """The reaction to SIGTERM and SIGINT."""
 
     def begin(self, consumer: "Consumer") -> None:
-        """Note that signals are taken from here on, before the first record."""
+        """Called when signals are handled, before the first record."""
 
     def end(self, consumer: "Consumer") -> None:
-        """Have the consumer end; called by the first signal."""
+        """Stop the consumer; called by the first signal."""
         consumer.stop()
 
 
 def run(
     options: ConsumeOptions, ending: Ending | None = None, record_with: Sequence[str] = ()
 ) -> int:
-    """Consume, restarting with each reload; return the exit code.
+    """Consume the log, restarting at each reload; return the exit code.
 
-    `record_with` are the lines that make an agent record, for a page that has nothing to show yet.
+    `record_with` are the lines of code that make an agent record, shown on the page while it is empty.
     """
     options.where.check(scores=options.scoring.metrics is not None)
     with (
@@ -219,7 +219,7 @@ def run(
 
 
 def check_files(options: ConsumeOptions) -> None:
-    """Raise EvaltapError when metrics, references or rules are not in order."""
+    """Raise EvaltapError when metrics, references or rules are invalid."""
     with JudgeSession(options.scoring.judges) as judges:
         scorer = None
         if options.scoring.metrics is not None:
@@ -236,7 +236,7 @@ def _consume_once(options: ConsumeOptions, service: Running, ending: Ending) -> 
         from evaltap.evaluator.scoring.time_limit import WATCH
 
         scorer = case_scorer(options.scoring, judges).scorer
-        # What lands is kept, and scored once they answer.
+        # Not required: landed cases are stored, and scored once the judges answer.
         judges.check_reachable(scorer.metrics, required=False)
         with (
             WATCH.exit_when_stuck(),
@@ -268,8 +268,8 @@ def _consume(
         progress("turns landed", logged=False) as show,
         ExitStack() as opened,
     ):
-        moved = remember(options.log, source, store)
-        tell_where_it_begins(options.command, options.log, options.begin, source, store)
+        moved = restore_progress(options.log, source, store)
+        report_start_position(options.command, options.log, options.begin, source, store)
         rules = read_monitor(options.monitor, scorer)
         pending = None
         if scorer is not None:
@@ -295,7 +295,7 @@ def _consume(
             switching_often(),
         ):
             ending.begin(consumer)
-            if service.stopped.is_set():  # by a signal while this began, anew or for the first time
+            if service.stopped.is_set():  # by a signal during the start or a restart
                 ending.end(consumer)
             report(consumer.run(until_idle=options.until_idle, report=report))
         report_telemetry(source)
@@ -310,7 +310,7 @@ def _verdict_of_run(
     pending: "PendingScorer | None",
     references: "References | None",
 ) -> "Verdict":
-    """Report how many cases had a reference; return the verdict on what was scored."""
+    """Report how many cases had a reference; return the verdict on the scored cases."""
     if pending is None:
         return Verdict()
     if references is not None:
@@ -327,7 +327,7 @@ def _tasks(
     service: Running,
     opened: ExitStack,
 ) -> "list[ConsumerTask]":
-    """Return what the consumer does beside landing and scoring; `opened` closes it."""
+    """Return the consumer's tasks besides landing and scoring; `opened` closes them."""
     code = options.scoring.allow_code
     watching = watchers(options.command, options.monitor, rules, store, allow_code=code)
     closed: list[ConsumerTask] = [
@@ -345,7 +345,7 @@ def _tasks(
 
 
 def _reporter(command: str, show: "Callable[[int], None]") -> "Callable[[Consumed], None]":
-    """Return what shows how far the consumer is, and says each gap once."""
+    """Return a function that shows the consumer's progress and reports each gap once."""
     reported: list[str] = []
 
     def report(consumed: "Consumed") -> None:
@@ -358,7 +358,7 @@ def _reporter(command: str, show: "Callable[[int], None]") -> "Callable[[Consume
 
 
 def _signs_of_life(options: ConsumeOptions, service: Running) -> "Callable[[Consumed], None]":
-    """Return what tells probes, touches the heartbeat and, in a log, writes a line a minute."""
+    """Return a function that updates probes and heartbeat and, without a terminal, logs once a minute."""
     from evaltap.evaluator.live.heartbeat import heartbeat
     from evaltap.schemas.text import counted
 
@@ -389,7 +389,7 @@ def _signs_of_life(options: ConsumeOptions, service: Running) -> "Callable[[Cons
 def _log_cursors(
     options: ConsumeOptions, source: "CaseSource", store: "Store", opened: ExitStack
 ) -> "list[LogCursor]":
-    """Return what keeps the place of this consumer in a local log; a topic keeps its own."""
+    """Return the task that stores this consumer's position in a local log; topics need none."""
     from evaltap.evaluator.live.log_cursor import LogCursor
 
     location = parse_log_location(options.log)
@@ -397,14 +397,14 @@ def _log_cursors(
         return []
     cursor = LogCursor(location, store, options.keep_log)
     opened.callback(cursor.close)
-    # First: who closes the log last tidies its journal away, which a reader may not.
+    # The source closes first: the last connection removes SQLite's journal, which a reader cannot do.
     opened.callback(source.close)
     return [cursor]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the store says of the cases at the end; without metrics nothing."""
+    """The summary and exit code of the stored cases at the end; empty without metrics."""
 
     summary: "Summary | None" = None
     exit_code: int = 0
@@ -412,14 +412,14 @@ class Verdict:
 
 
 def _verdict(options: ConsumeOptions, store: "Store", scope: Scope) -> Verdict:
-    """Write the reports and return the verdict, in the memory that landing had where that is enough."""
+    """Write the reports and return the verdict, within the memory limit of landing if that suffices."""
     from evaltap.evaluator.live.schedule import ConsumerLimits
     from evaltap.evaluator.store.errors import NoMemoryError
 
     with store.limited_memory(ConsumerLimits().landing_memory):
         try:
             return _read_verdict(options, store, scope)
-        except NoMemoryError:  # large reasons
+        except NoMemoryError:  # the reasons of the scores can be large
             with store.unlimited_memory():
                 return _read_verdict(options, store, scope)
 
@@ -435,7 +435,7 @@ def _read_verdict(options: ConsumeOptions, store: "Store", scope: Scope) -> Verd
 
 
 def _finish(options: ConsumeOptions, consumer: "Consumer", verdict: Verdict) -> int:
-    """Say what was landed and scored; return the exit code."""
+    """Report what was landed and scored; return the exit code."""
     from evaltap.evaluator.reports.console import console, print_summary
     from evaltap.schemas.text import counted
 

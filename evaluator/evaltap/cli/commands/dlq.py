@@ -23,7 +23,7 @@ DETAIL_WIDTH = 160
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """Which dead letters to list."""
+    """The dead letters to list."""
 
     db: Path
     reason: str
@@ -33,7 +33,7 @@ class ListOptions:
 
 @dataclass(frozen=True, slots=True)
 class ShowOptions:
-    """Which dead letter to show."""
+    """The dead letter to show."""
 
     db: Path
     number: int
@@ -42,7 +42,7 @@ class ShowOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """Which dead letters to land again."""
+    """The dead letters to replay."""
 
     db: Path
     reason: str
@@ -202,7 +202,7 @@ def _data(letter: "DeadLetter") -> dict[str, object]:
 
 
 def _base64(name: str, value: bytes) -> dict[str, str]:
-    """Return the bytes of what its text does not hold faithfully, nothing for what is UTF-8."""
+    """Return bytes that are not UTF-8 as base64 under `name`; return {} for UTF-8."""
     from evaltap.schemas.wire.dead_letter import text_or_base64
 
     _, encoded = text_or_base64(value)

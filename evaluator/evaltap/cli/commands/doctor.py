@@ -1,4 +1,4 @@
-"""`evaltap doctor`: check that every turn is accounted for, and that the recorder can see them all."""
+"""`evaltap doctor`: check that every turn is accounted for and that the recorder can see all turns."""
 
 import argparse
 import json
@@ -29,7 +29,7 @@ _SIGNS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
 
 @dataclass(frozen=True, slots=True)
 class DoctorOptions:
-    """The log to account for, and the file that consumed it."""
+    """The log to check, and the store that consumed it."""
 
     log: str | None
     db: Path | None
@@ -78,7 +78,7 @@ def run(options: DoctorOptions) -> int:
             print("  also waiting: traces that were read and may still be revised")
         _print_accounts(found, options.db)
     gap = any(position.gap for position in topics.positions)
-    # What is missing may be on its way as long as the topic holds records that were not read.
+    # While the topic has unread records, missing records may be among them.
     incoming = topics.away or topics.waiting
     lost = not incoming and any(account.lost for account in found)
     unaccounted = any(account.unaccounted for account in found)
@@ -87,16 +87,16 @@ def run(options: DoctorOptions) -> int:
 
 
 class _Topics(NamedTuple):
-    """The topics of a cluster: positions in them, and what is wrong."""
+    """The topics of a cluster: the positions in them, and problems."""
 
     positions: "Sequence[LogPosition]" = ()
     sights: "Sequence[Diagnostic]" = ()
     away: bool = False
-    """Whether no broker answers."""
+    """Whether no broker answered."""
 
     @property
     def waiting(self) -> int:
-        """Records that were not read yet."""
+        """The number of unread records."""
         return sum(position.waiting for position in self.positions)
 
 
@@ -106,7 +106,7 @@ def _topics(cluster: KafkaLocation, db: Path | None) -> _Topics:
     try:
         positions, missing = _positions(cluster, db)
     except InputError as error:
-        # A broker that is away is when one wants to see what waits for it on the spools.
+        # Continue: when the broker is down, users need to see what is waiting in the spools.
         remedy = "the rest of the report does not cover them"
         return _Topics((), [Diagnostic("topics", str(error), "problem", remedy)], away=True)
     if not missing:
@@ -141,15 +141,18 @@ def _print_sights(sights: "Sequence[Diagnostic]") -> None:
 
 
 def _print_line(head: str, text: str) -> None:
-    """Print a text behind its head, in as many lines as the terminal needs."""
-    # Not the console of the reports: `doctor` works where only the recorder is installed.
+    """Print a text after its head, wrapped to the terminal's width."""
+    # Does not use the console of the reports: `doctor` also works with only the recorder installed.
     width = get_terminal_size((PIPE_WIDTH, 0)).columns - len(head)
     lines = textwrap.wrap(text, max(40, width), break_long_words=False, break_on_hyphens=False)
     print(head + f"\n{' ' * len(head)}".join(lines))
 
 
 def _accounts(log: Path | None, options: DoctorOptions) -> "Sequence[Account]":
-    """Return the accounts of log and store; none if only the settings name the log and it is unusable."""
+    """Return the accounts of log and store.
+
+    If the log comes from the settings and cannot be read, return none: the diagnostics report that.
+    """
     from evaltap.evaluator.maintenance.completeness import accounts
 
     try:
@@ -157,11 +160,11 @@ def _accounts(log: Path | None, options: DoctorOptions) -> "Sequence[Account]":
     except InputError:
         if options.log != os.environ.get("EVALTAP_LOG"):
             raise
-        return []  # the sights say what is wrong with it
+        return []
 
 
 def _settings_sight() -> "list[Diagnostic]":
-    """Return which settings file the commands of this folder read."""
+    """Return a diagnostic with the settings file that commands in this folder read."""
     from evaltap.recorder.diagnostics import Diagnostic
 
     found = find_settings(Path.cwd(), os.environ)
@@ -177,7 +180,7 @@ def _settings_sight() -> "list[Diagnostic]":
 
 
 def _lag(db: Path | None) -> "Lag | None":
-    """Return what waits for scores in a store; None without one."""
+    """Return the cases of a store that wait for scores; None without a store."""
     if db is None or not db.exists():
         return None
     from evaltap.cli.options.common import open_stores
@@ -196,7 +199,7 @@ def _behind(lag: "Lag") -> str:
 def _positions(
     location: KafkaLocation, db: Path | None
 ) -> "tuple[list[LogPosition], Sequence[str]]":
-    """Return how far the store has read the topics (nothing, without a store), and missing topics."""
+    """Return the store's position in the topics (never read, without a store), and missing topics."""
     from evaltap.evaluator.sources.kafka import KafkaSource
     from evaltap.evaluator.sources.positions import log_positions, partly_read, stored_offsets
 
@@ -262,7 +265,7 @@ def _print_accounts(found: "Sequence[Account]", store: Path | None) -> None:
 
 
 def _whereabouts(data: dict[str, object], store: Path | None) -> str:
-    """Return where the delivered turns of a producer are, as far as a log alone can tell."""
+    """Describe where the delivered turns of a producer are; without a store, only those on the log."""
     trimmed = f", trimmed {data['trimmed']:,}" if data["trimmed"] else ""
     if store is None:
         return f"on the log {data['waiting']:,}{trimmed}; to see what landed: --db X.duckdb"

@@ -21,12 +21,12 @@ SHOWN = 20
 COLUMNS = ("turns", "first words", "tools", "outcome", "case")
 TOOLS = 18
 NARROW = 80
-"""Columns of the table where there is no terminal."""
+"""Width of the table without a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicatesOptions:
-    """Which turns to compare, and when two of them are near-duplicates."""
+    """The turns to compare, and the similarity that makes two turns near-duplicates."""
 
     db: Path
     radius: float
@@ -75,9 +75,9 @@ def run(options: DuplicatesOptions) -> int:
             raise InputError(f"{name} {value:g}: expected a number from 0 to 1")
     scope = Recipe("duplicates", (), since=options.since, until=options.until)
     with options.chosen.open([options.db]) as store:
-        said = WindowTurns(store, scope).all()
+        turns = WindowTurns(store, scope).all()
     with progress("texts compared") as compared:
-        groups = turn_groups(said, Likeness(options.radius, options.semantic), compared)
+        groups = turn_groups(turns, Likeness(options.radius, options.semantic), compared)
     figures = health(groups)
     if options.json:
         data = {"groups": [group.data() for group in groups], "health": figures}

@@ -15,7 +15,7 @@ from evaltap.schemas.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class EstimateOptions:
-    """Which turns, sliced by what, and the labels of people."""
+    """The turns, the slices, and the human labels."""
 
     db: tuple[Path, ...]
     metric: str
@@ -89,7 +89,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: EstimateOptions) -> int:
-    """Estimate and print; return 3 when there is no turn to estimate from."""
+    """Estimate and print the rates; return 3 when there is no turn to estimate from."""
     from evaltap.evaluator.estimates.labels import read_labels
     from evaltap.evaluator.estimates.rates import estimate_rates
     from evaltap.evaluator.estimates.scope import Scope

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MetricsOptions:
-    """The evaluators to describe; none: list all."""
+    """The evaluators to describe; if empty, all are listed."""
 
     names: tuple[str, ...]
     example: bool
@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: MetricsOptions) -> int:
-    """List the evaluators, or describe those that are named."""
+    """List all evaluators, or describe the named ones."""
     from evaltap.evaluator.evaluators.catalogue import described
 
     found = _named(described(), options.names)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunsOptions:
-    """The store whose runs are listed, or `export` and the runs whose scores are written."""
+    """The stores to list, or `export` and the runs whose scores to write."""
 
     db: tuple[str, ...]
     out: Path | None
@@ -65,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: RunsOptions) -> int:
     """Print a row for each run, oldest first, or write the scores of runs."""
-    if "export" in options.db[:2]:  # the store of the settings stands before it
+    if "export" in options.db[:2]:  # the store of the settings may precede it
         return _export(options)
     if options.out is not None:
         raise InputError("--out: only works with export: `evaltap runs export X.duckdb --out FILE`")
@@ -86,7 +86,7 @@ def run(options: RunsOptions) -> int:
 
 
 def _data(row: "Record") -> "Record":
-    """Return a run for JSON, with its times as other commands write them."""
+    """Return a run for JSON, with times in the same format as in other commands."""
     times = {name: row[name] for name in ("started_at", "ended_at", "last_scored_at") if row[name]}
     written = {
         name: utc_text(datetime.fromisoformat(text), "milliseconds") for name, text in times.items()
@@ -95,7 +95,7 @@ def _data(row: "Record") -> "Record":
 
 
 def _print_table(rows: "list[Record]") -> None:
-    """Print a line for each run; on a narrow terminal times are short and sources cut, ids never."""
+    """Print a line for each run; a narrow terminal shortens times and sources, never ids."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -126,7 +126,7 @@ def _print_table(rows: "list[Record]") -> None:
 
 
 def _fit(widths: dict[str, int], width: int) -> None:
-    """Cut the sources and, where that is not enough, leave out the kinds."""
+    """Shorten the sources; if that is not enough, omit the kinds."""
 
     def over() -> int:
         return sum(widths.values()) + 2 * len(widths) + 2 - width
@@ -137,7 +137,7 @@ def _fit(widths: dict[str, int], width: int) -> None:
 
 
 def _cells(row: "Record", counts: Sequence[str], narrow: bool) -> dict[str, str]:
-    """Return the cells of a run by their titles; of no run, only the titles."""
+    """Return the cells of a run by title; an empty run gives the titles."""
     cells = {
         "run": row.get("run_id", ""),
         "kind": row.get("kind", ""),

@@ -14,7 +14,7 @@ from evaltap.schemas.data import CaseData, JsonObject
 MAX_SESSIONS = 10_000
 FIELD = "contextMessages"
 _DIGEST_BYTES = 4
-"""Bytes of digest per text of a session: enough to tell it from the others."""
+"""Bytes of digest per text of a session: enough to distinguish it from the others."""
 _MAX_DIGESTS = 64 * _DIGEST_BYTES
 
 

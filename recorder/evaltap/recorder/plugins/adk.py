@@ -202,7 +202,7 @@ class EvaltapPlugin(BasePlugin):
             run.model = request.model
         if run is not None and run.parent is None:
             run.observed.context_message(_instruction(request.config.system_instruction))
-            run.observed.history(request.contents[:-1], _said)
+            run.observed.history(request.contents[:-1], _history_message)
 
     def _model_returned(self, context: "CallbackContext", response: "LlmResponse") -> None:
         run = self._runs.get(context.invocation_id)
@@ -318,7 +318,7 @@ def _instruction(given: object) -> str | None:
     return "\n\n".join(text for text in texts if text) or None
 
 
-def _said(content: "types.Content") -> tuple[str, str | None]:
+def _history_message(content: "types.Content") -> tuple[str, str | None]:
     """Return role and text of a content of the preceding conversation."""
     return "assistant" if content.role == "model" else "user", _text(content, "\n")
 

@@ -162,7 +162,7 @@ class EvaltapHooks:
     def _sub_agent(self, turn: _Turn, given: Given) -> None:
         """Match a sub-agent to the call it works for, which the hooks do not name."""
         kind = given["agent_type"]
-        fitting = [call for call, asked in turn.delegated.items() if asked in (kind, None)]
+        fitting = [call for call, wanted in turn.delegated.items() if wanted in (kind, None)]
         if len(fitting) == 1:
             del turn.delegated[fitting[0]]
         turn.agents[given["agent_id"]] = fitting[0] if len(fitting) == 1 else None

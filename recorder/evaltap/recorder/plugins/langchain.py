@@ -21,11 +21,11 @@ from evaltap.recorder.enclosing import enclosing
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.langchain_values import (
     before_the_user,
+    history_message,
     is_failure,
     media_of,
     reasoning_of,
     result_of,
-    said_in,
     state_of,
     tool_message_value,
     tool_output_value,
@@ -280,7 +280,7 @@ class EvaltapHandler(BaseCallbackHandler):
                 break
             run.context_message(str(message.text))
         if node.level.parent is None:
-            run.history(before_the_user(model_input), said_in)
+            run.history(before_the_user(model_input), history_message)
             if not run.has_user_message:
                 self._record_user_message(run, model_input)
         self._catch_up(node.level, model_input)

@@ -39,8 +39,8 @@ def tool_output_value(output: object, call_id: str) -> tuple[object, bool]:
     """
     update = attribute(output, "update")
     if type(update) is dict and isinstance(update.get("messages"), list):
-        told = [m for m in update["messages"] if isinstance(m, ToolMessage)]
-        output = next((m for m in told if m.tool_call_id == call_id), output)
+        tool_messages = [m for m in update["messages"] if isinstance(m, ToolMessage)]
+        output = next((m for m in tool_messages if m.tool_call_id == call_id), output)
     if isinstance(output, ToolMessage):
         return output.content, output.status == "error"
     return output, False
@@ -69,7 +69,7 @@ def before_the_user(messages: Sequence[object]) -> Sequence[object]:
     return messages[: next(places, 0)]
 
 
-def said_in(message: object) -> tuple[str, object]:
+def history_message(message: object) -> tuple[str, object]:
     """Return role and text of a message of the preceding conversation."""
     if isinstance(message, HumanMessage | AIMessage):
         return "user" if isinstance(message, HumanMessage) else "assistant", str(message.text)

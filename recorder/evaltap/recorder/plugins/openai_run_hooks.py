@@ -69,7 +69,7 @@ class EvaltapRun(RunHooks[Any]):
         input_items: list[TResponseInputItem],
     ) -> None:
         """Record a model's input."""
-        guarded(self, self._heard, input_items, system_prompt)
+        guarded(self, self._input_received, input_items, system_prompt)
 
     async def on_llm_end(self, context: Context, agent: AnyAgent, response: ModelResponse) -> None:
         """Record a model's message and usage."""
@@ -104,7 +104,7 @@ class EvaltapRun(RunHooks[Any]):
         else:
             self._loop.run.end()
 
-    def _heard(self, items: object, instructions: str | None) -> None:
+    def _input_received(self, items: object, instructions: str | None) -> None:
         if self._loop is not None:
             self._loop.record_input(items, instructions)
 

@@ -196,7 +196,7 @@ class EvaltapCapability(AbstractCapability[object]):
             self._record_context(level.run, request_context.messages)
             if not level.run.has_history:
                 own = sum(one.run_id == ctx.run_id for one in request_context.messages)
-                level.run.history(request_context.messages[: -own or None], _said)
+                level.run.history(request_context.messages[: -own or None], _history_message)
         level.run.model_called(
             response.model_name or request_context.model.model_name,
             input_tokens=response.usage.input_tokens,
@@ -322,12 +322,12 @@ def _prompt(prompt: "str | Sequence[object] | None") -> str | None:
     return "\n".join(texts) if texts else None
 
 
-def _said(message: "ModelMessage") -> tuple[str, str]:
+def _history_message(message: "ModelMessage") -> tuple[str, str]:
     """Return role and text of a message of the preceding conversation."""
     if isinstance(message, ModelResponse):
         return "assistant", "".join(p.content for p in message.parts if isinstance(p, TextPart))
-    asked = (_prompt(part.content) for part in message.parts if isinstance(part, UserPromptPart))
-    return "user", "\n".join(text for text in asked if text)
+    prompts = (_prompt(part.content) for part in message.parts if isinstance(part, UserPromptPart))
+    return "user", "\n".join(text for text in prompts if text)
 
 
 def _media(prompt: "str | Sequence[object] | None") -> list[MediaPart]:

@@ -137,7 +137,7 @@ class EvaltapHooks(HookProvider):
         if level.parent is None:
             level.run.context_message(agent.system_prompt)
         if level.owned:
-            level.run.history(agent.messages, _said)
+            level.run.history(agent.messages, _history_message)
             self._record_user_message(level.run, event.messages)
 
     def _orchestrated(self, event: BeforeMultiAgentInvocationEvent) -> None:
@@ -266,7 +266,7 @@ def _state(source: object) -> JsonObject:
     return dict(first_items(held)) if isinstance(held, dict) else {}
 
 
-def _said(message: Message) -> tuple[str, str | None]:
+def _history_message(message: Message) -> tuple[str, str | None]:
     """Return role and text of a message of the preceding conversation."""
     return message.get("role", ""), _text(message.get("content", []))
 

@@ -20,7 +20,7 @@ MAX_TOOLS = 10_000
 
 MAX_NEGATIVE_SESSIONS = 10_000
 _BESIDE = ("name", "keep", "unit")
-"""Keys of a rule beside its conditions."""
+"""Keys of a rule other than its conditions."""
 
 Check = Callable[[CaseData, "History"], bool]
 

@@ -92,7 +92,7 @@ class OutcomeSampler:
         return Decision(not refused, refused or reason, probability * share)
 
     def _state(self, case: CaseData, turn: JsonObject) -> _TurnState:
-        """Return the turn's state from its last revision, else the initial one."""
+        """Return the turn's state from its last revision, or the initial state."""
         key = (case["evalId"], str(turn.get("invocationId")))
         if not is_revision(case) or key not in self._states:
             self._states[key] = _TurnState(HEAD, self._rate)

@@ -42,7 +42,7 @@ class Session:
     """Turns so far."""
     waiting: int = 0
     dropped: int = 0
-    """Turns dropped for good."""
+    """Turns finally dropped."""
     limited: tuple[float, str] | None = None
     """The rate limit's decision: share, and drop reason; empty: admitted."""
 

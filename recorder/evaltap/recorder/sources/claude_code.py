@@ -32,9 +32,9 @@ from evaltap.recorder.sources.claude_prompts import (
     INTERRUPTED,
     Prompt,
     blocks_of,
+    picked_up,
     prompts_of,
-    rewound_of,
-    taken_in,
+    rewound_prompts,
 )
 from evaltap.recorder.tokens import of_anthropic
 from evaltap.schemas.data import JsonObject
@@ -55,7 +55,7 @@ _TYPES = (
 )
 """Line types unique to transcripts; other JSON Lines have a `type`, too."""
 REWOUND = "rewound"
-"""Tag of a turn that the user went back behind: the turns after it do not know it."""
+"""Tag of a turn that the user undid by rewinding: later turns do not contain it."""
 _SYNTHETIC = "<synthetic>"
 _DATA_CHARACTERS = 1 << 20
 """Longer texts are not parsed: hooks run on the agent's thread."""
@@ -104,14 +104,14 @@ def read_transcripts(
                 continue
             if isinstance(key, str):
                 parents[key] = line.get("parentUuid") or line.get("logicalParentUuid")
-            if line.get("type") in ("user", "assistant") or taken_in(line):
+            if line.get("type") in ("user", "assistant") or picked_up(line):
                 sessions.setdefault(str(line.get("sessionId") or path.stem), []).append(line)
     report.sessions = len(sessions)
     for session_id, lines in sessions.items():
         side = [line for line in lines if line.get("isSidechain")]
         prompts = prompts_of([line for line in lines if not line.get("isSidechain")])
         works = _works(side, prompts)
-        rewound = rewound_of(prompts, parents)
+        rewound = rewound_prompts(prompts, parents)
         for prompt in prompts:
             report.turns += 1
             case = case_of(_observe(session_id, prompt, works), recorder_version=recorder_version)
@@ -174,7 +174,7 @@ def _works(side: Sequence[JsonObject], prompts: Sequence[Prompt]) -> dict[str, l
         roots[line.get("uuid")] = root
         agents.setdefault(root, []).append(line)
     named: dict[str, str] = {}
-    asked: dict[str, list[str]] = {}
+    by_prompt: dict[str, list[str]] = {}
     for line in (*side, *(line for prompt in prompts for line in prompt.lines)):
         for block in blocks_of(line):
             outcome = line.get("toolUseResult")
@@ -183,10 +183,10 @@ def _works(side: Sequence[JsonObject], prompts: Sequence[Prompt]) -> dict[str, l
             elif block.get("type") == "tool_use" and normal_name(block["name"]) == SUB_AGENT:
                 given = block.get("input")
                 text = given.get("prompt") if isinstance(given, Mapping) else None
-                asked.setdefault(str(text), []).append(str(block["id"]))
+                by_prompt.setdefault(str(text), []).append(str(block["id"]))
     works: dict[str, list[JsonObject]] = {}
     for agent, lines in agents.items():
-        same = asked.get("".join(str(b.get("text", "")) for b in blocks_of(lines[0])), [])
+        same = by_prompt.get("".join(str(b.get("text", "")) for b in blocks_of(lines[0])), [])
         call = named.get(agent) or (same[0] if len(same) == 1 else None)
         if call is not None:
             works.setdefault(call, []).extend(lines)

@@ -1,7 +1,7 @@
-"""The prompts of a Claude Code transcript: which lines are the user's words, and what follows from them.
+"""The prompts of a Claude Code transcript: finds the user's messages and the lines that follow from each.
 
-A message typed while Claude works has no `user` line when the turn under way takes it in: it is an
-attachment `queued_command`, and a `queue-operation` that removes it. `parentUuid` makes the lines a
+A message typed while Claude works has no `user` line if the current turn picks it up: it appears as an
+attachment `queued_command`, and as a `queue-operation` that removes it. `parentUuid` makes the lines a
 tree: a user who rewinds starts another branch.
 """
 
@@ -28,7 +28,7 @@ _NOT_SAID = (
 )
 """Prefixes of text that Claude Code writes on the user's behalf."""
 _REMINDERS = re.compile(r"\A(?:\s*<system-reminder>.*?</system-reminder>\s*)+", re.DOTALL)
-"""What may precede the user's words in one text."""
+"""Text that may precede the user's words in the same message."""
 _COMMAND = "<command-name>"
 
 
@@ -38,13 +38,13 @@ class Prompt:
 
     line: JsonObject
     texts: list[str]
-    """The message, then those typed while Claude worked on it."""
+    """The message, followed by those typed while Claude worked on it."""
     lines: list[JsonObject] = field(default_factory=list)
 
 
 def prompts_of(lines: Sequence[JsonObject]) -> list[Prompt]:
     """Split the lines of a session into turns; prompts without a response are skipped."""
-    attached = {taken_in(line) for line in lines if "attachment" in line}
+    attached = {picked_up(line) for line in lines if "attachment" in line}
     prompts: list[Prompt] = []
     for line in lines:
         text = _prompt_text(line)
@@ -52,7 +52,7 @@ def prompts_of(lines: Sequence[JsonObject]) -> list[Prompt]:
             prompts.append(Prompt(line, [text]))
         elif prompts and (typed := _interjection(line, attached)):
             prompts[-1].texts.append(typed)
-        elif prompts and not taken_in(line):
+        elif prompts and not picked_up(line):
             prompts[-1].lines.append(line)
     return [
         prompt for prompt in prompts if any(line["type"] == "assistant" for line in prompt.lines)
@@ -66,33 +66,33 @@ def _prompt_text(line: JsonObject) -> str | None:
     blocks = blocks_of(line)
     if any(block.get("type") == "tool_result" for block in blocks):
         return None
-    text = _said(blocks)
+    text = _user_words(blocks)
     if not text:
         return None
     if _COMMAND in text:
-        said = (_between(text, "command-name"), _between(text, "command-args"))
-        return " ".join(part for part in said if part) or None
+        command = (_between(text, "command-name"), _between(text, "command-args"))
+        return " ".join(part for part in command if part) or None
     return text
 
 
 def _interjection(line: JsonObject, attached: Collection[str]) -> str | None:
-    """Return what the user typed while Claude worked and the turn under way took in, or None.
+    """Return a message that the user typed while Claude worked and the current turn picked up, or None.
 
-    Only the attachment tells who sent it; a client that writes none leaves the queue operation.
+    Only the attachment shows who sent it. A client without attachments writes only the queue operation.
     """
     queued = line.get("attachment")
     if not isinstance(queued, Mapping):
-        text = taken_in(line)
+        text = picked_up(line)
         return text if text and text not in attached else None
     origin = queued.get("origin")
     sender = origin.get("kind") if isinstance(origin, Mapping) else None
     if queued.get("commandMode", "prompt") != "prompt" or queued.get("isMeta"):
         return None
-    return taken_in(line) if sender in ("human", None) else None
+    return picked_up(line) if sender in ("human", None) else None
 
 
-def taken_in(line: JsonObject) -> str:
-    """Return the words of a message that the turn under way took in; empty for any other line."""
+def picked_up(line: JsonObject) -> str:
+    """Return the text of a message that the current turn picked up; empty for any other line."""
     queued = line.get("attachment")
     if isinstance(queued, Mapping) and queued.get("type") == "queued_command":
         content = queued.get("prompt")
@@ -100,17 +100,17 @@ def taken_in(line: JsonObject) -> str:
         content = line.get("content")
     else:
         return ""
-    return _said(blocks_of({"message": {"content": content}}))
+    return _user_words(blocks_of({"message": {"content": content}}))
 
 
-def _said(blocks: Iterable[JsonObject]) -> str:
+def _user_words(blocks: Iterable[JsonObject]) -> str:
     """Return the user's own words in the blocks of a message."""
     texts = [block["text"] for block in blocks if isinstance(block.get("text"), str)]
     own = [_REMINDERS.sub("", text) for text in texts]
     return "\n".join(text for text in own if text and not text.lstrip().startswith(_NOT_SAID))
 
 
-def rewound_of(prompts: Sequence[Prompt], parents: Mapping[str, object]) -> set[object]:
+def rewound_prompts(prompts: Sequence[Prompt], parents: Mapping[str, object]) -> set[object]:
     """Return the ids of the prompts on branches that the session's last prompt does not follow from."""
 
     def with_ancestors(key: object, until: Collection[object] = ()) -> dict[object, None]:
@@ -128,7 +128,7 @@ def rewound_of(prompts: Sequence[Prompt], parents: Mapping[str, object]) -> set[
     found: set[object] = set()
     for prompt in prompts:
         branch = with_ancestors(prompt.line.get("uuid"), kept)
-        # A branch of a root of its own is a conversation of its own, or what a compaction has cut off.
+        # A branch with a separate root is a separate conversation, or was cut off by a compaction.
         if len(branch) > 1 and next(reversed(branch)) in kept:
             found.add(prompt.line.get("uuid"))
     return found

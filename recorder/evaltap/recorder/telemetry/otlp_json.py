@@ -107,7 +107,7 @@ def decode_request(
 ) -> Iterator[Span | LogRecord]:
     """Yield the spans and log records of one decoded export request.
 
-    Spans without a trace id are listed in `skipped` if given, else rejected.
+    Spans without a trace id are listed in `skipped` if given, otherwise rejected.
     """
     root = _Place(path, place)
     if not isinstance(document, Mapping):
@@ -169,7 +169,7 @@ def _documents(
 
 
 def _one_after_the_other(data: bytes) -> list[tuple[str, object]]:
-    """Return documents over several lines each, as a console exporter prints them; none if they are not."""
+    """Return documents of several lines each, as printed by a console exporter; none for other files."""
     decoder = json.JSONDecoder()
     found: list[tuple[str, object]] = []
     try:

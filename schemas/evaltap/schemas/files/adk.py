@@ -154,7 +154,7 @@ class _Reader:
 
 
 def _joined(calls: list[JsonObject], responses: list[JsonObject]) -> list[JsonObject]:
-    """Pair calls with responses: by id, else the next response of the same name."""
+    """Pair calls with responses: by id, otherwise with the next response of the same name."""
     left = list(responses)
     tools = []
     for call in calls:
@@ -192,7 +192,7 @@ def _given(data: Mapping[str, object]) -> JsonObject:
 def to_adk(eval_set: EvalSet) -> JsonObject:
     """Convert an eval set to ADK's form.
 
-    ADK has one conversation per case: the expected one if there is one, else the recorded one.
+    ADK has one conversation per case: the expected one if there is one, otherwise the recorded one.
     """
     return {
         "eval_set_id": eval_set.eval_set_id,

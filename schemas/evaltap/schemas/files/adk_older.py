@@ -124,7 +124,7 @@ def metrics_of_config(data: JsonObject, *, path: str = "") -> list[JsonObject]:
         if name not in _METRICS:
             hint = did_you_mean(name, _METRICS)
             raise FormatError(
-                f"nothing here measures it; known: {', '.join(_METRICS)}{hint and f'; {hint}'}",
+                f"no evaluator measures it; known: {', '.join(_METRICS)}{hint and f'; {hint}'}",
                 path=path,
                 place=place,
             )
