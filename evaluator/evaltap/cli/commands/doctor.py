@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from evaltap.cli.options.common import add_json, open_stores
 from evaltap.cli.settings import STORE, of_settings
@@ -65,51 +65,79 @@ def run(options: DoctorOptions) -> int:
     if lag is not None and lag.cases:
         sights.append(Diagnostic("scoring", _behind(lag), "note"))
     location = parse_log_location(options.log) if options.log else None
-    on_broker = isinstance(location, KafkaLocation)
+    cluster = location if isinstance(location, KafkaLocation) else None
     found = _accounts(None if isinstance(location, KafkaLocation) else location, options)
-    positions: Sequence[LogPosition] = []
-    away = False
-    if isinstance(location, KafkaLocation):
-        try:
-            positions, missing = _positions(location, options.db)
-            if missing:
-                found_out = f"the cluster has no topic {', '.join(missing)}"
-                sights.append(Diagnostic("topics", found_out, "problem", "check the name in --log"))
-        except InputError as error:
-            # Continue: when the broker is down, users need to see what is waiting in the spools.
-            away = True
-            sights.append(
-                Diagnostic(
-                    "topics", str(error), "problem", "the rest of the report does not cover them"
-                )
-            )
-    gone = [position.gap for position in positions if position.gap]
-    waiting = sum(position.waiting for position in positions)
-    # While the topic has unread records, missing records may be among them.
-    lost = [] if away or (on_broker and waiting) else [account for account in found if account.lost]
+    topics = _Topics() if cluster is None else _topics(cluster, options.db)
+    sights += topics.sights
     if options.json:
-        data = {
-            "sights": [
-                {"about": s.about, "found": s.found, "verdict": s.verdict, "remedy": s.remedy}
-                for s in sights
-            ],
-            "partitions": [_position_data(position) for position in positions],
-            "producers": [_data(account) for account in found],
-            "unscored": None if lag is None else lag.data(),
-        }
-        print(json.dumps(data, ensure_ascii=False))
+        _print_json(sights, topics.positions, found, lag)
     else:
-        for sight in sights:
-            _print_line(f"{_SIGNS[sight.severity]} ", f"{sight.about}: {sight.found}")
-            if sight.remedy:
-                _print_line("        -> ", sight.remedy)
-        _print_positions(positions)
-        if isinstance(location, KafkaLocation) and location.format == OTLP and waiting:
+        _print_sights(sights)
+        _print_positions(topics.positions)
+        if cluster is not None and cluster.format == OTLP and topics.waiting:
             print("  also waiting: traces that were read and may still be revised")
         _print_accounts(found, options.db)
+    gap = any(position.gap for position in topics.positions)
+    # While the topic has unread records, missing records may be among them.
+    incoming = topics.away or topics.waiting
+    lost = not incoming and any(account.lost for account in found)
     unaccounted = any(account.unaccounted for account in found)
     problem = any(sight.severity == "problem" for sight in sights)
-    return 1 if lost or gone or unaccounted or problem else 0
+    return 1 if lost or gap or unaccounted or problem else 0
+
+
+class _Topics(NamedTuple):
+    """The topics of a cluster: the positions in them, and problems."""
+
+    positions: "Sequence[LogPosition]" = ()
+    sights: "Sequence[Diagnostic]" = ()
+    away: bool = False
+    """Whether no broker answered."""
+
+    @property
+    def waiting(self) -> int:
+        """The number of unread records."""
+        return sum(position.waiting for position in self.positions)
+
+
+def _topics(cluster: KafkaLocation, db: Path | None) -> _Topics:
+    from evaltap.recorder.diagnostics import Diagnostic
+
+    try:
+        positions, missing = _positions(cluster, db)
+    except InputError as error:
+        # Continue: when the broker is down, users need to see what is waiting in the spools.
+        remedy = "the rest of the report does not cover them"
+        return _Topics((), [Diagnostic("topics", str(error), "problem", remedy)], away=True)
+    if not missing:
+        return _Topics(positions)
+    found = f"the cluster has no topic {', '.join(missing)}"
+    return _Topics(positions, [Diagnostic("topics", found, "problem", "check the name in --log")])
+
+
+def _print_json(
+    sights: "Sequence[Diagnostic]",
+    positions: "Sequence[LogPosition]",
+    accounts: "Sequence[Account]",
+    lag: "Lag | None",
+) -> None:
+    data = {
+        "sights": [
+            {"about": s.about, "found": s.found, "verdict": s.verdict, "remedy": s.remedy}
+            for s in sights
+        ],
+        "partitions": [_position_data(position) for position in positions],
+        "producers": [_data(account) for account in accounts],
+        "unscored": None if lag is None else lag.data(),
+    }
+    print(json.dumps(data, ensure_ascii=False))
+
+
+def _print_sights(sights: "Sequence[Diagnostic]") -> None:
+    for sight in sights:
+        _print_line(f"{_SIGNS[sight.severity]} ", f"{sight.about}: {sight.found}")
+        if sight.remedy:
+            _print_line("        -> ", sight.remedy)
 
 
 def _print_line(head: str, text: str) -> None:
