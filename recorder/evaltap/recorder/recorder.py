@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from threading import Event, Lock, get_ident
+from typing import Self
 
 from evaltap.recorder.config import RecorderConfig, configured, with_absolute_log
 from evaltap.recorder.delivery import lifecycle
@@ -50,8 +51,8 @@ class Recorder:
     `log` is the path of the local log. Other settings are keyword arguments named after the fields
     of RecorderConfig, or a ready-made `config`. `sink` replaces the log, `redactor` the default
     redactor. Recorders in one process with equal settings share one background thread; closing the
-    last one closes the log. Nothing is opened or started before the first event. Raises
-    ConfigurationError for invalid settings.
+    last one closes the log. Nothing is opened or started before the first event. Leaving a `with`
+    block closes the recorder. Raises ConfigurationError for invalid settings.
     """
 
     def __init__(
@@ -97,6 +98,12 @@ class Recorder:
                 self.config.log,
             )
         return leader
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def turn(
         self,

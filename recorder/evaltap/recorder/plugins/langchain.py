@@ -100,13 +100,17 @@ class EvaltapHandler(BaseCallbackHandler):
         recorder: Recording | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
+        self._owns_recorder = recorder is None
         self._recorder = recorder_for(log, recorder)
         self._clock = clock
         self._nodes: OrderedDict[UUID, _Node] = OrderedDict()
 
     def close(self) -> None:
-        """Write everything in memory and stop recording."""
-        self._recorder.close()
+        """Write everything in memory; close the recorder if this plugin created it."""
+        if self._owns_recorder:
+            self._recorder.close()
+        else:
+            self._recorder.flush()
 
     def on_chain_start(
         self,

@@ -82,13 +82,17 @@ class EvaltapHooks(HookProvider):
         recorder: Recording | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
+        self._owns_recorder = recorder is None
         self._recorder = recorder_for(log, recorder)
         self._clock = clock
         self._levels: dict[int, _Level] = {}
 
     def close(self) -> None:
-        """Write everything in memory and stop recording."""
-        self._recorder.close()
+        """Write everything in memory; close the recorder if this plugin created it."""
+        if self._owns_recorder:
+            self._recorder.close()
+        else:
+            self._recorder.flush()
 
     def register_hooks(self, registry: HookRegistry, **kwargs: object) -> None:
         """Register the callbacks; called when an agent, graph or swarm is created."""
