@@ -16,9 +16,11 @@ from typing import NamedTuple
 
 from evaltap.recorder.pacing import yield_to_agent
 from evaltap.recorder.privacy.text.addresses import addresses
-from evaltap.recorder.privacy.text.assignments import assigned, in_phrases, names_in
+from evaltap.recorder.privacy.text.assignments import assigned
 from evaltap.recorder.privacy.text.commands import in_commands
 from evaltap.recorder.privacy.text.encodings import MAX_DEPTH, decoded
+from evaltap.recorder.privacy.text.fixed_phrases import in_phrases
+from evaltap.recorder.privacy.text.name_places import names_in
 from evaltap.recorder.privacy.text.normalization import listed, lowered, plain_spelling
 from evaltap.recorder.privacy.text.numbers import card_in, numbers, phone_in
 from evaltap.recorder.privacy.text.secret_formats import (

@@ -1,0 +1,57 @@
+"""Find secrets in fixed forms without a name: SQL, Oracle connect strings, `.pgpass`, `/etc/shadow`."""
+
+import re
+from collections.abc import Iterator
+
+from evaltap.recorder.privacy.text.value_kinds import is_placeholder
+from evaltap.recorder.privacy.text.values import Span
+
+_QUOTED_PAIR = r"\(\s{0,4}['\"][^'\"\n]{1,64}['\"]\s{0,4},\s{0,4}['\"]([^'\"\n]{3,256})['\"]"
+_PHRASES = tuple(
+    (needle, re.compile(pattern))
+    for needle, pattern in (
+        (
+            "identified",
+            r"(?i)\bidentified (?:with [\w'\"]{1,40} )?(?:by|as) (?:password )?['\"]([^'\"\n]{3,256})['\"]",
+        ),
+        ("securestring", r"(?i)securestring +(?:-string +)?['\"]([^'\"\n]{3,256})['\"]"),
+        ("credential(", r"(?i)credential" + _QUOTED_PAIR),
+        ("login(", r"(?i)login" + _QUOTED_PAIR),
+        ("auth", r"(?i)auth\w{0,12}=?[ (]" + _QUOTED_PAIR.removeprefix(r"\(")),
+    )
+)
+_LINES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?m)^[\w.*-]{1,64}:(?:\d{2,5}|\*):[\w.*-]{1,64}:[\w.*-]{1,64}:([^\s:]{3,128})$",
+        r"(?m)^[\w-]{1,32}:([^\s:*!x][^\s:]{3,128}):\d{1,6}:\d{1,6}(?=:|$)",
+    )
+)
+_FIELD = re.compile(r":(?:\d{1,6}|\*):")
+_BARE_COMMANDS = re.compile(
+    r"(?m)^AUTH (?:[\w-]{1,32} )?(\S{4,128})$|snmp-server community (\S{3,64})"
+)
+
+
+def in_phrases(text: str, lower: str) -> Iterator[Span]:
+    """Yield the spans of values in forms without a name: SQL, Oracle connect strings, `.pgpass`."""
+    patterns: list[re.Pattern[str]] = []
+    if "'" in text or '"' in text:
+        patterns += (pattern for needle, pattern in _PHRASES if needle in lower)
+    if _FIELD.search(text) is not None:
+        patterns += _LINES
+    if "jdbc:oracle" in lower:
+        patterns.append(_ORACLE)
+    if "@tcp(" in lower or "@unix(" in lower or "@/" in lower:
+        patterns.append(_GO_ADDRESS)
+    if "AUTH " in text or "community" in text:
+        patterns.append(_BARE_COMMANDS)
+    for pattern in patterns:
+        for match in pattern.finditer(text):
+            group = match.lastindex or 0
+            if not is_placeholder(match[group]):
+                yield match.span(group)
+
+
+_GO_ADDRESS = re.compile(r"[\w-]{1,64}:([^\s:@/\"'()]{3,128})@(?:(?:tcp|unix)\(|/\w)")
+_ORACLE = re.compile(r"(?i)jdbc:oracle:\w{2,6}:[\w.]{1,64}/([^\s@\"']{3,128})@")
