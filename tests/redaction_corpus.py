@@ -217,6 +217,9 @@ def _pairs_and_tables(make: _Random) -> Iterator[Entry]:
         )
         yield Entry(group, secret, [["user", name, "n"], ["bob", secret, 1], ["eve", "x1y2z3", 2]])
         yield Entry(group, secret, f"{{'name': '{name}', 'value': '{secret}'}}")
+    for name in ("토큰", "access_token", "jeton", "токен"):
+        for secret in (make.any(6), make.password()):
+            yield Entry(group, secret, {name: {"value": secret}})
     for name in ("password", "api_key", "passwort", "senha", "token_secret"):
         secret = make.password()
         for table in (

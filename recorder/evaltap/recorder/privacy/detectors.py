@@ -20,6 +20,7 @@ from evaltap.recorder.privacy.text.assignments import assigned
 from evaltap.recorder.privacy.text.commands import in_commands
 from evaltap.recorder.privacy.text.encodings import MAX_DEPTH, decoded
 from evaltap.recorder.privacy.text.fixed_phrases import in_phrases
+from evaltap.recorder.privacy.text.logins import in_logins
 from evaltap.recorder.privacy.text.name_places import names_in
 from evaltap.recorder.privacy.text.normalization import listed, lowered, plain_spelling
 from evaltap.recorder.privacy.text.numbers import card_in, numbers, phone_in
@@ -186,6 +187,8 @@ def _beside_names(seen: str, lower: str, *, entropy: bool, words: bool) -> Itera
             for start, end in assigned(seen, names):
                 yield Finding("secret", start, end, seen[start:end])
         for start, end in in_phrases(seen, lower):
+            yield Finding("secret", start, end, seen[start:end])
+        for start, end in in_logins(seen, lower):
             yield Finding("secret", start, end, seen[start:end])
         for start, end in in_commands(seen, lower):
             yield Finding("secret", start, end, seen[start:end])

@@ -22,6 +22,7 @@ from evaltap.recorder.privacy.structures import (
     columns_of,
     is_schema,
     kinds_in_list,
+    kinds_of_held,
     kinds_of_rows,
     secret_parts,
     values_of_label,
@@ -81,6 +82,8 @@ class ValueRedactor:
         if name is Name.TOKEN:
             if is_token(value):
                 return self._secret(value, report)
+            if isinstance(value, dict) and not is_schema(value):
+                return self._object(value, report, nested, above=name)
             return self.value(value, report, identifier=False, nested=nested)
         return self._named_number(name, value, report, nested=nested)
 
@@ -121,9 +124,14 @@ class ValueRedactor:
                 return self._token("card", digits, report)
         return value
 
-    def _object(self, value: JsonObject, report: RedactionReport, nested: int) -> JsonObject:
+    def _object(
+        self, value: JsonObject, report: RedactionReport, nested: int, *, above: Name = Name.PLAIN
+    ) -> JsonObject:
+        """Redact an object; where the name `above` it means a token, so do its keys for values."""
         redacted: JsonObject = {}
         kinds_by_key = {} if SIGNS.isdisjoint(value) else self._kinds_in_object(value)
+        if above is Name.TOKEN and not kinds_by_key:
+            kinds_by_key = {**kinds_of_held(value)}
         plain = not self._rules
         for name, one in value.items():
             kind = self._clean_names.get(name)

@@ -11,6 +11,7 @@ from typing import Any
 from evaltap.recorder.privacy.text.commands import in_arguments
 from evaltap.recorder.privacy.text.normalization import listed
 from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.value_kinds import may_be_password
 
 _LABELS = listed("""
 name key field header id label param parameter variable property attribute k type title question prop
@@ -62,6 +63,22 @@ def values_of_label(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
         if isinstance(name, str) and len(name) <= 64 and (kind := kind_of_name(name)) in _TELLING:
             return kind, _BOTH.intersection(value) - {label}
     return Name.PLAIN, frozenset()
+
+
+_HELD = frozenset(
+    listed("""
+value val v data secret plain plainText plain_text string stringValue string_value
+""")
+)
+
+
+def kinds_of_held(value: Mapping[str, Any]) -> dict[str, Name]:
+    """Return what the values of an object under a token's name are: `{"token": {"value": "x"}}`."""
+    return {
+        key: Name.SECRET if may_be_password(one) and len(one) > 5 else Name.TOKEN
+        for key in _HELD.intersection(value)
+        if isinstance(one := value[key], str)
+    }
 
 
 def columns_of(value: Mapping[str, Any]) -> tuple[str, dict[int, Name]]:

@@ -47,15 +47,28 @@ def assigned(text: str, names: Sequence[Span]) -> Iterator[Span]:
             header_end = line_end if line_end >= 0 else end + 4096
         span = _value_after(text, start, end, token=kind is Name.TOKEN)
         if span is None and kind is Name.SECRET:
-            span = value_before(text, start)
-        if span is not None and not is_postcode(text[start:end], text[slice(*span)]):
+            span = value_before(text, start, end)
+        if span is not None and not _is_postcode(text, start, end, span):
             done = max(end, span[1])
             yield span
 
 
+_AROUND = re.compile(r"[a-z]{3,}")
+
+
+def _is_postcode(text: str, start: int, end: int, span: Span) -> bool:
+    """Return whether a value is a postcode by its name, or by the words of an address around it."""
+    value = text[slice(*span)]
+    if not value[:1].isdigit() or "pin" not in text[max(0, start - 4) : end].lower():
+        return False
+    around = text[max(0, start - 120) : start] + text[span[1] : span[1] + 80]
+    name = "pin code" if text[start:end].lower() == "code" else text[start:end]
+    return is_postcode(name, value, _AROUND.findall(around.lower()))
+
+
 _OPERATOR = re.compile(
     r"[\"'`\])}*_~ ]{0,12}[ \t]{0,8}(?:\((?:[^()\n]{1,40})\)[ \t]?)?"
-    r"(=>|->|<-|→|:=|\?=|[!=]==?|=|::?|\|)[ \t]{0,8}[*_~]{0,2}[ \t]?"
+    r"(=>|->|<-|[→⇒➔➜]|\.{3,6}|…|:=|\?=|[!=]==?|=|::?|\|)[ \t]{0,8}[*_~]{0,2}[ \t]?"
 )
 _NEXT_LINE = re.compile(
     r"[\"'`]?[ \t]{0,4}:[ \t]{0,4}\n[ \t]{0,12}([^\s:]{4,128})[ \t]{0,8}(?=\n|\Z)"
@@ -186,7 +199,7 @@ def _behind_operator(text: str, match: re.Match[str], name: str, *, token: bool)
         return word_list(text, at)
     if name.lower().startswith("cred") and (both := USER_AND.match(text, at)) is not None:
         at = both.end()
-    span = read_value(text, at, token=token, sure=operator != ":")
+    span = read_value(text, at, token=token, sure=operator[-1] not in ":.…")
     if span is None and not token and (second := _SECOND_WORD.match(text, at)) is not None:
         span = second.span(1) if is_mixed(second[1]) and not is_code(second[1]) else None
     if span is not None and is_address(name) and "@" not in text[span[0] : span[1]]:

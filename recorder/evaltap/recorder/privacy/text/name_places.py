@@ -6,13 +6,15 @@ each. Only a bounded part of the text is read around a stem, so the cost grows l
 
 import re
 
-from evaltap.recorder.privacy.text.normalization import listed
+from evaltap.recorder.privacy.text.normalization import folded, listed
+from evaltap.recorder.privacy.text.phrase_words import HEADS, MODIFIERS, NO_SECRETS, bare
 from evaltap.recorder.privacy.text.secret_names import Name, is_word_for_keyword, kind_of_name
 from evaltap.recorder.privacy.text.values import Span
 
 _STEMS = listed("""
-pass secret token key cred code auth clave senha kennw wachtw heslo haslo salasan kodeord adgangsk sandi
-parol parool lozink geslo slaptazod jelszav siri wagwoord gasla contrase sifre jeton klucz chave anahtar geheim schluessel
+pass secret token key cred code auth clave senha kennw wachtw eslo haslo salasan adgangsk sandi
+parol parool lozink slaptazod jelszav siri wagwoord gasla contrase sifre jeton klucz chave anahtar geheim schluessel
+chiave sleutel nyckel avain klic kulcs cheie kunci codic codig kod
 """)  # fmt: skip
 """Stems of secrets' names in sentences, commands and markup; before a sign any name is read."""
 _SHORT_STEMS = ("pw", "pin", "otp", "cvv", "cvc", "mdp")
@@ -20,18 +22,20 @@ _SHORT_STEMS = ("pw", "pin", "otp", "cvv", "cvc", "mdp")
 _FOREIGN_STEMS = listed("""
 парол лозинк секрет ключ код_доступа код-доступа гасл hasł lösen şifre jelsz clé khẩu лозинк паролат slaptažod lykilor المرور السر السري пасворд পাসওয়ার্ড 密码 密碼 密钥 密鑰 口令 验证码 驗證碼 令牌 凭证 パスワード
 暗証番号 秘密鍵 合言葉 認証コード トークン 토큰 токен 비밀번호 비번 암호 비밀키 인증번호 인증코드 패스워드 키 인증키 キー 認証キー 私钥 私鑰 金鑰 पासवर्ड كلم رمز مفتاح סיסמ รหัส κωδ συνθ schlüssel
+nøgle nøkkel klíč κλειδ код códig कुंजी מפתח קוד khóa 鍵
 """)  # fmt: skip
 _ENDS_OF_PHRASES = frozenset(listed("""
 key code keys codes passe token tokens phrase string answer secret secreta secrète acceso clave number
-pass clef chave доступа الوصول السري
+pass clef chave доступа الوصول السري mật cập riêng minh
 """))  # fmt: skip
 _NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-$"
 _LONGEST_NAME = 64
 _MARKS = "\u0300-\u036f\u0610-\u065f\u0900-\u0dff\u0e00-\u0e7f"  # combining marks
 _NAME_REST = re.compile(r"[\w.$" + _MARKS + r"-]{0,64}")
-_BEFORE_API = frozenset(listed("clé clave chave klucz ключ مفتاح"))
-_NAME_AND_API = re.compile(_NAME_REST.pattern + r"(?: (?:de |d['’])?API\b)?")
-"""In `clave API` the word for key comes first."""
+_AND_MODIFIER = re.compile(
+    r"(?:[ ](?:d[eio]|da|del|dell[ao]|des?|du|of|for|för|für|til|voor|do|na|для|к)(?=[ ])|[ ]d[e]?(?=['’])|[ ]dell(?=['’]))?[ '’]([^\W\d_]{3,20})"
+)
+"""In `clave API` and `code d'accès` the word for key or code comes first."""
 _SIGN = re.compile(r"[=:]")
 _BACKWARDS = re.compile(r"[\"'`\])}*_~ \t]{0,12}([\w.$" + _MARKS + r"-]{2,64})")
 """A name before a sign, on the reversed text."""
@@ -48,7 +52,7 @@ def names_in(text: str, lower: str) -> list[Span]:
         if match is None:
             continue
         name = match[1][::-1]
-        if kind_of_name(name) in _TELLING or name.lower() in _ENDS_OF_PHRASES:
+        if kind_of_name(name) in _TELLING or _may_end_phrase(name.lower()):
             start = at - match.end()
             found[start] = start + len(name)
     stems = _STEMS if text.isascii() else _STEMS + _FOREIGN_STEMS
@@ -62,6 +66,17 @@ def names_in(text: str, lower: str) -> list[Span]:
 
 
 _TELLING = (Name.SECRET, Name.TOKEN)
+
+
+def _may_end_phrase(word: str) -> bool:
+    return word in _ENDS_OF_PHRASES or _plain(word) in _PHRASE_WORDS
+
+
+_PHRASE_WORDS = HEADS | MODIFIERS
+
+
+def _plain(word: str) -> str:
+    return word if word.isascii() else bare(folded(word))
 
 
 def _collect(text: str, lower: str, stem: str, found: dict[int, int], *, short: bool) -> None:
@@ -78,28 +93,65 @@ def _collect(text: str, lower: str, stem: str, found: dict[int, int], *, short: 
             backwards = _NAME_REST.match(before[::-1])
             start = at - (backwards.end() if backwards else 0)
         # In languages without spaces, a name ends with its stem.
-        name_rest = _NAME_AND_API if stem in _BEFORE_API else _NAME_REST
-        rest = None if stem > "\u2e80" else name_rest.match(text, behind)
+        rest = None if stem > "\u2e80" else _NAME_REST.match(text, behind)
         end = rest.end() if rest else behind
         while end > behind and text[end - 1] in ".-$":
             end -= 1
         while start < at and text[start] in ".-$":
             start += 1
+        if stem in _HEAD_STEMS:
+            end = _with_modifier(text, start, end)
         found[start] = max(end, found.get(start, 0))
         at = lower.find(stem, end)
 
 
-_SAME_PHRASE = re.compile(r"[^.,;:!?\"'`()\[\]{}<>=\n_]*\Z")
+_HEAD_STEMS = frozenset(
+    listed("""
+clave code clé clef chave chiave klucz ключ مفتاح cheie kunci codic codig códig kod код token jeton токен رمز κωδ κλειδ קוד מפתח كلم
+""")
+)
+
+
+def _with_modifier(text: str, start: int, end: int) -> int:
+    """Return the end of a name together with the modifier that follows its head."""
+    if _plain(text[start:end].lower()) in HEADS:
+        match = _AND_MODIFIER.match(text, end)
+        if match is not None and _plain(match[1].lower()) in MODIFIERS:
+            return match.end()
+    return end
+
+
+_FOLLOWING = re.compile(r"[ ](?:d[eiau][ ]|del[ ]|des[ ])?([^\W\d_]{4,20})")
+
+
+def _names_something_else(text: str, start: int, end: int) -> bool:
+    """Return whether a word for key or code names no secret with the next: `clave primaria`."""
+    if _plain(text[start:end].lower()) not in _AMBIGUOUS:
+        return False
+    following = _FOLLOWING.match(text, end)
+    return following is not None and folded(following[1]).lower() in NO_SECRETS
+
+
+_AMBIGUOUS = HEADS | {"parola", "sifre"}
+_OTHER_PHRASE = re.compile(r"(?s).*[.,;:!?\"`()\[\]{}<>=\n_]")
+_QUOTE = re.compile(r"(?<!\w)'|'(?!\w)")
+_JOINS_WORDS = re.compile(r".[ ]|[^\W\d_]['’]")
 
 
 def kind_at(text: str, start: int, end: int) -> Name:
     name = text[start:end]
     kind = kind_of_name(name)
-    if text[start - 1 : start] != " ":
+    if kind is Name.SECRET and _names_something_else(text, start, end):
+        return Name.PLAIN
+    if _JOINS_WORDS.match(text, start - 2 if start > 1 else 0) is None:
         return kind
     # "security code", "mot de passe", but "palabra clave": the preceding words belong to the name.
-    tail = _SAME_PHRASE.search(text, start - 40 if start > 40 else 0, start - 1)
-    before = tail[0].replace("-", " ").split()[-3:] if tail else []
+    first = start - 40 if start > 40 else 0
+    other = _OTHER_PHRASE.match(text, first, start - 1)
+    tail = text[other.end() if other else first : start - 1]
+    if "'" in tail:
+        tail = _QUOTE.split(tail)[-1]
+    before = tail.replace("-", " ").split()[-3:]
     if kind is Name.SECRET or kind is Name.TOKEN:
         is_keyword = bool(before) and is_word_for_keyword(before[-1] + name)
         return Name.PLAIN if is_keyword else kind

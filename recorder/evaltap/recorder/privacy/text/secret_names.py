@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from enum import Enum
 from functools import lru_cache
 
-from evaltap.recorder.privacy.text.normalization import folded
+from evaltap.recorder.privacy.text.normalization import folded, listed
+from evaltap.recorder.privacy.text.phrase_words import is_secret_phrase
 from evaltap.recorder.privacy.text.secret_words import (
     ADDRESSES,
     CARD_WORDS,
@@ -104,10 +105,15 @@ def _is_secret(name: str, words: list[str], plain: str) -> bool:
         return False
     if not FOREIGN_WORDS.isdisjoint(words) or any(one in plain for one in _FOREIGN_ASCII):
         return True
+    if len(words) <= _MOST_WORDS and last not in NO_PHONE and is_secret_phrase(words):
+        return True
     joined = _SEPARATOR.sub("", name).lower()
     return not name.isascii() and (
         any(one in plain for one in _FOREIGN_OTHER) or any(one in joined for one in _FOREIGN_JOINED)
     )
+
+
+_MOST_WORDS = 8
 
 
 _KEYWORD = re.compile(r"palabras?claves?$|palavras?chaves?$|parol[ae]chiave$")
@@ -144,7 +150,7 @@ def _may_be_token(name: str, words: list[str], plain: str) -> bool:
     )
 
 
-_TOKEN_ENDINGS = ("token", "tokenu", "tokeni", "токен", "トークン", "토큰", "jeton")
+_TOKEN_ENDINGS = ("token", "tokenu", "tokeni", "токен", "トークン", "토큰", "jeton", "رمز")
 
 
 def is_word_for_keyword(name: str) -> bool:
@@ -152,13 +158,21 @@ def is_word_for_keyword(name: str) -> bool:
     return _KEYWORD.search(folded(name).lower()) is not None
 
 
-_POSTCODE = re.compile(r"[1-8]\d{5}")
-_ADDRESS = frozenset(("address", "city", "country", "district", "locality", "state", "street"))
+_POSTCODE = re.compile(r"[1-8]\d{2} ?\d{3}")
+_ADDRESS = frozenset(
+    listed("""
+address city country district locality state street road nagar colony taluk tehsil village india delhi mumbai bengaluru
+bangalore chennai hyderabad kolkata pune maharashtra karnataka gujarat kerala rajasthan punjab
+""")
+)
 
 
 def is_postcode(name: str, value: object, beside: Iterable[str] = ()) -> bool:
-    """Return whether a value is an Indian postcode: a `pincode`, or a `pin_code` in an address."""
-    if "".join(words_of(name)) != "pincode" or _POSTCODE.fullmatch(str(value)) is None:
+    """Return whether a value is an Indian postcode: a `pincode`, or a `pin_code` in an address.
+
+    `beside` are the keys or the words (in lower case) around the name.
+    """
+    if "".join(words_of(name)) != "pincode" or not _POSTCODE.fullmatch(str(value)):
         return False
     return name.lower() == "pincode" or not _ADDRESS.isdisjoint(beside)
 

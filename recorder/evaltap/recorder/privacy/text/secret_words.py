@@ -181,15 +181,23 @@ privaterschluessel zugangsschlussel privaterschlussel geheimesleutel apisleutel 
 kluczprywatny kluczdostepu kodpin tajneheslo sifreniz parolaniz apinyckel hemlignyckel apinokkel
 apiavain apianahtari gizlianahtar erisimanahtari tokendostepu tokenacceso tokendeacceso
 tokendeacesso jetonacces jetondacces пароль пароля парола парол секретныйключ секретнийключ приватныйключ
-ключapi ключдоступа закрытыйключ коддоступа апиключ кодподтверждения лозинка гасло 密码 密碼 口令 密钥 密鑰 秘钥 私钥 私鑰 金鑰 验证码 驗證碼 令牌 凭证 パスワード 暗証番号 秘密鍵 合言葉 認証コード
+ключapi ключдоступа закрытыйключ коддоступа апиключ кодподтверждения лозинка гасло 密码 密碼 口令 密钥 密鑰 秘钥 访问令牌 秘密の鍵 シークレットキー 秘密キー 비밀키 私钥 私鑰 金鑰 验证码 驗證碼 令牌 凭证 パスワード 暗証番号 秘密鍵 合言葉 認証コード
 apiキー アクセスキー 認証キー 비밀번호 비번 암호 비밀키 인증번호 인증코드 api키 액세스키 인증키 패스워드
 """)
 FOREIGN_RAW = (
     "पासवर्ड",
     "कूटशब्द",
+    "गुप्त कुंजी",
+    "एपीआई कुंजी",
+    "निजी कुंजी",
+    "गुप्त कोड",
+    "सत्यापन कोड",
+    "एक्सेस कुंजी",
     "كلمة المرور",
     "كلمةالمرور",
     "كلمة السر",
+    "كلمة مرور",
+    "كلمة سر",
     "الرقم السري",
     "كلمةالسر",
     "كلمه المرور",
@@ -201,6 +209,8 @@ FOREIGN_RAW = (
     "گذرواژه",
     "סיסמה",
     "סיסמא",
+    "סיסמת",
+    "סיסמתי",
     "รหัสผ่าน",
     "κωδικός πρόσβασης",
     "κωδικός",
@@ -211,12 +221,24 @@ FOREIGN_RAW = (
     "პაროლი",
     "գաղտնաբառ",
     "mật khẩu",
+    "khóa bí mật",
+    "khóa truy cập",
+    "khóa riêng",
+    "khóa api",
+    "mã truy cập",
+    "mã bí mật",
+    "mã xác minh",
+    "mã xác nhận",
+    "รหัสลับ",
+    "คีย์ลับ",
+    "คีย์ api",
     "пароль",
 )
 FOREIGN_WORDS = frozenset(
     listed("""
 clave claves senha senhas mdp heslo hesla haslo hasla geslo sifre sifrem sifresi sifreniz parola parool
-sandi losen segredo kodikos contrasenya sifra parole parolata паролата секрет
+parolasi parolam parolaniz parolanin parolayi sifresini sifreyi parolei haslem hasle heslem hesle hesly geslom
+gesla lozinku lozinke heslu haslu sandi losen segredo kodikos contrasenya sifra parole parolata паролата секрет
 """)
 )
 

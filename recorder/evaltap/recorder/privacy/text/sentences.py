@@ -1,32 +1,58 @@
 """Find the secret that a sentence tells: `the password is x`, `password x`, `use x as password`."""
 
 import re
+from collections.abc import Callable
 
 from evaltap.recorder.privacy.text.normalization import listed
-from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder, is_token
+from evaltap.recorder.privacy.text.value_kinds import (
+    is_strong_password,
+    is_token,
+    may_be_password,
+)
 from evaltap.recorder.privacy.text.values import Span, is_mixed, read_value
 
 _QUALIFIER = (
-    r"(?:[ \t](?:for|of|to|in|on|at|from|für|von|zu|zum|de|del|della|di|da|do|des|para|pour|du|voor|van|för|til|dla|do|per"
-    r"|для|от|к)[ \t][^\n:=.,;!?\"']{1,48}?)?"
+    r"(?:[ \t](?:for|of|to|in|on|at|from|with|für|von|zu|zum|de|del|della|di|da|do|des|para|pour|du|voor|van|för|til|dla|do|per"
+    r"|для|от|к)[ \t][^\n:=.,;!?\"']{1,48}?|[ \t](?:d|l|de l|all|dell)['’][^\n:=.,;!?\"']{1,48}?)?"
 )
 _POSSESSIVE = r"(?:[ \t](?:saya|anda|kamu|mea|meu|mia|mio|mea|moje|moja|mia|minha|nova|nuova|nueva|nouvelle|của tôi|του|μου|yangu|ko))?"
 """A postposed word for `my`."""
+_COPULAS = (
+    r"is|was|are|equals|should be|will be|ist|lautet|war|sind|es|era|está|est|c'est|sera|était|è|é|is nu|är|er|jest|to je|je|bol"
+    r"|este|é|és|yra|ir|adalah|ialah|là|është|ay|это|теперь|будет|равен|е|є|це|је|είναι|هي|هو|है|हैं|হল|হলো|היא|הוא|است"
+)
 _IS = re.compile(
     r"(?i)[\"'`]?"
     + _QUALIFIER
     + _POSSESSIVE
-    + r"(?:'s|[ \t]{1,3}(?:is|was|are|equals|to|should be|will be|now|ist|lautet|war|sind"
-    r"|es|era|está|est|c'est|sera|était|è|é|era|is nu|är|er|on|jest|to|je|bol|este|olarak|é|és|yra|ir|adalah|ialah|là"
-    r"|është|er|ni|ay|это|теперь|будет|равен|е|є|це|je|је|είναι|هي|هو|है|हैं|হল|হলো|היא|הוא|است))"
+    + rf"(?:'s|[ \t]{{1,3}}(?:{_COPULAS}|to|now|on|olarak|ni))"
     r"(?:[ \t](?:now|still|set to|currently|just|simply|jetzt|ahora|maintenant|agora|ora|nu|теперь|changed to"
     r"|going to be|as follows))?[ \t:]{1,3}"
 )
+_CLAUSE_IS = re.compile(
+    r"(?i)(?:[ ]\([^()\n]{1,40}\))?((?:[ ][^\s.,:;!?=\"<>()]{1,24}){0,9}?)[ ](?:"
+    + _COPULAS
+    + r")[ :]{1,3}[\"'`]?([^\s\"'`<>]{4,128})"
+)
+"""The password that I use for this | is | x."""
+_CLAUSE = re.compile(
+    r"((?:[ ][^\W\d_]{1,20}){1,5}?)[ ]((?=[^\s]{0,63}\d)[^\s\"'`<>,;]{6,64})(?=[ .,;!?\"')\n]|\Z)"
+)
+"""The password for this | x; only where x can hardly be anything else."""
+_OF_WHAT = frozenset(
+    listed("""
+policy policies manager field fields hash hashes hashing reset resets length rule rules hint type format strength
+generator prompt box form page requirement requirements authentication protected protection expiry expired expires
+history change changed changes limit count counter column algorithm encryption check validation error errors failure
+failed attempt attempts not nicht no non pas ne nie не
+""")
+)
+"""What stands after such a word is about the password, not the password."""
 _QUALIFIED = re.compile(
     r"(?i)" + _QUALIFIER + r"(?:[ \t][^\W\d_]{2,12})?[ \t]?(=|:|[ ]-[ ])[ \t]{0,4}"
 )
 _CJK_IS = re.compile(
-    r"[ \t]?(?:是|为|為|は|が|を|는|은|이|가|를|을)?[ \t]?"
+    r"[ \t]?(?:是|为|為|は|が|を|に|는|은|이|가|를|을)?[ \t]?"
     r"(?:(?:お使い|使って|使用して)ください|사용하세요|사용해(?:[ ]?주세요)?|써[ ]?(?:줘|주세요))?[ \t]?[:：=]?[ \t\"']{0,3}"
 )
 _BLANK_QUOTE = re.compile(r"[ \t]{1,4}(?=[\"'`]\S)")
@@ -42,7 +68,10 @@ _CHANGED_TO = re.compile(
     r"|[ ](?:został[ao]? )?zmienion[eoay]{1,2}[ ]na|[ ](?:был )?(?:измен[её]н|смен[её]н)[ ]на"
     r"|已?(?:改|更改|修改|重置|设置)(?:为|成)|[ ]?を[ ]?|[ ]?[을를][ ]?)[ ]?[\"'`]?([!-+\--~]{4,128})"
 )
-_CHANGED_FROM = re.compile(r"(?i) from [\"'`]?([^\s\"'`]{4,128})[\"'`]? to ")
+_CHANGED_FROM = re.compile(
+    r"(?i) (?:from|von|de|da|van|från|z|с) [\"'`]?([^\s\"'`]{4,128}[\"'`]? (?:to|auf|zu|in|a|à|para|naar|till|na|на)"
+    r" [\"'`]?[^\s\"'`,;]{4,128})"
+)
 _CHANGE = re.compile(r"(?:\S{4,128} )?to ([^\s,;]{4,128})")
 DIGITS = re.compile(r"[ \t:=#]{1,4}(?:(?:is|was|code|number|no\.?) )?(\d{3,8})(?![\w.,:/-]\w|\w)")
 
@@ -67,9 +96,11 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
     if (match := _CHANGED_FROM.match(text, end)) is not None and is_mixed(match[1]):
         return match.span(1)
     if (match := _IS.match(text, end)) is not None:
-        if "cred" in text[start:end].lower() and (both := USER_AND.match(text, match.end())):
-            return read_value(text, both.end(), token=False, sure=False, said=True, code=False)
-        return read_value(text, match.end(), token=token, sure=False, said=True, code=False)
+        at = match.end()
+        if "cred" in text[start:end].lower() and (both := USER_AND.match(text, at)):
+            at, token = both.end(), False
+        span = read_value(text, at, token=token, sure=False, said=True, code=False)
+        return span or (None if token else _in_clause(text, end))
     match = _QUALIFIED.match(text, end)
     if match is not None and " where " not in match[0].lower():
         return read_value(
@@ -82,6 +113,18 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
         if span is not None and is_mixed(value := text[span[0] : span[1]]):
             # `key session:4711` names something else, `password x1y2` the password.
             return None if re.fullmatch(r"[a-z]+:[\w:-]+", value) else span
+    return None if token else _in_clause(text, end)
+
+
+def _in_clause(text: str, end: int) -> Span | None:
+    """Return the value further on in the clause, behind other words."""
+    for pattern, is_value in ((_CLAUSE_IS, may_be_password), (_CLAUSE, is_strong_password)):
+        match = pattern.match(text, end)
+        if match is None or not _OF_WHAT.isdisjoint(match[1].lower().split()):
+            continue
+        value = match[2].rstrip(".,;:!?)]}*")
+        if is_value(value):
+            return match.start(2), match.start(2) + len(value)
     return None
 
 
@@ -92,24 +135,96 @@ pin cvv cvc csc otp cvv2 cvc2
 )
 _ASCII_RUN = re.compile(r"[!-~]{4,4096}+")
 _COMPARED = re.compile(r"[\"']([^\"'\n]{4,64})[\"'] ?[!=]==? ?\Z")
-_AS = re.compile(
-    r"(\S{4,64})[\"'`,]{0,2}[ ](?:is|as|for|was)[ ](?:(?:the|my|your|our|a|his|her|their|its|new|old|current)[ ]){0,2}"
-    r"(?:[A-Za-z]{2,14}[ ]){0,3}\Z"
+_WORD = re.compile(r"\S+")
+_LINKS = frozenset(
+    listed("""
+is as for was are being ist als es como est comme è come é är som er jest to jako это є е је je είναι هي هو היא הוא là
+adalah ni 是 为 este són és
+""")
+)
+_PRONOUNS = frozenset(
+    listed("""
+that this it das dies dat dit det der to это це esa esta eso essa esse isso questa questo ce cette tämä هذه هذا זו
+""")
+)
+_POINTING = frozenset(listed("that's thats it's this's c'est c’est that’s it’s"))
+_NO_ADJECTIVES = frozenset(
+    listed("""
+not no never in of from with about on at to a's nicht kein keine non nessuna pas ne nie не mit von dans avec con en sin
+for if and or und oder et y e without wrong invalid falsch
+""")
+)
+_LONGEST_BEFORE = 100
+_MOST_ADJECTIVES, _MOST_BETWEEN = 4, 4
+_CJK_BEFORE = re.compile(
+    r"([!-~]{4,64})[ ]?(?:是|为|為|が|は|가|이|는|은|을|를)(?:[ ]?[^\x00-\x7f]){0,10}[ ]?\Z"
 )
 
 
-def value_before(text: str, start: int) -> Span | None:
-    """Return the value in `x is the password`, `use x as password`."""
+def value_before(text: str, start: int, end: int) -> Span | None:
+    """Return the value in `x is the password`, `use x as password`, `with x? that's the password`."""
+    first = max(0, start - _LONGEST_BEFORE)
+    if text[start] > "\u2e80":
+        match = _CJK_BEFORE.search(text, first, start)
+        return match.span(1) if match is not None and may_be_password(match[1]) else None
     if text[start - 1 : start] != " ":
         return None
-    compared = _COMPARED.search(text, max(0, start - 100), start)
+    compared = _COMPARED.search(text, first, start)
     if compared is not None:
         return compared.span(1) if is_mixed(compared[1]) else None
-    match = _AS.search(text, max(0, start - 100), start)
-    if match is None:
+    line = text.rfind("\n", first, start) + 1
+    words = [match.span() for match in _WORD.finditer(text, max(first, line), start)]
+    if _is_about(text, end):
         return None
-    value = match[1].strip("\"'`(),;:")
-    begin = match.start(1) + match[1].find(value) if value else 0
-    if not value or not is_mixed(value) or is_placeholder(value) or is_code(value):
-        return None
-    return (begin, begin + len(value)) if any(map(str.isdigit, value)) else None
+    is_code = text[start:end].lower().endswith(_CODES)
+    return _before_link(text, words, _may_be_code if is_code else may_be_password)
+
+
+def _before_link(text: str, words: list[Span], is_value: Callable[[str], bool]) -> Span | None:
+    """Return the value before the last link of words that lead to a name."""
+    for back in range(1, min(len(words), _MOST_ADJECTIVES + 2)):
+        word = text[slice(*words[-back])].lower()
+        if word in _POINTING:
+            return _nearest(text, words[:-back], _MOST_BETWEEN, is_value)
+        if word in _LINKS:
+            before = words[:-back]
+            if len(before) > 1 and text[slice(*before[-1])].lower() in _PRONOUNS:
+                return _nearest(text, before[:-1], _MOST_BETWEEN, is_value)
+            return _nearest(text, before, 1, is_value)
+        if word in _NO_ADJECTIVES or not word.replace("'", "").replace("-", "").isalpha():
+            return None
+    return None
+
+
+def _nearest(
+    text: str, words: list[Span], most: int, is_value: Callable[[str], bool]
+) -> Span | None:
+    """Return the last of some words that can be a password, of at most so many, signs aside."""
+    for start, stop in reversed(words[-most - 1 :]):
+        word = text[start:stop]
+        value = word.strip("\"'`(),;:").rstrip(".?")
+        if is_value(value):
+            begin = start + word.find(value)
+            return begin, begin + len(value)
+        if word != "-":
+            most -= 1
+        if not most:
+            break
+    return None
+
+
+_CODES = ("code", "pin", "otp", "codice", "código", "codigo", "kode", "kod", "код", "koodi", "kód")
+_CODE = re.compile(r"(?:[A-Z]{1,3}-)?\d{4,8}")
+
+
+def _may_be_code(value: str) -> bool:
+    return _CODE.fullmatch(value) is not None or may_be_password(value)
+
+
+def _is_about(text: str, end: int) -> bool:
+    """Return whether the name is only the first of two: `the password policy`."""
+    following = _FOLLOWING.match(text, end)
+    return following is not None and following[1].lower() in _OF_WHAT
+
+
+_FOLLOWING = re.compile(r"[ ]([a-z]{2,20})")

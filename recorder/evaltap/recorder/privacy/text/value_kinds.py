@@ -104,3 +104,40 @@ def is_placeholder(value: str) -> bool:
 def is_code(value: str) -> bool:
     """Return whether an unquoted word is an expression or a type: `get_secret()`, `user.pw`."""
     return bool(_CODE.fullmatch(value) or _TYPES.fullmatch(value))
+
+
+_NO_PASSWORD = re.compile(
+    r"(?i)v?\d+(?:\.\d+)+[\w.-]*|[\d.,]+[a-z%°µ€$£/]{1,4}|[€$£#]?[\d.,:/-]+%?|\d{4}-\d\d-\d\dT.*"
+    r"|[\w.-]+\.[a-z]{2,4}|(?:https?:)?/.*|\w+@[\w.]+|[a-z]+://.*|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[A-Z]{1,4}-\d+"
+)
+
+
+def may_be_password(value: str) -> bool:
+    """Return whether a word of a sentence can be a password: mixed, but no version, date, unit or file."""
+    letters = any(map(str.isalpha, value))
+    mixed = any(map(str.isdigit, value)) or any(one in _SIGNS for one in value[1:-1])
+    return (
+        4 <= len(value) <= 128
+        and letters
+        and mixed
+        and not is_placeholder(value)
+        and not is_code(value)
+        and _NO_PASSWORD.fullmatch(value) is None
+    )
+
+
+_SIGNS = frozenset("!@#$%^&*+=?~")
+_HASH = re.compile(r"[0-9a-f]{16,}|[0-9A-F]{16,}")
+_DIGITS_INSIDE = re.compile(r"[A-Za-z]\d+[A-Za-z]")
+
+
+def is_strong_password(value: str) -> bool:
+    """Return whether a word can hardly be anything but a password: signs or digits inside it."""
+    if not may_be_password(value) or len(value) < 6 or "/" in value or ":" in value:
+        return False
+    if any(one in _SIGNS for one in value):
+        return any(map(str.isdigit, value)) and "=" not in value and value.isascii()
+    if value.upper() == value or _HASH.fullmatch(value):
+        return False
+    parts = re.split(r"[-_.]", value)
+    return any(len(part) >= 6 and _DIGITS_INSIDE.search(part) is not None for part in parts)

@@ -1,0 +1,43 @@
+"""Find the password of a login without a word for it: `log in with admin/x`, `sign in as bob with x`."""
+
+import re
+from collections.abc import Iterator
+
+from evaltap.recorder.privacy.text.normalization import listed
+from evaltap.recorder.privacy.text.value_kinds import is_strong_password
+from evaltap.recorder.privacy.text.values import Span
+
+_ROOTS = ("log", "sign", "cred", "meld", "connect", "acced", "gangsdaten")
+_FOREIGN_ROOTS = listed("логин войт войд giriş 登录 登錄 ログイン 로그인 sesión sessão connex")
+_LOGIN = re.compile(
+    r"\b(?:(?:log(?:ged|ging)?|sign(?:ed|ing)?)[ -]?(?:in|on|into)\b|creds?\b|credential|anmeld|melde\b|zugangsdaten|einlogg"
+    r"|inlogg|zalogu|logowan|connect|connex|acced|sesión|sessão|credenzial|credencia|логин|войт|войд|giriş)"
+    r"|登录|登錄|ログイン|로그인"
+)
+_PAIR = re.compile(
+    r"[^\n]{0,40}?(?<![\w./:@-])[\w.@+-]{2,40}[ ]?[/:|][ ]?([^\s\"'`<>/]{6,64})(?=[\s\"'`.,;)]|\Z)"
+)
+_USER_WITH = re.compile(
+    r"[^\n]{0,24}?\b(?:as|user(?:name)?|als|benutzer|como|usuario|usuário|utilisateur|come|utente|jako)[ ][\"'`]?[\w.@+-]{2,40}"
+    r"[\"'`]?,?[ ](?:with|and|using|mit|und|con|y|avec|et|e|com|met|en|i|z|med|och|og)[ ][\"'`]?([^\s\"'`<>/]{6,64})"
+)
+
+
+def in_logins(text: str, lower: str) -> Iterator[Span]:
+    """Yield the spans of strong passwords beside a user, after a word for logging in."""
+    roots = _ROOTS if text.isascii() else _ROOTS + _FOREIGN_ROOTS
+    if not any([root in lower for root in roots]):  # a list: faster than a generator
+        return
+    done = 0
+    for login in _LOGIN.finditer(lower):
+        if login.start() < done:
+            continue
+        for pattern in (_PAIR, _USER_WITH):
+            match = pattern.match(text, login.end())
+            if match is None:
+                continue
+            value = match[1].rstrip(".,;:!?)")
+            if is_strong_password(value):
+                done = match.end()
+                yield match.start(1), match.start(1) + len(value)
+                break
