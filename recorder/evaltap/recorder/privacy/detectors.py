@@ -31,7 +31,7 @@ from evaltap.recorder.privacy.text.secret_formats import (
     SERVICES,
 )
 from evaltap.recorder.privacy.text.secret_names import Name
-from evaltap.recorder.privacy.text.tables import in_html_tables, in_inserts, in_tables
+from evaltap.recorder.privacy.text.tables import in_copies, in_html_tables, in_inserts, in_tables
 from evaltap.recorder.privacy.text.value_kinds import is_opaque
 
 PSEUDONYM = re.compile(r"<[a-z_]{2,20}:[0-9a-f]{12}>")
@@ -205,6 +205,9 @@ def _beside_names(seen: str, lower: str, *, entropy: bool, words: bool) -> Itera
         if "<th" in lower:
             for kind, start, end in in_html_tables(seen):
                 yield from _cell(kind, start, end, seen[start:end])
+        if "copy " in lower and "stdin" in lower:
+            for kind, start, end in in_copies(seen):
+                yield from _cell(kind, start, end, seen[start:end])
         if "(" in seen and "values" in lower:
             for kind, start, end in in_inserts(seen):
                 yield from _cell(kind, start, end, seen[start:end])
@@ -228,7 +231,9 @@ def _cell(kind: Name, start: int, end: int, value: str) -> Iterator[Finding]:
         yield Finding("secret", start, end, value)
 
 
-_SCHEME = re.compile(r"(?i)\b(?:bearer|basic|ssws)[ \t]{1,4}([\w.~+/=-]{8,4096}+)")
+_SCHEME = re.compile(
+    r"(?i)\b(?:bearer|basic|ssws)(?:[ \t]{1,4}|[ ]?[\"'][ ]?[+.&][ ]?[\"'])([\w.~+/=-]{8,4096}+)"
+)
 _CREDENTIALS = re.compile(
     r":\\?/\\?/([^\s:@/\"'<>]{0,128}:[^\s\"'<>@]{1,256}(?:@[^\s\"'<>@/]{1,128}(?=@))?(?=@))"
 )
@@ -273,6 +278,10 @@ def _beginning(prefix: str) -> str:
 
 _BY_BEGINNING = _prefix_rules()
 _NEEDLED = tuple((needle, re.compile(pattern)) for needle, pattern in NEEDLED)
+_THREE_PARTS = re.compile(
+    r"[MNO](?<![\w.-].)[A-Za-z][\w-]{21,27}\.[\w-]{6}\.(?=[\w-]{0,44}\d)[\w-]{27,45}(?![\w-])"
+)
+"""Discord's tokens: an id in base64, a time, a signature."""
 _JWT = re.compile(r"eyJ(?<![\w-]...)[\w-]{8,}+(?:\.[\w-]{0,}+){1,4}")
 
 
@@ -289,6 +298,9 @@ def _formats(seen: str, words: str) -> Iterator[Finding]:
             for match in pattern.finditer(seen):
                 group = match.lastindex or 0
                 yield Finding("secret", *match.span(group), match[group])
+    if words.count(".") > 1:
+        for match in _THREE_PARTS.finditer(seen):
+            yield Finding("secret", *match.span(), match[0])
     if "eyJ" in words:
         for match in _JWT.finditer(seen):
             if match[0].count(".") and len(match[0]) > 24:

@@ -11,7 +11,7 @@ from typing import Any
 from evaltap.recorder.privacy.text.commands import in_arguments
 from evaltap.recorder.privacy.text.normalization import listed
 from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
-from evaltap.recorder.privacy.text.value_kinds import may_be_password
+from evaltap.recorder.privacy.text.value_kinds import is_token, may_be_password
 
 _LABELS = listed("""
 name key field header id label param parameter variable property attribute k type title question prop
@@ -62,7 +62,33 @@ def values_of_label(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
         name = value[label]
         if isinstance(name, str) and len(name) <= 64 and (kind := kind_of_name(name)) in _TELLING:
             return kind, _BOTH.intersection(value) - {label}
+    return _typed(value)
+
+
+_CONTROLS = frozenset(
+    listed("""
+selector element locator target css xpath placeholder aria_label ariaLabel label name id ref
+""")
+)
+_CONTROL = re.compile(
+    r"(?i)[ _-]*(?:field|input|box|textbox|text ?field|feld|champ|campo|veld|pole|поле)\W*\Z"
+)
+
+
+def _typed(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
+    """Return what is typed into a form's field: `{"selector": "#password", "value": "x"}`."""
+    for control in _CONTROLS.intersection(value):
+        name = value[control]
+        if isinstance(name, str) and len(name) <= 128:
+            kind = kind_of_name(_CONTROL.sub("", name))
+            if kind in _TELLING:
+                held = _BOTH.intersection(value) - {control}
+                return kind, frozenset(one for one in held if _is_word(value[one]))
     return Name.PLAIN, frozenset()
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and may_be_password(value)
 
 
 _HELD = frozenset(
@@ -122,7 +148,11 @@ def kinds_in_list(items: Sequence[Any]) -> dict[int, Name]:
         if isinstance(item, str) and item[:1] == "-" and _FLAG.fullmatch(item):
             kind = kind_of_name(item.lstrip("-"))
             following = items[index + 1]
-            if kind is Name.SECRET and isinstance(following, str) and following[:1] != "-":
+            if (
+                isinstance(following, str)
+                and following[:1] != "-"
+                and (kind is Name.SECRET or (kind is Name.TOKEN and is_token(following)))
+            ):
                 found[index + 1] = kind
     if all(isinstance(item, str) for item in items):
         found.update((index, Name.SECRET) for index, _, _ in in_arguments(items))

@@ -67,7 +67,7 @@ def _is_postcode(text: str, start: int, end: int, span: Span) -> bool:
 
 
 _OPERATOR = re.compile(
-    r"[\"'`\])}*_~ ]{0,12}[ \t]{0,8}(?:\((?:[^()\n]{1,40})\)[ \t]?)?"
+    r"[\"'`\])}*_~ ]{0,12}[ \t]{0,8}(?:[(\[][^()\[\]\n]{1,40}[)\]][ \t]?|</(?:b|strong|em|i|span|label)>[ \t]?)?"
     r"(=>|->|<-|[→⇒➔➜]|\.{3,6}|…|:=|\?=|[!=]==?|=|::?|\|)[ \t]{0,8}[*_~]{0,2}[ \t]?"
 )
 _NEXT_LINE = re.compile(
@@ -84,6 +84,13 @@ _HELD = re.compile(
 )
 _DEFAULT = re.compile(r"\"[ \t]{0,4}\{[^{}]{0,400}?\bdefault[ \t]{0,16}=[ \t]{0,4}(?=\")")
 """What is between the name of a Terraform variable and its default."""
+_FALLBACK = re.compile(
+    r"(?:<%=?|\$?\{\{|os\.|ENV|process\.|System\.|env)[^\n]{0,80}?(?:\|\||\?\?|\bor\b|default\(|,|\bdefault:)[ ]?[\"']([^\s\"']{4,128})[\"']"
+)
+"""What stands in for a variable that is not set: `ENV['X'] || 'x'`."""
+_OBJECT = re.compile(
+    r"[\"'][ \t]{0,4}:[ \t]{0,4}\{[^{}]{0,400}?[\"'](?:value|plaintext|plainText|data)[\"'][ \t]{0,4}:[ \t]{0,4}(?=[\"'])"
+)
 _BLOCK = re.compile(r"[|>][+-]?[ \t]{0,4}\n[ \t]{1,32}([^\s:]{4,4096})[ \t]{0,8}(?=\n|\Z)")
 """A YAML block scalar of one word."""
 _FORM_FIELD = re.compile(r"[\"']\r?\n(?:[\w-]{1,40}:[^\r\n]{0,128}\r?\n){0,4}\r?\n")
@@ -97,7 +104,7 @@ _TUPLE = re.compile(r"[\"'`][ \t]?,[ \t]?(?=[\"'`][^\"'`]{1,4096}[\"'`][ \t]?[,)
 _FLAG = re.compile(r"[ \t]{1,4}(?:\\?\n[ \t]{0,16})?")
 _SECOND_WORD = re.compile(r"[^\W\d_]{2,24}[ ]([^\s\"'`&<>,;]{6,128})")
 _NEXT_CELL = re.compile(
-    r"</(?:td|th|dt|label|b|strong|span|div)>\s{0,40}<(?:td|dd|span|code|div|p|b)(?: [^<>\n]{0,120})?>\s{0,8}([^<>\s][^<>]{0,4095}+)</"
+    r":?[ ]?</(?:td|th|dt|label|b|strong|span|div)>\s{0,40}<(?:td|dd|span|code|div|p|b)(?: [^<>\n]{0,120})?>\s{0,8}(?:<(?:code|b|span|strong|em|i|pre|tt|kbd)(?: [^<>\n]{0,80})?>){0,2}([^<>\s][^<>]{0,4095}+)</"
 )
 _IN_CALL = re.compile(r"[\]'\"`]{1,3}(?:\)\.\w{2,20}\([ ]?|[ ]?,[ ]?)(?=[\"'`])")
 _PREFIXED_TAG = re.compile(r"<[\w.-]{1,40}:\Z")
@@ -122,7 +129,7 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
                 return read_value(text, match.end(), token=token, sure=True)
         if (match := _FORM_FIELD.match(text, end)) is not None:
             return read_value(text, match.end(), token=token, sure=True)
-        if (match := _DEFAULT.match(text, end)) is not None:
+        if (match := _DEFAULT.match(text, end) or _OBJECT.match(text, end)) is not None:
             return read_value(text, match.end(), token=token, sure=True)
         if (match := _HELD.match(text, end)) is not None:
             return inside(match, token)
@@ -130,6 +137,12 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
             return match.span(1)
     elif (match := _PAIR_LINE.match(text, end) or _REPORTED.match(text, end)) is not None:
         return read_value(text, match.end(), token=token, sure=True)
+    if (match := _NEXT_CELL.match(text, end)) is not None:
+        return inside(match, token)
+    if (match := _ALIGNED.match(text, end)) is not None and _LINE_START.search(
+        text, max(0, start - 24), start
+    ):
+        return _in_column(text, match, token=token)
     if (match := _OPERATOR.match(text, end)) is not None:
         if match[1] == "|":
             return _next_cell(text, start, end, token=token)
@@ -138,12 +151,25 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
         return read_value(text, match.end(), token=False, sure=True)
     if (match := _CALL.match(text, end)) is not None:
         return read_value(text, match.end(), token=token, sure=True)
-    if (match := _NEXT_CELL.match(text, end)) is not None:
-        return inside(match, token)
     if (match := _IN_CALL.match(text, end)) is not None and not token:
         span = read_value(text, match.end(), token=False, sure=True)
         return span if span and is_mixed(text[slice(*span)]) else None
     return said(text, start, end, token=token)
+
+
+_LINE_START = re.compile(r"(?:\A|\n)[ \t]{0,16}\Z")
+_ALIGNED = re.compile(
+    r"(?:[ ]{2,40}|[ ]{0,40}\|[ ])([^\s|]{4,256})[ \t]*(?=\n|\Z)(?!\n[-+=| ]{4,})"
+)
+"""The value in the second of two columns, at the end of its line."""
+
+
+def _in_column(text: str, match: re.Match[str], *, token: bool) -> Span | None:
+    value = match[1]
+    accepted = is_token(value) if token else is_mixed(value)
+    if not accepted or not is_mixed(value) or _ALGORITHM.fullmatch(value) or is_code(value):
+        return None
+    return None if is_placeholder(value) else match.span(1)
 
 
 _FIRST_CELL = re.compile(r"(?:^|\n)[ \t]{0,8}\|[ \t]{0,64}[^|\n]{0,24}\Z")
@@ -186,6 +212,8 @@ def _behind_operator(text: str, match: re.Match[str], name: str, *, token: bool)
         return found.span(1)
     if operator == ":" and (block := _BLOCK.match(text, at)) is not None:
         return inside(block, token)
+    if (fallback := _FALLBACK.match(text, at)) is not None:
+        return fallback.span(1) if not is_placeholder(fallback[1]) else None
     if _is_header(name):
         quoted = text[match.start() - len(name) - 1 : match.start() - len(name)] in ("'", '"', "`")
         return rest_of_header(text, at, cookie="ookie" in name.lower(), quoted=quoted)

@@ -44,6 +44,14 @@ def in_phrases(text: str, lower: str) -> Iterator[Span]:
         patterns.append(_ORACLE)
     if "@tcp(" in lower or "@unix(" in lower or "@/" in lower:
         patterns.append(_GO_ADDRESS)
+    if "MD5}" in text or "HA" in text or "CRYPT}" in text:
+        patterns.append(_LDAP_HASH)
+    if "set password" in lower:
+        patterns.append(_SET_PASSWORD)
+    if "ftp" in lower and "user " in lower:
+        patterns.append(_FTP_USER)
+    if "send" in lower and "assw" in lower:
+        patterns.append(_EXPECTED)
     if "AUTH " in text or "community" in text:
         patterns.append(_BARE_COMMANDS)
     for pattern in patterns:
@@ -53,5 +61,16 @@ def in_phrases(text: str, lower: str) -> Iterator[Span]:
                 yield match.span(group)
 
 
+_LDAP_HASH = re.compile(
+    r"\{(?:S?SHA(?:[-]?\d{3})?|S?MD5|CRYPT|PBKDF2(?:-SHA\d{1,3})?)\}([\w+/=$.]{12,256})"
+)
+_SET_PASSWORD = re.compile(
+    r"(?i)\bset password for [^=;\n]{1,80}=[ ]?(?:password\()?['\"]([^'\"\n]{3,256})['\"]"
+)
+_FTP_USER = re.compile(r"(?m)^[ \t]*user [\w.@-]{1,64} ([^\s\"']{4,128})$")
+_EXPECTED = re.compile(
+    r"(?i)assw(?:ord|ort)[^\n]{0,24}\n?[^\n]{0,40}?\bsend(?:line)?(?: --)?[ (]{1,2}[\"']{1,2}([^\s\"'\\]{3,128})"
+)
+"""What `expect` sends when it was asked for a password."""
 _GO_ADDRESS = re.compile(r"[\w-]{1,64}:([^\s:@/\"'()]{3,128})@(?:(?:tcp|unix)\(|/\w)")
 _ORACLE = re.compile(r"(?i)jdbc:oracle:\w{2,6}:[\w.]{1,64}/([^\s@\"']{3,128})@")

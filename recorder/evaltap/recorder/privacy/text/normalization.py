@@ -18,6 +18,10 @@ def _plain_characters() -> dict[int, str]:
         table[code] = '"'
     for code in (0x2018, 0x2019, 0x201A, 0x2039, 0x203A):
         table[code] = "'"
+    table.update(dict.fromkeys((0x2502, 0x2503, 0x2551, 0x2506, 0x250A), "|"))
+    table.update(
+        dict.fromkeys((0x2500, 0x2501, 0x2550, *range(0x250C, 0x254C), *range(0x2552, 0x256D)), "-")
+    )
     table.update({0x3002: ".", 0xFF61: ".", 0x3001: ",", 0xFE55: ":"})
     for zero in (0x660, 0x6F0, 0x966, 0x9E6, 0xE50):  # Arabic, Persian, Hindi, Bengali, Thai
         table.update({zero + digit: str(digit) for digit in range(10)})

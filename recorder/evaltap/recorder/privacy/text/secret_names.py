@@ -25,6 +25,8 @@ from evaltap.recorder.privacy.text.secret_words import (
     IDENTIFIERS,
     LAST_WORDS,
     NO_PHONE,
+    PASSWORDS,
+    PASSWORDS_OF,
     PHONE_ENDINGS,
     PHONE_EXACT,
     PHONE_WORDS,
@@ -97,6 +99,8 @@ def _is_secret(name: str, words: list[str], plain: str) -> bool:
     if plain in EXACT or plain.endswith(ENDINGS) or plain.removesuffix("s").endswith(ENDINGS):
         return True
     before = words[-2] if len(words) > 1 else ""
+    if words[0] in PASSWORDS and before and PASSWORDS_OF.issuperset(words[1:]):
+        return True
     if last in LAST_WORDS:
         return before not in HARMLESS_BEFORE.get(last, ())
     if before and _is_secret_pair(words, before, last):

@@ -102,6 +102,19 @@ map gpio data clock push hair rolling bowling drop safety input output
     "tan": frozenset(["arc"]),
 }
 
+PASSWORDS = frozenset(
+    ["password", "passwords", "passwd", "passwort", "pwd", "passphrase", "passcode", "pin"]
+)
+PASSWORDS_OF = frozenset(
+    listed("""
+user usr utente usuario utilisateur cliente client admin administrador administrateur amministratore db database bd base
+server servidor serveur wifi wlan root app account cuenta conto compte conta temp temporary temporaire temporal temporanea
+provisoria provvisoria old new current actual attuale atual vecchia nuova nueva nova default initial prod production dev
+staging test local master master remote router vpn ftp smtp imap ssh sudo ldap api la le de del di da do du il of for the
+""")
+)
+"""Whose or which password, after the word: `password_utente`."""
+
 SECRET_KEYS = frozenset(
     listed("""
 api access secret private encryption encrypting decryption signing sign account master ssh service
@@ -120,7 +133,7 @@ HARMLESS_KEYS = frozenset(
     listed("""
 for each every of in is on to and or as by with per no any this that same other first last new old if
 public primary foreign partition sort cache idempotency object s3 file issue translation i18n routing
-row message record config registry dedup deduplication group hash index lookup map composite natural
+row message record config hit miss registry dedup deduplication group hash index lookup map composite natural
 unique surrogate candidate alternate event project jira bucket blob arrow enter shift control ctrl alt
 escape hot short
 """)

@@ -18,7 +18,7 @@ _QUALIFIER = (
 _POSSESSIVE = r"(?:[ \t](?:saya|anda|kamu|mea|meu|mia|mio|mea|moje|moja|mia|minha|nova|nuova|nueva|nouvelle|của tôi|του|μου|yangu|ko))?"
 """A postposed word for `my`."""
 _COPULAS = (
-    r"is|was|are|equals|should be|will be|ist|lautet|war|sind|es|era|está|est|c'est|sera|était|è|é|is nu|är|er|jest|to je|je|bol"
+    r"is|was|are|equals|reads|brzmi|zní|lyder|luidt|звучит|should be|will be|ist|lautet|war|sind|es|era|está|est|c'est|sera|était|è|é|is nu|är|er|jest|to je|je|bol"
     r"|este|é|és|yra|ir|adalah|ialah|là|është|ay|это|теперь|будет|равен|е|є|це|је|είναι|هي|هو|है|हैं|হল|হলো|היא|הוא|است"
 )
 _IS = re.compile(
@@ -29,19 +29,41 @@ _IS = re.compile(
     r"(?:[ \t](?:now|still|set to|currently|just|simply|jetzt|ahora|maintenant|agora|ora|nu|теперь|changed to"
     r"|going to be|as follows))?[ \t:]{1,3}"
 )
+_OTHER_WORD = r"[ ][^\s.,:;!?=\"<>()]{1,24}"
+_END = r"(?=[ .,;!?\"')\n]|\Z)"
 _CLAUSE_IS = re.compile(
-    r"(?i)(?:[ ]\([^()\n]{1,40}\))?((?:[ ][^\s.,:;!?=\"<>()]{1,24}){0,9}?)[ ](?:"
-    + _COPULAS
-    + r")[ :]{1,3}[\"'`]?([^\s\"'`<>]{4,128})"
+    rf"(?i)(?:[ ]\([^()\n]{{1,40}}\))?(?:{_OTHER_WORD}){{0,9}}?[ ](?:{_COPULAS})[ :]{{1,3}}[\"'`]?([^\s\"'`<>]{{4,128}})"
 )
 """The password that I use for this | is | x."""
-_CLAUSE = re.compile(
-    r"((?:[ ][^\W\d_]{1,20}){1,5}?)[ ]((?=[^\s]{0,63}\d)[^\s\"'`<>,;]{6,64})(?=[ .,;!?\"')\n]|\Z)"
-)
+_CLAUSE = re.compile(r"(?:[ ][^\W\d_]{1,20}){1,5}?[ ]((?=[^\s]{0,63}\d)[^\s\"'`<>,;]{6,64})" + _END)
 """The password for this | x; only where x can hardly be anything else."""
+_APPOSITION = re.compile(
+    r"(?:[ ][^\W\d_]{1,20}['’]?[a-z]?){0,5}(?:,|:|[ ]-)[ ][\"'`]?((?=[^\s]{0,63}\d)[^\s\"'`<>,;]{6,64})"
+    + _END
+)
+"""The same password as before, | x."""
+_VERB_LAST = re.compile(
+    r"(?:[ ][^\s\d.,:;!?\"<>()]{1,20}){0,3}?[ ]([!-~]{4,64})[ ](?:است|هست|है|हैं|idi|oldu|olacak)(?!\w)"
+)
+_IN_CLAUSE = (
+    (_CLAUSE_IS, may_be_password),
+    (_VERB_LAST, may_be_password),
+    (_CLAUSE, is_strong_password),
+    (_APPOSITION, is_strong_password),
+)
+"""The first also holds for tokens."""
+_CHANGES = re.compile(
+    r"(?i)\b(?:chang|set\b|reset|updat|cambi|modifi|alter|ändere|setze|stell|mets |mettre|wijzig|verander|zmie|сменит?|смени|измени|поставь"
+    r"|установи|byt |ändra|endre|skift|mude|ponga|pon |imposta|muda)"
+)
+_TO = re.compile(
+    r"(?:[ ][^\W\d_]{1,20}){0,4}?[ ](?:to|en|auf|in|a|à|por|para|naar|na|на|till|til|par|com)[ ][\"'`]?([^\s\"'`<>,;]{6,64})"
+    + _END
+)
+"""Change the password to | x."""
 _OF_WHAT = frozenset(
     listed("""
-policy policies manager field fields hash hashes hashing reset resets length rule rules hint type format strength
+policy policies manager field fields hash hashes hashing reset resets length size rule rules hint type format strength
 generator prompt box form page requirement requirements authentication protected protection expiry expired expires
 history change changed changes limit count counter column algorithm encryption check validation error errors failure
 failed attempt attempts not nicht no non pas ne nie не
@@ -100,7 +122,7 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
         if "cred" in text[start:end].lower() and (both := USER_AND.match(text, at)):
             at, token = both.end(), False
         span = read_value(text, at, token=token, sure=False, said=True, code=False)
-        return span or (None if token else _in_clause(text, end))
+        return span or _in_clause(text, start, end, token=token)
     match = _QUALIFIED.match(text, end)
     if match is not None and " where " not in match[0].lower():
         return read_value(
@@ -113,18 +135,27 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
         if span is not None and is_mixed(value := text[span[0] : span[1]]):
             # `key session:4711` names something else, `password x1y2` the password.
             return None if re.fullmatch(r"[a-z]+:[\w:-]+", value) else span
-    return None if token else _in_clause(text, end)
+    return _in_clause(text, start, end, token=token)
 
 
-def _in_clause(text: str, end: int) -> Span | None:
+def _in_clause(text: str, start: int, end: int, *, token: bool) -> Span | None:
     """Return the value further on in the clause, behind other words."""
-    for pattern, is_value in ((_CLAUSE_IS, may_be_password), (_CLAUSE, is_strong_password)):
+    if text[end : end + 1] not in (" ", ","):
+        return None
+    following = _FOLLOWING.match(text, end)
+    if following is not None and following[1].lower() in _OF_WHAT:
+        return None
+    for pattern, is_value in _IN_CLAUSE[:1] if token else _IN_CLAUSE:
         match = pattern.match(text, end)
-        if match is None or not _OF_WHAT.isdisjoint(match[1].lower().split()):
+        if match is None:
             continue
-        value = match[2].rstrip(".,;:!?)]}*")
-        if is_value(value):
-            return match.start(2), match.start(2) + len(value)
+        value = match[1].rstrip(".,;:?)]}*")
+        if is_value(value) and (not token or is_token(value)):
+            return match.start(1), match.start(1) + len(value)
+    if not token and _CHANGES.search(text, max(0, start - 40), start) is not None:
+        match = _TO.match(text, end)
+        if match is not None and may_be_password(value := match[1].rstrip(".,;:!?)")):
+            return match.start(1), match.start(1) + len(value)
     return None
 
 
@@ -154,6 +185,7 @@ not no never in of from with about on at to a's nicht kein keine non nessuna pas
 for if and or und oder et y e without wrong invalid falsch
 """)
 )
+_COPULAS_FIRST = frozenset(listed("is was ist war es est era è é är er jest"))
 _LONGEST_BEFORE = 100
 _MOST_ADJECTIVES, _MOST_BETWEEN = 4, 4
 _CJK_BEFORE = re.compile(
@@ -191,6 +223,10 @@ def _before_link(text: str, words: list[Span], is_value: Callable[[str], bool]) 
             if len(before) > 1 and text[slice(*before[-1])].lower() in _PRONOUNS:
                 return _nearest(text, before[:-1], _MOST_BETWEEN, is_value)
             return _nearest(text, before, 1, is_value)
+        if may_be_password(text[slice(*words[-back])]) and back < len(words):
+            # "Is x still the password?"
+            is_asked = text[slice(*words[-back - 1])].lower() in _COPULAS_FIRST
+            return _nearest(text, words[: len(words) - back + 1], 1, is_value) if is_asked else None
         if word in _NO_ADJECTIVES or not word.replace("'", "").replace("-", "").isalpha():
             return None
     return None

@@ -15,6 +15,8 @@ _SEPARATORS = ("|", "\t", ",", ";", _ALIGNED)
 _KINDS = (Name.SECRET, Name.TOKEN, Name.PHONE, Name.CARD)
 _LONGEST_HEAD = 2_000
 _MOST_COLUMNS = 64
+_INDEX = re.compile(r"\d{1,9} ")
+"""A column without a name, of the rows' numbers, as pandas prints it."""
 _RULE = re.compile(r"[\s|:+=-]+")
 
 
@@ -42,11 +44,14 @@ def in_tables(text: str, names: Iterable[int]) -> Iterator[Cell]:
             line = text[done:stop]
             if _RULE.fullmatch(line) is None:
                 cells = _cells(line, separator)
-                if len(cells) != width:
+                shift = len(cells) - width
+                has_index = shift == 1 and separator == _ALIGNED and _INDEX.match(line)
+                if shift and not has_index:
                     break
                 for index, kind in columns.items():
-                    if separator != _ALIGNED or is_mixed(line[slice(*cells[index])]):
-                        yield from _cell(kind, line, done, cells[index])
+                    place = cells[index + shift]
+                    if separator != _ALIGNED or is_mixed(line[slice(*place)]):
+                        yield from _cell(kind, line, done, place)
             done = stop
 
 
@@ -89,6 +94,26 @@ def in_inserts(text: str) -> Iterator[Cell]:
             for index, kind in kinds.items() if len(places) == len(names) else ():
                 yield from _cell(kind, row[1], row.start(1), places[index])
             at = row.end()
+
+
+_COPY = re.compile(r"(?i)\bcopy [\w.\"]{1,80} ?\(([^()\n]{1,500})\) from stdin[^\n]{0,80}\n")
+
+
+def in_copies(text: str) -> Iterator[Cell]:
+    """Yield the values of PostgreSQL's `COPY t (name, password) FROM stdin;`, up to its `\\.`."""
+    for copy in _COPY.finditer(text):
+        names = [name.strip(' "') for name in copy[1].split(",")]
+        kinds = {i: kind for i, name in enumerate(names) if (kind := kind_of_name(name)) in _KINDS}
+        at = copy.end()
+        while kinds and at < len(text):
+            stop = text.find("\n", at) + 1 or len(text)
+            line = text[at:stop]
+            cells = _cells(line, "\t")
+            if len(cells) != len(names):
+                break
+            for index, kind in kinds.items():
+                yield from _cell(kind, line, at, cells[index])
+            at = stop
 
 
 def _head(line: str) -> tuple[str, dict[int, Name], int]:

@@ -25,10 +25,14 @@ def is_token(value: object) -> bool:
     """Return whether the value of a token field is a token, not a word, count or setting."""
     if not isinstance(value, str) or len(value) < 6 or any(map(str.isspace, value)):
         return False
+    if _PATH_OF_NAMES.fullmatch(value):
+        return False
     digits = sum(map(str.isdigit, value))
     return digits == len(value) or (len(value) >= 8 and digits > 0) or is_opaque(value)
 
 
+_PATH_OF_NAMES = re.compile(r"[a-z_]{2,20}(?::(?:[a-z_]{1,20}|\d{1,10}))+")
+"""A key of a cache, `user:42:profile`."""
 _PLACEHOLDERS = frozenset(
     listed("""
 null none nil true false undefined required optional missing invalid incorrect string str text empty yes
