@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +102,8 @@ def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) ->
 
     found = []
     for path in files:
-        for leak in leaks_in_file(path, redactor, partial(_say_searched_as_text, path)):
+        not_json: list[str] = []
+        for leak in leaks_in_file(path, redactor, not_json.append):
             found.append(
                 {
                     "file": str(path),
@@ -114,6 +114,7 @@ def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) ->
             )
             if not options.json:
                 print(f"{path}: {leak.place}: {leak.kind}: {leak.excerpt!r}")
+        _say_searched_as_text(path, not_json)
     if options.json:
         print(json.dumps(found, ensure_ascii=False))
     else:
@@ -121,8 +122,16 @@ def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) ->
     return 1 if found else 0
 
 
-def _say_searched_as_text(path: Path, part: str) -> None:
-    print(f"{path}: {part} is not valid JSON and was only searched as text", file=sys.stderr)
+_MOST_NAMED = 3
+"""How many parts of a file that are not JSON are named; the others are counted."""
+
+
+def _say_searched_as_text(path: Path, parts: Sequence[str]) -> None:
+    for part in parts[:_MOST_NAMED]:
+        print(f"{path}: {part} is not valid JSON and was only searched as text", file=sys.stderr)
+    if len(parts) > _MOST_NAMED:
+        more = len(parts) - _MOST_NAMED
+        print(f"{path}: {more:,} more are not valid JSON either", file=sys.stderr)
 
 
 def _summary(number: int) -> str:
