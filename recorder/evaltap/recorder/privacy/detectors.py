@@ -278,6 +278,7 @@ def _beginning(prefix: str) -> str:
 
 _BY_BEGINNING = _prefix_rules()
 _NEEDLED = tuple((needle, re.compile(pattern)) for needle, pattern in NEEDLED)
+_SHORTEST_OF_THREE = 57
 _THREE_PARTS = re.compile(
     r"[MNO](?<![\w.-].)[A-Za-z][\w-]{21,27}\.[\w-]{6}\.(?=[\w-]{0,44}\d)[\w-]{27,45}(?![\w-])"
 )
@@ -298,7 +299,7 @@ def _formats(seen: str, words: str) -> Iterator[Finding]:
             for match in pattern.finditer(seen):
                 group = match.lastindex or 0
                 yield Finding("secret", *match.span(group), match[group])
-    if words.count(".") > 1:
+    if len(words) > _SHORTEST_OF_THREE and _THREE_PARTS.search(words) is not None:
         for match in _THREE_PARTS.finditer(seen):
             yield Finding("secret", *match.span(), match[0])
     if "eyJ" in words:

@@ -68,10 +68,10 @@ def _is_postcode(text: str, start: int, end: int, span: Span) -> bool:
 
 _OPERATOR = re.compile(
     r"[\"'`\])}*_~ ]{0,12}[ \t]{0,8}(?:[(\[][^()\[\]\n]{1,40}[)\]][ \t]?|</(?:b|strong|em|i|span|label)>[ \t]?)?"
-    r"(=>|->|<-|[→⇒➔➜]|\.{3,6}|…|:=|\?=|[!=]==?|=|::?|\|)[ \t]{0,8}[*_~]{0,2}[ \t]?"
+    r"(=>|->|<-|[→⇒➔➜]|\.{3,6}|…|:=|\?=|[!=]==?|=|::?|\|\|(?=[ ]?[\"'])|\?\?(?=[ ]?[\"'])|\|)[ \t]{0,8}[*_~]{0,2}[ \t]?"
 )
 _NEXT_LINE = re.compile(
-    r"[\"'`]?[ \t]{0,4}:[ \t]{0,4}\n[ \t]{0,12}([^\s:]{4,128})[ \t]{0,8}(?=\n|\Z)"
+    r"[\"'`]?[ \t]{0,4}:[ \t]{0,4}(?:\n[ \t]{0,12}){1,2}([^\s:]{4,128})[ \t]{0,8}(?=\n|\Z)"
 )
 _CALL = re.compile(r"\([ \t]{0,4}(?=[\"'`])")
 _PAIR = re.compile(
@@ -106,7 +106,13 @@ _SECOND_WORD = re.compile(r"[^\W\d_]{2,24}[ ]([^\s\"'`&<>,;]{6,128})")
 _NEXT_CELL = re.compile(
     r":?[ ]?</(?:td|th|dt|label|b|strong|span|div)>\s{0,40}<(?:td|dd|span|code|div|p|b)(?: [^<>\n]{0,120})?>\s{0,8}(?:<(?:code|b|span|strong|em|i|pre|tt|kbd)(?: [^<>\n]{0,80})?>){0,2}([^<>\s][^<>]{0,4095}+)</"
 )
-_IN_CALL = re.compile(r"[\]'\"`]{1,3}(?:\)\.\w{2,20}\([ ]?|[ ]?,[ ]?)(?=[\"'`])")
+_WITH_VALUE = re.compile(r"[\"'`][ ](?:with|has|to|is)(?: the)?(?: value)?[ ](?=[\"'`])")
+_TAGS = re.compile(
+    r"(?:</?(?:code|b|strong|em|i|span|tt|kbd|pre|samp|mark|label)(?: [^<>\n]{0,80})?>[ \t]{0,4}){1,3}"
+)
+_IN_CALL = re.compile(
+    r"(?:[\]'\"`]{1,3}|(?<=#password))(?:\){1,3}\.\w{2,20}\([ ]?|[ ]?,[ ]?)(?=[\"'`])"
+)
 _PREFIXED_TAG = re.compile(r"<[\w.-]{1,40}:\Z")
 _VALUE_IN_FRONT = re.compile(
     r"(?i)[\s{,\"'](?:value|content|val)[\"']?[ ]{0,2}[=:][ ]{0,2}[\"']([^\"'<>]{3,256})[\"'][^<>{}]{0,120}\Z"
@@ -127,6 +133,8 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
                 continue
             if (match := pattern.match(text, end)) is not None:
                 return read_value(text, match.end(), token=token, sure=True)
+        if (match := _WITH_VALUE.match(text, end)) is not None:
+            return read_value(text, match.end(), token=token, sure=True)
         if (match := _FORM_FIELD.match(text, end)) is not None:
             return read_value(text, match.end(), token=token, sure=True)
         if (match := _DEFAULT.match(text, end) or _OBJECT.match(text, end)) is not None:
@@ -197,11 +205,16 @@ def _next_cell(text: str, start: int, end: int, *, token: bool) -> Span | None:
     return match.start(1), match.start(1) + len(value)
 
 
-_PAIR_LINE = re.compile(r"[ \t]{0,4}\n[ \t]{0,24}(?:value|content|default|data):[ \t]{1,4}(?=\S)")
+_FOR_LOGINS = ("cred", "zugangsdaten", "anmeldedaten", "identifiant", "inloggegevens")
+_PAIR_LINE = re.compile(
+    r"(?:[ \t]{0,4}\n[ \t]{0,24}|[,;][ \t]{1,4})(?:value|content|default|data)(?::[ \t]{1,4}|=)(?=\S)"
+)
 
 
 def _behind_operator(text: str, match: re.Match[str], name: str, *, token: bool) -> Span | None:
     operator, at = match[1], match.end()
+    if (tags := _TAGS.match(text, at)) is not None:
+        at = tags.end()
     is_short = name[-4:].lower() in SHORT_NUMBERS or name[-3:].lower() in SHORT_NUMBERS
     if is_short and (digits := DIGITS.match(text, match.start())) is not None:
         return digits.span(1)
@@ -225,7 +238,7 @@ def _behind_operator(text: str, match: re.Match[str], name: str, *, token: bool)
         or name.lower() == "words"
     ):
         return word_list(text, at)
-    if name.lower().startswith("cred") and (both := USER_AND.match(text, at)) is not None:
+    if name.lower().startswith(_FOR_LOGINS) and (both := USER_AND.match(text, at)) is not None:
         at = both.end()
     span = read_value(text, at, token=token, sure=operator[-1] not in ":.…")
     if span is None and not token and (second := _SECOND_WORD.match(text, at)) is not None:

@@ -45,22 +45,6 @@ _COMMAND = re.compile(
     + "|".join(sorted(map(re.escape, _OPTIONS), key=len, reverse=True))
     + r")(?:\.exe)?(?=\s)"
 )
-_WITHOUT_OPTION = (
-    "pass",
-    "net user",
-    "rabbitmqctl",
-    "vault login",
-    "bw ",
-    "sqlplus ",
-    "mc ",
-    "wandb ",
-    "poetry ",
-    "rclone ",
-    "expdp ",
-    "impdp ",
-    "kinit",
-    "ansible-vault ",
-)
 _ARGUMENT = re.compile(
     r"[ \t]*(?:\\\n[ \t]*)?((?:[^\s\"'|;&<>]|\"[^\"\n]{0,1024}\"|'[^'\n]{0,1024}'){1,1024})"
 )
@@ -69,7 +53,8 @@ _NAMES = frozenset(_OPTIONS)
 _BLANKS = dict.fromkeys(map(ord, "`$(/|;&\"'"), " ")
 _MOST_ARGUMENTS = 48
 _ECHOED = re.compile(
-    r"(?:echo|printf)[ \t]+(?:-n[ \t]+|[\"']?%s(?:\\n)?[\"']?[ \t]+)?[\"']?([^\s\"'|]{3,256})[\"']?[ \t]*\|[^\n|]{0,80}(?:passw|sudo -S|login|kinit|cryptsetup)"
+    r"(?:echo|printf)[ \t]+(?:-[neE]+[ \t]+|[\"']?%s(?:\\n)?[\"']?[ \t]+)?[\"']?([^\s\"'|]{3,256})(?:[ \n]{1,4}[^\s\"'|]{3,256})?[ \n]{0,4}[\"']?"
+    r"[ \t]*\|(?![ ]*(?:sudo )?(?:e?grep|rg|awk|sed|jq)\b)[^\n|]{0,80}(?:pass|sudo -S|login|kinit|cryptsetup)"
 )
 _HERE_STRING = re.compile(r"<<<[ \t]{0,4}[\"']?([^\s\"'$]{4,256})")
 _READS_SECRET = re.compile(r"(?i)pass|login|secret|cryptsetup|kinit|token|sudo -S|(?<![\w.-])age ")
@@ -97,8 +82,6 @@ def in_commands(text: str, lower: str) -> Iterator[Span]:
                 yield printed.span(1)
         if "<(" in text:
             yield from _read_by_secret(text, _SUBSTITUTED)
-    if " -" not in text and " /" not in text and not any(one in lower for one in _WITHOUT_OPTION):
-        return
     if _NAMES.isdisjoint(lower.translate(_BLANKS).split()):
         return
     done = 0

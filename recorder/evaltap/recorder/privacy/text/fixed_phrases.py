@@ -40,20 +40,9 @@ def in_phrases(text: str, lower: str) -> Iterator[Span]:
         patterns += (pattern for needle, pattern in _PHRASES if needle in lower)
     if _FIELD.search(text) is not None:
         patterns += _LINES
-    if "jdbc:oracle" in lower:
-        patterns.append(_ORACLE)
-    if "@tcp(" in lower or "@unix(" in lower or "@/" in lower:
-        patterns.append(_GO_ADDRESS)
-    if "MD5}" in text or "HA" in text or "CRYPT}" in text:
-        patterns.append(_LDAP_HASH)
-    if "set password" in lower:
-        patterns.append(_SET_PASSWORD)
-    if "ftp" in lower and "user " in lower:
-        patterns.append(_FTP_USER)
-    if "send" in lower and "assw" in lower:
-        patterns.append(_EXPECTED)
-    if "AUTH " in text or "community" in text:
-        patterns.append(_BARE_COMMANDS)
+    for sign, needles, pattern in _SIGNED:
+        if sign in text and any(needle in lower for needle in needles):
+            patterns.append(pattern)
     for pattern in patterns:
         for match in pattern.finditer(text):
             group = match.lastindex or 0
@@ -67,6 +56,7 @@ _LDAP_HASH = re.compile(
 _SET_PASSWORD = re.compile(
     r"(?i)\bset password for [^=;\n]{1,80}=[ ]?(?:password\()?['\"]([^'\"\n]{3,256})['\"]"
 )
+_REDIS_USER = re.compile(r"(?i)acl setuser \S{1,64} [^\n>]{0,80}>(\S{3,128})")
 _FTP_USER = re.compile(r"(?m)^[ \t]*user [\w.@-]{1,64} ([^\s\"']{4,128})$")
 _EXPECTED = re.compile(
     r"(?i)assw(?:ord|ort)[^\n]{0,24}\n?[^\n]{0,40}?\bsend(?:line)?(?: --)?[ (]{1,2}[\"']{1,2}([^\s\"'\\]{3,128})"
@@ -74,3 +64,16 @@ _EXPECTED = re.compile(
 """What `expect` sends when it was asked for a password."""
 _GO_ADDRESS = re.compile(r"[\w-]{1,64}:([^\s:@/\"'()]{3,128})@(?:(?:tcp|unix)\(|/\w)")
 _ORACLE = re.compile(r"(?i)jdbc:oracle:\w{2,6}:[\w.]{1,64}/([^\s@\"']{3,128})@")
+
+_SIGNED = (
+    ("@", ("jdbc:oracle",), _ORACLE),
+    ("@", ("@tcp(", "@unix(", "@/"), _GO_ADDRESS),
+    ("}", ("sha", "md5}", "crypt}"), _LDAP_HASH),
+    ("=", ("set password for ",), _SET_PASSWORD),
+    (">", ("acl setuser",), _REDIS_USER),
+    ("ser ", ("ftp",), _FTP_USER),
+    ("assw", ("send",), _EXPECTED),
+    ("AUTH ", ("auth ",), _BARE_COMMANDS),
+    ("community ", ("snmp",), _BARE_COMMANDS),
+)
+"""What a text must contain, and what in lower case one of, for a pattern to be tried."""

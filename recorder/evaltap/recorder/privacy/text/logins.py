@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterator
 
 from evaltap.recorder.privacy.text.normalization import listed
-from evaltap.recorder.privacy.text.value_kinds import is_strong_password
+from evaltap.recorder.privacy.text.value_kinds import is_strong_password, may_be_password
 from evaltap.recorder.privacy.text.values import Span
 
-_ROOTS = ("log", "sign", "cred", "meld", "connect", "acced", "gangsdaten")
+_ROOTS = ("auth", "log", "sign", "cred", "meld", "connect", "acced", "gangsdaten")
 _FOREIGN_ROOTS = listed("логин войт войд giriş 登录 登錄 ログイン 로그인 sesión sessão connex")
 _LOGIN = re.compile(
-    r"\b(?:(?:log(?:ged|ging)?|sign(?:ed|ing)?)[ -]?(?:in|on|into)\b|creds?\b|credential|anmeld|melde\b|zugangsdaten|einlogg"
+    r"\b(?:(?:log(?:ged|ging)?|sign(?:ed|ing)?)[ -]?(?:in|on|into)\b|auth\w{0,12} failed for|creds?\b|credential|anmeld|melde\b|zugangsdaten|einlogg"
     r"|inlogg|zalogu|logowan|connect|connex|acced|sesión|sessão|credenzial|credencia|логин|войт|войд|giriş)"
     r"|登录|登錄|ログイン|로그인"
 )
@@ -21,10 +21,17 @@ _USER_WITH = re.compile(
     r"[^\n]{0,24}?\b(?:as|user(?:name)?|als|benutzer|como|usuario|usuário|utilisateur|come|utente|jako)[ ][\"'`]?[\w.@+-]{2,40}"
     r"[\"'`]?,?[ ](?:with|and|using|mit|und|con|y|avec|et|e|com|met|en|i|z|med|och|og)[ ][\"'`]?([^\s\"'`<>/]{6,64})"
 )
+_SHORT_PAIR = re.compile(
+    r"\bu(?:ser)?[:=][ ]?[\w.@+-]{2,40}[\s,;/|]{1,4}p(?:w|ass)?[:=][ ]?[\"'`]?([^\s\"'`<>,;]{4,64})"
+)
 
 
 def in_logins(text: str, lower: str) -> Iterator[Span]:
     """Yield the spans of strong passwords beside a user, after a word for logging in."""
+    if "p:" in lower or "p=" in lower:
+        for pair in _SHORT_PAIR.finditer(text):
+            if may_be_password(pair[1]):
+                yield pair.span(1)
     roots = _ROOTS if text.isascii() else _ROOTS + _FOREIGN_ROOTS
     if not any([root in lower for root in roots]):  # a list: faster than a generator
         return

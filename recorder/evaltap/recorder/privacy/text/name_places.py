@@ -14,7 +14,7 @@ from evaltap.recorder.privacy.text.values import Span
 _STEMS = listed("""
 pass secret token key cred code auth clave senha kennw wachtw eslo haslo salasan adgangsk sandi
 parol parool lozink slaptazod jelszav siri wagwoord gasla contrase sifre jeton klucz chave anahtar geheim schluessel
-chiave sleutel nyckel avain klic kulcs cheie kunci codic codig kod
+chiave sleutel kunci codic kod
 """)  # fmt: skip
 """Stems of secrets' names in sentences, commands and markup; before a sign any name is read."""
 _SHORT_STEMS = ("pw", "pin", "otp", "cvv", "cvc", "mdp")
@@ -22,11 +22,12 @@ _SHORT_STEMS = ("pw", "pin", "otp", "cvv", "cvc", "mdp")
 _FOREIGN_STEMS = listed("""
 парол лозинк секрет ключ код_доступа код-доступа гасл hasł lösen şifre jelsz clé khẩu лозинк паролат slaptažod lykilor المرور السر السري пасворд পাসওয়ার্ড 密码 密碼 密钥 密鑰 口令 验证码 驗證碼 令牌 凭证 パスワード
 暗証番号 秘密鍵 合言葉 認証コード トークン 토큰 токен 비밀번호 비번 암호 비밀키 인증번호 인증코드 패스워드 키 인증키 キー 認証キー 私钥 私鑰 金鑰 पासवर्ड كلم رمز مفتاح סיסמ รหัส κωδ συνθ schlüssel
-nøgle nøkkel klíč κλειδ код códig कुंजी מפתח קוד khóa 鍵
+nøgle nøkkel klíč κλειδ код códig कुंजी מפתח קוד khóa 鍵 码 碼 コード 코드 シークレット フレーズ 시크릿 слово фраз kód mã belirte कोड कूट
+nyckel avain klic kulcs cheie codig
 """)  # fmt: skip
 _ENDS_OF_PHRASES = frozenset(listed("""
 key code keys codes passe token tokens phrase string answer secret secreta secrète acceso clave number
-pass clef chave доступа الوصول السري mật cập riêng minh
+pass clef chave доступа الوصول السري mật cập riêng minh khau слово
 """))  # fmt: skip
 _NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-$"
 _LONGEST_NAME = 64
@@ -37,6 +38,9 @@ _AND_MODIFIER = re.compile(
 )
 """In `clave API` and `code d'accès` the word for key or code comes first."""
 _SIGN = re.compile(r"[=:]")
+_LATIN = re.compile(r"[A-Za-z0-9_.$\u00c0-\u2e7f-]{0,64}")
+_IDEOGRAMS = re.compile(r"[\u2e80-\uffef]{1,12}\Z")
+_TAG = re.compile(r"<([^\W\d][\w.-]{1,63})[ >]")
 _BACKWARDS = re.compile(r"[\"'`\])}*_~ \t]{0,12}([\w.$" + _MARKS + r"-]{2,64})")
 """A name before a sign, on the reversed text."""
 
@@ -55,6 +59,10 @@ def names_in(text: str, lower: str) -> list[Span]:
         if kind_of_name(name) in _TELLING or _may_end_phrase(name.lower()):
             start = at - match.end()
             found[start] = start + len(name)
+    if "</" in text:
+        for tag in _TAG.finditer(text):
+            if kind_of_name(tag[1]) in _TELLING:
+                found[tag.start(1)] = tag.end(1)
     stems = _STEMS if text.isascii() else _STEMS + _FOREIGN_STEMS
     for stem in stems:
         if stem in lower:
@@ -89,6 +97,9 @@ def _collect(text: str, lower: str, stem: str, found: dict[int, int], *, short: 
         before = text[max(0, at - _LONGEST_NAME) : at]
         if stem.isascii() or stem > "\u2e80":
             start = at - len(before) + len(before.rstrip(_NAME_CHARACTERS))
+            if start and "\u00c0" <= text[start - 1] < "\u2e80" and stem < "\u2e80":
+                latin = _LATIN.match(before[::-1])  # `Bestätigungscode`
+                start = at - latin.end() if latin else start
         else:
             backwards = _NAME_REST.match(before[::-1])
             start = at - (backwards.end() if backwards else 0)
@@ -107,9 +118,11 @@ def _collect(text: str, lower: str, stem: str, found: dict[int, int], *, short: 
 
 _HEAD_STEMS = frozenset(
     listed("""
-clave code clé clef chave chiave klucz ключ مفتاح cheie kunci codic codig códig kod код token jeton токен رمز κωδ κλειδ קוד מפתח كلم
+clave code clé clef chave chiave klucz ключ مفتاح cheie kunci codic codig códig kod код token jeton токен رمز κωδ κλειδ קוד מפתח كلم phrase frase khóa khoá mã
 """)
 )
+_BEFORE_TWO_WORDS = frozenset(listed("khóa khoá mã"))
+_TWO_WORDS = re.compile(r"[ ][^\W\d_]{2,8}(?:[ ][^\W\d_]{2,8})?")
 
 
 def _with_modifier(text: str, start: int, end: int) -> int:
@@ -117,6 +130,10 @@ def _with_modifier(text: str, start: int, end: int) -> int:
     if _plain(text[start:end].lower()) in HEADS:
         match = _AND_MODIFIER.match(text, end)
         if match is not None and _plain(match[1].lower()) in MODIFIERS:
+            return match.end()
+    elif text[start:end].lower() in _BEFORE_TWO_WORDS:
+        match = _TWO_WORDS.match(text, end)
+        if match is not None and kind_of_name(text[start : match.end()]) is Name.SECRET:
             return match.end()
     return end
 
@@ -138,9 +155,17 @@ _QUOTE = re.compile(r"(?<!\w)'|'(?!\w)")
 _JOINS_WORDS = re.compile(r".[ ]|[^\W\d_]['’]")
 
 
+def _kind_in_run(text: str, start: int, end: int) -> Name:
+    """Classify a name in a language without spaces: with the characters before its stem."""
+    run = _IDEOGRAMS.search(text, max(0, start - 6), end)
+    return kind_of_name(run[0] if run else text[start:end])
+
+
 def kind_at(text: str, start: int, end: int) -> Name:
     name = text[start:end]
     kind = kind_of_name(name)
+    if name > "\u2e80" and kind is not Name.SECRET:
+        kind = _kind_in_run(text, start, end)
     if kind is Name.SECRET and _names_something_else(text, start, end):
         return Name.PLAIN
     if _JOINS_WORDS.match(text, start - 2 if start > 1 else 0) is None:

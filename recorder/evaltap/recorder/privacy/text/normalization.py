@@ -32,17 +32,17 @@ _PLAIN = _plain_characters()
 _ESCAPE = re.compile(r"(?<!\\)\\++(?:[nrt]|(?=[\"'`]))")
 
 
-_QUOTE = re.compile(r"(?<!;)&(?:quot|#34|#39);(?!&)")
+_QUOTE = re.compile(r"(?<!;)\\{0,8}&(?:amp;)?(?:quot|#34|#39);(?!&)")
 
 
 def plain_spelling(text: str) -> str:
     """Return the text in plain characters, string escapes as spaces; of the same length."""
     if not text.isascii():
         text = text.translate(_PLAIN)
+    if "quot;" in text or "&#34;" in text or "&#39;" in text:
+        text = _QUOTE.sub(lambda match: '"'.rjust(len(match[0])), text)
     if "\\" in text:
         text = _ESCAPE.sub(_blanks, text)
-    if "&quot;" in text or "&#34;" in text or "&#39;" in text:
-        text = _QUOTE.sub(lambda match: '"'.rjust(len(match[0])), text)
     return text
 
 

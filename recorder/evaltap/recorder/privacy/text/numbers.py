@@ -70,7 +70,7 @@ _SSN_WORDS = ("ssn", "social security", "social sec")
 _IBAN = re.compile(r"\d\d(?<=(?<![A-Za-z0-9])[A-Za-z]{2}\d\d)(?>(?:[ -]?[A-Za-z0-9]){11,30})")
 
 _CUES = re.compile(
-    r"phone|msisdn|contact_?n|\bwa\.me/|\bt[eé]l\b|\bfono\b|telem[oó]v|τηλ|κινητ|t[eé]l[eé]?[fp]|\bm(?:obile?|óvil|ovil)\b|mobil(?:nummer|telefon|nr)|celul|cellul|\bcell\b|cellphone"
+    r"phone|msisdn|contact_?n|\bwa\.me/|\bt[eé]l\b|\bfono\b|telem[oó]v|τηλ|κινητ|\b(?:tlf|tlm|s[ií]mi|fone|cel|puh|tfno|fars[ií]mi|natel)\b|\bkom\.|t[āa]lrun|mobi(?:il|el|tel|ln)|festnetz|t[eé]l[eé]?[fp]|\bm(?:obile?|óvil|ovil)\b|mobil(?:nummer|telefon|nr)|celul|cellul|\bcell\b|cellphone"
     r"|\bfax\b|whats ?app|handy|\bsms\b|viber|rufnummer|\bruf|anruf|zurückruf|erreich|durchwahl|hotline|\bgsm\b|joindre"
     r"|joignable|appel|rappel|portable|ll[aá]m[aei]|m[áa]rca(?:me|r)|ligue|ligar|liga-me|contacto|contato|chiam|richiam"
     r"|recapito|zadzwo|dzwoni|kom[óo]rk|\bbel(?:len|t)? |bereik|\bring |ringa |puhelin|soita|звон|\bтел|моб|电话|電話|手机"
@@ -84,14 +84,14 @@ _VERBS = re.compile(
     r"|function|api|row|line|error|code)\b)(?:[ ,:]{1,2}[a-z']{1,12}){0,3}[ ,:]{0,3}[(+]?\Z"
 )
 _STEMS = listed("""
-phone fono msisdn wa.me contact tel cel mobil movil fax whats hand sms viber ruf reich reach kontakt hotline
+phone fono msisdn wa.me contact tel cel mob tlf tlm simi fone puh tfno natel festn talrun movil fax whats hand sms viber ruf reich reach kontakt hotline
 gsm join appel portable llam marc lig contact contat chiam recapito zadzwo dzwoni kom bellen bereik ring
 puhelin soita hubungi hp aray cep call dial text message ping my our his her their your mein mon mi meu
 mijn mitt min numara number card visa maestro amex pan debit kart carte tarjeta carta kort kaart karta
 ssn social ++
 """)  # fmt: skip
 _FOREIGN_STEMS = listed("""
-tél τηλ κινητ móvil llám márca cartão kóm звон тел моб мой карт 电话 電話 手机 手機 号 联系 致电 拨打 携帯 連絡 전화 휴대 연락 फ फो मोबाइल
+tél τηλ κινητ sími tālrun móvil llám márca cartão kóm звон тел моб мой карт 电话 電話 手机 手機 号 联系 致电 拨打 携帯 連絡 전화 휴대 연락 फ फो मोबाइल
 नंबर هات جوال اتصل טלפון נייד โทร เบอร์ điện gọi sđt 我的 卡 カード 카드 mój komórk zadzwoń joignable numéro yın
 """)  # fmt: skip
 _NO_PHONE = re.compile(
@@ -172,7 +172,7 @@ def _by_words(text: str, lower: str, start: int, end: int) -> Iterator[Number]:
             yield "ssn", *match.span(), _digits(match[0])
 
 
-_NAMED = re.compile(r"([a-z][\w-]{1,40})[\"']?[ ]?[=:][ ]?[\"'(]{0,2}\Z")
+_NAMED = re.compile(r"([^\W\d][\w-]{1,40})[\"']?[ ]?[=:][ ]?[\"'(]{0,2}\Z")
 
 
 def _is_named_phone(before: str, text: str) -> bool:
@@ -189,7 +189,10 @@ def _is_called_phone(before: str, after: str, text: str) -> bool:
     if _UNITS.match(after):
         return False
     # Ignore words of another sentence or next to another number.
-    near = re.split(r"(?<!tel)(?<!mob)(?<!\bph)(?<!\bnr)(?<!\bno)\. |[!?;] |\n\n", before)[-1]
+    near = re.split(
+        r"(?<!tel)(?<!mob)(?<!tlf)(?<!tlm)(?<!kom)(?<!puh)(?<!cel)(?<!tfno)(?<!τηλ)(?<!тел)(?<!моб)(?<!\bph)(?<!\bnr)(?<!\bno)\. |[!?;] |\n\n",
+        before,
+    )[-1]
     if any(map(str.isdigit, near)):
         near = re.split(r"\d", near)[-1]
     following = re.split(r"[.!?;\n\d]", after)[0]

@@ -23,9 +23,12 @@ codice codici codigo codigos cod codul code codes kode koden kod kodu kodi koodi
 קוד رمز كود κωδικος
 """)
 )
-_TOKENS = frozenset(listed("token tokens tokenu jeton jetons jetoane токен токена токеном"))
+_TOKENS = frozenset(
+    listed("token tokens tokenu jeton jetons jetoane токен токена токеном belirtec belirteci")
+)
+_PHRASES = frozenset(listed("phrase frase fraza frazy fras frasen lause фраза φραση слово"))
 _WORDS = frozenset(["كلمة", "كلمه"])
-HEADS = _KEYS | _CODES | _TOKENS | _WORDS
+HEADS = _KEYS | _CODES | _TOKENS | _PHRASES | _WORDS
 
 _FOR_ALL = frozenset(
     listed("""
@@ -38,7 +41,7 @@ access acceso accesso acces acesso zugang zugangs zugriff zugriffs toegang toega
 tilgangs paasy kaytto dostepu dostepowy pristupu pristupovy pristupove pristupni pristupny hozzaferesi belepesi erisim
 giris akses доступа доступу приступа достъп προσβασης وصول دخول مرور גישה כניסה
 security seguridad seguranca sicurezza securite securitate sicherheits beveiligings sakerhets sikkerheds sikkerhets
-bezpieczenstwa bezpecnostni biztonsagi guvenlik turvallisuus keamanan безопасности безпеки ασφαλειας امان أمان אבטחה
+bezpieczenstwa bezpecnostni biztonsagi guvenlik turvallisuus turva keamanan безопасности безпеки ασφαλειας امان أمان אבטחה
 verification verificacion verificacao verifica verificare bestatigungs bestaetigungs verificatie verifierings
 verifikasjons weryfikacyjny weryfikacji overovaci ellenorzo dogrulama verifikasi подтверждения проверки підтвердження
 επαληθευσης تحقق אימות activation activacion ativacao attivazione aktivierungs aktywacyjny aktywacji активации
@@ -64,8 +67,11 @@ odswiezania aktualisierungs actualizacion refresco
 """)
 )
 _FOR_CODES = _FOR_ALL | frozenset(listed("pin otp tan sms"))
+_FOR_PHRASES = _FOR_ALL | frozenset(
+    listed("passe contrasena senha hasla парольная кодовое тайное losen")
+)
 _FOR_WORDS = frozenset(["مرور", "سر", "دخول"])
-MODIFIERS = _FOR_KEYS | _FOR_TOKENS | _FOR_CODES | _FOR_WORDS
+MODIFIERS = _FOR_KEYS | _FOR_TOKENS | _FOR_CODES | _FOR_PHRASES | _FOR_WORDS
 NO_SECRETS = frozenset(
     listed("""
 primaria primaire primarias foranea etrangere externa esterna publica publique pubblica chiave unica unique natural compuesta
@@ -75,7 +81,8 @@ busqueda ordenacion ordenamiento producto pedido cliente postal descuento promoc
 )
 """What a word for key or code that is a secret alone means with one of these is none."""
 _PAIRS = (
-    (_KEYS, _FOR_KEYS), (_CODES, _FOR_CODES), (_TOKENS, _FOR_TOKENS), (_WORDS, _FOR_WORDS),
+    (_KEYS, _FOR_KEYS), (_CODES, _FOR_CODES), (_TOKENS, _FOR_TOKENS), (_PHRASES, _FOR_PHRASES),
+    (_WORDS, _FOR_WORDS),
 )  # fmt: skip
 _PARTICLES = frozenset(
     listed("""
@@ -84,18 +91,19 @@ de di d da do del della dell dello des du l el la le les of fur zu zum voor van 
 )
 _ENGLISH = frozenset(
     listed("""
-code codes token tokens secret secrets private access security verification activation recovery api signature licence
+code codes token tokens secret secrets private access security activation recovery api signature licence
 master wifi auth session confirmation pin otp tan sms
 """)
 )
 """Also English: next to each other they are left to the rules for English names."""
 _JOINED_HEADS = tuple(
     listed("""
-schlussel schluessel sleutel nyckel nyckeln nogle noglen nokkel nokkelen avain code kode koden kod koodi token
+schlussel schluessel sleutel nyckel nyckeln nogle noglen nokkel nokkelen avain code kode koden kod koodi token fras frase
 """)
 )
-_JOINED_MODIFIERS = tuple(
-    one for one in sorted(MODIFIERS) if one.isascii() and len(one) >= 5 and one not in _ENGLISH
+_JOINED_MODIFIERS = (
+    "losen",
+    *(one for one in sorted(MODIFIERS) if one.isascii() and len(one) > 4 and one not in _ENGLISH),
 )
 
 

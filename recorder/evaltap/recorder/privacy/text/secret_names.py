@@ -29,6 +29,7 @@ from evaltap.recorder.privacy.text.secret_words import (
     PASSWORDS_OF,
     PHONE_ENDINGS,
     PHONE_EXACT,
+    PHONE_RAW,
     PHONE_WORDS,
     SECRET_CODES,
     SECRET_KEYS,
@@ -77,6 +78,8 @@ def _kind(name: str) -> Name:
     if last in NO_PHONE:
         return Name.IDENTIFIER if last in IDENTIFIERS else Name.PLAIN
     is_phone = plain in PHONE_EXACT or plain in PHONE_WORDS or plain.endswith(PHONE_ENDINGS)
+    if not name.isascii() and any(one in name.lower().replace("_", " ") for one in PHONE_RAW):
+        return Name.PHONE
     if is_phone or not PHONE_WORDS.isdisjoint(words):
         return Name.PHONE
     if not CARD_WORDS.isdisjoint(words):

@@ -194,7 +194,7 @@ privaterschluessel zugangsschlussel privaterschlussel geheimesleutel apisleutel 
 kluczprywatny kluczdostepu kodpin tajneheslo sifreniz parolaniz apinyckel hemlignyckel apinokkel
 apiavain apianahtari gizlianahtar erisimanahtari tokendostepu tokenacceso tokendeacceso
 tokendeacesso jetonacces jetondacces пароль пароля парола парол секретныйключ секретнийключ приватныйключ
-ключapi ключдоступа закрытыйключ коддоступа апиключ кодподтверждения лозинка гасло 密码 密碼 口令 密钥 密鑰 秘钥 访问令牌 秘密の鍵 シークレットキー 秘密キー 비밀키 私钥 私鑰 金鑰 验证码 驗證碼 令牌 凭证 パスワード 暗証番号 秘密鍵 合言葉 認証コード
+ключapi ключдоступа закрытыйключ коддоступа апиключ кодподтверждения лозинка гасло 密码 密碼 口令 密钥 密鑰 秘钥 访问令牌 安全码 秘密の鍵 シークレット セキュリティコード パスフレーズ 暗号鍵 アクセストークン 보안코드 개인키 시크릿 암호키 シークレットキー 秘密キー 비밀키 私钥 私鑰 金鑰 验证码 驗證碼 令牌 凭证 パスワード 暗証番号 秘密鍵 合言葉 認証コード
 apiキー アクセスキー 認証キー 비밀번호 비번 암호 비밀키 인증번호 인증코드 api키 액세스키 인증키 패스워드
 """)
 FOREIGN_RAW = (
@@ -205,6 +205,7 @@ FOREIGN_RAW = (
     "निजी कुंजी",
     "गुप्त कोड",
     "सत्यापन कोड",
+    "सुरक्षा कोड",
     "एक्सेस कुंजी",
     "كلمة المرور",
     "كلمةالمرور",
@@ -240,6 +241,7 @@ FOREIGN_RAW = (
     "khóa api",
     "mã truy cập",
     "mã bí mật",
+    "mã bảo mật",
     "mã xác minh",
     "mã xác nhận",
     "รหัสลับ",
@@ -251,7 +253,7 @@ FOREIGN_WORDS = frozenset(
     listed("""
 clave claves senha senhas mdp heslo hesla haslo hasla geslo sifre sifrem sifresi sifreniz parola parool
 parolasi parolam parolaniz parolanin parolayi sifresini sifreyi parolei haslem hasle heslem hesle hesly geslom
-gesla lozinku lozinke heslu haslu sandi losen segredo kodikos contrasenya sifra parole parolata паролата секрет
+gesla lozinku lozinke heslu haslu sandi losen segredo kodikos contrasenya zugangsdaten anmeldedaten identifiants credenciales credenciais credenziali inloggegevens segreto segreti sekret sekreti geheim sifra parole parolata паролата секрет
 """)
 )
 
@@ -264,12 +266,15 @@ cep telepon phonenumber phoneno phonenr telno telnr mobileno mobilenumber cellno
 workphone telf tlf tfn numtel numerotelephone contactno contactnumber smsnumber sms whatsappnumber
 phonee164 e164 landline hotline callernumber callednumber tonumber fromnumber subscribernumber viber
 nohp sdt dienthoai телефон тел моб мобильный 电话 手机 手机号 手机号码 联系电话 電話 電話番号 携帯 携帯電話 手機 전화 전화번호 휴대폰 휴대전화 연락처
-फोन मोबाइल هاتف جوال טלפון נייד โทรศัพท์ τηλεφωνο κινητο
+fono fone telp hp cel mobiel festnetz natel cellulare cellulari tfno telemovel tlm puh simi farsimi мобилен τηλ mobitel mobilni mob talrunis
+mobiil موبايل फोन मोबाइल هاتف جوال טלפון נייד โทรศัพท์ τηλεφωνο κινητο
 """)
 )
+PHONE_RAW = ("फ़ोन", "फोन", "मोबाइल", "โทร", "เบอร์", "điện thoại", "đt", "موبايل")
+"""Searched as they are: in these scripts a word is not all letters."""
 PHONE_EXACT = frozenset(
     listed("""
-caller callee contact dial ani dnis recipient wa waid callfrom callto
+caller callee portable kom contact dial ani dnis recipient wa waid callfrom callto
 """)
 )
 PHONE_ENDINGS = ("contactnumber", "contactno", "phonenumber", "mobilenumber", "telephonenumber")

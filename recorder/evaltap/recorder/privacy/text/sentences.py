@@ -18,7 +18,7 @@ _QUALIFIER = (
 _POSSESSIVE = r"(?:[ \t](?:saya|anda|kamu|mea|meu|mia|mio|mea|moje|moja|mia|minha|nova|nuova|nueva|nouvelle|của tôi|του|μου|yangu|ko))?"
 """A postposed word for `my`."""
 _COPULAS = (
-    r"is|was|are|equals|reads|brzmi|zní|lyder|luidt|звучит|should be|will be|ist|lautet|war|sind|es|era|está|est|c'est|sera|était|è|é|is nu|är|er|jest|to je|je|bol"
+    r"is|was|are|equals|reads|heißt|heisst|será|sarà|serà|wird|bude|będzie|brzmi|zní|lyder|luidt|звучит|should be|will be|ist|lautet|war|sind|es|era|está|est|c'est|sera|était|è|é|is nu|är|er|jest|to je|je|bol"
     r"|este|é|és|yra|ir|adalah|ialah|là|është|ay|это|теперь|будет|равен|е|є|це|је|είναι|هي|هو|है|हैं|হল|হলো|היא|הוא|است"
 )
 _IS = re.compile(
@@ -42,14 +42,27 @@ _APPOSITION = re.compile(
     + _END
 )
 """The same password as before, | x."""
+_ANNOUNCED = re.compile(
+    r"(?:[ ][^\W\d_]{1,20}['’]?[a-z]?){1,5}[ ]?:[ ][\"'`]?((?=[^\s]{0,63}\d)[^\s\"'`<>,;]{6,64})"
+    + _END
+)
+"""The password you asked for: | x."""
 _VERB_LAST = re.compile(
     r"(?:[ ][^\s\d.,:;!?\"<>()]{1,20}){0,3}?[ ]([!-~]{4,64})[ ](?:است|هست|है|हैं|idi|oldu|olacak)(?!\w)"
 )
+_ID = re.compile(r"[A-Z]{1,8}[-_ ]?\d+[A-Z]?|#\S+|[a-z]+\d{1,3}")
+
+
+def _is_likely_password(value: str) -> bool:
+    return may_be_password(value) and _ID.fullmatch(value) is None
+
+
 _IN_CLAUSE = (
     (_CLAUSE_IS, may_be_password),
     (_VERB_LAST, may_be_password),
     (_CLAUSE, is_strong_password),
     (_APPOSITION, is_strong_password),
+    (_ANNOUNCED, _is_likely_password),
 )
 """The first also holds for tokens."""
 _CHANGES = re.compile(
@@ -71,7 +84,7 @@ failed attempt attempts not nicht no non pas ne nie не
 )
 """What stands after such a word is about the password, not the password."""
 _QUALIFIED = re.compile(
-    r"(?i)" + _QUALIFIER + r"(?:[ \t][^\W\d_]{2,12})?[ \t]?(=|:|[ ]-[ ])[ \t]{0,4}"
+    r"(?i)" + _QUALIFIER + r"(?:[ \t][^\W\d_]{2,20})?[ \t]?(=|:|[ ]-[ ])[*_]{0,2}[ \t]{0,4}"
 )
 _CJK_IS = re.compile(
     r"[ \t]?(?:是|为|為|は|が|を|に|는|은|이|가|를|을)?[ \t]?"
@@ -169,7 +182,7 @@ _COMPARED = re.compile(r"[\"']([^\"'\n]{4,64})[\"'] ?[!=]==? ?\Z")
 _WORD = re.compile(r"\S+")
 _LINKS = frozenset(
     listed("""
-is as for was are being ist als es como est comme è come é är som er jest to jako это є е је je είναι هي هو היא הוא là
+is as for was are being into ist als es como est comme è come é är som er jest to jako это є е је je είναι هي هو היא הוא là
 adalah ni 是 为 este són és
 """)
 )
@@ -206,7 +219,7 @@ def value_before(text: str, start: int, end: int) -> Span | None:
         return compared.span(1) if is_mixed(compared[1]) else None
     line = text.rfind("\n", first, start) + 1
     words = [match.span() for match in _WORD.finditer(text, max(first, line), start)]
-    if _is_about(text, end):
+    if _is_about(text, end) and text.rfind(" into ", first, start) < 0:
         return None
     is_code = text[start:end].lower().endswith(_CODES)
     return _before_link(text, words, _may_be_code if is_code else may_be_password)

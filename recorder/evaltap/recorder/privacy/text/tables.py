@@ -23,9 +23,9 @@ _RULE = re.compile(r"[\s|:+=-]+")
 def in_tables(text: str, names: Iterable[int]) -> Iterator[Cell]:
     """Yield the cells of a text's tables in columns of a secret or a number.
 
-    `names` are offsets of such names: a line without one is not a header.
+    `names` are offsets of such names, in lines that may be headers.
     """
-    heads = sorted({text.rfind("\n", 0, place) + 1 for place in names})
+    heads = sorted({text.rfind("\n", 0, place) + 1 for place in names} | set(_heads(text)))
     done = 0
     for head in heads:
         if head < done:
@@ -37,7 +37,9 @@ def in_tables(text: str, names: Iterable[int]) -> Iterator[Cell]:
             "|", text.rfind("\n", 0, max(head - 1, 0)) + 1, head
         ):
             continue  # a row of a table that began above
-        separator, columns, width = _head(text[head:end])
+        line = text[head:end]
+        # Of Jira's `||user||password||` each cell counts once.
+        separator, columns, width = _head(line.replace("||", "|") if line[:2] == "||" else line)
         done = end
         while columns and done < len(text):
             stop = text.find("\n", done) + 1 or len(text)
@@ -53,6 +55,21 @@ def in_tables(text: str, names: Iterable[int]) -> Iterator[Cell]:
                     if separator != _ALIGNED or is_mixed(line[slice(*place)]):
                         yield from _cell(kind, line, done, place)
             done = stop
+
+
+_FIRST_LINE = re.compile(
+    r"[\"'`*]{0,2}[^\W\d][\w \"'`*.-]{0,40}(?:[,;|\t][\w \"'`*.-]{1,40}){1,63}\r?\n"
+)
+_RULE_LINE = re.compile(r"\n[ \t]{0,8}[|:+-][|:+= -]{3,512}(?=\n)")
+
+
+def _heads(text: str) -> Iterator[int]:
+    """Yield the starts of lines that look like a header, whatever the names in them."""
+    if _FIRST_LINE.match(text) is not None:
+        yield 0
+    if "--" in text or "=+" in text:
+        for rule in _RULE_LINE.finditer(text):
+            yield text.rfind("\n", 0, rule.start()) + 1
 
 
 _HEAD_ROW = re.compile(
