@@ -462,10 +462,15 @@ def _phones(make: _Random) -> Iterator[Entry]:
         "fax",
         "contact_number",
     )
-    for index, (_, _, national, international, e164) in enumerate(rows):
+    words = dict(_rows("phone_words.tsv"))
+    for index, (country, _, national, international, e164) in enumerate(rows):
         for offset in (0, 3, 7):
             sentence = _PHONE_SENTENCES[(index + offset) % len(_PHONE_SENTENCES)]
             yield Entry("phone in a sentence", national, sentence.replace("{}", national))
+        for word in filter(None, words.get(country, "").split(",")):
+            yield Entry("phone beside its word", national, f"{word}: {national}")
+            yield Entry("phone beside its word", national, f"Anna, {word} {national}, Oslo")
+            yield Entry("phone in data", national, {word.strip(". ").lower(): national})
         sentence = _PHONE_SENTENCES[index % len(_PHONE_SENTENCES)]
         yield Entry("phone in a sentence", international, sentence.replace("{}", international))
         yield Entry("phone in a sentence", e164, f"they said {e164} is right")

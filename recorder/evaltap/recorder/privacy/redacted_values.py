@@ -4,6 +4,7 @@ A sensitive part becomes a stable pseudonym, so equal values stay equal. A value
 redacted becomes `[REDACTED:error]`.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -242,6 +243,8 @@ class ValueRedactor:
                 found = self._json_text(text, report, nested)
                 if found is not None:
                     return found
+            if ("\n{" in text or "\n[" in text) and nested < _MAX_NESTED_JSON:
+                text = self._with_json_lines(text, report, nested)
             return self._plain_text(text, report, identifier=identifier)
         except Exception:
             # See _item: an unredacted string must never pass.
@@ -261,6 +264,22 @@ class ValueRedactor:
         if redacted == parsed and written.count('"') == text.count('"'):
             return text
         return orjson.dumps(redacted).decode()
+
+    def _with_json_lines(self, text: str, report: RedactionReport, nested: int) -> str:
+        """Redact JSON that starts on a line of its own: the rest of a text, or one line."""
+        first = _JSON_LINE.search(text)
+        if first is None:
+            return text
+        tail = text[first.start() : max(text.rfind("}"), text.rfind("]")) + 1]
+        redacted = self._json_text(tail, report, nested)
+        if redacted is not None:
+            return f"{text[: first.start()]}{redacted}{text[first.start() + len(tail) :]}"
+        lines = text.split("\n")
+        for index, line in enumerate(lines):
+            if line[:1] in ("{", "["):
+                redacted = self._json_text(line, report, nested)
+                lines[index] = line if redacted is None else redacted
+        return "\n".join(lines)
 
     def _plain_text(self, text: str, report: RedactionReport, *, identifier: bool) -> str:
         if "<" not in text and not self._find(text, identifier):
@@ -312,4 +331,5 @@ def _is_plain(value: Any) -> bool:
     return value is None or kind is float or kind is bool
 
 
+_JSON_LINE = re.compile(r"(?m)^[{\[]")
 _JSON_STARTS = ("{", "[", '"', " ", "\n", "\t")

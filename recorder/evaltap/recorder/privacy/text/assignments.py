@@ -62,13 +62,14 @@ def _is_postcode(text: str, start: int, end: int, span: Span) -> bool:
     if not value[:1].isdigit() or "pin" not in text[max(0, start - 4) : end].lower():
         return False
     around = text[max(0, start - 120) : start] + text[span[1] : span[1] + 80]
-    name = "pin code" if text[start:end].lower() == "code" else text[start:end]
+    is_parted = "code" in (text[start:end].lower(), text[end + 1 : end + 5].lower())
+    name = "pin code" if is_parted else text[start:end]
     return is_postcode(name, value, _AROUND.findall(around.lower()))
 
 
 _OPERATOR = re.compile(
     r"[\"'`\])}*_~ ]{0,12}[ \t]{0,8}(?:[(\[][^()\[\]\n]{1,40}[)\]][ \t]?|</(?:b|strong|em|i|span|label)>[ \t]?)?"
-    r"(=>|->|<-|[→⇒➔➜]|\.{3,6}|…|:=|\?=|[!=]==?|=|::?|\|\|(?=[ ]?[\"'])|\?\?(?=[ ]?[\"'])|\|)[ \t]{0,8}[*_~]{0,2}[ \t]?"
+    r"(=>|->|<-|[→⇒➔➜]|\.{3,6}|…|:=|\?=|[!=]==?|=|::?|\|\|(?=[ ]?[\"'])|\?\?(?=[ ]?[\"'])|\|)[ \t]{0,16}[*_~]{0,2}[ \t]?"
 )
 _NEXT_LINE = re.compile(
     r"[\"'`]?[ \t]{0,4}:[ \t]{0,4}(?:\n[ \t]{0,12}){1,2}([^\s:]{4,128})[ \t]{0,8}(?=\n|\Z)"

@@ -53,7 +53,7 @@ _NAMES = frozenset(_OPTIONS)
 _BLANKS = dict.fromkeys(map(ord, "`$(/|;&\"'"), " ")
 _MOST_ARGUMENTS = 48
 _ECHOED = re.compile(
-    r"(?:echo|printf)[ \t]+(?:-[neE]+[ \t]+|[\"']?%s(?:\\n)?[\"']?[ \t]+)?[\"']?([^\s\"'|]{3,256})(?:[ \n]{1,4}[^\s\"'|]{3,256})?[ \n]{0,4}[\"']?"
+    r"(?:echo|printf)[ \t]+(?:-[neE]+[ \t]+|[\"']?%s(?:\\n)?[\"']?[ \t]+)?[\"']?([^\s\"'|]{3,256})(?:[ \n]{1,4}([^\s\"'|]{3,256}))?[ \n]{0,4}[\"']?"
     r"[ \t]*\|(?![ ]*(?:sudo )?(?:e?grep|rg|awk|sed|jq)\b)[^\n|]{0,80}(?:pass|sudo -S|login|kinit|cryptsetup)"
 )
 _HERE_STRING = re.compile(r"<<<[ \t]{0,4}[\"']?([^\s\"'$]{4,256})")
@@ -140,7 +140,7 @@ def _echoed(text: str, start: int) -> Iterator[Span]:
     for pattern in (_ECHOED, _CHPASSWD):
         match = pattern.search(text, start, start + 400)
         if match is not None and not _stands_for(match[1]):
-            yield match.span(1)
+            yield from (match.span(group) for group in range(1, (match.lastindex or 0) + 1))
             return
 
 

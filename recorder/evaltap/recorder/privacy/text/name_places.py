@@ -38,6 +38,7 @@ _AND_MODIFIER = re.compile(
 )
 """In `clave API` and `code d'accès` the word for key or code comes first."""
 _SIGN = re.compile(r"[=:]")
+_SIGN_OR_DASH = re.compile(r"[=:]| - ")
 _LATIN = re.compile(r"[A-Za-z0-9_.$\u00c0-\u2e7f-]{0,64}")
 _IDEOGRAMS = re.compile(r"[\u2e80-\uffef]{1,12}\Z")
 _TAG = re.compile(r"<([^\W\d][\w.-]{1,63})[ >]")
@@ -48,7 +49,8 @@ _BACKWARDS = re.compile(r"[\"'`\])}*_~ \t]{0,12}([\w.$" + _MARKS + r"-]{2,64})")
 def names_in(text: str, lower: str) -> list[Span]:
     """Return the spans of words that may be, or may end, the name of a secret."""
     found: dict[int, int] = {}
-    for sign in _SIGN.finditer(text):
+    signs = _SIGN if " - " not in text else _SIGN_OR_DASH
+    for sign in signs.finditer(text):
         at = sign.start()
         if text[at - 1 : at].isdigit() and text[at + 1 : at + 2].isdigit():
             continue  # a time

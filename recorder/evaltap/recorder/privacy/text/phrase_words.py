@@ -39,7 +39,7 @@ private privat privada privado privata privato privee prive privater privates pr
 soukromy yksityinen ozel приватный приватного приватний закрытый закрытого закритий личный خاص خاصة פרטי
 access acceso accesso acces acesso zugang zugangs zugriff zugriffs toegang toegangs atkomst adgang adgangs tilgang
 tilgangs paasy kaytto dostepu dostepowy pristupu pristupovy pristupove pristupni pristupny hozzaferesi belepesi erisim
-giris akses доступа доступу приступа достъп προσβασης وصول دخول مرور גישה כניסה
+giris akses доступа доступу приступа достъп προσβασης وصول دخول مرور عبور גישה כניסה
 security seguridad seguranca sicurezza securite securitate sicherheits beveiligings sakerhets sikkerheds sikkerhets
 bezpieczenstwa bezpecnostni biztonsagi guvenlik turvallisuus turva keamanan безопасности безпеки ασφαλειας امان أمان אבטחה
 verification verificacion verificacao verifica verificare bestatigungs bestaetigungs verificatie verifierings

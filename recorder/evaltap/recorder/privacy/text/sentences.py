@@ -66,7 +66,7 @@ _IN_CLAUSE = (
 )
 """The first also holds for tokens."""
 _CHANGES = re.compile(
-    r"(?i)\b(?:chang|set\b|reset|updat|cambi|modifi|alter|ändere|setze|stell|mets |mettre|wijzig|verander|zmie|сменит?|смени|измени|поставь"
+    r"(?i)\b(?:chang|set\b|reset|updat|cambi|remplac|replac|sostitu|ersetz|vervang|zastąp|замен|modifi|alter|ändere|setze|stell|mets |mettre|wijzig|verander|zmie|сменит?|смени|измени|поставь"
     r"|установи|byt |ändra|endre|skift|mude|ponga|pon |imposta|muda)"
 )
 _TO = re.compile(
