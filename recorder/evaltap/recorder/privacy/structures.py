@@ -60,7 +60,11 @@ def values_of_label(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
         return Name.PLAIN, frozenset()
     for label in _ANY_LABEL.intersection(value):
         name = value[label]
-        if isinstance(name, str) and len(name) <= 64 and (kind := kind_of_name(name)) in _TELLING:
+        if (
+            isinstance(name, str)
+            and len(name) <= 128
+            and (kind := _kind_of_label(name)) in _TELLING
+        ):
             return kind, _BOTH.intersection(value) - {label}
     return _typed(value)
 
@@ -73,6 +77,15 @@ selector element locator target css xpath placeholder aria_label ariaLabel label
 _CONTROL = re.compile(
     r"(?i)[ _-]*(?:field|input|box|textbox|text ?field|feld|champ|campo|veld|pole|поле)\W*\Z"
 )
+
+
+def _kind_of_label(name: str) -> Name:
+    """Classify a label, which may be a path: `/live/db/password`, `https://v/secrets/db-password/3`."""
+    kind = kind_of_name(name)
+    if kind in _TELLING or "/" not in name:
+        return kind
+    above, _, last = name.rpartition("/")
+    return kind_of_name(above.rpartition("/")[2]) if any(map(str.isdigit, last)) else kind
 
 
 def _typed(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:

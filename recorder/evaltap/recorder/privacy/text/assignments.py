@@ -14,6 +14,7 @@ from evaltap.recorder.privacy.text.sentences import (
     DIGITS,
     SHORT_NUMBERS,
     USER_AND,
+    answered,
     said,
     value_before,
 )
@@ -100,6 +101,8 @@ _REPORTED = re.compile(r"[ \t]{0,2}\n[^\n]{0,200}?\binput_value=(?=[\"'])")
 _ELEMENT = re.compile(
     r"[^<>\n]{0,120}>\s{0,8}(?:<!\[CDATA\[)?((?:(?!\]\]>)[^<>]){1,4096}+)(?:\]\]>)?</?"
 )
+_NUMBERED = re.compile(r"[\"']\n[ ]{0,4}\d{1,3}\)[ ](?=[\"'])")
+"""What is between name and value in the answer of a Redis client."""
 _PLIST = re.compile(r"</key>\s{0,16}<(?:string|data)>\s{0,16}([^<>]{1,4096}+)</")
 _TUPLE = re.compile(r"[\"'`][ \t]?,[ \t]?(?=[\"'`][^\"'`]{1,4096}[\"'`][ \t]?[,)\]}])")
 _FLAG = re.compile(r"[ \t]{1,4}(?:\\?\n[ \t]{0,16})?")
@@ -135,6 +138,8 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
             if (match := pattern.match(text, end)) is not None:
                 return read_value(text, match.end(), token=token, sure=True)
         if (match := _WITH_VALUE.match(text, end)) is not None:
+            return read_value(text, match.end(), token=token, sure=True)
+        if (match := _NUMBERED.match(text, end)) is not None:
             return read_value(text, match.end(), token=token, sure=True)
         if (match := _FORM_FIELD.match(text, end)) is not None:
             return read_value(text, match.end(), token=token, sure=True)
@@ -221,7 +226,9 @@ def _behind_operator(text: str, match: re.Match[str], name: str, *, token: bool)
         return digits.span(1)
     if at >= len(text) or text[at] == "\n":
         found = _NEXT_LINE.match(text, match.start())
-        if found is None or found[1].isalpha() or is_placeholder(found[1]):
+        if found is None:
+            return None if token else answered(text, match.start())
+        if found[1].isalpha() or is_placeholder(found[1]):
             return None
         return found.span(1)
     if operator == ":" and (block := _BLOCK.match(text, at)) is not None:

@@ -57,6 +57,8 @@ _SET_PASSWORD = re.compile(
     r"(?i)\bset password for [^=;\n]{1,80}=[ ]?(?:password\()?['\"]([^'\"\n]{3,256})['\"]"
 )
 _REDIS_USER = re.compile(r"(?i)acl setuser \S{1,64} [^\n>]{0,80}>(\S{3,128})")
+_WIFI_CODE = re.compile(r"WIFI:[^\n]{0,80}?P:([^;\n]{3,64});")
+"""What a QR code for a wireless network says."""
 _FTP_USER = re.compile(r"(?m)^[ \t]*user [\w.@-]{1,64} ([^\s\"']{4,128})$")
 _EXPECTED = re.compile(
     r"(?i)assw(?:ord|ort)[^\n]{0,24}\n?[^\n]{0,40}?\bsend(?:line)?(?: --)?[ (]{1,2}[\"']{1,2}([^\s\"'\\]{3,128})"
@@ -71,6 +73,7 @@ _SIGNED = (
     ("}", ("sha", "md5}", "crypt}"), _LDAP_HASH),
     ("=", ("set password for ",), _SET_PASSWORD),
     (">", ("acl setuser",), _REDIS_USER),
+    ("WIFI:", ("p:",), _WIFI_CODE),
     ("ser ", ("ftp",), _FTP_USER),
     ("assw", ("send",), _EXPECTED),
     ("AUTH ", ("auth ",), _BARE_COMMANDS),

@@ -60,7 +60,7 @@ _FORMS = tuple(
 )
 _LOOSE = re.compile(r"(?<!\w)(?<!\d[.,:])\(?\+?\d(?:[ .\-/()]{0,3}\d){6,14}(?![\w%])(?![.,:]\d)")
 _DATES = re.compile(
-    r"(?:19|20)\d\d[-./ ]\d\d?[-./ ]\d\d?(?!\d)|\d\d?([-./])\d\d?\1\d{4}\b|0\d \d\d (?:19|20)\d\d\b|\d{1,3}\.\d{1,3}\.\d{1,3}\.\d"
+    r"(?:19|20)\d\d ?[-/] ?(?:19|20)\d\d(?!\d)|(?:19|20)\d\d[-./ ]\d\d?[-./ ]\d\d?(?!\d)|\d\d?([-./])\d\d?\1\d{4}\b|0\d \d\d (?:19|20)\d\d\b|\d{1,3}\.\d{1,3}\.\d{1,3}\.\d"
 )
 _SSN = re.compile(r"(?<![\w-])(?!000|666|9\d\d)\d{3}([- ])(?!00)\d{2}\1(?!0000)\d{4}(?![\w-])")
 _NAMED_SSN = re.compile(
@@ -70,7 +70,7 @@ _SSN_WORDS = ("ssn", "social security", "social sec")
 _IBAN = re.compile(r"\d\d(?<=(?<![A-Za-z0-9])[A-Za-z]{2}\d\d)(?>(?:[ -]?[A-Za-z0-9]){11,30})")
 
 _CUES = re.compile(
-    r"phone|msisdn|contact_?n|\bwa\.me/|\bt[eé]l\b|\bfono\b|telem[oó]v|τηλ|κινητ|\b(?:tlf|tlm|s[ií]mi|fone|cel|puh|tfno|fars[ií]mi|natel)\b|\bkom\.|t[āa]lrun|mobi(?:il|el|tel|ln)|festnetz|t[eé]l[eé]?[fp]|\bm(?:obile?|óvil|ovil)\b|mobil(?:nummer|telefon|nr)|celul|cellul|\bcell\b|cellphone"
+    r"phone|msisdn|contact_?n|\bwa\.me/|\bt[eé]l\b|\bfono\b|telem[oó]v|τηλ|κινητ|\b(?:tlf|s[ií]mi|fone|cel|puh|tfno|fars[ií]mi|natel)\b|\bkom\.|t[āa]lrun|mobi(?:il|el|tel|ln)|festnetz|t[eé]l[eé]?[fp]|\bm(?:obile?|óvil|ovil)\b|mobil(?:nummer|telefon|nr)|celul|cellul|\bcell\b|cellphone"
     r"|\bfax\b|whats ?app|handy|\bsms\b|viber|rufnummer|\bruf|anruf|zurückruf|erreich|durchwahl|hotline|\bgsm\b|joindre"
     r"|joignable|appel|rappel|portable|ll[aá]m[aei]|m[áa]rca(?:me|r)|ligue|ligar|liga-me|contacto|contato|chiam|richiam"
     r"|recapito|zadzwo|dzwoni|kom[óo]rk|\bbel(?:len|t)? |bereik|\bring |ringa |puhelin|soita|звон|\bтел|моб|电话|電話|手机"
@@ -84,7 +84,7 @@ _VERBS = re.compile(
     r"|function|api|row|line|error|code)\b)(?:[ ,:]{1,2}[a-z']{1,12}){0,3}[ ,:]{0,3}[(+]?\Z"
 )
 _STEMS = listed("""
-phone fono msisdn wa.me contact tel cel mob tlf tlm simi fone puh tfno natel festn talrun movil fax whats hand sms viber ruf reich reach kontakt hotline
+phone fono msisdn wa.me contact tel cel mob tlf simi fone puh tfno natel festn talrun movil fax whats hand sms viber ruf reich reach kontakt hotline
 gsm join appel portable llam marc lig contact contat chiam recapito zadzwo dzwoni kom bellen bereik ring
 puhelin soita hubungi hp aray cep call dial text message ping my our his her their your mein mon mi meu
 mijn mitt min numara number card visa maestro amex pan debit kart carte tarjeta carta kort kaart karta

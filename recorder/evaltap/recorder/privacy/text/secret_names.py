@@ -108,7 +108,7 @@ def _is_secret(name: str, words: list[str], plain: str) -> bool:
         return before not in HARMLESS_BEFORE.get(last, ())
     if before and _is_secret_pair(words, before, last):
         return True
-    if _KEYWORD.search(plain) is not None:
+    if _KEYWORD.search(plain) is not None or last in _ABOUT:
         return False
     if not FOREIGN_WORDS.isdisjoint(words) or any(one in plain for one in _FOREIGN_ASCII):
         return True
@@ -123,6 +123,12 @@ def _is_secret(name: str, words: list[str], plain: str) -> bool:
 _MOST_WORDS = 8
 
 
+_ABOUT = frozenset(
+    listed("""
+manager policy richtlinie length lange laenge hint hinweis reset rules longueur longitud lunghezza lengte dlugosc длина
+""")
+)
+"""What ends a name that is about a password in another language, but is none."""
 _KEYWORD = re.compile(r"palabras?claves?$|palavras?chaves?$|parol[ae]chiave$")
 _FOREIGN_ASCII = tuple(one for one in FOREIGN if one.isascii())
 _SEPARATOR = re.compile(r"[\s_.-]+")

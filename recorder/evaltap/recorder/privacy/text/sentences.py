@@ -13,12 +13,12 @@ from evaltap.recorder.privacy.text.values import Span, is_mixed, read_value
 
 _QUALIFIER = (
     r"(?:[ \t](?:for|of|to|in|on|at|from|with|für|von|zu|zum|de|del|della|di|da|do|des|para|pour|du|voor|van|för|til|dla|do|per"
-    r"|для|от|к)[ \t][^\n:=.,;!?\"']{1,48}?|[ \t](?:d|l|de l|all|dell)['’][^\n:=.,;!?\"']{1,48}?)?"
+    r"|для|от|к)[ \t][^\n:=.,;!?\"']{1,48}?|[ \t](?:for|of|von|für|de|pour)[^\n:=.,;!?\"']{0,24}[ ]['\"][^'\"\n]{1,80}['\"]|[ \t](?:d|l|de l|all|dell)['’][^\n:=.,;!?\"']{1,48}?)?"
 )
 _POSSESSIVE = r"(?:[ \t](?:saya|anda|kamu|mea|meu|mia|mio|mea|moje|moja|mia|minha|nova|nuova|nueva|nouvelle|của tôi|του|μου|yangu|ko))?"
 """A postposed word for `my`."""
 _COPULAS = (
-    r"is|was|are|equals|reads|heißt|heisst|será|sarà|serà|wird|bude|będzie|brzmi|zní|lyder|luidt|звучит|should be|will be|ist|lautet|war|sind|es|era|está|est|c'est|sera|était|è|é|is nu|är|er|jest|to je|je|bol"
+    r"is|was|are|equals|reads|heißt|heisst|será|sarà|serà|wird|bude|będzie|brzmi|zní|lyder|luidt|звучит|should be|will be|might be|could be|would be|ist|lautet|war|sind|es|era|está|est|c'est|sera|était|è|é|is nu|är|er|jest|to je|je|bol"
     r"|este|é|és|yra|ir|adalah|ialah|là|është|ay|это|теперь|будет|равен|е|є|це|је|είναι|هي|هو|है|हैं|হল|হলো|היא|הוא|است"
 )
 _IS = re.compile(
@@ -43,8 +43,7 @@ _APPOSITION = re.compile(
 )
 """The same password as before, | x."""
 _ANNOUNCED = re.compile(
-    r"(?:[ ][^\W\d_]{1,20}['’]?[a-z]?){1,5}[ ]?:[ ][\"'`]?((?=[^\s]{0,63}\d)[^\s\"'`<>,;]{6,64})"
-    + _END
+    r"(?:[ ][^\s:,;!?\"<>]{1,40}){1,6}[ ]?:[ ][\"'`]?((?=[^\s]{0,63}\d)[^\s\"'`<>,;]{6,64})" + _END
 )
 """The password you asked for: | x."""
 _VERB_LAST = re.compile(
@@ -79,7 +78,7 @@ _OF_WHAT = frozenset(
 policy policies manager field fields hash hashes hashing reset resets length size rule rules hint type format strength
 generator prompt box form page requirement requirements authentication protected protection expiry expired expires
 history change changed changes limit count counter column algorithm encryption check validation error errors failure
-failed attempt attempts not nicht no non pas ne nie не
+failed attempt attempts name names id ids owner created version versions usage provider providers where file not nicht no non pas ne nie не
 """)
 )
 """What stands after such a word is about the password, not the password."""
@@ -93,6 +92,7 @@ _CJK_IS = re.compile(
 _BLANK_QUOTE = re.compile(r"[ \t]{1,4}(?=[\"'`]\S)")
 USER_AND = re.compile(r"(?:user(?:name)?[ :=]{1,3})?[\w.@+-]{1,64}[ ]?[/:|][ ]?(?=\S)")
 _BARE = re.compile(_POSSESSIVE + r"[ \t]{1,8}(?:[0-9] )?")
+_TIME = re.compile(r"(?:19|20)\d\d-\d\d-\d\d(?!\w)|\d\d?:\d\d(?!\w)")
 _CHANGED = re.compile(
     r"(?i) (?:(?:was|is|has been|got) )?(?:changed|reset|rotated|updated|set)(?: back)?(?: from)? "
 )
@@ -105,9 +105,9 @@ _CHANGED_TO = re.compile(
 )
 _CHANGED_FROM = re.compile(
     r"(?i) (?:from|von|de|da|van|från|z|с) [\"'`]?([^\s\"'`]{4,128}[\"'`]? (?:to|auf|zu|in|a|à|para|naar|till|na|на)"
-    r" [\"'`]?[^\s\"'`,;]{4,128})"
+    r" [\"'`]?[^\s\"'`,;]{1,128})"
 )
-_CHANGE = re.compile(r"(?:\S{4,128} )?to ([^\s,;]{4,128})")
+_CHANGE = re.compile(r"(?:\S{4,128} )?to:? ([^\s,;]{4,128})")
 DIGITS = re.compile(r"[ \t:=#]{1,4}(?:(?:is|was|code|number|no\.?) )?(\d{3,8})(?![\w.,:/-]\w|\w)")
 
 
@@ -127,7 +127,7 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
     if (match := _CHANGED.match(text, end)) is not None:
         change = _CHANGE.match(text, match.end())
         if change is not None and is_mixed(change[1]) and (not token or is_token(change[1])):
-            return change.span(1) if text.startswith("to ", change.start()) else change.span()
+            return change.span(1) if text.startswith("to", change.start()) else change.span()
     if (match := _CHANGED_FROM.match(text, end)) is not None and is_mixed(match[1]):
         return match.span(1)
     if (match := _IS.match(text, end)) is not None:
@@ -135,9 +135,11 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
         if "cred" in text[start:end].lower() and (both := USER_AND.match(text, at)):
             at, token = both.end(), False
         span = read_value(text, at, token=token, sure=False, said=True, code=False)
+        if span is not None and _TIME.match(text, span[0]) is not None:
+            return None
         return span or _in_clause(text, start, end, token=token)
     match = _QUALIFIED.match(text, end)
-    if match is not None and " where " not in match[0].lower():
+    if match is not None and _OF_WHAT.isdisjoint(match[0].lower().rstrip(" :=-*_").split()[-1:]):
         return read_value(
             text, match.end(), token=token, sure=match[1] == "=", said=True, code=False
         )
@@ -151,8 +153,24 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
     return _in_clause(text, start, end, token=token)
 
 
+_ANSWER = re.compile(
+    r"(?:[?:]?[ \t]{0,2}\n[ \t]{0,8}(?:a|answer|user|human|me|client|customer|input|benutzer|usuario|utilisateur)[:>][ ]"
+    r"|[ ]?\?[ \t]{0,2}\n[ \t]{0,8}(?:[\w .-]{1,24}[:>][ ])?|\?[ ]{1,3})([^\s\"'<>]{4,128})[ \t]{0,4}(?=\n|\Z)",
+    re.IGNORECASE,
+)
+"""What stands alone on the line after a question for the password."""
+
+
+def answered(text: str, end: int) -> Span | None:
+    """Return the password that answers the question which ends here."""
+    match = _ANSWER.match(text, end)
+    return match.span(1) if match is not None and _is_likely_password(match[1]) else None
+
+
 def _in_clause(text: str, start: int, end: int, *, token: bool) -> Span | None:
     """Return the value further on in the clause, behind other words."""
+    if not token and (span := answered(text, end)) is not None:
+        return span
     if text[end : end + 1] not in (" ", ","):
         return None
     following = _FOLLOWING.match(text, end)
@@ -206,29 +224,40 @@ _CJK_BEFORE = re.compile(
 )
 
 
+_ASIDE = re.compile(r"([^\s\"'`<>(),;]{6,64})[\"'`]?[ ]\((?:my |the |your |our )?\Z")
+"""What is before a name in parentheses: x (my password)."""
+
+
 def value_before(text: str, start: int, end: int) -> Span | None:
     """Return the value in `x is the password`, `use x as password`, `with x? that's the password`."""
     first = max(0, start - _LONGEST_BEFORE)
     if text[start] > "\u2e80":
         match = _CJK_BEFORE.search(text, first, start)
         return match.span(1) if match is not None and may_be_password(match[1]) else None
-    if text[start - 1 : start] != " ":
+    if text[start - 1 : start] not in (" ", "("):
         return None
     compared = _COMPARED.search(text, first, start)
     if compared is not None:
         return compared.span(1) if is_mixed(compared[1]) else None
+    if (aside := _ASIDE.search(text, first, start)) is not None and text[end : end + 1] == ")":
+        return aside.span(1) if _is_likely_password(aside[1]) else None
     line = text.rfind("\n", first, start) + 1
     words = [match.span() for match in _WORD.finditer(text, max(first, line), start)]
     if _is_about(text, end) and text.rfind(" into ", first, start) < 0:
         return None
     is_code = text[start:end].lower().endswith(_CODES)
-    return _before_link(text, words, _may_be_code if is_code else may_be_password)
+    return _before_link(text, end, words, _may_be_code if is_code else may_be_password)
 
 
-def _before_link(text: str, words: list[Span], is_value: Callable[[str], bool]) -> Span | None:
+_CLAUSE_ENDS = re.compile(r"[.!?)\n]|\Z")
+
+
+def _before_link(
+    text: str, end: int, words: list[Span], is_value: Callable[[str], bool]
+) -> Span | None:
     """Return the value before the last link of words that lead to a name."""
     for back in range(1, min(len(words), _MOST_ADJECTIVES + 2)):
-        word = text[slice(*words[-back])].lower()
+        word = text[slice(*words[-back])].lower().lstrip("(")
         if word in _POINTING:
             return _nearest(text, words[:-back], _MOST_BETWEEN, is_value)
         if word in _LINKS:
@@ -236,6 +265,8 @@ def _before_link(text: str, words: list[Span], is_value: Callable[[str], bool]) 
             if len(before) > 1 and text[slice(*before[-1])].lower() in _PRONOUNS:
                 return _nearest(text, before[:-1], _MOST_BETWEEN, is_value)
             return _nearest(text, before, 1, is_value)
+        if word.endswith(",") and back > 1 and _CLAUSE_ENDS.match(text, end) is not None:
+            return _nearest(text, words[: len(words) - back + 1], 1, is_value)
         if may_be_password(text[slice(*words[-back])]) and back < len(words):
             # "Is x still the password?"
             is_asked = text[slice(*words[-back - 1])].lower() in _COPULAS_FIRST

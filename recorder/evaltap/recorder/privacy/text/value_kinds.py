@@ -38,7 +38,7 @@ _PLACEHOLDERS = frozenset(
 null none nil true false undefined required optional missing invalid incorrect string str text empty yes
 no n/a expired wrong correct reset changed needed unknown the a an not in to for must should too your my
 is was redacted hidden and or number integer boolean bytes object any password secret token username
-email varchar char field value input placeholder todo tbd include omit same-origin
+email varchar char field value input placeholder 1password todo tbd include omit same-origin
 """)
 )
 _VARIABLES = (
