@@ -82,6 +82,8 @@ def in_commands(text: str, lower: str) -> Iterator[Span]:
                 yield printed.span(1)
         if "<(" in text:
             yield from _read_by_secret(text, _SUBSTITUTED)
+    if " " not in text:
+        return
     if _NAMES.isdisjoint(lower.translate(_BLANKS).split()):
         return
     done = 0

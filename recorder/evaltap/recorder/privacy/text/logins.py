@@ -7,7 +7,6 @@ from evaltap.recorder.privacy.text.normalization import listed
 from evaltap.recorder.privacy.text.value_kinds import is_strong_password, may_be_password
 from evaltap.recorder.privacy.text.values import Span
 
-_ROOTS = ("auth", "log", "sign", "cred", "meld", "connect", "acced", "gangsdaten")
 _FOREIGN_ROOTS = listed("логин войт войд giriş 登录 登錄 ログイン 로그인 sesión sessão connex")
 _LOGIN = re.compile(
     r"\b(?:(?:log(?:ged|ging)?|sign(?:ed|ing)?)[ -]?(?:in|on|into)\b|auth\w{0,12} failed for|creds?\b|credential|anmeld|melde\b|zugangsdaten|einlogg"
@@ -26,14 +25,28 @@ _SHORT_PAIR = re.compile(
 )
 
 
+def _may_tell_login(text: str, lower: str) -> bool:
+    # Written out: this runs on every text, and a loop costs three times as much.
+    return (
+        "log" in lower
+        or "sign" in lower
+        or "cred" in lower
+        or "auth" in lower
+        or "meld" in lower
+        or "conne" in lower
+        or "acced" in lower
+        or "gangsdaten" in lower
+        or (not text.isascii() and any(root in lower for root in _FOREIGN_ROOTS))
+    )
+
+
 def in_logins(text: str, lower: str) -> Iterator[Span]:
     """Yield the spans of strong passwords beside a user, after a word for logging in."""
     if "p:" in lower or "p=" in lower:
         for pair in _SHORT_PAIR.finditer(text):
             if may_be_password(pair[1]):
                 yield pair.span(1)
-    roots = _ROOTS if text.isascii() else _ROOTS + _FOREIGN_ROOTS
-    if not any([root in lower for root in roots]):  # a list: faster than a generator
+    if not _may_tell_login(text, lower):
         return
     done = 0
     for login in _LOGIN.finditer(lower):
