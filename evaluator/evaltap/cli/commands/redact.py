@@ -136,7 +136,7 @@ def _say_searched_as_text(path: Path, parts: Sequence[str]) -> None:
 
 def _summary(number: int) -> str:
     """Say what was found, and what was not looked for: nothing found is not the same as nothing there."""
-    from evaltap.recorder.privacy.detectors import LOOKED_FOR, NOT_LOOKED_FOR
+    from evaltap.recorder.privacy.findings import LOOKED_FOR, NOT_LOOKED_FOR
 
     return f"{number:,} found ({', '.join(LOOKED_FOR)}). {NOT_LOOKED_FOR}"
 

@@ -13,9 +13,11 @@ from typing import Any
 import orjson
 
 from evaltap.recorder.pacing import yield_to_agent
-from evaltap.recorder.privacy.detectors import PSEUDONYM, Finding, Rule, find
+from evaltap.recorder.privacy.detectors import find
+from evaltap.recorder.privacy.findings import PSEUDONYM, Finding
 from evaltap.recorder.privacy.policy import WITHHELD
 from evaltap.recorder.privacy.pseudonyms import Pseudonyms
+from evaltap.recorder.privacy.rule_matching import Rule
 from evaltap.recorder.privacy.structures import (
     COLUMNS,
     SIGNS,

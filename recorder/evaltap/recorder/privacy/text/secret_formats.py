@@ -1,4 +1,4 @@
-"""Formats of keys and tokens of known services: data for `evaltap.recorder.privacy.detectors`.
+"""Formats of keys and tokens of known services: data for `evaltap.recorder.privacy.known_formats`.
 
 Each row has the keys' prefixes and the full pattern; a group marks the secret where the pattern
 needs surrounding context. Lengths are lower bounds where a service has changed them before.
