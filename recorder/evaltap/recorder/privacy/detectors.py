@@ -17,17 +17,17 @@ from evaltap.recorder.privacy.long_words import beside_services, random_words
 from evaltap.recorder.privacy.rule_matching import Rule
 from evaltap.recorder.privacy.text.addresses import addresses
 from evaltap.recorder.privacy.text.assignments import assigned
-from evaltap.recorder.privacy.text.commands import in_commands
+from evaltap.recorder.privacy.text.commands.passwords import in_commands
 from evaltap.recorder.privacy.text.encodings import MAX_DEPTH, decoded
 from evaltap.recorder.privacy.text.fixed_phrases import in_phrases
-from evaltap.recorder.privacy.text.logins import in_logins
-from evaltap.recorder.privacy.text.name_places import names_in
+from evaltap.recorder.privacy.text.names.name_places import names_in
+from evaltap.recorder.privacy.text.names.secret_names import Name
 from evaltap.recorder.privacy.text.normalization import lowered, plain_spelling
 from evaltap.recorder.privacy.text.numbers import card_in, numbers, phone_in
 from evaltap.recorder.privacy.text.secret_formats import (
     KEY_BLOCKS,
 )
-from evaltap.recorder.privacy.text.secret_names import Name
+from evaltap.recorder.privacy.text.sentences.logins import in_logins
 from evaltap.recorder.privacy.text.tables import in_copies, in_html_tables, in_inserts, in_tables
 from evaltap.recorder.privacy.text.value_kinds import is_opaque
 

@@ -31,8 +31,8 @@ from evaltap.recorder.privacy.structures import (
     values_of_label,
 )
 from evaltap.recorder.privacy.text.check_digits import is_card_number
+from evaltap.recorder.privacy.text.names.secret_names import Name, is_postcode, kind_of_name
 from evaltap.recorder.privacy.text.numbers import card_in, phone_in
-from evaltap.recorder.privacy.text.secret_names import Name, is_postcode, kind_of_name
 from evaltap.recorder.privacy.text.value_kinds import is_token
 from evaltap.schemas.data import JsonObject
 

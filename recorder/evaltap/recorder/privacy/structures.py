@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from evaltap.recorder.privacy.text.commands import in_arguments
+from evaltap.recorder.privacy.text.commands.passwords import in_arguments
+from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.normalization import listed
-from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.value_kinds import is_token, may_be_password
 
 _LABELS = listed("""

@@ -8,16 +8,16 @@ grows linearly with its length.
 import re
 from collections.abc import Iterator, Sequence
 
-from evaltap.recorder.privacy.text.name_places import kind_at
-from evaltap.recorder.privacy.text.secret_names import Name, is_address, is_postcode
-from evaltap.recorder.privacy.text.sentences import (
+from evaltap.recorder.privacy.text.names.name_places import kind_at
+from evaltap.recorder.privacy.text.names.secret_names import Name, is_address, is_postcode
+from evaltap.recorder.privacy.text.sentences.values_after import (
     DIGITS,
     SHORT_NUMBERS,
     USER_AND,
     answered,
     said,
-    value_before,
 )
+from evaltap.recorder.privacy.text.sentences.values_before import value_before
 from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder, is_token
 from evaltap.recorder.privacy.text.values import (
     Span,

@@ -13,8 +13,8 @@ from evaltap.recorder.privacy.text.check_digits import (
     is_card_number,
     is_iban,
 )
+from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.normalization import listed
-from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
 
 Number = tuple[str, int, int, str]
 """Kind, span, and normal form."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.value_kinds import is_placeholder, is_token
 from evaltap.recorder.privacy.text.values import is_mixed
 

@@ -145,3 +145,11 @@ def is_strong_password(value: str) -> bool:
         return False
     parts = re.split(r"[-_.]", value)
     return any(len(part) >= 6 and _DIGITS_INSIDE.search(part) is not None for part in parts)
+
+
+_ID = re.compile(r"[A-Z]{1,8}[-_ ]?\d+[A-Z]?|#\S+|[a-z]+\d{1,3}")
+
+
+def is_likely_password(value: str) -> bool:
+    """Return whether a word can be a password and is no id: neither `ABC-1234` nor `user7`."""
+    return may_be_password(value) and _ID.fullmatch(value) is None

@@ -2,7 +2,7 @@
 
 import re
 
-from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.value_kinds import is_code, is_opaque, is_placeholder, is_token
 
 Span = tuple[int, int]

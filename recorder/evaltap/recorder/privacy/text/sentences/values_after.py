@@ -1,10 +1,11 @@
-"""Find the secret that a sentence tells: `the password is x`, `password x`, `use x as password`."""
+"""Find the secret after its name in a sentence: `the password is x`, `password x`, `パスワードはx`."""
 
 import re
-from collections.abc import Callable
 
 from evaltap.recorder.privacy.text.normalization import listed
+from evaltap.recorder.privacy.text.sentences.topics import OF_WHAT, is_about
 from evaltap.recorder.privacy.text.value_kinds import (
+    is_likely_password,
     is_strong_password,
     is_token,
     may_be_password,
@@ -49,19 +50,12 @@ _ANNOUNCED = re.compile(
 _VERB_LAST = re.compile(
     r"(?:[ ][^\s\d.,:;!?\"<>()]{1,20}){0,3}?[ ]([!-~]{4,64})[ ](?:است|هست|है|हैं|idi|oldu|olacak)(?!\w)"
 )
-_ID = re.compile(r"[A-Z]{1,8}[-_ ]?\d+[A-Z]?|#\S+|[a-z]+\d{1,3}")
-
-
-def _is_likely_password(value: str) -> bool:
-    return may_be_password(value) and _ID.fullmatch(value) is None
-
-
 _IN_CLAUSE = (
     (_CLAUSE_IS, may_be_password),
     (_VERB_LAST, may_be_password),
     (_CLAUSE, is_strong_password),
     (_APPOSITION, is_strong_password),
-    (_ANNOUNCED, _is_likely_password),
+    (_ANNOUNCED, is_likely_password),
 )
 """The first also holds for tokens."""
 _CHANGES = re.compile(
@@ -73,15 +67,6 @@ _TO = re.compile(
     + _END
 )
 """Change the password to | x."""
-_OF_WHAT = frozenset(
-    listed("""
-policy policies manager field fields hash hashes hashing reset resets length size rule rules hint type format strength
-generator prompt box form page requirement requirements authentication protected protection expiry expired expires
-history change changed changes limit count counter column algorithm encryption check validation error errors failure
-failed attempt attempts name names id ids owner created version versions usage provider providers where file not nicht no non pas ne nie не
-""")
-)
-"""What stands after such a word is about the password, not the password."""
 _QUALIFIED = re.compile(
     r"(?i)" + _QUALIFIER + r"(?:[ \t][^\W\d_]{2,20})?[ \t]?(=|:|[ ]-[ ])[*_]{0,2}[ \t]{0,4}"
 )
@@ -139,7 +124,7 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
             return None
         return span or _in_clause(text, start, end, token=token)
     match = _QUALIFIED.match(text, end)
-    if match is not None and _OF_WHAT.isdisjoint(match[0].lower().rstrip(" :=-*_").split()[-1:]):
+    if match is not None and OF_WHAT.isdisjoint(match[0].lower().rstrip(" :=-*_").split()[-1:]):
         return read_value(
             text, match.end(), token=token, sure=match[1] == "=", said=True, code=False
         )
@@ -164,7 +149,7 @@ _ANSWER = re.compile(
 def answered(text: str, end: int) -> Span | None:
     """Return the password that answers the question which ends here."""
     match = _ANSWER.match(text, end)
-    return match.span(1) if match is not None and _is_likely_password(match[1]) else None
+    return match.span(1) if match is not None and is_likely_password(match[1]) else None
 
 
 def _in_clause(text: str, start: int, end: int, *, token: bool) -> Span | None:
@@ -173,8 +158,7 @@ def _in_clause(text: str, start: int, end: int, *, token: bool) -> Span | None:
         return span
     if text[end : end + 1] not in (" ", ","):
         return None
-    following = _FOLLOWING.match(text, end)
-    if following is not None and following[1].lower() in _OF_WHAT:
+    if is_about(text, end):
         return None
     for pattern, is_value in _IN_CLAUSE[:1] if token else _IN_CLAUSE:
         match = pattern.match(text, end)
@@ -196,115 +180,3 @@ pin cvv cvc csc otp cvv2 cvc2
 """)
 )
 _ASCII_RUN = re.compile(r"[!-~]{4,4096}+")
-_COMPARED = re.compile(r"[\"']([^\"'\n]{4,64})[\"'] ?[!=]==? ?\Z")
-_WORD = re.compile(r"\S+")
-_LINKS = frozenset(
-    listed("""
-is as for was are being into ist als es como est comme è come é är som er jest to jako это є е је je είναι هي هو היא הוא là
-adalah ni 是 为 este són és
-""")
-)
-_PRONOUNS = frozenset(
-    listed("""
-that this it das dies dat dit det der to это це esa esta eso essa esse isso questa questo ce cette tämä هذه هذا זו
-""")
-)
-_POINTING = frozenset(listed("that's thats it's this's c'est c’est that’s it’s"))
-_NO_ADJECTIVES = frozenset(
-    listed("""
-not no never in of from with about on at to a's nicht kein keine non nessuna pas ne nie не mit von dans avec con en sin
-for if and or und oder et y e without wrong invalid falsch
-""")
-)
-_COPULAS_FIRST = frozenset(listed("is was ist war es est era è é är er jest"))
-_LONGEST_BEFORE = 100
-_MOST_ADJECTIVES, _MOST_BETWEEN = 4, 4
-_CJK_BEFORE = re.compile(
-    r"([!-~]{4,64})[ ]?(?:是|为|為|が|は|가|이|는|은|을|를)(?:[ ]?[^\x00-\x7f]){0,10}[ ]?\Z"
-)
-
-
-_ASIDE = re.compile(r"([^\s\"'`<>(),;]{6,64})[\"'`]?[ ]\((?:my |the |your |our )?\Z")
-"""What is before a name in parentheses: x (my password)."""
-
-
-def value_before(text: str, start: int, end: int) -> Span | None:
-    """Return the value in `x is the password`, `use x as password`, `with x? that's the password`."""
-    first = max(0, start - _LONGEST_BEFORE)
-    if text[start] > "\u2e80":
-        match = _CJK_BEFORE.search(text, first, start)
-        return match.span(1) if match is not None and may_be_password(match[1]) else None
-    if text[start - 1 : start] not in (" ", "("):
-        return None
-    compared = _COMPARED.search(text, first, start)
-    if compared is not None:
-        return compared.span(1) if is_mixed(compared[1]) else None
-    if (aside := _ASIDE.search(text, first, start)) is not None and text[end : end + 1] == ")":
-        return aside.span(1) if _is_likely_password(aside[1]) else None
-    line = text.rfind("\n", first, start) + 1
-    words = [match.span() for match in _WORD.finditer(text, max(first, line), start)]
-    if _is_about(text, end) and text.rfind(" into ", first, start) < 0:
-        return None
-    is_code = text[start:end].lower().endswith(_CODES)
-    return _before_link(text, end, words, _may_be_code if is_code else may_be_password)
-
-
-_CLAUSE_ENDS = re.compile(r"[.!?)\n]|\Z")
-
-
-def _before_link(
-    text: str, end: int, words: list[Span], is_value: Callable[[str], bool]
-) -> Span | None:
-    """Return the value before the last link of words that lead to a name."""
-    for back in range(1, min(len(words), _MOST_ADJECTIVES + 2)):
-        word = text[slice(*words[-back])].lower().lstrip("(")
-        if word in _POINTING:
-            return _nearest(text, words[:-back], _MOST_BETWEEN, is_value)
-        if word in _LINKS:
-            before = words[:-back]
-            if len(before) > 1 and text[slice(*before[-1])].lower() in _PRONOUNS:
-                return _nearest(text, before[:-1], _MOST_BETWEEN, is_value)
-            return _nearest(text, before, 1, is_value)
-        if word.endswith(",") and back > 1 and _CLAUSE_ENDS.match(text, end) is not None:
-            return _nearest(text, words[: len(words) - back + 1], 1, is_value)
-        if may_be_password(text[slice(*words[-back])]) and back < len(words):
-            # "Is x still the password?"
-            is_asked = text[slice(*words[-back - 1])].lower() in _COPULAS_FIRST
-            return _nearest(text, words[: len(words) - back + 1], 1, is_value) if is_asked else None
-        if word in _NO_ADJECTIVES or not word.replace("'", "").replace("-", "").isalpha():
-            return None
-    return None
-
-
-def _nearest(
-    text: str, words: list[Span], most: int, is_value: Callable[[str], bool]
-) -> Span | None:
-    """Return the last of some words that can be a password, of at most so many, signs aside."""
-    for start, stop in reversed(words[-most - 1 :]):
-        word = text[start:stop]
-        value = word.strip("\"'`(),;:").rstrip(".?")
-        if is_value(value):
-            begin = start + word.find(value)
-            return begin, begin + len(value)
-        if word != "-":
-            most -= 1
-        if not most:
-            break
-    return None
-
-
-_CODES = ("code", "pin", "otp", "codice", "código", "codigo", "kode", "kod", "код", "koodi", "kód")
-_CODE = re.compile(r"(?:[A-Z]{1,3}-)?\d{4,8}")
-
-
-def _may_be_code(value: str) -> bool:
-    return _CODE.fullmatch(value) is not None or may_be_password(value)
-
-
-def _is_about(text: str, end: int) -> bool:
-    """Return whether the name is only the first of two: `the password policy`."""
-    following = _FOLLOWING.match(text, end)
-    return following is not None and following[1].lower() in _OF_WHAT
-
-
-_FOLLOWING = re.compile(r"[ ]([a-z]{2,20})")

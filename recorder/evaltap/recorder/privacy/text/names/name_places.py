@@ -6,9 +6,9 @@ each. Only a bounded part of the text is read around a stem, so the cost grows l
 
 import re
 
+from evaltap.recorder.privacy.text.names.phrase_words import HEADS, MODIFIERS, NO_SECRETS, bare
+from evaltap.recorder.privacy.text.names.secret_names import Name, is_word_for_keyword, kind_of_name
 from evaltap.recorder.privacy.text.normalization import folded, listed
-from evaltap.recorder.privacy.text.phrase_words import HEADS, MODIFIERS, NO_SECRETS, bare
-from evaltap.recorder.privacy.text.secret_names import Name, is_word_for_keyword, kind_of_name
 from evaltap.recorder.privacy.text.values import Span
 
 _STEMS = listed("""

@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from enum import Enum
 from functools import lru_cache
 
-from evaltap.recorder.privacy.text.normalization import folded, listed
-from evaltap.recorder.privacy.text.phrase_words import is_secret_phrase
-from evaltap.recorder.privacy.text.secret_words import (
+from evaltap.recorder.privacy.text.names.phrase_words import is_secret_phrase
+from evaltap.recorder.privacy.text.names.secret_words import (
     ADDRESSES,
     CARD_WORDS,
     ENDINGS,
@@ -36,6 +35,7 @@ from evaltap.recorder.privacy.text.secret_words import (
     SECRET_PAIRS,
     SECRET_TOKENS,
 )
+from evaltap.recorder.privacy.text.normalization import folded, listed
 
 
 class Name(Enum):

@@ -7,7 +7,10 @@ names like any other.
 import re
 from collections.abc import Iterator, Sequence
 
-from evaltap.recorder.privacy.text.command_positions import password_places, passwords_with_user
+from evaltap.recorder.privacy.text.commands.positions import (
+    password_places,
+    passwords_with_user,
+)
 from evaltap.recorder.privacy.text.normalization import listed
 from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder
 
