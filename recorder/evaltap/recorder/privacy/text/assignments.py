@@ -18,9 +18,9 @@ from evaltap.recorder.privacy.text.sentences.values_after import (
     said,
 )
 from evaltap.recorder.privacy.text.sentences.values_before import value_before
+from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder, is_token
 from evaltap.recorder.privacy.text.values import (
-    Span,
     inside,
     is_mixed,
     read_value,

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
+from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.value_kinds import is_placeholder
-from evaltap.recorder.privacy.text.values import Span
 
 _QUOTED_PAIR = r"\(\s{0,4}['\"][^'\"\n]{1,64}['\"]\s{0,4},\s{0,4}['\"]([^'\"\n]{3,256})['\"]"
 _PHRASES = tuple(
@@ -40,9 +40,7 @@ def in_phrases(text: str, lower: str) -> Iterator[Span]:
         patterns += (pattern for needle, pattern in _PHRASES if needle in lower)
     if _FIELD.search(text) is not None:
         patterns += _LINES
-    for sign, needles, pattern in _SIGNED:
-        if sign in text and any(needle in lower for needle in needles):
-            patterns.append(pattern)
+    patterns += _signed(text, lower)
     for pattern in patterns:
         for match in pattern.finditer(text):
             group = match.lastindex or 0
@@ -67,16 +65,27 @@ _EXPECTED = re.compile(
 _GO_ADDRESS = re.compile(r"[\w-]{1,64}:([^\s:@/\"'()]{3,128})@(?:(?:tcp|unix)\(|/\w)")
 _ORACLE = re.compile(r"(?i)jdbc:oracle:\w{2,6}:[\w.]{1,64}/([^\s@\"']{3,128})@")
 
-_SIGNED = (
-    ("@", ("jdbc:oracle",), _ORACLE),
-    ("@", ("@tcp(", "@unix(", "@/"), _GO_ADDRESS),
-    ("}", ("sha", "md5}", "crypt}"), _LDAP_HASH),
-    ("=", ("set password for ",), _SET_PASSWORD),
-    (">", ("acl setuser",), _REDIS_USER),
-    ("WIFI:", ("p:",), _WIFI_CODE),
-    ("ser ", ("ftp",), _FTP_USER),
-    ("assw", ("send",), _EXPECTED),
-    ("AUTH ", ("auth ",), _BARE_COMMANDS),
-    ("community ", ("snmp",), _BARE_COMMANDS),
-)
-"""What a text must contain, and what in lower case one of, for a pattern to be tried."""
+
+def _signed(text: str, lower: str) -> Iterator[re.Pattern[str]]:
+    """Yield the patterns whose signs a text has; written out, since this runs on every text."""
+    if "@" in text:
+        if "jdbc:oracle" in lower:
+            yield _ORACLE
+        if "@tcp(" in lower or "@unix(" in lower or "@/" in lower:
+            yield _GO_ADDRESS
+    if "}" in text and ("sha" in lower or "md5}" in lower or "crypt}" in lower):
+        yield _LDAP_HASH
+    if "assw" in lower:
+        if "set password for " in lower:
+            yield _SET_PASSWORD
+        if "send" in lower:
+            yield _EXPECTED
+    if "user " in lower:
+        if "acl setuser" in lower:
+            yield _REDIS_USER
+        if "ftp" in lower:
+            yield _FTP_USER
+    if "WIFI:" in text:
+        yield _WIFI_CODE
+    if "AUTH " in text or "community" in text:
+        yield _BARE_COMMANDS

@@ -3,9 +3,8 @@
 import re
 
 from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.value_kinds import is_code, is_opaque, is_placeholder, is_token
-
-Span = tuple[int, int]
 
 
 def inside(match: re.Match[str] | None, token: bool) -> Span | None:

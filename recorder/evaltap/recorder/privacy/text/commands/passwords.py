@@ -12,9 +12,8 @@ from evaltap.recorder.privacy.text.commands.positions import (
     passwords_with_user,
 )
 from evaltap.recorder.privacy.text.normalization import listed
+from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder
-
-Span = tuple[int, int]
 
 _AFTER_COLON = frozenset(
     listed("""

@@ -9,7 +9,7 @@ import re
 from evaltap.recorder.privacy.text.names.phrase_words import HEADS, MODIFIERS, NO_SECRETS, bare
 from evaltap.recorder.privacy.text.names.secret_names import Name, is_word_for_keyword, kind_of_name
 from evaltap.recorder.privacy.text.normalization import folded, listed
-from evaltap.recorder.privacy.text.values import Span
+from evaltap.recorder.privacy.text.span import Span
 
 _STEMS = listed("""
 pass secret token key cred code auth clave senha kennw wachtw eslo haslo salasan adgangsk sandi

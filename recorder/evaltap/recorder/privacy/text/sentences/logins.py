@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 
 from evaltap.recorder.privacy.text.normalization import listed
+from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.value_kinds import is_strong_password, may_be_password
-from evaltap.recorder.privacy.text.values import Span
 
 _FOREIGN_ROOTS = listed("логин войт войд giriş 登录 登錄 ログイン 로그인 sesión sessão connex")
 _LOGIN = re.compile(

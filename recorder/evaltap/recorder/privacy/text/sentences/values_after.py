@@ -4,13 +4,14 @@ import re
 
 from evaltap.recorder.privacy.text.normalization import listed
 from evaltap.recorder.privacy.text.sentences.topics import OF_WHAT, is_about
+from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.value_kinds import (
     is_likely_password,
     is_strong_password,
     is_token,
     may_be_password,
 )
-from evaltap.recorder.privacy.text.values import Span, is_mixed, read_value
+from evaltap.recorder.privacy.text.values import is_mixed, read_value
 
 _QUALIFIER = (
     r"(?:[ \t](?:for|of|to|in|on|at|from|with|für|von|zu|zum|de|del|della|di|da|do|des|para|pour|du|voor|van|för|til|dla|do|per"

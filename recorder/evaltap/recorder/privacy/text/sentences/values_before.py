@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 from evaltap.recorder.privacy.text.normalization import listed
 from evaltap.recorder.privacy.text.sentences.topics import is_about
+from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.value_kinds import is_likely_password, may_be_password
-from evaltap.recorder.privacy.text.values import Span, is_mixed
+from evaltap.recorder.privacy.text.values import is_mixed
 
 _COMPARED = re.compile(r"[\"']([^\"'\n]{4,64})[\"'] ?[!=]==? ?\Z")
 _WORD = re.compile(r"\S+")
