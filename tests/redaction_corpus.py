@@ -220,6 +220,19 @@ def _pairs_and_tables(make: _Random) -> Iterator[Entry]:
     for name in ("토큰", "access_token", "jeton", "токен"):
         for secret in (make.any(6), make.password()):
             yield Entry(group, secret, {name: {"value": secret}})
+    for make_value in (
+        lambda secret: {"op": "add", "path": "/spec/password", "value": secret},
+        lambda secret: {"prompt": "Password:", "response": secret},
+        lambda secret: {"selector": "#password", "value": secret},
+        lambda secret: {"element": "Password field", "text": secret},
+        lambda secret: {"password[0]": secret},
+        lambda secret: {"secret_1": secret},
+        lambda secret: {"pswd": secret},
+        lambda secret: {"auth": ["bob", secret]},
+        lambda secret: {"basicAuth": f"bob:{secret}"},
+    ):
+        secret = make.password()
+        yield Entry(group, secret, make_value(secret))
     for name in ("password", "api_key", "passwort", "senha", "token_secret"):
         secret = make.password()
         for table in (

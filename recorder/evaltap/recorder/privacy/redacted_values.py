@@ -24,6 +24,7 @@ from evaltap.recorder.privacy.structures import (
     begins_key,
     columns_of,
     is_schema,
+    is_user_and_password,
     kinds_in_list,
     kinds_of_held,
     kinds_of_rows,
@@ -87,6 +88,9 @@ class ValueRedactor:
                 return self._secret(value, report)
             if isinstance(value, dict) and not is_schema(value):
                 return self._object(value, report, nested, above=name)
+            if isinstance(value, list) and is_user_and_password(value):
+                user = self.value(value[0], report, identifier=False, nested=nested)
+                return [user, self._secret(value[1], report)]
             return self.value(value, report, identifier=False, nested=nested)
         return self._named_number(name, value, report, nested=nested)
 

@@ -15,16 +15,16 @@ from evaltap.recorder.privacy.text.value_kinds import is_token, may_be_password
 
 _LABELS = listed("""
 name key field header id label param parameter variable property attribute k type title question prop
-setting option fieldName field_name keyName column slot entity
+setting option prompt path pointer n fieldName field_name keyName column slot entity
 """)
 _VALUES = frozenset(
     listed("""
 value val values v content text data secret default answer input defaultValue default_value stringValue
-string_value valueString plainText body current to new newValue new_value set
+string_value valueString plainText body current to new newValue new_value set response reply
 """)
 )
 _PREFIXES = listed("""
-attribute env field header option param parameter property setting tag
+attribute config entry env field form header input option param parameter property secret setting tag var
 """)
 
 
@@ -118,6 +118,11 @@ def kinds_of_held(value: Mapping[str, Any]) -> dict[str, Name]:
         for key in _HELD.intersection(value)
         if isinstance(one := value[key], str)
     }
+
+
+def is_user_and_password(value: Sequence[Any]) -> bool:
+    """Return whether a list under a name such as `auth` is `["bob", "x"]`."""
+    return len(value) == 2 and isinstance(value[0], str) and _is_word(value[1])
 
 
 def columns_of(value: Mapping[str, Any]) -> tuple[str, dict[int, Name]]:

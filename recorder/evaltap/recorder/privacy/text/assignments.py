@@ -19,7 +19,12 @@ from evaltap.recorder.privacy.text.sentences.values_after import (
 )
 from evaltap.recorder.privacy.text.sentences.values_before import value_before
 from evaltap.recorder.privacy.text.span import Span
-from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder, is_token
+from evaltap.recorder.privacy.text.value_kinds import (
+    is_code,
+    is_likely_password,
+    is_placeholder,
+    is_token,
+)
 from evaltap.recorder.privacy.text.values import (
     inside,
     is_mixed,
@@ -75,7 +80,7 @@ _OPERATOR = re.compile(
 _NEXT_LINE = re.compile(
     r"[\"'`]?[ \t]{0,4}:[ \t]{0,4}(?:\n[ \t]{0,12}){1,2}([^\s:]{4,128})[ \t]{0,8}(?=\n|\Z)"
 )
-_CALL = re.compile(r"\([ \t]{0,4}(?=[\"'`])")
+_CALL = re.compile(r"[({][ \t]{0,4}(?=[\"'`])")
 _PAIR = re.compile(
     r"[\"'`]?(?:[^<>{}\[\]=:\n]{0,4}|[ \t,;]{1,4}[^<>{}=:]{1,24}[=:][ \t]?[\"'][^\"'<>{}]{0,60}[\"'])"
     r"[ \t,;]{0,4}\n?[ \t-]{0,24}[\"'`]?(?i:value|val|content|text|default|data)[\"'`]?[ \t]{0,3}(?:=>|[=:])"
@@ -103,7 +108,9 @@ _ELEMENT = re.compile(
 )
 _NUMBERED = re.compile(r"[\"']\n[ ]{0,4}\d{1,3}\)[ ](?=[\"'])")
 """What is between name and value in the answer of a Redis client."""
-_PLIST = re.compile(r"</key>\s{0,16}<(?:string|data)>\s{0,16}([^<>]{1,4096}+)</")
+_PLIST = re.compile(
+    r"</[\w:]{1,40}>\s{0,16}<[\w:]{0,40}(?:string|data|value|val|text|content)>\s{0,16}([^<>]{1,4096}+)</"
+)
 _TUPLE = re.compile(r"[\"'`][ \t]?,[ \t]?(?=[\"'`][^\"'`]{1,4096}[\"'`][ \t]?[,)\]}])")
 _FLAG = re.compile(r"[ \t]{1,4}(?:\\?\n[ \t]{0,16})?")
 _SECOND_WORD = re.compile(r"[^\W\d_]{2,24}[ ]([^\s\"'`&<>,;]{6,128})")
@@ -114,9 +121,14 @@ _WITH_VALUE = re.compile(r"[\"'`][ ](?:with|has|to|is)(?: the)?(?: value)?[ ](?=
 _TAGS = re.compile(
     r"(?:</?(?:code|b|strong|em|i|span|tt|kbd|pre|samp|mark|label)(?: [^<>\n]{0,80})?>[ \t]{0,4}){1,3}"
 )
+_NEXT_INPUT = re.compile(
+    r":?[ ]?</(?:td|th|dt|label|b|strong|span|div)>\s{0,40}(?:<(?:td|dd|div|span)(?: [^<>\n]{0,120})?>\s{0,8})?"
+    r"<input [^<>\n]{0,200}?\bvalue=[\"']([^\"'<>\n]{1,256}+)[\"']"
+)
 _IN_CALL = re.compile(
     r"(?:[\]'\"`]{1,3}|(?<=#password))(?:\){1,3}\.\w{2,20}\([ ]?|[ ]?,[ ]?)(?=[\"'`])"
 )
+_TAG_OF = re.compile(r"<[\w.-]{1,40}=\Z")
 _PREFIXED_TAG = re.compile(r"<[\w.-]{1,40}:\Z")
 _VALUE_IN_FRONT = re.compile(
     r"(?i)[\s{,\"'](?:value|content|val)[\"']?[ ]{0,2}[=:][ ]{0,2}[\"']([^\"'<>]{3,256})[\"'][^<>{}]{0,120}\Z"
@@ -128,8 +140,12 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
     before = text[start - 1 : start]
     if before == "<" or (before == ":" and _PREFIXED_TAG.search(text, max(0, start - 44), start)):
         return inside(_ELEMENT.match(text, end), token)
-    if before == ">" and text.startswith("</key>", end):
-        return inside(_PLIST.match(text, end), token)
+    if before == "=" and _TAG_OF.search(text, max(0, start - 44), start):
+        return inside(_ELEMENT.match(text, end), token)
+    if before == ">" and (match := _PLIST.match(text, end)) is not None:
+        return inside(match, token)
+    if (span := _below(text, start, end)) is not None:
+        return span
     name = text[start:end]
     if before in "\"'`" and before:
         for pattern in (_PAIR, _TUPLE):
@@ -151,7 +167,7 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
             return match.span(1)
     elif (match := _PAIR_LINE.match(text, end) or _REPORTED.match(text, end)) is not None:
         return read_value(text, match.end(), token=token, sure=True)
-    if (match := _NEXT_CELL.match(text, end)) is not None:
+    if (match := _NEXT_CELL.match(text, end) or _NEXT_INPUT.match(text, end)) is not None:
         return inside(match, token)
     if (match := _ALIGNED.match(text, end)) is not None and _LINE_START.search(
         text, max(0, start - 24), start
@@ -186,6 +202,17 @@ def _in_column(text: str, match: re.Match[str], *, token: bool) -> Span | None:
     return None if is_placeholder(value) else match.span(1)
 
 
+_BELOW = re.compile(
+    r"[ \t]{0,4}\n(?:[-=~]{3,80}\n)?[ \t]{0,8}([^\s\"'<>]{4,128})[ \t]{0,4}(?=\n|\Z)"
+)
+
+
+def _below(text: str, start: int, end: int) -> Span | None:
+    """Return the word on a line of its own under a name on a line of its own."""
+    match = _BELOW.match(text, end) if text[start - 1 : start] in ("", "\n") else None
+    return match.span(1) if match is not None and is_likely_password(match[1]) else None
+
+
 _FIRST_CELL = re.compile(r"(?:^|\n)[ \t]{0,8}\|[ \t]{0,64}[^|\n]{0,24}\Z")
 _NEXT_ROW_CELL = re.compile(
     r"[\"'`*_]{0,3}[ \t]{0,64}\|[ \t]{0,64}[\"'`*_]{0,3}([^\s|\"'`]{6,512})"
@@ -213,7 +240,7 @@ def _next_cell(text: str, start: int, end: int, *, token: bool) -> Span | None:
 
 _FOR_LOGINS = ("cred", "zugangsdaten", "anmeldedaten", "identifiant", "inloggegevens")
 _PAIR_LINE = re.compile(
-    r"(?:[ \t]{0,4}\n[ \t]{0,24}|[,;][ \t]{1,4})(?:value|content|default|data)(?::[ \t]{1,4}|=)(?=\S)"
+    r"(?i:[ \t]{0,4}\n[ \t]{0,24}|[ ]?[,;|][ \t]{1,4})(?i:(?:new )?(?:value|content|default|data))(?::[ \t]{1,4}|=)(?=\S)"
 )
 
 

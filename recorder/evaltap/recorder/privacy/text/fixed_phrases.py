@@ -15,7 +15,7 @@ _PHRASES = tuple(
             r"(?i)\bidentified (?:with [\w'\"]{1,40} )?(?:by|as) (?:password )?['\"]([^'\"\n]{3,256})['\"]",
         ),
         ("securestring", r"(?i)securestring +(?:-string +)?['\"]([^'\"\n]{3,256})['\"]"),
-        ("credential(", r"(?i)credential" + _QUOTED_PAIR),
+        ("credential", r"(?i)credentials?" + _QUOTED_PAIR),
         ("login(", r"(?i)login" + _QUOTED_PAIR),
         ("auth", r"(?i)auth\w{0,12}=?[ (]" + _QUOTED_PAIR.removeprefix(r"\(")),
     )
@@ -51,6 +51,11 @@ def in_phrases(text: str, lower: str) -> Iterator[Span]:
 _LDAP_HASH = re.compile(
     r"\{(?:S?SHA(?:[-]?\d{3})?|S?MD5|CRYPT|PBKDF2(?:-SHA\d{1,3})?)\}([\w+/=$.]{12,256})"
 )
+_CONNECTED = re.compile(
+    r"(?i)(?:connect(?:ion)?|new pdo)\((?:[^()'\"\n]{0,60},[ ]?)?(?:['\"][^'\"\n]{0,100}['\"],[ ]?)?"
+    r"['\"][^'\"\n]{1,64}['\"],[ ]?['\"]((?=[^'\"\n]{0,200}\d)[^'\"\n]{6,256})['\"]"
+)
+"""Host or address, user and password as the arguments of a call."""
 _SET_PASSWORD = re.compile(
     r"(?i)\bset password for [^=;\n]{1,80}=[ ]?(?:password\()?['\"]([^'\"\n]{3,256})['\"]"
 )
@@ -75,6 +80,8 @@ def _signed(text: str, lower: str) -> Iterator[re.Pattern[str]]:
             yield _GO_ADDRESS
     if "}" in text and ("sha" in lower or "md5}" in lower or "crypt}" in lower):
         yield _LDAP_HASH
+    if ("connect" in lower or "new pdo" in lower) and "(" in text:
+        yield _CONNECTED
     if "assw" in lower:
         if "set password for " in lower:
             yield _SET_PASSWORD

@@ -32,6 +32,7 @@ _PLAIN = _plain_characters()
 _ESCAPE = re.compile(r"(?<!\\)\\++(?:[nrt]|(?=[\"'`]))")
 
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]{0,16}m")
 _QUOTE = re.compile(r"(?<!;)\\{0,8}&(?:amp;)?(?:quot|#34|#39);(?!&)")
 
 
@@ -39,6 +40,8 @@ def plain_spelling(text: str) -> str:
     """Return the text in plain characters, string escapes as spaces; of the same length."""
     if not text.isascii():
         text = text.translate(_PLAIN)
+    if "\x1b" in text:
+        text = _COLOUR.sub(_blanks, text)
     if "quot;" in text or "&#34;" in text or "&#39;" in text:
         text = _QUOTE.sub(lambda match: '"'.rjust(len(match[0])), text)
     if "\\" in text:

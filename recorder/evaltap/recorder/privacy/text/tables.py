@@ -79,12 +79,14 @@ _DATA_ROW = re.compile(
     r"(?i)(?>(?:\s{1,40}|</?t(?:head|body)\b[^<>]{0,200}>){0,8})<tr\b[^<>]{0,200}>"
     r"((?:\s{0,40}<t[dh]\b[^<>]{0,200}>[^<>]{0,4000}</t[dh]>){1,64})\s{0,40}</tr>"
 )
+_INLINE = re.compile(r"(?i)</?(?:b|strong|em|i|code|span|p|a)(?: [^<>]{0,200})?>")
 _HTML_CELL = re.compile(r"<t[dhDH]\b[^<>]{0,200}>([^<>]{0,4000})<")
 
 
 def in_html_tables(text: str) -> Iterator[Cell]:
     """Yield the cells of HTML tables in columns of a secret or a number."""
     at = 0
+    text = _INLINE.sub(lambda tag: " " * len(tag[0]), text)
     while (head := _HEAD_ROW.search(text, at)) is not None:
         names = [cell[1].strip() for cell in _HTML_CELL.finditer(head[1])]
         kinds = {i: kind for i, name in enumerate(names) if (kind := kind_of_name(name)) in _KINDS}

@@ -26,7 +26,7 @@ _AMPERSAND_ENDS = re.compile(r"&(?:&|#|[\w.%-]{1,64}=|[a-z]{2,6};|[\s\"'`<>]|\Z)
 
 
 _WRAPPED = re.compile(
-    r"(?:[\w.]{0,40}(?:Secret|Str|str|bytes|encode|decode|quote|Password)\w{0,12})\([ ]?(?=b?[\"'])"
+    r"(?:[\w.]{0,40}(?:String::from|valueOf|Secret|Str|str|bytes|encode|decode|quote|Password)\w{0,12})\([ ]?(?=b?[\"'])"
 )
 
 
@@ -39,7 +39,7 @@ def read_value(
     """
     if sure and (wrapped := _WRAPPED.match(text, at)) is not None:
         at = wrapped.end()
-    while text[at : at + 1] in ("b", "f", "r", "u", "@", "N") and text[at + 1 : at + 2] in (
+    while text[at : at + 1] in ("b", "f", "r", "u", "@", "N", "$") and text[at + 1 : at + 2] in (
         "'",
         '"',
     ):

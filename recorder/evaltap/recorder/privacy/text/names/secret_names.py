@@ -69,6 +69,8 @@ def _kind(name: str) -> Name:
     words = words_of(name)
     if not words:
         return Name.PLAIN
+    while len(words) > 1 and words[-1].isdigit() and words[-2] != "pin":
+        del words[-1]  # `secret_1`
     plain = "".join(words)
     if _is_secret(name, words, plain):
         return Name.SECRET

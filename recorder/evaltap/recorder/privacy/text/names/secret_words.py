@@ -4,7 +4,7 @@ from evaltap.recorder.privacy.text.normalization import listed
 
 EXACT = frozenset(
     listed("""
-pass pw pwd passwd password passwort passphrase passcode passkey pin pincode otp totp hotp tan mtan cvv
+basicauth httpauth pass pw pwd pswd passw passwd passwrd password passwort passphrase passcode passkey pin pincode otp totp hotp tan mtan cvv
 cvc cvn csc ssn dsn jwt psk pat creds credential credentials authorization proxyauthorization secret
 secrets cookie setcookie mnemonic apikey xapikey authtoken xauthtoken phpsessid jsessionid aspsessionid
 connectsid csrf xsrf bearer socialsecuritynumber socialsecurity connectionstring connstr cardnumber
@@ -80,7 +80,7 @@ ENDINGS = (
 
 LAST_WORDS = frozenset(
     listed("""
-pass pw pwd passwd password passwords passphrase passcode pin pins otp totp cvv cvc csc ssn psk creds
+pass pw pwd pswd passw passwd passwrd password passwords passphrase passcode pin pins otp totp cvv cvc csc ssn psk creds
 credential credentials secret secrets mnemonic jwt cookie cookies apikey apikeys dsn tan pat passkey
 keytab passwordhash
 """)

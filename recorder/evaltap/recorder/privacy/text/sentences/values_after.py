@@ -61,10 +61,10 @@ _IN_CLAUSE = (
 """The first also holds for tokens."""
 _CHANGES = re.compile(
     r"(?i)\b(?:chang|set\b|reset|updat|cambi|remplac|replac|sostitu|ersetz|vervang|zastąp|замен|modifi|alter|ändere|setze|stell|mets |mettre|wijzig|verander|zmie|сменит?|смени|измени|поставь"
-    r"|установи|byt |ändra|endre|skift|mude|ponga|pon |imposta|muda)"
+    r"|установи|byt |fill|enter|ändra|ændr|změn|zmen|endre|skift|mude|ponga|pon |imposta|muda)"
 )
 _TO = re.compile(
-    r"(?:[ ][^\W\d_]{1,20}){0,4}?[ ](?:to|en|auf|in|a|à|por|para|naar|na|на|till|til|par|com)[ ][\"'`]?([^\s\"'`<>,;]{6,64})"
+    r"(?:[ ][^\W\d_]{1,20}){0,4}?[ ](?:to|with|mit|avec|con|en|auf|in|a|à|por|para|naar|na|на|till|til|par|com)[ ][\"'`]?([^\s\"'`<>,;]{6,64})"
     + _END
 )
 """Change the password to | x."""
@@ -159,6 +159,8 @@ def _in_clause(text: str, start: int, end: int, *, token: bool) -> Span | None:
         return span
     if text[end : end + 1] not in (" ", ","):
         return None
+    if not token and (span := _changed_to(text, start, end)) is not None:
+        return span
     if is_about(text, end):
         return None
     for pattern, is_value in _IN_CLAUSE[:1] if token else _IN_CLAUSE:
@@ -168,11 +170,16 @@ def _in_clause(text: str, start: int, end: int, *, token: bool) -> Span | None:
         value = match[1].rstrip(".,;:?)]}*")
         if is_value(value) and (not token or is_token(value)):
             return match.start(1), match.start(1) + len(value)
-    if not token and _CHANGES.search(text, max(0, start - 40), start) is not None:
-        match = _TO.match(text, end)
-        if match is not None and may_be_password(value := match[1].rstrip(".,;:!?)")):
-            return match.start(1), match.start(1) + len(value)
     return None
+
+
+def _changed_to(text: str, start: int, end: int) -> Span | None:
+    """Return what a verb before or after the name says that the value becomes."""
+    match = _TO.match(text, end)
+    if match is None or _CHANGES.search(text, max(0, start - 40), match.start(1)) is None:
+        return None
+    value = match[1].rstrip(".,;:!?)")
+    return (match.start(1), match.start(1) + len(value)) if may_be_password(value) else None
 
 
 SHORT_NUMBERS = frozenset(

@@ -45,7 +45,7 @@ def value_before(text: str, start: int, end: int) -> Span | None:
     if text[start] > "\u2e80":
         match = _CJK_BEFORE.search(text, first, start)
         return match.span(1) if match is not None and may_be_password(match[1]) else None
-    if text[start - 1 : start] not in (" ", "("):
+    if text[start - 1 : start] not in (" ", "(", "#"):
         return None
     compared = _COMPARED.search(text, first, start)
     if compared is not None:
@@ -53,11 +53,26 @@ def value_before(text: str, start: int, end: int) -> Span | None:
     if (aside := _ASIDE.search(text, first, start)) is not None and text[end : end + 1] == ")":
         return aside.span(1) if is_likely_password(aside[1]) else None
     line = text.rfind("\n", first, start) + 1
-    words = [match.span() for match in _WORD.finditer(text, max(first, line), start)]
-    if is_about(text, end) and text.rfind(" into ", first, start) < 0:
+    stop = start - (text[start - 1] == "#")
+    words = [match.span() for match in _WORD.finditer(text, max(first, line), stop)]
+    if _CONTROL.match(text, end) is not None or text[start - 1] == "#":
+        return _typed(text, words)
+    if is_about(text, end):
         return None
     is_code = text[start:end].lower().endswith(_CODES)
     return _before_link(text, end, words, _may_be_code if is_code else may_be_password)
+
+
+_CONTROL = re.compile(r"(?i)[ -](?:field|input|box|textbox|prompt|feld|champ|campo|veld|pole)\b")
+_INTO = frozenset(listed("in into im ins dans en nel no w в to"))
+
+
+def _typed(text: str, words: list[Span]) -> Span | None:
+    """Return what is typed `into the password field`."""
+    for back in range(1, min(len(words), _MOST_ADJECTIVES)):
+        if text[slice(*words[-back])].lower() in _INTO:
+            return _nearest(text, words[:-back], 1, may_be_password)
+    return None
 
 
 _CLAUSE_ENDS = re.compile(r"[.!?)\n]|\Z")
