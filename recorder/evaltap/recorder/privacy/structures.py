@@ -11,11 +11,15 @@ from typing import Any
 from evaltap.recorder.privacy.text.commands.passwords import in_arguments
 from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.normalization import listed
-from evaltap.recorder.privacy.text.value_kinds import is_token, may_be_password
+from evaltap.recorder.privacy.text.value_kinds import (
+    is_likely_password,
+    is_token,
+    may_be_password,
+)
 
 _LABELS = listed("""
 name key field header id label param parameter variable property attribute k type title question prop
-setting option prompt path pointer n fieldName field_name keyName column slot entity
+setting option n fieldName field_name keyName column slot entity
 """)
 _VALUES = frozenset(
     listed("""
@@ -65,13 +69,22 @@ def values_of_label(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
             and len(name) <= 128
             and (kind := _kind_of_label(name)) in _TELLING
         ):
-            return kind, _BOTH.intersection(value) - {label}
+            held = _BOTH.intersection(value) - {label}
+            return kind, frozenset(one for one in held if not _is_prose(one, value[one]))
     return _typed(value)
+
+
+_ANY_TEXT = _spellings(("content", "text", "body", "data", "input", "answer", "response"), ())
+
+
+def _is_prose(key: str, value: Any) -> bool:
+    """Return whether it is what a tool named `reset_password` said, not a password."""
+    return key in _ANY_TEXT and isinstance(value, str) and len(value.split(maxsplit=2)) > 2
 
 
 _CONTROLS = frozenset(
     listed("""
-selector element locator target css xpath placeholder aria_label ariaLabel label name id ref
+prompt path pointer selector element locator target css xpath placeholder aria_label ariaLabel label name id ref
 """)
 )
 _CONTROL = re.compile(
@@ -101,7 +114,7 @@ def _typed(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
 
 
 def _is_word(value: Any) -> bool:
-    return isinstance(value, str) and may_be_password(value)
+    return isinstance(value, str) and may_be_password(value) and len(value.split()) == 1
 
 
 _HELD = frozenset(
@@ -122,7 +135,11 @@ def kinds_of_held(value: Mapping[str, Any]) -> dict[str, Name]:
 
 def is_user_and_password(value: Sequence[Any]) -> bool:
     """Return whether a list under a name such as `auth` is `["bob", "x"]`."""
-    return len(value) == 2 and isinstance(value[0], str) and _is_word(value[1])
+    return (
+        len(value) == 2
+        and all(isinstance(one, str) for one in value)
+        and is_likely_password(value[1])
+    )
 
 
 def columns_of(value: Mapping[str, Any]) -> tuple[str, dict[int, Name]]:

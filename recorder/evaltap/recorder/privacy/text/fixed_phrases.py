@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from evaltap.recorder.privacy.text.span import Span
-from evaltap.recorder.privacy.text.value_kinds import is_placeholder
+from evaltap.recorder.privacy.text.value_kinds import is_likely_password, is_placeholder
 
 _QUOTED_PAIR = r"\(\s{0,4}['\"][^'\"\n]{1,64}['\"]\s{0,4},\s{0,4}['\"]([^'\"\n]{3,256})['\"]"
 _PHRASES = tuple(
@@ -44,6 +44,8 @@ def in_phrases(text: str, lower: str) -> Iterator[Span]:
     for pattern in patterns:
         for match in pattern.finditer(text):
             group = match.lastindex or 0
+            if pattern is _CONNECTED and not is_likely_password(match[group]):
+                continue
             if not is_placeholder(match[group]):
                 yield match.span(group)
 

@@ -113,7 +113,9 @@ def is_code(value: str) -> bool:
 _NO_PASSWORD = re.compile(
     r"(?i)v?\d+(?:\.\d+)+[\w.-]*|[\d.,]+[a-z%°µ€$£/]{1,4}|[€$£#]?[\d.,:/-]+%?|\d{4}-\d\d-\d\dT.*"
     r"|[\w.-]+\.[a-z]{2,4}|(?:https?:)?/.*|[\w.+-]+@[\w-]+\.[\w.-]+|[a-z]+://.*|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[A-Z]{1,4}-\d+"
+    r"|(?:19|20)\d\d[a-z]\d{0,2}"
 )
+_QUANTITY = re.compile(r"\d{1,4}[a-zà-ÿа-я]{1,12}")
 
 
 def may_be_password(value: str) -> bool:
@@ -127,11 +129,13 @@ def may_be_password(value: str) -> bool:
         and not is_placeholder(value)
         and not is_code(value)
         and _NO_PASSWORD.fullmatch(value) is None
+        and _QUANTITY.fullmatch(value) is None
     )
 
 
 _SIGNS = frozenset("!@#$%^&*+=?~")
 _HASH = re.compile(r"[0-9a-f]{16,}|[0-9A-F]{16,}")
+_NUMBERED_WORD = re.compile(r"[A-Z]?[a-z]+\d{1,2}[a-z]")
 _DIGITS_INSIDE = re.compile(r"[A-Za-z]\d+[A-Za-z]")
 
 
@@ -141,15 +145,19 @@ def is_strong_password(value: str) -> bool:
         return False
     if any(one in _SIGNS for one in value):
         return any(map(str.isdigit, value)) and "=" not in value and value.isascii()
-    if value.upper() == value or _HASH.fullmatch(value):
+    if value.upper() == value or _HASH.fullmatch(value) or _NUMBERED_WORD.fullmatch(value):
         return False
     parts = re.split(r"[-_.]", value)
     return any(len(part) >= 6 and _DIGITS_INSIDE.search(part) is not None for part in parts)
 
 
+_CASES = re.compile(r"[a-z][A-Z]")
 _ID = re.compile(r"[A-Z]{1,8}[-_ ]?\d+[A-Z]?|#\S+|[a-z]+\d{1,3}")
 
 
 def is_likely_password(value: str) -> bool:
     """Return whether a word can be a password and is no id: neither `ABC-1234` nor `user7`."""
-    return may_be_password(value) and _ID.fullmatch(value) is None
+    if not may_be_password(value) or _ID.fullmatch(value) is not None:
+        return False
+    has_weight = sum(map(str.isdigit, value)) > 1 or _CASES.search(value) is not None
+    return is_strong_password(value) or (len(value) > 7 and has_weight)

@@ -37,7 +37,10 @@ _CLAUSE_IS = re.compile(
     rf"(?i)(?:[ ]\([^()\n]{{1,40}}\))?(?:{_OTHER_WORD}){{0,9}}?[ ](?:{_COPULAS})[ :]{{1,3}}[\"'`]?([^\s\"'`<>]{{4,128}})"
 )
 """The password that I use for this | is | x."""
-_CLAUSE = re.compile(r"(?:[ ][^\W\d_]{1,20}){1,5}?[ ]((?=[^\s]{0,63}\d)[^\s\"'`<>,;]{6,64})" + _END)
+_CLAUSE = re.compile(
+    r"(?![ ](?:to|must|should|can|may|needs?|has|have)[ ])(?:[ ][^\W\d_]{1,20}){1,5}?[ ]((?=[^\s]{0,63}\d)[^\s\"'`<>,;]{6,64})"
+    + _END
+)
 """The password for this | x; only where x can hardly be anything else."""
 _APPOSITION = re.compile(
     r"(?:[ ][^\W\d_]{1,20}['’]?[a-z]?){0,5}(?:,|:|[ ]-)[ ][\"'`]?((?=[^\s]{0,63}\d)[^\s\"'`<>,;]{6,64})"
