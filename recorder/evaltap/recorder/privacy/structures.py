@@ -60,20 +60,20 @@ string number integer boolean object array null
 
 def values_of_label(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
     """Return what the label of `{"name": ..., "value": ...}` means, and the keys that hold the value."""
-    if len(value) > 16:
+    held = _BOTH.intersection(value)
+    if len(value) > 16 or not held:
         return Name.PLAIN, frozenset()
     for label in _ANY_LABEL.intersection(value):
         name = value[label]
-        if (
-            isinstance(name, str)
-            and len(name) <= 128
-            and (kind := _kind_of_label(name)) in _TELLING
-        ):
-            held = _BOTH.intersection(value) - {label}
-            return kind, frozenset(one for one in held if not _is_prose(one, value[one]))
-    return _typed(value)
+        if isinstance(name, str) and len(name) <= _LONGEST_LABEL:
+            kind = _kind_of_path(name) if "/" in name else kind_of_name(name)
+            if kind in _TELLING:
+                values = held - {label}
+                return kind, frozenset(one for one in values if not _is_prose(one, value[one]))
+    return _typed(value, held)
 
 
+_LONGEST_LABEL = 128
 _ANY_TEXT = _spellings(("content", "text", "body", "data", "input", "answer", "response"), ())
 
 
@@ -84,7 +84,7 @@ def _is_prose(key: str, value: Any) -> bool:
 
 _CONTROLS = frozenset(
     listed("""
-prompt path pointer selector element locator target css xpath placeholder aria_label ariaLabel label name id ref
+prompt path pointer selector element locator target css xpath placeholder aria_label ariaLabel label
 """)
 )
 _CONTROL = re.compile(
@@ -92,24 +92,23 @@ _CONTROL = re.compile(
 )
 
 
-def _kind_of_label(name: str) -> Name:
-    """Classify a label, which may be a path: `/live/db/password`, `https://v/secrets/db-password/3`."""
+def _kind_of_path(name: str) -> Name:
+    """Classify a label that is a path: `/live/db/password`, `https://v/secrets/db-password/3`."""
     kind = kind_of_name(name)
-    if kind in _TELLING or "/" not in name:
-        return kind
     above, _, last = name.rpartition("/")
-    return kind_of_name(above.rpartition("/")[2]) if any(map(str.isdigit, last)) else kind
+    is_version = kind not in _TELLING and any(map(str.isdigit, last))
+    return kind_of_name(above.rpartition("/")[2]) if is_version else kind
 
 
-def _typed(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
+def _typed(value: Mapping[str, Any], held: frozenset[str]) -> tuple[Name, frozenset[str]]:
     """Return what is typed into a form's field: `{"selector": "#password", "value": "x"}`."""
     for control in _CONTROLS.intersection(value):
         name = value[control]
-        if isinstance(name, str) and len(name) <= 128:
+        if isinstance(name, str) and len(name) <= _LONGEST_LABEL:
             kind = kind_of_name(_CONTROL.sub("", name))
             if kind in _TELLING:
-                held = _BOTH.intersection(value) - {control}
-                return kind, frozenset(one for one in held if _is_word(value[one]))
+                words = (one for one in held - {control} if _is_word(value[one]))
+                return kind, frozenset(words)
     return Name.PLAIN, frozenset()
 
 

@@ -153,7 +153,10 @@ def _by_words(text: str, lower: str, start: int, end: int) -> Iterator[Number]:
     """Yield what the words around a run of digits identify it as."""
     around = lower[max(0, start - _BEFORE) : end + _AFTER]
     stems = _STEMS if around.isascii() else _STEMS + _FOREIGN_STEMS
-    if not any(stem in around for stem in stems):
+    for stem in stems:  # a loop: a generator costs half as much again
+        if stem in around:
+            break
+    else:
         return
     before = lower[max(0, start - _BEFORE) : start]
     after = lower[end : end + _AFTER]
