@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from string import ascii_letters
 
 from evaltap.recorder.privacy.findings import Finding
 from evaltap.recorder.privacy.text.secret_formats import NEEDLED, SECRET_FORMATS
@@ -28,7 +29,7 @@ def _beginning(prefix: str) -> str:
 
 _BY_BEGINNING = _prefix_rules()
 _NEEDLED = tuple((needle, re.compile(pattern)) for needle, pattern in NEEDLED)
-_SHORTEST_OF_THREE = 57
+_OF_IDS = frozenset(first + second for first in "MNO" for second in ascii_letters)
 _THREE_PARTS = re.compile(
     r"[MNO](?<![\w.-].)[A-Za-z][\w-]{21,27}\.[\w-]{6}\.(?=[\w-]{0,44}\d)[\w-]{27,45}(?![\w-])"
 )
@@ -49,7 +50,7 @@ def formats(seen: str, words: str) -> Iterator[Finding]:
             for match in pattern.finditer(seen):
                 group = match.lastindex or 0
                 yield Finding("secret", *match.span(group), match[group])
-    if len(words) > _SHORTEST_OF_THREE and _THREE_PARTS.search(words) is not None:
+    if not _OF_IDS.isdisjoint(beginnings):
         for match in _THREE_PARTS.finditer(seen):
             yield Finding("secret", *match.span(), match[0])
     if "eyJ" in words:

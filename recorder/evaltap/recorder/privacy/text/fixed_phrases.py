@@ -82,7 +82,7 @@ def _signed(text: str, lower: str) -> Iterator[re.Pattern[str]]:
             yield _GO_ADDRESS
     if "}" in text and ("sha" in lower or "md5}" in lower or "crypt}" in lower):
         yield _LDAP_HASH
-    if ("connect" in lower or "new pdo" in lower) and "(" in text:
+    if "(" in text and ("connect" in lower or "new pdo" in lower):
         yield _CONNECTED
     if "assw" in lower:
         if "set password for " in lower:
