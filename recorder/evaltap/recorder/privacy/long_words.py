@@ -13,7 +13,7 @@ _NEAR = re.compile(
     r"(?:"
     + "|".join(SERVICES)
     + r"|key|token|secret|credential|passwor[dt]|clave|schl[üu]ssel|clé|chave)"
-    r"(?![a-z]{0,3}(?:board|ring|note))[\w.-]{0,30}[\"'\s]{0,3}(?:[\w ]{0,24}[ ](?:is|was|=|use|ist)[ ]|[=>:|?,]{1,3}|[ ])[\"'`\s=>]{0,5}\Z"
+    r"(?![a-z]{0,3}(?:board|ring|note))[\w.-]{0,30}[\"'\s]{0,3}(?:[\w ]{0,24}[ ](?:is|was|=|use|ist)[ ]|(?:[ ](?:for|of|to)[ ][\w ]{1,20})?[=>:|?,]{1,3}|[ ])[\"'`\s=>]{0,5}\Z"
 )
 _NEAR_WORDS = frozenset(
     listed("""

@@ -199,6 +199,7 @@ NEEDLED = (
     ("$H$", r"\$H\$[./A-Za-z0-9]{31}"),
     ("scrypt:", r"scrypt:\d{1,9}:\d{1,3}:\d{1,3}\$[^\s$]{4,64}\$[0-9a-f]{64,128}"),
     ("SCRAM-SHA-", r"SCRAM-SHA-\d{1,3}\$\d{3,7}:[\w+/=]{8,64}\$[\w+/=]{20,100}:[\w+/=]{20,100}"),
+    ("api.telegram.org/bot", r"api\.telegram\.org/bot(\d{5,16}:[^\s/\"'<>]{8,80})"),
     ("hooks.zapier.com/", r"hooks\.zapier\.com/hooks/[\w/-]{10,100}+"),
     ("hooks.slack.com/", r"hooks\.slack\.com/(?:services|workflows|triggers)/[\w/+-]{16,255}+"),
     ("discord", r"discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d{10,25}/[\w-]{30,120}+"),

@@ -13,13 +13,13 @@ from evaltap.recorder.privacy.text.normalization import listed
 _KEYS = frozenset(
     listed("""
 chiave chiavi clave claves cle cles clef chave chaves cheie cheia schlussel schluessel sleutel nyckel nyckeln nogle
-noglen nokkel nokkelen avain klucz klucza klic klice kluc kluca kljuc kulcs kulcsa anahtar anahtari kunci clau raktas
+noglen nokkel nokkelen avain klucz klucza klic klice kluc kluca kljuc kulcs kulcsa anahtar anahtari anahtariniz kunci clau raktas
 atslega ключ ключа ключом кључ κλειδι مفتاح מפתח
 """)
 )
 _CODES = frozenset(
     listed("""
-codice codici codigo codigos cod codul code codes kode koden kod kodu kodi koodi koodin kood kodas kods код кода кодом
+codice codici codigo codigos cod codul code codes kode koden kod kodu kodunuz kodun kodum kodi koodi koodin kood kodas kods код кода кодом
 קוד رمز كود κωδικος
 """)
 )
@@ -66,7 +66,9 @@ api auth session sesion sessione sessao sitzungs sesji oturum сессии confi
 odswiezania aktualisierungs actualizacion refresco
 """)
 )
-_FOR_CODES = _FOR_ALL | frozenset(listed("pin otp tan sms"))
+_FOR_CODES = _FOR_ALL | frozenset(
+    listed("pin otp tan sms пин confidentiel confidencial confidenziale riservato")
+)
 _FOR_PHRASES = _FOR_ALL | frozenset(
     listed("passe contrasena senha hasla парольная кодовое тайное losen")
 )

@@ -4,7 +4,7 @@ from evaltap.recorder.privacy.text.normalization import listed
 
 EXACT = frozenset(
     listed("""
-basicauth httpauth pass pw pwd pswd passw passwd passwrd password passwort passphrase passcode passkey pin pincode otp totp hotp tan mtan cvv
+basicauth httpauth pass pw pwd psw pswd passw passwd passwrd password passwort passphrase passcode passkey pin pincode otp totp hotp tan mtan cvv
 cvc cvn csc ssn dsn jwt psk pat creds credential credentials authorization proxyauthorization secret
 secrets cookie setcookie mnemonic apikey xapikey authtoken xauthtoken phpsessid jsessionid aspsessionid
 connectsid csrf xsrf bearer socialsecuritynumber socialsecurity connectionstring connstr cardnumber
@@ -59,6 +59,7 @@ ENDINGS = (
     "userpwd",
     "rootpw",
     "rootpwd",
+    "bindpw",
     "adminpw",
     "adminpwd",
     "adminpass",
@@ -80,7 +81,7 @@ ENDINGS = (
 
 LAST_WORDS = frozenset(
     listed("""
-pass pw pwd pswd passw passwd passwrd password passwords passphrase passcode pin pins otp totp cvv cvc csc ssn psk creds
+pass pw pwd psw pswd passw passwd passwrd password passwords passphrase passcode pin pins otp totp cvv cvc csc ssn psk creds
 credential credentials secret secrets mnemonic jwt cookie cookies apikey apikeys dsn tan pat passkey
 keytab passwordhash
 """)
@@ -183,7 +184,7 @@ cache queue
 
 # In more than ten languages, without accents; the first list matches anywhere in a name.
 FOREIGN = listed("""
-contrasen motdepasse motsdepasse mdpass passwort kennwort zugangscode geheimnis palavrapasse
+contrasen motdepasse motsdepasse mdpass passwort kennwort zugangscode geheimzahl geheimnis palavrapasse
 wachtwoord toegangscode losenord adgangskode kodeord passord salasana tunnusluku jelszo
 lozinka zaporka nenosiri wagwoord lykilord lykilorð jelszav slaptazod fjalekalim katasandi matkhau codicesegreto
 codigosecreto codesecret codigoseguridad codigodeseguridad codigoverificacion codigodeverificacion
@@ -253,7 +254,7 @@ FOREIGN_WORDS = frozenset(
     listed("""
 clave claves senha senhas mdp heslo hesla haslo hasla geslo sifre sifrem sifresi sifreniz parola parool
 parolasi parolam parolaniz parolanin parolayi sifresini sifreyi parolei haslem hasle heslem hesle hesly geslom
-gesla lozinku lozinke heslu haslu sandi losen segredo kodikos contrasenya zugangsdaten anmeldedaten identifiants credenciales credenciais credenziali inloggegevens segreto segreti sekret sekreti geheim sifra parole parolata паролата секрет
+gesla lozinku lozinke heslu haslu sandi losen segredo kodikos contrasenya пасс zugangsdaten anmeldedaten identifiants credenciales credenciais credenziali inloggegevens segreto segreti sekret sekreti geheim sifra parole parolata паролата секрет
 """)
 )
 

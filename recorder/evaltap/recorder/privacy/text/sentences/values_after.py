@@ -17,7 +17,7 @@ _QUALIFIER = (
     r"(?:[ \t](?:for|of|to|in|on|at|from|with|für|von|zu|zum|de|del|della|di|da|do|des|para|pour|du|voor|van|för|til|dla|do|per"
     r"|для|от|к)[ \t][^\n:=.,;!?\"']{1,48}?|[ \t](?:for|of|von|für|de|pour)[^\n:=.,;!?\"']{0,24}[ ]['\"][^'\"\n]{1,80}['\"]|[ \t](?:d|l|de l|all|dell)['’][^\n:=.,;!?\"']{1,48}?)?"
 )
-_POSSESSIVE = r"(?:[ \t](?:saya|anda|kamu|mea|meu|mia|mio|mea|moje|moja|mia|minha|nova|nuova|nueva|nouvelle|của tôi|του|μου|yangu|ko))?"
+_POSSESSIVE = r"(?:[ \t](?:saya|anda|kamu|mea|meu|mia|mio|mea|moje|moja|mia|minha|nova|nuova|nueva|nouvelle|của tôi|του|μου|الخاصة? بك|yangu|ko))?"
 """A postposed word for `my`."""
 _COPULAS = (
     r"is|was|are|equals|reads|heißt|heisst|será|sarà|serà|wird|bude|będzie|brzmi|zní|lyder|luidt|звучит|should be|will be|might be|could be|would be|ist|lautet|war|sind|es|era|está|est|c'est|sera|était|è|é|is nu|är|er|jest|to je|je|bol"
@@ -108,7 +108,7 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
             ascii_run = _ASCII_RUN.match(text, match.end())
             if ascii_run is not None and is_mixed(ascii_run[0]):
                 return ascii_run.span()
-    is_short = not token and text[start:end].lower() in SHORT_NUMBERS
+    is_short = not token and text[start:end].lower() in _NUMBERS
     if is_short and (match := DIGITS.match(text, end)) is not None:
         return match.span(1)
     if (match := _CHANGED_TO.match(text, end)) is not None and is_token(match[1]):
@@ -190,4 +190,5 @@ SHORT_NUMBERS = frozenset(
 pin cvv cvc csc otp cvv2 cvc2
 """)
 )
+_NUMBERS = SHORT_NUMBERS | {"code", "codice", "código", "kod", "kode", "код"}
 _ASCII_RUN = re.compile(r"[!-~]{4,4096}+")
