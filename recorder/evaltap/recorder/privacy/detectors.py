@@ -29,7 +29,7 @@ from evaltap.recorder.privacy.text.secret_formats import (
 )
 from evaltap.recorder.privacy.text.sentences.logins import in_logins
 from evaltap.recorder.privacy.text.tables import in_copies, in_html_tables, in_inserts, in_tables
-from evaltap.recorder.privacy.text.value_kinds import is_opaque
+from evaltap.recorder.privacy.text.value_kinds import is_opaque, is_variable
 
 
 def find(
@@ -159,6 +159,8 @@ _USER_ONLY = re.compile(r":\\?/\\?/([\w%.~+-]{20,256}+)(?=@)")
 
 def _credentials(seen: str) -> Iterator[Finding]:
     for match in _CREDENTIALS.finditer(seen):
+        if is_variable(match[1].partition(":")[2]):
+            continue
         if "/" not in match[1] or _may_hold_slash(match[1]):
             yield Finding("credentials", *match.span(1), match[1])
     for match in _USER_ONLY.finditer(seen):

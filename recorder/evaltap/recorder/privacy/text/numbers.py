@@ -193,7 +193,7 @@ def _is_called_phone(before: str, after: str, text: str) -> bool:
         return False
     # Ignore words of another sentence or next to another number.
     near = re.split(
-        r"(?<!tel)(?<!mob)(?<!tlf)(?<!tlm)(?<!kom)(?<!puh)(?<!cel)(?<!tfno)(?<!τηλ)(?<!тел)(?<!моб)(?<!\bph)(?<!\bnr)(?<!\bno)\. |[!?;] |\n\n",
+        r"(?<!tel)(?<!tél)(?<!fax)(?<!fon)(?<!mov)(?<!móv)(?<!gsm)(?<!mob)(?<!tlf)(?<!tlm)(?<!kom)(?<!puh)(?<!cel)(?<!tfno)(?<!τηλ)(?<!тел)(?<!моб)(?<!\bph)(?<!\bnr)(?<!\bno)\. |[!?;] |\n\n",
         before,
     )[-1]
     if any(map(str.isdigit, near)):

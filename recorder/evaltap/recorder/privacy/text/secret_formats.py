@@ -78,6 +78,7 @@ SECRET_FORMATS = (
     ("v1.0-", r"v1\.0-[0-9a-f]{24}-[0-9a-f]{100,160}"),
     ("cfut_ cfat_ cfk_ cfp_", r"cf(?:ut|at|k|p)_[A-Za-z0-9_-]{30,80}+"),
     ("HRKU-", r"HRKU-[\w-]{36,80}+"),
+    ("aio_", r"aio_[A-Za-z0-9]{28}(?![A-Za-z0-9])"),  # Adafruit IO
     ("SCW", r"SCW[A-Z0-9]{17}(?![A-Z0-9])"),
     ("tk-us- tk-eu-", r"tk-(?:us|eu)-[\w-]{40,60}+"),
     ("fo1_ fm1a_ fm1r_ fm2_ FlyV1", r"(?:fo1|fm1[ar]|fm2)_[\w+/=,-]{40,1000}+"),
@@ -197,6 +198,7 @@ NEEDLED = (
     ("$", r"\$(?:1|5|6|y|apr1|argon2(?:id|i|d))\$[\w./$=,+-]{20,200}+"),
     ("$P$", r"\$P\$[./A-Za-z0-9]{31}"),
     ("$H$", r"\$H\$[./A-Za-z0-9]{31}"),
+    ("pbkdf2_", r"pbkdf2_sha(?:1|256|512)\$\d{1,9}\$[^\s$]{1,64}\$[\w+/=]{20,128}"),  # Django
     ("scrypt:", r"scrypt:\d{1,9}:\d{1,3}:\d{1,3}\$[^\s$]{4,64}\$[0-9a-f]{64,128}"),
     ("SCRAM-SHA-", r"SCRAM-SHA-\d{1,3}\$\d{3,7}:[\w+/=]{8,64}\$[\w+/=]{20,100}:[\w+/=]{20,100}"),
     ("api.telegram.org/bot", r"api\.telegram\.org/bot(\d{5,16}:[^\s/\"'<>]{8,80})"),

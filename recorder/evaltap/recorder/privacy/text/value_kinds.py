@@ -59,6 +59,8 @@ _VARIABLES = (
     "env(",
     "env[",
     "env.",
+    "env::",
+    "std::env",
     "import.meta",
     "secrets.",
     "vars.",
@@ -93,16 +95,22 @@ _CODE = re.compile(
     r"!{1,2}[a-z][a-z/_]*|[A-Za-z_][\w.]*\(.*|\$[A-Z_]\w*|%[A-Z_]+%|[A-Za-z_]+(?:\.[A-Za-z_]+)+|[A-Z][A-Z]*(?:_[A-Z]+)+"
 )
 _TYPES = re.compile(
-    r"(?i)(?:str|string|text|bytes|int|any|optional|secretstr|varchar|char|nvarchar)\b[\[(|?.\w\])]*"
+    r"(?i)(?:str|string|text|bytes|int|bool|boolean|float|none|void|any|optional|secretstr|varchar|char|nvarchar)\b"
+    r"[\[(|?.\w\])]*:?"
 )
+_SHELL_VARIABLE = re.compile(r"\$[A-Z]+(?:_[A-Z0-9]+)*")
 
 
 def is_placeholder(value: str) -> bool:
     """Return whether a value only stands in for a secret: `${TOKEN}`, `null`, `***`."""
     plain = value.strip().lower()
-    return (
-        plain in _PLACEHOLDERS or plain.startswith(_VARIABLES) or not any(map(str.isalnum, plain))
-    )
+    return plain in _PLACEHOLDERS or is_variable(value) or not any(map(str.isalnum, plain))
+
+
+def is_variable(value: str) -> bool:
+    """Return whether a value refers to a variable: `${TOKEN}`, `$TOKEN`, `os.environ["TOKEN"]`."""
+    plain = value.strip()
+    return plain.lower().startswith(_VARIABLES) or _SHELL_VARIABLE.fullmatch(plain) is not None
 
 
 def is_code(value: str) -> bool:

@@ -83,6 +83,12 @@ def _is_expression(text: str, value: str, end: int) -> bool:
     return is_code(value) or text[end : end + 1] == "("
 
 
+_COMMAND = re.compile(
+    r"(?:cat|pass|vault|op|aws|gcloud|az|kubectl|openssl|security|gpg|sops|lpass|bw|head|jq|curl|doppler|heroku|pwgen) "
+)
+"""A program of which a shell puts the output in place of the backquotes."""
+
+
 def _quoted(text: str, at: int, *, token: bool) -> Span | None:
     quote = text[at] * 3 if text.startswith(text[at] * 3, at) else text[at]
     begin = at + len(quote)
@@ -92,6 +98,8 @@ def _quoted(text: str, at: int, *, token: bool) -> Span | None:
         value = value.split("\n", 1)[0]
     trimmed = value.rstrip()
     if len(trimmed) < 3 or is_placeholder(trimmed) or (token and not is_token(trimmed)):
+        return None
+    if quote == "`" and _COMMAND.match(trimmed) is not None:
         return None
     if text[at - 1 : at] in " \t" and trimmed.isalpha() and text[at - 2 : at - 1].isalnum():
         # Only a space in between: the quotes may belong to any word.
