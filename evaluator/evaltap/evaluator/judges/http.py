@@ -7,6 +7,7 @@ A judge is asked on many threads at a time, so what counts is the processor time
 
 import http.client
 import io
+import re
 import select
 import socket
 import ssl
@@ -363,7 +364,9 @@ def _http_url(text: str) -> SplitResult:
         raise ConfigurationError(
             f"'{text}' is not a URL ({error}); expected http(s)://host"
         ) from None
-    if url.scheme not in ("http", "https") or not url.hostname:
+    # The resolver takes any text for a name, but `http.client` raises for these at the first request.
+    is_name = bool(url.hostname) and not re.search(r"[\x00-\x20\x7f]", url.netloc)
+    if url.scheme not in ("http", "https") or not is_name:
         raise ConfigurationError(
             f"'{text}' is not the URL of a server; expected http(s)://host/path"
         )
