@@ -146,7 +146,7 @@ def _lines(path: Path, report: TranscriptReport) -> Iterator[Mapping[str, Any]]:
                 report.lines += 1
                 try:
                     line = json.loads(text)
-                except ValueError:
+                except (ValueError, RecursionError):
                     line = None
                 if not isinstance(line, dict):
                     report.lines_skipped += 1

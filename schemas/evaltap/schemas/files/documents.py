@@ -247,10 +247,16 @@ def _has_key(data: Mapping[str, object], *names: str) -> bool:
 
 
 def canonical_bytes(document: WireModel | list[EvalMetric]) -> bytes:
-    """Return the canonical text of an eval set, a metrics list or a result."""
-    if isinstance(document, list):
-        return canonical.dumps([metric.model_dump(by_alias=True) for metric in document])
-    return canonical.dumps(document.model_dump(by_alias=True))
+    """Return the canonical text of an eval set, a metrics list or a result.
+
+    Raises FormatError for one that is nested too deeply.
+    """
+    try:
+        if isinstance(document, list):
+            return canonical.dumps([metric.model_dump(by_alias=True) for metric in document])
+        return canonical.dumps(document.model_dump(by_alias=True))
+    except (PydanticSerializationError, RecursionError):
+        raise FormatError(canonical.TOO_DEEP) from None
 
 
 def write_document(path: Path, document: WireModel | list[EvalMetric]) -> None:

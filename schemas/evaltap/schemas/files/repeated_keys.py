@@ -19,7 +19,9 @@ def warn_of_repeated_key(data: bytes, path: str) -> None:
     """Log a warning that names the first repeated key of a valid document, once per file and key."""
     place = repeated_key(data)
     if place is not None:
-        _warn(f"{path}: {cut_text(place, 200)} occurs more than once in its object; only the last value is used")
+        _warn(
+            f"{path}: {cut_text(place, 200)} occurs more than once in its object; only the last value is used"
+        )
 
 
 @lru_cache(maxsize=256)  # some commands read a file twice
