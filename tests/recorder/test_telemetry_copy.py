@@ -59,10 +59,10 @@ def test_the_events_of_an_ended_span_are_not_copied_on_the_agents_thread() -> No
     took = []
     for _ in range(50):
         began = time.perf_counter()
-        fields = copy_fields(span)
+        copy_fields(span)
         took.append(time.perf_counter() - began)
 
-    assert len(list(fields[7])) == 100_000
+    assert len(list(copy_fields(span)[7])) == 100_000
     assert statistics.median(took) < 0.000_5
 
 
