@@ -1,4 +1,4 @@
-"""A web server that receives alerts, and answers as it is told: for tests of receivers."""
+"""A web server for tests of receivers: it receives alerts and returns configured responses."""
 
 import base64
 import json

@@ -1,7 +1,7 @@
-"""Real brokers for tests: processes of our own that can be stopped and killed, or a given cluster.
+"""Real brokers for tests: processes that can be stopped and killed, or a given cluster.
 
-Take the fixture `broker` (tests/conftest.py): it runs a test over each kind of broker that there is.
-Topics and consumer groups outlive a test on some of them, so a test takes its names from the broker.
+Take the fixture `broker` (tests/conftest.py): it runs a test over each available kind of broker. Topics and
+consumer groups outlive a test on some of them, so a test takes its names from the broker.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What tests fetch or build once and keep outside the tree, in the user's cache folder."""
+"""Files that tests download or build once and keep outside the tree, in the user's cache folder."""
 
 import fcntl
 import os

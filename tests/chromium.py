@@ -1,4 +1,4 @@
-"""The browser that tests of the page and of reports use."""
+"""The browser for tests of the page and of reports."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Commands of evaltap in the test's own process."""
+"""Run commands of evaltap in the test's own process."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,5 @@
-"""What holds for all tests: no file of the user is used, no example is timed; brokers and a browser."""
+"""Rules for all tests: no file of the user is used, no example has a time limit; fixtures for brokers and a
+browser."""
 
 import atexit
 import os

@@ -1,7 +1,8 @@
-"""Prove the adapter with the real DeepEval, in an environment of its own.
+"""Prove the adapter with the real DeepEval, in a separate environment.
 
 Not a pytest module: `./run wheel` calls it with the wheel and `evaltap[deepeval]` installed.  DeepEval
-brings plugins for pytest and holds back other packages, so it is not in the development environment.
+installs pytest plugins and restricts the versions of other packages, so it is not in the development
+environment.
 """
 
 import json
@@ -179,7 +180,7 @@ def what_is_known_is_not_paid_for_again() -> None:
 
 def mistakes() -> None:
     assert "expected module:Class or of" in refused(metric("NoSuchMetric"))
-    assert "refuses its parameters" in refused(metric("ExactMatchMetric", parameters={"x": 1}))
+    assert "rejects its parameters" in refused(metric("ExactMatchMetric", parameters={"x": 1}))
     assert "takes no model" in refused(metric("ExactMatchMetric", judge=True))
     named = {"name": "n", "criteria": "c", "evaluation_params": ["colour"]}
     assert "'colour'; expected one of input" in refused(metric("GEval", parameters=named))

@@ -1,4 +1,4 @@
-"""Simulated samples against their truth: how far estimates are off, how often their intervals cover it."""
+"""Simulated samples compared with their truth: errors of estimates, and coverage of their intervals."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""The estimate of a rate as it is documented, turn by turn: slow, and no code of the product."""
+"""The documented estimate of a rate, computed turn by turn: slow, and without code of the product."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""An eval set with everything that exports have to carry, and what must come back of it."""
+"""An eval set with everything that exports have to carry, and what an import must restore."""
 
 from typing import Any
 

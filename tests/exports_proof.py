@@ -1,7 +1,7 @@
 """Prove exports with the real DeepEval, Hugging Face `datasets` and Langfuse, offline.
 
-Not a pytest module: `./run wheel` calls it in an environment with the wheel and these packages, which are
-too large, or hold back too much, for the development environment.
+Not a pytest module: `./run wheel` calls it in an environment with the wheel and these packages, which are too
+large, or too restrictive, for the development environment.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""A network between Kafka clients and a broker that can be bad: delay, cut, swallow, refuse.
+"""A faulty network between Kafka clients and a broker: it can delay, cut, drop and refuse.
 
-A proxy on a port of its own reads whole requests and answers, so that a fault can be aimed at a kind of
-them; answers that name the broker's address are changed to name the proxy's.
+A proxy on a separate port reads whole requests and answers, so that a fault can target a kind of request;
+answers with the broker's address are changed to the proxy's.
 """
 
 import socket

@@ -1,7 +1,7 @@
-"""A judge that answers as badly as any can, by a seed; and what the truth about each answer is.
+"""A judge that returns garbage drawn from a seed, and the truth about each answer.
 
-What try number `t` of sample `s` about case `c` gets depends on the seed and these three alone, so a
-checker can say what must come out without asking the product.
+The answer to try `t` of sample `s` for case `c` only depends on the seed and these three, so a checker can
+compute the expected result independently of the product.
 """
 
 import json

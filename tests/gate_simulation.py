@@ -1,8 +1,8 @@
-"""Pairs of runs whose truth is known: how often a comparison calls a regression, and how often it could have.
+"""Pairs of runs with known truth: how often a comparison reports a regression, and how often it could have.
 
-Beside the test of the product: what people do ("any drop", "more than 5 points"), and the likelihood ratio
-test that exchanges trials, too, but knows how many cases fall and how far, though not which.  Like the
-product's it calls nothing a regression whose pass rate as a whole did not fall.
+Compared with the product's test: common rules ("any drop", "more than 5 points"), and the likelihood ratio
+test that also exchanges trials, but knows how many cases fall and how far, though not which.  Like the
+product's test, it reports no regression if the overall pass rate did not fall.
 """
 
 import math

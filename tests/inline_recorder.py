@@ -1,4 +1,4 @@
-"""A recorder without queue and thread: what is handed over is processed at once, in place."""
+"""A recorder without queue and thread: observations are processed immediately, in place."""
 
 from collections.abc import Iterable
 from dataclasses import replace

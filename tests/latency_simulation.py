@@ -8,7 +8,7 @@ from statistics import median
 from typing import ClassVar, NamedTuple
 
 from evaltap.evaluator.estimates.quantiles import COMMON, MEDIAN
-from evaltap.evaluator.stats.detector import Bad, Detector, usual
+from evaltap.evaluator.stats.detector import BadTurns, Detector, usual
 from evaltap.evaluator.stats.intervals import percentile
 
 _Session = Sequence[float]
@@ -65,8 +65,8 @@ class _Stream:
         self._detector = Detector(known.most, LatencyMonth.LONGEST, chance)
         self.alarm: float | None = None
 
-    def _bad(self, session: _Session) -> Bad:
-        return Bad(sum(turn > self._limit for turn in session), len(session))
+    def _bad(self, session: _Session) -> BadTurns:
+        return BadTurns(sum(turn > self._limit for turn in session), len(session))
 
     def watch(self, day: int, sessions: Sequence[_Session]) -> None:
         """Take a day, until there is an alarm."""

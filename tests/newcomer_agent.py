@@ -1,6 +1,6 @@
 """A support agent of pydantic-ai, traced with OpenTelemetry alone: python tests/newcomer_agent.py SESSIONS.
 
-Its model is a script.  In every eighth session it refunds ten times what was asked for.
+Its model is a script.  In every eighth session it refunds ten times the requested amount.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Texts that would run, load or hide something if they were taken for markup."""
+"""Texts that would run, load or hide something if they were interpreted as markup."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""Takes the pictures of the page that are in the documentation: python tests/page_pictures.py [FOLDER].
+"""Take the pictures of the page for the documentation: python tests/page_pictures.py [FOLDER].
 
 Every page, light, dark and on a phone, of one day of a support agent.
 """

@@ -1,4 +1,4 @@
-"""The web page served for real, and what asks it as a browser would."""
+"""Serve the real web page, and request it as a browser would."""
 
 import http.client
 import re

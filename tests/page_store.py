@@ -1,4 +1,4 @@
-"""A store as a support agent's would be, landed and scored for real, for tests of the web page."""
+"""A store like that of a support agent, really landed and scored, for tests of the web page."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A day of a support agent with an incident in it: what the pictures of the page show."""
+"""A day of a support agent with an incident, as shown in the pictures of the page."""
 
 import json
 import math

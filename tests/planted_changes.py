@@ -1,4 +1,4 @@
-"""Changes planted in a slice of simulated traffic: is that slice named, and first?"""
+"""Plant changes in a slice of simulated traffic, and check whether that slice is named first."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence

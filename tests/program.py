@@ -1,4 +1,4 @@
-"""Running `evaltap` commands as processes of their own."""
+"""Run `evaltap` commands as separate processes."""
 
 import signal
 import subprocess

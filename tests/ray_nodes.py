@@ -1,4 +1,4 @@
-"""Ray clusters of several nodes on this machine, in a process of their own: Ray leaves threads behind."""
+"""Ray clusters of several nodes on this machine, in a separate process, because Ray leaves threads behind."""
 
 import os
 import subprocess

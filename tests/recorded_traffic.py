@@ -1,7 +1,7 @@
 """Traffic with known truth, recorded, sampled, landed, scored and estimated by the product.
 
-The truth is drawn here with numpy and is nobody else's; of the product only its public ends are used,
-`Recorder` and the command line.  Times are set afterwards, as a recorder knows only the present.
+The truth is drawn here with numpy, independently of the product, of which only `Recorder` and the command
+line are used.  Times are set afterwards, because a recorder only uses the current time.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""What redaction promises, as entries to try it on: each names a secret and a value that holds it.
+"""Test entries for redaction: each consists of a secret and a value that contains it.
 
-The data lies in `tests/data/redaction`; keys, passwords and numbers are made by chance from a seed.
-Nothing here knows how the redactor works: an entry is found when its secret is gone.
+The data lies in `tests/data/redaction`; keys, passwords and numbers are drawn from a seed.
+Nothing here depends on how the redactor works: an entry is found if its secret is gone.
 """
 
 import base64

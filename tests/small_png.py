@@ -1,4 +1,4 @@
-"""PNG pictures of pages, made small: a palette of their commonest colours in place of true colour."""
+"""Small PNG pictures of pages: a palette of their most common colours instead of true colour."""
 
 import struct
 import zlib

@@ -1,4 +1,4 @@
-"""Spans and log records for tests, with ids and times made up as needed."""
+"""Spans and log records for tests, with generated ids and times."""
 
 import itertools
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Compare recorded turns with the ground truth that lies beside captured spans.
+"""Compare recorded turns with the ground truth next to captured spans.
 
 The rules are those of tests/data/spans/README.md: results are compared after decoding and without
 their framework's envelope, content that is not in the spans must be reported as missing, and framework

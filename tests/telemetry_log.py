@@ -1,4 +1,4 @@
-"""Topics of raw telemetry in memory, and what a real Collector wrote to put on them.
+"""In-memory topics of raw telemetry, and records written by a real Collector.
 
 `COLLECTOR_RECORDS` holds the records of an OpenTelemetry Collector (otlp_proto, traces keyed by trace
 id) for each capture in tests/data/spans.

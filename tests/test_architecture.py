@@ -1,4 +1,4 @@
-"""The architecture page leads a stranger to the right file, and says what the tree holds."""
+"""The architecture page leads a newcomer to the right file, and matches the tree."""
 
 import re
 from pathlib import Path

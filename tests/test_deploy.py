@@ -1,8 +1,8 @@
-"""What lies in deploy/ works as far as it can be tried without a container engine.
+"""The files in deploy/ work, as far as that can be tested without a container engine.
 
-Files follow the schemas of Compose and Kubernetes; every `evaltap` command in them is one; the settings
-start a real Kafka, topics.sh makes its topics there, the Collector takes its file; the steps of the
-Dockerfile are done in a folder.
+Files follow the schemas of Compose and Kubernetes; every `evaltap` command in them exists; the settings start
+a real Kafka, topics.sh creates its topics there, the Collector accepts its file; the steps of the Dockerfile
+are run in a folder.
 """
 
 import json

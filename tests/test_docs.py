@@ -1,4 +1,4 @@
-"""The docs tell the truth: links lead somewhere, generated pages are fresh, named commands exist."""
+"""The docs are accurate: links have targets, generated pages are fresh, named commands exist."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""The example programs run as they are and print what their page says."""
+"""The example programs run unchanged and print the output shown on their page."""
 
 import re
 import runpy

@@ -1,4 +1,4 @@
-"""The packaging: typed parts without an `__init__` above them, light imports, an exact public surface."""
+"""The packaging: typed parts without a parent `__init__`, light imports, an exact public surface."""
 
 import ast
 import json

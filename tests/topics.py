@@ -1,4 +1,4 @@
-"""What tests do with topics: consume them into a store, count what lies there, record to them."""
+"""Topics for tests: consume them into a store, count their records, record to them."""
 
 from collections.abc import Iterable
 from contextlib import suppress

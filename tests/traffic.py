@@ -1,6 +1,7 @@
-"""Traffic with a known pass rate, and samples of it: what estimates must find again.  No code of the product.
+"""Traffic with a known pass rate, and samples of it, which estimates must recover, without code of the
+product.
 
-A session passes with a chance of its own (beta-distributed around the rate), so its turns resemble each
+Each session passes with its own probability (beta-distributed around the rate), so its turns resemble each
 other by `correlation`.  A turn is flagged, as an error would be, more often when it fails; the rule keeps
 flagged turns with more probability than the head rate, the session has one draw.
 """

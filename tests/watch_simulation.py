@@ -1,4 +1,5 @@
-"""Simulated months of traffic under a detector: how often quiet ones alarm, how soon a rise is found."""
+"""Simulated months of traffic under a detector: how often quiet months raise alarms, how soon a rise is
+found."""
 
 import math
 import random
@@ -8,7 +9,7 @@ from functools import cache
 from statistics import median
 from typing import ClassVar, NamedTuple
 
-from evaltap.evaluator.stats.detector import MONTH_DAYS, Bad, Detector, usual
+from evaltap.evaluator.stats.detector import MONTH_DAYS, BadTurns, Detector, usual
 
 ALIKE = 4.0
 """Of the beta distribution of a session's rate, both parameters together: a correlation of 0.2."""
@@ -30,7 +31,7 @@ class Month:
     CHANGES: ClassVar[int] = 10
     LONGEST: ClassVar[int] = 4
 
-    def day(self, source: random.Random, *, changed: bool = False) -> list[Bad]:
+    def day(self, source: random.Random, *, changed: bool = False) -> list[BadTurns]:
         """Return the sessions of a day."""
         rate = self.later if changed and self.later is not None else self.rate
         rate = min(0.99, max(0.001, source.gauss(rate, self.day_spread)))
@@ -38,7 +39,7 @@ class Month:
         for _ in range(self.sessions):
             turns = source.randint(1, self.LONGEST)
             chance = source.betavariate(ALIKE * rate, ALIKE * (1 - rate))
-            found.append(Bad(sum(source.random() < chance for _ in range(turns)), turns))
+            found.append(BadTurns(sum(source.random() < chance for _ in range(turns)), turns))
         return found
 
 
@@ -77,7 +78,7 @@ class Informed:
         """Begin anew, beside what was begun before."""
         self._sum += 1
 
-    def observe(self, session: Bad) -> bool:
+    def observe(self, session: BadTurns) -> bool:
         """Return whether the evidence is now enough for an alarm."""
         counts = int(session.bad), int(session.weight)
         self._sum *= math.exp(
@@ -150,5 +151,5 @@ def _watch(month: Month, chance: float, source: random.Random) -> _Watched:
     return _Watched(alarm, first, worst)
 
 
-def _share(sessions: Sequence[Bad]) -> float:
+def _share(sessions: Sequence[BadTurns]) -> float:
     return sum(one.bad for one in sessions) / sum(one.weight for one in sessions)

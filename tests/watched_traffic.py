@@ -1,4 +1,4 @@
-"""Days of traffic of two apps, for watches: sessions of one turn that calls one of some tools."""
+"""Days of traffic of two apps for watches: sessions of one turn that calls one of several tools."""
 
 import json
 import random

@@ -1,6 +1,6 @@
-"""Build the wheel, install it in clean environments and use it as a stranger would.
+"""Build the wheel, install it in clean environments and use it as a new user would.
 
-Not a pytest module: `./run wheel` calls it.  It needs a package index, nothing of this checkout.
+Not a pytest module: `./run wheel` calls it.  It needs a package index, but nothing from this checkout.
 """
 
 import os

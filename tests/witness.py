@@ -1,4 +1,4 @@
-"""Sees every run twice: through a plugin and through the spans of the same run."""
+"""Observe every run twice: through a plugin and through the spans of the same run."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,5 @@
-"""Runs an attack as a program of its own: it may crash, hang or take all memory, and only it."""
+"""Run an attack as a separate program, so that a crash, a hang or exhausted memory only affects that
+program."""
 
 import resource
 import subprocess

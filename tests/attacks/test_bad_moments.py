@@ -1,4 +1,4 @@
-"""No threads, a log that hangs, more than can be written, another folder: nothing lost without a count."""
+"""No threads, a log that hangs, more turns than can be written, another folder: no turn is lost uncounted."""
 
 import sqlite3
 import threading

@@ -1,4 +1,4 @@
-"""`collect` among hostile senders: it answers, stays small, ends in time and lets nobody in."""
+"""`collect` and hostile senders: it answers, stays small, stops in time and admits no intruder."""
 
 import gzip
 import http.client

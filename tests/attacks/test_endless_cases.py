@@ -1,4 +1,4 @@
-"""Cases that take for ever under a metric: an error of that case, and the others are scored."""
+"""Cases that never finish under a metric: an error of that case, while the others are scored."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A judge that quotes what it judges: a verdict in the quotation must never become its own."""
+"""A judge that quotes the judged text: a verdict in the quotation must never become the judge's own."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Metrics files of strangers: which server gets which key, and which variables they may read."""
+"""Untrusted metrics files: which server gets which key, and which variables they may read."""
 
 import base64
 import json

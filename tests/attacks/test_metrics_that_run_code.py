@@ -1,4 +1,4 @@
-"""Metrics files of strangers that name programs and functions: nothing of them runs before it is allowed."""
+"""Untrusted metrics files that name programs and functions: none of them runs before it is allowed."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who may read what evaltap writes: its owner, whatever the umask says."""
+"""Permissions of the files that evaltap writes: only the owner can read them, whatever the umask."""
 
 import json
 import os

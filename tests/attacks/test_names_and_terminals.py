@@ -1,4 +1,4 @@
-"""Names in cases: they leave no folder, steer no terminal, and hide nobody who is to be erased."""
+"""Hostile names in cases: they leave no folder, control no terminal, and protect nobody from erasure."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Values that hurt whoever copies them: changing, endless, huge, shared, lazy, or broken."""
+"""Values that are dangerous to copy: changing, endless, huge, shared, lazy, or broken."""
 
 import cProfile
 import mmap

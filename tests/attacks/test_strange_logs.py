@@ -1,4 +1,4 @@
-"""SQLite files of strangers that say they are evaltap logs, and do more than hold records."""
+"""Untrusted SQLite files that pose as evaltap logs and do more than contain records."""
 
 import sqlite3
 import time

@@ -1,4 +1,4 @@
-"""DuckDB files of strangers: what is in them must not read the reader's files, or run for ever."""
+"""Untrusted DuckDB files: their content must not read the reader's files, or run indefinitely."""
 
 import json
 import os

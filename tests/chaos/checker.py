@@ -1,7 +1,7 @@
-"""The independent checker: what must hold between the ledger, the log and the store, whatever happened.
+"""The independent checker of invariants between the ledger, the log and the store after any faults.
 
-It knows the wire format and the tables from their documentation and imports nothing of the product.
-`check` returns findings, none when all is well; each has one of the kinds below.
+It knows the wire format and the tables from their documentation and imports nothing of the product. `check`
+returns findings, or none if all invariants hold; each has one of the kinds below.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""A log to be consumed, the ledger of what is on it, and the look at what was made of it."""
+"""A log to consume, the ledger of its content, and the evidence of the result."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""An evaluator that kills the process that it runs in, when a case tells it to."""
+"""An evaluator that kills its own process if a case requests it."""
 
 import os
 from typing import Any

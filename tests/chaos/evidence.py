@@ -1,4 +1,4 @@
-"""What the checker looks at: the ledger, the records on logs, spools and topics, the DuckDB file.
+"""The evidence for the checker: the ledger, the records on logs, spools and topics, the DuckDB file.
 
 Read with sqlite3, json, duckdb and kafka-python alone; nothing of the product is imported, so a mistake
 in its reading code cannot hide a mistake in its writing code.

@@ -1,4 +1,4 @@
-"""Failpoints: a victim that consumes, and is killed by itself in front of its n-th step of writing.
+"""Failpoints: a consumer that kills itself before its n-th step of writing.
 
 The steps are those of the store (begin, each statement, each append, commit, after the commit), wrapped in
 the victim's process; the product has no switch for it.
@@ -60,10 +60,11 @@ def record_until(folder: Path, deadly: int) -> None:
     """Record ten turns to a local log, and die in front of the n-th statement that SQLite gets."""
     from evaltap.recorder.delivery.sinks.local_log import LocalLogSink
     from evaltap.schemas.log import local as local_log
+    from evaltap.schemas.log import opening
 
     victims.quiet(folder / "said.txt")
     counter = _Counter(deadly, folder / "died.txt")
-    initialise, connect = local_log._initialise, local_log._create
+    initialise, connect = opening._initialise, opening.connect_to_append
 
     def create(path: Path) -> Any:
         counter.step("open")
@@ -75,8 +76,8 @@ def record_until(folder: Path, deadly: int) -> None:
         connection.set_trace_callback(counter.step)
         initialise(connection)
 
-    local_log._create = create
-    local_log._initialise = initialise_traced
+    local_log.connect_to_append = create  # type: ignore[attr-defined]  # as `open_log` finds it
+    opening._initialise = initialise_traced
     sink = LocalLogSink(folder / "log.db", min_free_share=0)
     from cases import make_case, make_records, make_turn
 

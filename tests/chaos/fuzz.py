@@ -1,4 +1,4 @@
-"""Messages that went wrong in every way that bytes, JSON, types and headers can; drawn from a seed."""
+"""Messages that are broken in every way that bytes, JSON, types and headers allow, drawn from a seed."""
 
 import hashlib
 import random

@@ -1,7 +1,7 @@
-"""Bugs that others have had, planted in the product one at a time: the simulation must find each.
+"""Known bugs of other systems, planted in the product one at a time: the simulation must find each.
 
-A bug is a function that breaks the product through pytest's monkeypatch, or says what the world around it
-does wrong.
+A bug is a function that breaks the product through pytest's monkeypatch, or describes a fault of its
+environment.
 """
 
 from collections.abc import Callable, Iterator, Mapping

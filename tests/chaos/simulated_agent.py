@@ -1,6 +1,6 @@
 """An agent's process in the simulation: the recorder's own parts on one thread, and a spool on disk.
 
-The parts are the real assembler, finisher, writer, local log, spool and forwarder; simulated are the
+The parts are the real assembler, case processor, writer, local log, spool and forwarder; simulated are the
 clock and the broker.  A process that dies leaves its files and nothing else.
 """
 

@@ -1,4 +1,4 @@
-"""A clock that only a simulation moves, and the modules of the product that are given it."""
+"""A clock that only a simulation advances, and the modules of the product that use it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +13,7 @@ import evaltap.recorder.delivery.record_writer
 import evaltap.recorder.delivery.retrying_writer
 import evaltap.recorder.delivery.spool.forwarder
 import evaltap.schemas.log.local
+import evaltap.schemas.log.opening
 
 BEGIN = datetime(2026, 11, 22, 8, tzinfo=UTC)
 
@@ -21,6 +22,7 @@ MODULES: tuple[Any, ...] = (
     evaltap.recorder.delivery.spool.forwarder,
     evaltap.recorder.delivery.retrying_writer,
     evaltap.schemas.log.local,
+    evaltap.schemas.log.opening,
 )
 """Every module on the simulated path that waits, or decides by the time."""
 

@@ -2,7 +2,7 @@
 
 The code that records, spools, forwards, lands and scores is the product's own; time, topic, judge and the
 moment of each crash are drawn from the seed.  One thread takes every step, so a seed that fails fails again,
-with the same steps.  The independent checker judges what is left in the end.
+with the same steps.  The independent checker examines the final state.
 """
 
 import json
@@ -37,7 +37,7 @@ from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.sources.base import CaseSource
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery.spool import spool
-from evaltap.schemas.log import local as local_log
+from evaltap.schemas.log import opening
 from evaltap.schemas.log.local import open_log
 
 STEPS = 30
@@ -111,13 +111,13 @@ class Simulation:
     @contextmanager
     def _machine(self) -> Iterator[None]:
         """Have the machine's facts come from the seed: which boot it is, how old a file is."""
-        kept = local_log.boot_id, spool._written_at
-        local_log.boot_id = lambda: f"boot-{self.boot}"
+        kept = opening.boot_id, spool._written_at
+        opening.boot_id = lambda: f"boot-{self.boot}"
         spool._written_at = lambda path: float(path.name.strip("a").split(".")[0])
         try:
             yield
         finally:
-            local_log.boot_id, spool._written_at = kept
+            opening.boot_id, spool._written_at = kept
 
     def _actions(self) -> dict[str, tuple[float, Callable[[], str]]]:
         """Return what may happen: how often, and what it does; each says what it did."""

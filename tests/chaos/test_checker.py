@@ -1,4 +1,4 @@
-"""The checker stands on its own: a mistake of the product cannot be a mistake of the checker."""
+"""The checker is independent: a mistake of the product cannot be a mistake of the checker."""
 
 import ast
 from pathlib import Path

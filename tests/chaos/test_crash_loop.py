@@ -1,4 +1,4 @@
-"""A case that kills the process that scores it is given up after a few restarts; the others are scored."""
+"""A case that kills the scoring process is given up after a few restarts; the others are scored."""
 
 import os
 import signal

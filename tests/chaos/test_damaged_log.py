@@ -1,8 +1,8 @@
-"""Flipped and zeroed local logs: what is damaged is never landed as if it were whole.
+"""Flipped and zeroed local logs: damaged records are never landed as if they were intact.
 
-A record's content is guarded by its hash, and SQLite by the shape of its pages: a record lands as it was
-written, is a dead letter, or the file as a whole is refused with a remedy.  `EVALTAP_TEST_DAMAGES` sets the
-number of damaged copies of each kind, times fifty (default 6).
+A record's content is guarded by its hash, and SQLite by the shape of its pages: a record lands unchanged, is
+a dead letter, or the file as a whole is refused with a remedy.  `EVALTAP_TEST_DAMAGES` sets the number of
+damaged copies of each kind, times fifty (default 6).
 """
 
 import os

@@ -1,4 +1,4 @@
-"""SIGKILL in front of every step of writing, one after the other, until a run passes undisturbed."""
+"""SIGKILL before every step of writing, one after the other, until a run completes."""
 
 import shutil
 import sqlite3

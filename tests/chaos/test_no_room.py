@@ -1,4 +1,4 @@
-"""A disk that is full, a file that cannot be written, a lock: said clearly, nothing lost, gone on later."""
+"""A full disk, an unwritable file, a lock: reported clearly, nothing lost, and resumed later."""
 
 import os
 import resource

@@ -1,11 +1,11 @@
-"""SIGKILL of a recording process at random moments: what is on the log is whole and said once.
+"""SIGKILL of a recording process at random moments: turns on the log are complete and unique.
 
-The process tells its turns by the plain API, or by spans as an instrumented framework does.
+The process records its turns through the plain API, or as the spans of an instrumented framework.
 
-The recording process writes a ledger of its own through a pipe: each turn with the moment it ended,
-each flush that was answered, and a beat every few milliseconds.  A process that the machine does not
-run cannot write either: when its beats stop, the time of grace stands still, for a second at most.
-`EVALTAP_TEST_KILLS` sets the number of kills (default 50).
+The recording process writes a ledger through a pipe: each turn with the time of its end, each completed
+flush, and a heartbeat every few milliseconds.  A process that the machine does not run cannot write either:
+while its heartbeats stop, the grace period is paused, for at most a second. `EVALTAP_TEST_KILLS` sets the
+number of kills (default 50).
 """
 
 import json

@@ -1,8 +1,8 @@
 """Simulated schedules of faults over the real code: nothing is lost, doubled, torn or wrongly scored.
 
-`EVALTAP_TEST_SCHEDULES` sets their number (default 300), `EVALTAP_TEST_SEED` the first seed (default 0).
-A seed that fails is told with its steps, and fails again by itself:
-`EVALTAP_TEST_SEED=N EVALTAP_TEST_SCHEDULES=1 pytest tests/chaos/test_simulation.py -m chaos`.
+`EVALTAP_TEST_SCHEDULES` sets their number (default 300), `EVALTAP_TEST_SEED` the first seed (default 0). A
+failing seed is reported with its steps, and can be reproduced with `EVALTAP_TEST_SEED=N
+EVALTAP_TEST_SCHEDULES=1 pytest tests/chaos/test_simulation.py -m chaos`.
 """
 
 import logging

@@ -1,6 +1,6 @@
-"""Processes that are made to be killed: real ones, forked from a server that has loaded everything.
+"""Real processes to be killed, forked from a server that has loaded everything.
 
-Loading takes longer than the work that is interrupted, and a thousand kills load nothing a second time.
+Loading takes longer than the interrupted work, so a thousand kills must not load anything again.
 """
 
 import multiprocessing

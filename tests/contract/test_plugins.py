@@ -1,4 +1,5 @@
-"""The contract of a plugin, for every framework: what its turns hold, and that it never disturbs an agent.
+"""The contract of a plugin, for every framework: the content of its turns, and that it never disturbs an
+agent.
 
 Where the framework writes spans too, each test also compares the plugin's turns with theirs.
 """

@@ -1,4 +1,4 @@
-"""The contract of a source that is steered: it knows when it is at the end, and can be held back."""
+"""The contract of a controllable source: it knows when it is at the end, and can be paused."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

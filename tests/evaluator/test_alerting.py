@@ -1,4 +1,4 @@
-"""Alerts reach real servers and programs: once each, after failures too, and no secret is shown."""
+"""Alerts reach real servers and programs exactly once, also after failures, and reveal no secret."""
 
 import json
 import logging
@@ -292,8 +292,8 @@ def deliver(outbox: AlertOutbox) -> None:
     """Step until nothing is under way."""
     outbox.step(None)
     for channel in outbox._channels:
-        if channel._under_way is not None:
-            channel._under_way[1].join()
+        if channel._running is not None:
+            channel._running[1].join()
     outbox.step(None)
 
 
@@ -433,7 +433,7 @@ def test_only_who_asks_for_content_is_told_what_was_said(server: Received, tmp_p
             store,
             pair,
             notice_of,
-            said=lambda cases: [f"{case}: money back -> no" for case in cases],
+            excerpts_of=lambda cases: [f"{case}: money back -> no" for case in cases],
         )
         outbox.begin()
         outbox.add(note_alerts(store, [event()]))

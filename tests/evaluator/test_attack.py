@@ -1,4 +1,4 @@
-"""Prompt injections: the suite, what holds without any judge, and what a weak judge shows."""
+"""Prompt injections: the suite, the defences that need no judge, and the weaknesses of a weak judge."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The filter of names: it may say yes too often, and never no where it should say yes."""
+"""The filter of names: it may report false positives, but never false negatives."""
 
 from hypothesis import given
 from hypothesis import strategies as st

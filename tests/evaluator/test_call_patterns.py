@@ -1,4 +1,4 @@
-"""What is asked of tool calls without a reference: bounds, loops, redundancy, recovery, state."""
+"""Requirements on tool calls without a reference: bounds, loops, redundancy, recovery, state."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A case is named by its id, by the beginning of it, or as a table has cut it."""
+"""A case is named by its id, by the beginning of it, or by the shortened form in tables."""
 
 from pathlib import Path
 

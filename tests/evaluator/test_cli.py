@@ -182,8 +182,8 @@ def test_cases_without_a_reference_are_pointed_out_where_one_is_compared_with(
     code, _, err = evaltap("score", lines, "--metrics", write("m.json", [TRAJECTORY]))
 
     assert code == 1
-    assert "1 case without a reference (`conversation` beside `actualConversation`)," in err
-    assert "which tool_trajectory_avg_score compared with an empty turn" in err
+    assert "tool_trajectory_avg_score compared 1 case with an empty turn" in err
+    assert "no reference (`conversation` next to `actualConversation`)" in err
 
 
 def test_cases_that_share_an_id_and_ask_other_things_are_complained_about(evaltap: Evaltap) -> None:

@@ -1,4 +1,4 @@
-"""Topics of one name on two clusters: what is landed of one hides nothing of the other."""
+"""Topics with the same name on two clusters: landed records of one do not hide records of the other."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def test_a_topic_of_another_cluster_is_read_from_its_start_each_time_it_changes(
         back = moved_topics(store, ["cases"], "one")
 
     assert (begun, same, before) == ([], [], {FIRST: 7, SECOND: 8, OTHER: 9})
-    assert told.startswith("cases: is of the cluster two, and what was landed of one")
+    assert told.startswith("cases: belongs to the cluster two, but was landed from one")
     assert moved == {FIRST: 0, SECOND: 0, OTHER: 9}
     assert len(back) == 1
 

@@ -1,4 +1,4 @@
-"""Rows handed to the database as Arrow columns come out as they went in."""
+"""Rows passed to the database as Arrow columns are stored unchanged."""
 
 from collections.abc import Sequence
 from datetime import datetime

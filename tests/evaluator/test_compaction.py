@@ -1,4 +1,4 @@
-"""What each batch adds a row to is compacted, and says the same after as before."""
+"""Tables that grow by a row per batch are compacted without changing their meaning."""
 
 from collections.abc import Iterator
 

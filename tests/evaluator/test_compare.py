@@ -1,4 +1,4 @@
-"""`evaltap compare`: pairs of runs in every form they come in, what is said of each case, exit codes."""
+"""`evaltap compare`: pairs of runs in all input formats, the findings for each case, exit codes."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The peer's own rows: what tRPC-Agent-Go's tests say about criteria, evaluators and layouts."""
+"""Conformance with tRPC-Agent-Go: the rows of its own tests for criteria, evaluators and layouts."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Consuming: what is landed gets scored once; a restart goes on where the store stands."""
+"""Consuming: landed cases are scored once, and a restart resumes from the state of the store."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Choosing metrics by what they cost, on the command line."""
+"""Select metrics by their cost class on the command line."""
 
 import json
 from pathlib import Path

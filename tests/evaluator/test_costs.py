@@ -1,4 +1,4 @@
-"""What a turn cost: recorded, or computed from tokens by list prices."""
+"""The cost of a turn: recorded, or computed from tokens by list prices."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from commands import runner
 from evaltap.evaluator.cases.costs import cost_of
+from evaltap.evaluator.reports.charts import money
 from evaltap.recorder import Recorder
 
 TOKENS = st.integers(0, 2_000_000)
@@ -113,4 +114,18 @@ def test_recorded_tokens_become_a_cost_that_is_marked_and_that_metrics_bound(
         "two": "failed",
         "own": "not_evaluated",
     }
-    assert "$2.5000 (from list prices)" in evaltap("show", "x.duckdb", "one")[1]
+    assert "$2.50 (from list prices)" in evaltap("show", "x.duckdb", "one")[1]
+
+
+@pytest.mark.parametrize(
+    ("usd", "shown"),
+    [
+        (0, "$0.00"),
+        (1234.5, "$1,234.50"),
+        (0.1, "$0.10"),
+        (0.004, "$0.004"),
+        (0.000061, "$0.000061"),
+    ],
+)
+def test_an_amount_is_shown_in_cents_or_with_two_significant_digits(usd: float, shown: str) -> None:
+    assert money(usd) == shown

@@ -1,4 +1,4 @@
-"""Coverage and drift: planted gaps and changes are found, and where nothing changed none is claimed."""
+"""Coverage and drift: planted gaps and changes are found, and no change is reported where there is none."""
 
 import json
 import random

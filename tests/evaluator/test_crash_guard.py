@@ -1,4 +1,4 @@
-"""The note of what is under way: what it says after a death, and that it goes after a good end."""
+"""The note about running work: its content after a crash, and its removal after a normal end."""
 
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -3,12 +3,13 @@
 import json
 import shutil
 from contextlib import closing
+from datetime import timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cases import make_case, make_turn
+from cases import NOON, make_case, make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator.curation.expectations import RegressionCheck
 from evaltap.evaluator.curation.recipe import BUILT_IN, read_recipe
@@ -124,6 +125,19 @@ def test_a_pick_by_a_metric_that_scored_nothing_says_so(
 
     said = "failed: no turn has a verdict of 'polit'; did you mean 'polite'?"
     assert said in capsys.readouterr().err
+
+
+def test_a_recipe_may_give_its_times_in_any_zone(database: Path, tmp_path: Path) -> None:
+    here = NOON + timedelta(hours=30)
+    found = []
+    for since in (here, here.astimezone(timezone(timedelta(hours=5, minutes=30)))):
+        path = recipe(
+            tmp_path, pick=[{"label": "random"}], **{"from": {"since": since.isoformat()}}
+        )
+        found.append(labels(curate(database, tmp_path / "s.evalset.json", "--recipe", path)))
+
+    assert 0 < len(found[0]) < 11
+    assert found[0] == found[1]
 
 
 def test_every_value_of_a_stratum_has_its_turn(database: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Damaged DuckDB files: what can be mended is mended and said, what cannot is named with a remedy."""
+"""Damaged DuckDB files: repairable damage is repaired and reported, other damage is named with a remedy."""
 
 import logging
 import shutil

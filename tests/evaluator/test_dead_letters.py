@@ -1,4 +1,4 @@
-"""Dead letters can be seen, and landed again once they can be read; and a case says why it has no score."""
+"""Dead letters can be listed, and landed once they are readable; and a case explains its missing score."""
 
 import json
 import tracemalloc

@@ -1,4 +1,4 @@
-"""What of the DeepEval adapter needs no DeepEval; `tests/deepeval_proof.py` runs the rest."""
+"""The parts of the DeepEval adapter that need no DeepEval; `tests/deepeval_proof.py` tests the rest."""
 
 from importlib.util import find_spec
 from typing import Any

@@ -1,4 +1,4 @@
-"""`evaltap doctor`: every turn is accounted for, gaps are named, spoilers are seen."""
+"""`evaltap doctor`: every turn is accounted for, gaps are named, and misconfiguration is detected."""
 
 import json
 import sqlite3

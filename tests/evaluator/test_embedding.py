@@ -1,4 +1,4 @@
-"""Similarity by embeddings: what is asked, what counts as an answer, and what it cannot see."""
+"""Similarity by embeddings: requests, valid and invalid answers, and limits of the method."""
 
 import json
 import threading

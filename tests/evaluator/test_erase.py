@@ -1,4 +1,4 @@
-"""`evaltap erase`: no byte of the subject stays, nobody else loses anything, the rest is told."""
+"""`evaltap erase`: no byte of the subject remains, nobody else loses data, and mentions are reported."""
 
 import json
 from pathlib import Path

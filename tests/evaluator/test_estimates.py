@@ -1,4 +1,4 @@
-"""Estimates from sampled turns: equal to the oracle's, with the properties and the coverage they promise."""
+"""Estimates from sampled turns: equal to the oracle's, with the promised properties and coverage."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The public call for one case: its result in the file form, sound rows kept, statuses on file."""
+"""The public call for one case: its result in file format, valid rows preserved, statuses in the file."""
 
 import asyncio
 import importlib

@@ -1,4 +1,4 @@
-"""The evaluator pages say what is true: examples build, code runs, every evaluator is described."""
+"""The evaluator pages are accurate: examples build, code runs, every evaluator is described."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Exchange tests between two runs: equal to enumeration and scipy, with the level and power they promise."""
+"""Exchange tests between two runs: equal to enumeration and scipy, with the promised level and power."""
 
 import itertools
 import math

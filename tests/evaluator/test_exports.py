@@ -1,4 +1,4 @@
-"""Exports: each tool's shape, and back again without a loss of what is asked, expected and called."""
+"""Exports in each tool's format, and their import without loss of inputs, expectations and calls."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Commands as evaluators, in several languages, and the ways in which they misbehave."""
+"""Commands as evaluators, in several languages, including misbehaving ones."""
 
 import os
 import shlex
@@ -122,7 +122,7 @@ def test_a_flood_of_errors_is_drained_and_its_end_is_told() -> None:
         "import sys; sys.stderr.write('x' * 5_000_000 + 'the end'); sys.exit(3)"
     )  # fmt: skip
 
-    assert found.reason.startswith("the command ended with code 3; it said: xxx")
+    assert found.reason.startswith("the command ended with code 3; standard error: xxx")
     assert found.reason.endswith("the end")
     assert len(found.reason) < 600
 

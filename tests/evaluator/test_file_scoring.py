@@ -1,4 +1,4 @@
-"""However a file is cut into parts, each of its lines is read once."""
+"""However a file is divided into parts, each of its lines is read once."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Filters: one language, the cases that it chooses, and commands that look at these only."""
+"""Filters: the language, the selected cases, and commands restricted to them."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""A gate with a baseline: what is worse shuts it, what was known does not; and the commands of the how-to."""
+"""A gate with a baseline: regressions fail it, known failures do not; and the commands of the how-to."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Criteria with scales: what each answer is worth, and that an answer off its scale is no score."""
+"""Criteria with scales: the value of each answer, and no score for an answer outside its scale."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Guards: how strict a verdict is, and what can be said of latencies that are partly unknown."""
+"""Guards: the strictness of a verdict, and conclusions from latencies that are partly unknown."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Help in colour: on a terminal that takes it, and nowhere else."""
+"""Help is coloured on a terminal that supports it, and nowhere else."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""`--json`: every command that lists something has it, and then prints JSON and nothing else."""
+"""`--json`: every command that lists something supports it, and then only prints JSON."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What is put around a judge's client: cache, retries, limits, budget, prices."""
+"""The layers around a judge's client: cache, retries, limits, budget, prices."""
 
 import sqlite3
 import threading
@@ -309,7 +309,8 @@ def test_a_server_that_asks_for_too_much_patience_is_given_up() -> None:
     judge = RetryingJudge(ScriptedJudge([hours, "yes"]), 3, sleep=waits.append)
 
     with pytest.raises(
-        JudgeUnavailable, match=r"busy; gave up after 1 try, as it asks to wait 7200 s"
+        JudgeUnavailable,
+        match=r"busy; gave up after 1 try, because the server requests a delay of 7200 s",
     ):
         judge.answer(REQUEST)
 

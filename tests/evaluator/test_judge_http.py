@@ -1,4 +1,4 @@
-"""The HTTP client of judges against servers that speak HTTP in every way, and some that do not."""
+"""The HTTP client of judges against servers with many variants of HTTP, and some that violate it."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""Judges that answer with garbage, fail, throttle, hang and lie: no crash, no invented score."""
+"""Judges that return garbage, fail, throttle, hang and lie: no crash, no invented score."""
 
 import json
 import threading

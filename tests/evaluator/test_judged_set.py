@@ -1,4 +1,4 @@
-"""The judged evaluators besides rubrics about the response: evidence, prompts, answers, operators."""
+"""The judged evaluators other than rubrics about the response: evidence, prompts, answers, operators."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -238,7 +238,7 @@ def test_a_judge_that_is_down_while_splitting_is_not_asked_again() -> None:
     outcome = score(judge, metric("llm_hallucinations"), turns=[make_turn("t-1"), make_turn("t-2")])
 
     assert outcome.status is Status.ERROR
-    assert outcome.turns[1].reason == "not asked, as JudgeUnavailable: down"
+    assert outcome.turns[1].reason == "judge not called: JudgeUnavailable: down"
     assert len(judge.requests) == 1
 
 

@@ -1,4 +1,4 @@
-"""Judges are looked at once at the start: what will keep them from answering is said before anything else."""
+"""Judges are checked once at the start: problems that prevent answers are reported first."""
 
 import json
 from pathlib import Path

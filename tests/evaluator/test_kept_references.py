@@ -1,4 +1,4 @@
-"""What landed cases were compared with stays in the store, so that every reader sees what was expected."""
+"""The references of landed cases are stored, so that every reader sees what was expected."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Cases of which only the outline is decoded score like cases that are decoded as a whole."""
+"""Cases with only a decoded outline score like fully decoded cases."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""`evaltap metrics` lists what can be measured, and prints metrics files that score."""
+"""`evaltap metrics` lists the available evaluators, and prints metrics files that work."""
 
 import json
 from pathlib import Path

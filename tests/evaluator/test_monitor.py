@@ -1,4 +1,4 @@
-"""Watches on live traffic: quiet in quiet months, quick when something breaks, and they name what changed."""
+"""Watches on live traffic: quiet in quiet months, fast when something breaks, and naming the change."""
 
 import json
 import random
@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_snake
 
 from cases import write_log
 from commands import Evaltap, runner
-from evaltap.evaluator.stats.detector import Bad, Detector, longest_session, usual
+from evaltap.evaluator.stats.detector import BadTurns, Detector, longest_session, usual
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import AlertReceiver, ScoreRule, Watch
 from latency_simulation import LatencyMonth, simulate_latencies
@@ -65,8 +65,8 @@ def test_an_alarm_says_since_when() -> None:
 
 
 def test_days_that_differ_raise_what_a_usual_day_may_have() -> None:
-    alike = [[Bad(1, 10)] * 10 for _ in range(14)]
-    unlike = [[Bad(at % 2 * 2, 10)] * 10 for at in range(14)]
+    alike = [[BadTurns(1, 10)] * 10 for _ in range(14)]
+    unlike = [[BadTurns(at % 2 * 2, 10)] * 10 for at in range(14)]
 
     assert usual(alike).share == usual(unlike).share == pytest.approx(0.1)
     assert usual(unlike).most > usual(alike).most > 0.1
@@ -77,7 +77,7 @@ def test_one_session_alone_raises_no_alarm_however_long_it_is() -> None:
     detector = Detector(0.05, longest_session([1, 2, 900]), CHANCE)
     detector.new_day()
 
-    assert not detector.observe(Bad(900, 900))
+    assert not detector.observe(BadTurns(900, 900))
     assert detector.evidence < 0.05
 
 
@@ -90,7 +90,7 @@ def test_weights_of_sampled_traffic_change_the_unit_and_nothing_else() -> None:
         for _ in range(30):
             turns = source.randint(1, 4)
             bad = sum(source.random() < 0.3 for _ in range(turns))
-            assert one.observe(Bad(bad, turns)) == ten.observe(Bad(10 * bad, 10 * turns))
+            assert one.observe(BadTurns(bad, turns)) == ten.observe(BadTurns(10 * bad, 10 * turns))
 
     assert one.evidence == pytest.approx(ten.evidence)
     assert one.evidence > 0.01

@@ -1,4 +1,4 @@
-"""Tables fit 80 columns, with names and ids whole."""
+"""Tables fit 80 columns, without truncated names and ids."""
 
 from pathlib import Path
 

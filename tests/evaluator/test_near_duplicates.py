@@ -1,4 +1,4 @@
-"""Near-duplicates: planted groups are found again, without chains, whatever the order."""
+"""Near-duplicates: planted groups are found, without chains, regardless of the order."""
 
 import random
 from collections import Counter

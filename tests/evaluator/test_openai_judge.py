@@ -1,4 +1,4 @@
-"""The OpenAI client against a real local server: forms of answer, faults, and where the key goes."""
+"""The OpenAI client against a real local server: forms of answer, faults, and the destination of the key."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

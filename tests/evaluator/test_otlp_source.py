@@ -1,4 +1,4 @@
-"""Raw OTLP topics as a source: the right turns, once, whatever the order, the speed and the kills."""
+"""Raw OTLP topics as a source: the right turns, once, regardless of order, speed and kills."""
 
 import itertools
 import json

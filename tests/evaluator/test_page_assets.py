@@ -1,4 +1,4 @@
-"""What the page brings of others: the bytes that were published, with their licence."""
+"""Third-party files of the page: the published bytes, with their licences."""
 
 import hashlib
 from importlib.resources import files

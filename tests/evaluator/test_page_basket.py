@@ -1,4 +1,4 @@
-"""From the page to an eval set: used as expected, picked, exported, added to a set, and taken back."""
+"""From the page to an eval set: use as expected, pick, export, add to a set, and undo."""
 
 import io
 import json

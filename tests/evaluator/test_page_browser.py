@@ -1,4 +1,4 @@
-"""The web page in a real Chromium: every page in both themes and on a phone, by keys, with attacks."""
+"""The web page in a real Chromium: every page in both themes and on a phone, by keyboard, with attacks."""
 
 from collections.abc import Iterator
 from pathlib import Path

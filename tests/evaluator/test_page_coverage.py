@@ -1,4 +1,4 @@
-"""Coverage on the page says what `evaltap coverage` says."""
+"""Coverage on the page agrees with `evaltap coverage`."""
 
 from collections.abc import Iterator
 from pathlib import Path

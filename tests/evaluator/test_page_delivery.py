@@ -1,4 +1,4 @@
-"""Delivery and alerts on the page say what the commands say."""
+"""Delivery and alerts on the page agree with the commands."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The figures of a judge on the page are those that a person counts by hand."""
+"""The figures of a judge on the page agree with figures counted by hand."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A page with `--mask-content viewer`: figures for viewers, and no word that was recorded."""
+"""A page with `--mask-content viewer`: viewers see figures, but no recorded text."""
 
 from collections.abc import Iterator
 from typing import Any

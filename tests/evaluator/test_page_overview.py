@@ -1,4 +1,4 @@
-"""The overview says what the rows say."""
+"""The overview agrees with the rows."""
 
 from collections.abc import Iterator
 from dataclasses import replace

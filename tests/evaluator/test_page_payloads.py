@@ -1,4 +1,4 @@
-"""Recorded text is written by strangers: it is shown as text, wherever it comes from.
+"""Recorded text is untrusted: it is shown as text, whatever its origin.
 
 `EVALTAP_TEST_PAYLOADS` sets how many payloads the slow test tries (default 1,250; there are 5,000).
 """

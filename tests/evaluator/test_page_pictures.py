@@ -1,4 +1,4 @@
-"""Pictures of every page are in the documentation, small, and of the page as it is."""
+"""Pictures of every page are in the documentation, small and up to date."""
 
 import re
 from pathlib import Path

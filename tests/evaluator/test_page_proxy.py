@@ -1,4 +1,4 @@
-"""A proxy that logs people in: its word counts from its address and with its secret, and never else."""
+"""A proxy that logs people in: its headers are only trusted from its address and with its secret."""
 
 import http.client
 import logging

@@ -1,4 +1,4 @@
-"""What judges quote is marked where it was said."""
+"""Judges' quotes are marked in the text from which they were taken."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Reviews from the browser: the rows are those of `evaltap review`, and roles are kept."""
+"""Reviews from the browser: the rows equal those of `evaltap review`, and roles are enforced."""
 
 from collections.abc import Iterator
 from pathlib import Path

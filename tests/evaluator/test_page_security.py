@@ -1,4 +1,4 @@
-"""Who gets in, from where, and what a browser is allowed to do: real requests to the served page."""
+"""Access to the page and browser permissions: real requests to the served page."""
 
 import json
 import stat

@@ -1,4 +1,4 @@
-"""Answers that are read once for all who ask within a moment."""
+"""Answers that are read once for all concurrent requests."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

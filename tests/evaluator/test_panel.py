@@ -1,4 +1,5 @@
-"""Who is asked about a turn and when it is enough: early stop, panels, cascades, quotes, budgets."""
+"""Which judges are called for a turn and when votes suffice: early stop, panels, cascades, quotes,
+budgets."""
 
 import json
 from collections.abc import Callable
@@ -276,7 +277,7 @@ def test_a_case_that_the_budget_does_not_cover_has_no_score_but_keeps_what_was_p
     assert [turn.status for turn in outcome.turns] == [
         Status.PASSED, Status.NOT_EVALUATED, Status.NOT_EVALUATED
     ]  # fmt: skip
-    assert outcome.turns[2].reason == "not asked, as budget spent: 1 of 1 calls"
+    assert outcome.turns[2].reason == "judge not called: budget spent: 1 of 1 calls"
     assert len(judge.requests) == 2
 
 

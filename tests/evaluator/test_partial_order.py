@@ -1,4 +1,4 @@
-"""Partly ordered references: the best choice, by brute force; alternatives, options, the bound."""
+"""Partially ordered references: the best choice by brute force; alternatives, options, the bound."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""How long work says how far it is: a line a minute where nobody looks on."""
+"""Progress of long work: one line per minute if the output is not a terminal."""
 
 import io
 import subprocess

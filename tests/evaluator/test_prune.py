@@ -1,4 +1,4 @@
-"""`evaltap prune`: old sessions go as a whole, and nothing that proves completeness."""
+"""`evaltap prune`: old sessions are deleted as a whole, but nothing that proves completeness."""
 
 import json
 from datetime import UTC, datetime, timedelta

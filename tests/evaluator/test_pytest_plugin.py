@@ -1,4 +1,4 @@
-"""The pytest plugin, in pytests of their own: each case a test, outcomes told apart, mistakes explained."""
+"""The pytest plugin, in separate pytest runs: each case a test, distinct outcomes, explained mistakes."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`evaltap score --engine ray`: the same rows as one process, whatever node dies; options that fit."""
+"""`evaltap score --engine ray`: the same rows as one process, whichever node dies; and valid options."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Cases scored from memory as they land: their rows are those that reading them back would give."""
+"""Cases scored from memory as they land: their rows equal those of cases read back from the store."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Rows cut out of a record's bytes: those that decoding it as a whole would give, with the same refusals."""
+"""Rows extracted from a record's bytes equal those of full decoding, with the same rejections."""
 
 import hashlib
 from typing import Any
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from cases import NOON, make_case, make_tool, make_turn
-from evaltap.evaluator.landing import rows
-from evaltap.evaluator.landing.rows import LandedTurn
+from evaltap.evaluator.landing import reading
+from evaltap.evaluator.landing.row_types import LandedTurn
 from evaltap.schemas.wire.envelope import open_envelope
 from evaltap.schemas.wire.record import TYPES, RecordError, WireRecord, encode_case
 
@@ -52,8 +52,8 @@ def told(read: object) -> object:
 def as_a_whole(record: WireRecord, monkeypatch: pytest.MonkeyPatch) -> object:
     """Return what is made of a record that is decoded as a whole."""
     with monkeypatch.context() as patched:
-        patched.setattr(rows, "holds_no_surprise", lambda _: False)
-        return told(rows._read(record))
+        patched.setattr(reading, "holds_no_surprise", lambda _: False)
+        return told(reading.read_record(record))
 
 
 SCALARS = st.one_of(
@@ -93,7 +93,7 @@ def test_rows_are_those_of_the_whole_record(
             record, orjson.dumps(orjson.loads(record.value or b""), option=orjson.OPT_INDENT_2)
         )
 
-    assert told(rows._read(record)) == as_a_whole(record, pytest.MonkeyPatch())
+    assert told(reading.read_record(record)) == as_a_whole(record, pytest.MonkeyPatch())
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_bytes_that_only_a_whole_look_would_find_are_found(
 ) -> None:
     record = with_argument(raw)
 
-    assert told(rows._read(record)) == as_a_whole(record, monkeypatch)
+    assert told(reading.read_record(record)) == as_a_whole(record, monkeypatch)
 
 
 @given(st.data())
@@ -123,7 +123,7 @@ def test_damaged_bytes_are_refused_as_in_a_whole_look(data: st.DataObject) -> No
     value[place] = data.draw(st.integers(0, 255))
     damaged = with_value(record, bytes(value))
 
-    assert told(rows._read(damaged)) == as_a_whole(damaged, pytest.MonkeyPatch())
+    assert told(reading.read_record(damaged)) == as_a_whole(damaged, pytest.MonkeyPatch())
 
 
 def test_the_envelope_is_checked_before_the_value_is_looked_at() -> None:

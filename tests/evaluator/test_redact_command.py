@@ -1,4 +1,4 @@
-"""`evaltap redact`: what would leak is listed, what is written leaks nothing and can still be scored."""
+"""`evaltap redact`: leaks are listed, and the written file leaks nothing and can still be scored."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How a recorded case finds the expected turns that a file of references has for it."""
+"""How a recorded case is matched with its expected turns in a file of references."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""The HTML report in a real Chromium: it opens, is searched and used by keyboard, runs nothing foreign."""
+"""The HTML report in a real Chromium: it opens, is searched and used by keyboard, and runs no foreign
+code."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

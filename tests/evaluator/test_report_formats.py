@@ -1,4 +1,4 @@
-"""Reports as files: every format says the same, and nothing that was recorded becomes markup."""
+"""Reports as files: all formats agree, and no recorded text becomes markup."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""What a report holds: all scores once, the evidence behind them, and what could not be shown."""
+"""The content of a report: all scores once, the evidence behind them, and notes on missing evidence."""
 
 import copy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Reports over files that nobody redacted."""
+"""Reports on files that were not redacted."""
 
 import json
 from pathlib import Path

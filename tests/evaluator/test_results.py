@@ -1,4 +1,4 @@
-"""Result summaries over runs, by the peer's own rows."""
+"""Result summaries over runs, with tRPC-Agent-Go's own test rows."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Review: a queue, decisions that are rows, undo, two reviewers and how far they agree."""
+"""Review: a queue, decisions as rows, undo, two reviewers and their agreement."""
 
 import io
 import json

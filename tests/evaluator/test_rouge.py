@@ -1,4 +1,4 @@
-"""ROUGE against Google's package on random text, and what that package cannot do."""
+"""ROUGE compared with Google's package on random text, and extensions beyond that package."""
 
 import pytest
 from hypothesis import given, settings

@@ -154,7 +154,7 @@ def test_a_judge_out_of_reach_is_not_asked_again_for_the_case(parallel: bool) ->
 
     assert (outcome.status, outcome.score) == (Status.ERROR, None)
     assert outcome.turns[0].reason == "JudgeUnavailable: judge m cannot be reached"
-    assert outcome.turns[1].reason.startswith("not asked, as JudgeUnavailable")
+    assert outcome.turns[1].reason.startswith("judge not called: JudgeUnavailable")
     assert [len(turn.votes) for turn in outcome.turns] == [3, 3]
     assert len(judge.requests) == 1
 

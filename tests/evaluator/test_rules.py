@@ -1,4 +1,4 @@
-"""Deterministic rules: each type, weights, missing evidence, and mistakes found at the start."""
+"""Deterministic rules: each type, weights, missing evidence, and mistakes reported at the start."""
 
 from typing import Any
 

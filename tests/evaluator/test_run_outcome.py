@@ -1,4 +1,4 @@
-"""The outcome of the agent's runs: one that failed, never ended or was cut off is no passed case."""
+"""The outcome of the agent's runs: a run that failed, never ended or was cut off is not a passed case."""
 
 import json
 from pathlib import Path

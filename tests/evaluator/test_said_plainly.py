@@ -1,4 +1,4 @@
-"""Small answers that used to be wrong: what is missing is named, what cannot be done is refused."""
+"""Messages that used to be wrong: missing things are named, impossible requests are rejected."""
 
 import json
 from contextlib import closing

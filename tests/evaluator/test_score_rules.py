@@ -1,4 +1,4 @@
-"""Rules that say which turns of live traffic are scored: judges are asked less, estimates stay right."""
+"""Rules that select the turns of live traffic to score: fewer judge calls, unbiased estimates."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Settings that nothing reads, or that cannot be meant, end a command before the first case."""
+"""Settings that are unknown or invalid stop a command before the first case."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Similarity of values: numbers, modes, weighted paths, and that the quick way gives the same."""
+"""Similarity of values: numbers, modes, weighted paths, and equality of the fast and the defining
+computation."""
 
 from typing import Any
 

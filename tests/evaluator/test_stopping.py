@@ -1,4 +1,4 @@
-"""A command that runs until it is stopped ends in order when told once, at once when told twice."""
+"""A command that runs until it is stopped: in order at the first signal, immediately at the second."""
 
 import json
 import os

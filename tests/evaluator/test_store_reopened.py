@@ -1,4 +1,4 @@
-"""A store that is opened anew now and then, so that what DuckDB holds of the file does not grow."""
+"""A store that is reopened from time to time, so that DuckDB's memory for the file does not grow."""
 
 import subprocess
 import sys

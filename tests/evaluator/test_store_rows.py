@@ -1,4 +1,4 @@
-"""Rows come out of a store as they went in, however many of them are appended at once."""
+"""Rows are stored unchanged, however many of them are appended at once."""
 
 import random
 from datetime import datetime
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from cases import NOON
-from evaltap.evaluator.landing.rows import (
+from evaltap.evaluator.landing.row_types import (
     CaseRow,
     DeadLetterRow,
     FeedbackRow,

@@ -1,4 +1,4 @@
-"""Steps that a store's user leaves behind: in order, seen by the next reader, none after one that failed."""
+"""Steps that a store's user defers: in order, visible to the next reader, none after a failed one."""
 
 import threading
 from pathlib import Path

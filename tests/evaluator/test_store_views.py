@@ -1,4 +1,4 @@
-"""Views that compare only what has several revisions give what comparing every row gives."""
+"""Views that only compare rows with several revisions equal views that compare every row."""
 
 from collections.abc import Iterator
 from random import Random

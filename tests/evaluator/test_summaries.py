@@ -1,4 +1,4 @@
-"""Summaries are what a query over the rows gives, whatever came late, grew, was scored again or went."""
+"""Summaries equal a query over the rows, even if rows were late, grew, were rescored or deleted."""
 
 import random
 from collections.abc import Callable
@@ -19,8 +19,9 @@ from evaltap.evaluator.live.summary_keeper import SummaryKeeper, Ticks
 from evaltap.evaluator.maintenance.erasure import Subject, erase_from_store, find_in_store
 from evaltap.evaluator.maintenance.pruning import prune
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.summaries.case_key import CASE_KEY
 from evaltap.evaluator.summaries.marks import current_marks
-from evaltap.evaluator.summaries.summaries import CASE_KEY, Summaries
+from evaltap.evaluator.summaries.summaries import Summaries
 
 NOON: Final = datetime(2026, 11, 23, 12)
 TABLES: Final = (

@@ -1,4 +1,4 @@
-"""Lexical similarity, keywords, bounds on cost, time and tokens, and wishes about tools."""
+"""Lexical similarity, keywords, bounds on cost, time and tokens, and requirements on tools."""
 
 from collections.abc import Callable
 from typing import Any

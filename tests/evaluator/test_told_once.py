@@ -1,11 +1,11 @@
-"""A session tells each thing once, also where the recorder was started anew between its turns."""
+"""Context appears once in a session, even if the recorder was restarted between its turns."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 from evaltap.cli.main import main
-from evaltap.evaluator.cases.contexts import told_once
+from evaltap.evaluator.cases.contexts import without_repeats
 from evaltap.recorder import Recorder
 
 KIND = {"role": "system", "content": "Be kind."}
@@ -26,7 +26,7 @@ def turn(asked: str, answered: str, *context: dict[str, str]) -> dict[str, Any]:
 
 
 def contexts(*turns: dict[str, Any]) -> list[Any]:
-    return [one.get("contextMessages") for one in told_once(turns)]
+    return [one.get("contextMessages") for one in without_repeats(turns)]
 
 
 def test_instructions_stand_where_they_begin_to_hold() -> None:

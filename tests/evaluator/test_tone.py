@@ -1,4 +1,4 @@
-"""Tone by a lexicon, and words that must not be said."""
+"""Tone by a lexicon, and forbidden words."""
 
 import inspect
 from typing import Any

@@ -1,4 +1,4 @@
-"""The trajectory suite as metrics: scores, conventions, references, and the defects of others."""
+"""The trajectory suite as metrics: scores, conventions, references, and defects of other tools."""
 
 from collections.abc import Sequence
 from typing import Any

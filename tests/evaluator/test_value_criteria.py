@@ -1,4 +1,4 @@
-"""Text, JSON, XML and final responses: the traps of the format, and laws for all values."""
+"""Text, JSON, XML and final responses: pitfalls of the format, and laws for all values."""
 
 import json
 from typing import Any

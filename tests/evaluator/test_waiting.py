@@ -1,4 +1,4 @@
-"""Functions that wait together on one thread, and the same functions on threads of their own."""
+"""Functions that wait together on one thread, and the same functions on separate threads."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""Watches inside `consume`: alarms are stored once, whatever happens to the consumer, and end."""
+"""Watches inside `consume`: alarms are stored once and end, whatever happens to the consumer."""
 
 import json
 import shlex
@@ -194,7 +194,7 @@ def test_what_was_over_before_anyone_looked_is_stored_and_not_told() -> None:
     with Store(":memory:") as store:
         found = note_alerts(store, [event("firing", 1), event("resolved", 2), event("firing", 3)])
 
-        assert [one.told for one in found] == [False, False, True]
+        assert [one.notify for one in found] == [False, False, True]
 
 
 def test_an_alarm_ends_when_its_turns_or_its_watch_are_gone() -> None:

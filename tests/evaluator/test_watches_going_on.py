@@ -1,4 +1,4 @@
-"""Looking at watches again and again finds what a first look finds, whatever lands in between, and when."""
+"""Repeated evaluation of watches equals a first evaluation, whatever lands in between, and when."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -103,8 +103,8 @@ def test_looks_that_go_on_find_what_a_first_look_finds(evaltap: Evaltap, seed: i
     for records, now in chunks(random.Random(seed)):
         land(evaltap, records)
         with stored() as store:
-            found = settled(going_on.look(store, now))
-            assert found == settled(Watches(RULES).look(store, now)), now
+            found = settled(going_on.evaluate(store, now))
+            assert found == settled(Watches(RULES).evaluate(store, now)), now
         fired |= {(one.watch, one.quantile) for one in found if one.status == "firing"}
 
     assert fired >= {("helpful", None), ("slow", 0.5), ("floor", None), ("alive", None)}
@@ -126,13 +126,13 @@ def test_a_look_reads_no_day_that_is_over(
     watches = Watches(MonitorFile(watch=[Watch(name="helpful", metric="helpful")]))
     land(evaltap, records[: 20 * DAILY])
     with stored() as store:
-        watches.look(store)
+        watches.evaluate(store)
     assert read == [20 * DAILY]
 
     for place in range(20 * DAILY, 21 * DAILY, 10):
         land(evaltap, records[place : place + 10])
         with stored() as store:
-            watches.look(store)
+            watches.evaluate(store)
 
     assert max(read[1:]) <= 2 * DAILY
 
@@ -146,8 +146,8 @@ def test_what_was_erased_rebased_or_complained_about_is_seen(evaltap: Evaltap) -
 
     def same() -> list[Event]:
         with stored() as store:
-            found = watches.look(store)
-            assert settled(found) == settled(Watches(rules).look(store))
+            found = watches.evaluate(store)
+            assert settled(found) == settled(Watches(rules).evaluate(store))
         return found
 
     first = same()

@@ -1,4 +1,4 @@
-"""Reasons as people read them; scores and result files keep the peer's wording."""
+"""Readable reasons; scores and result files retain tRPC-Agent-Go's wording."""
 
 import json
 from contextlib import closing

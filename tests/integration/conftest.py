@@ -1,4 +1,4 @@
-"""What every integration test gets."""
+"""Fixtures for all integration tests."""
 
 from pathlib import Path
 

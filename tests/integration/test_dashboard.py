@@ -1,4 +1,5 @@
-"""The dashboard and the alert rules in deploy/ ask for figures that there are, in a real Prometheus too."""
+"""The dashboard and the alert rules in deploy/ query existing metrics, verified with a real Prometheus
+too."""
 
 import json
 import re

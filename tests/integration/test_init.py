@@ -139,7 +139,7 @@ def test_init_asks_again_for_an_answer_that_cannot_be_used(
 def test_init_does_not_claim_to_have_read_a_topic(evaltap: Evaltap) -> None:
     said = evaltap("init", "--log", "kafka://broker:9092/otlp_spans?format=otlp")[1]
 
-    assert "no limits on time, cost or calls, because topics are not read here" in said
+    assert "no limits on time, cost or calls, because `evaltap init` does not read topics" in said
     assert "Recorder(" not in said  # nothing records to a Collector's topic
 
 

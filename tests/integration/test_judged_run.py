@@ -1,4 +1,4 @@
-"""A judged run end to end: the metric's own judge over HTTP, votes in the store, no key anywhere."""
+"""A judged run end to end: the metric's own judge over HTTP, votes in the store, and no key anywhere."""
 
 import json
 from pathlib import Path

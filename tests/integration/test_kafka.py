@@ -1,4 +1,4 @@
-"""Kafka both ways, over a real broker process: nothing lost, nothing twice, nobody waits."""
+"""Kafka in both directions, over a real broker process: nothing lost, nothing duplicated, no blocking."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A cluster of three brokers of which one dies after the other: leaders and coordinators change."""
+"""A cluster of three brokers that die one after the other: leaders and coordinators change."""
 
 import time
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Every way into a log takes a topic: commands, span processor, exporter; and what lies there then."""
+"""All producers accept a topic: commands, span processor, exporter; and the resulting records."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Topics that are not as they should be: missing, made anew, with batches that nothing can unpack."""
+"""Unusual topics: missing, recreated, or with batches that cannot be decompressed."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""A cluster as companies run it: TLS, users with passwords, rights, topics that nobody makes by writing."""
+"""A secured cluster: TLS, users with passwords, permissions, no automatic creation of topics."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What is nearly as large as a record may be is landed, scored and summed up like anything else."""
+"""Turns close to the maximum size of a record are landed, scored and summarised like any other."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Ten thousand planted secrets of sixty formats: none is anywhere behind the recorder."""
+"""Ten thousand planted secrets in sixty formats: none appears anywhere behind the recorder."""
 
 from pathlib import Path
 from typing import Any

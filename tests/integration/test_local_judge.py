@@ -1,4 +1,5 @@
-"""A judged run with a real model over HTTP: what goes through, never what the model thinks."""
+"""A judged run with a real model over HTTP: the requests and answers are checked, never the model's
+opinion."""
 
 import json
 from pathlib import Path

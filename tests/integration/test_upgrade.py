@@ -10,7 +10,8 @@ import pytest
 
 from evaltap.cli.main import main
 from evaltap.evaluator.store.database import SCHEMA_VERSION, Store
-from evaltap.schemas.log.local import SKIPPED_AFTER_BOOT, boot_id, open_log
+from evaltap.schemas.log.local import open_log
+from evaltap.schemas.log.opening import SKIPPED_AFTER_BOOT, boot_id
 
 DATA = Path(__file__).parent.parent / "data" / "upgrade"
 LAYOUTS = sorted(

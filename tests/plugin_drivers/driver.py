@@ -1,4 +1,4 @@
-"""What a driver is, the scripts it plays, and how its runs are observed: all in terms of no framework."""
+"""The interface of a driver, its scripts, and the observation of its runs, independent of any framework."""
 
 import asyncio
 import re

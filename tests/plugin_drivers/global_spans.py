@@ -1,6 +1,6 @@
-"""Passes what the process's own providers of telemetry see on to the test at hand.
+"""Forward the telemetry of the process's global providers to the current test.
 
-For frameworks that know no other providers; OpenTelemetry lets a process set its own once.
+For frameworks that only use global providers; OpenTelemetry lets a process set its own once.
 """
 
 from collections.abc import Iterator

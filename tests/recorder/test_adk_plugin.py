@@ -1,4 +1,4 @@
-"""What is peculiar to the Google ADK plugin; what it shares with others is in the plugin contract."""
+"""Special features of the Google ADK plugin; common behaviour is tested in the plugin contract."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The assembler: one turn for each run, whatever the order, within its limits."""
+"""The assembler: one turn for each run, regardless of the order, within its limits."""
 
 import gc
 from collections.abc import Sequence

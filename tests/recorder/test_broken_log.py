@@ -1,4 +1,4 @@
-"""A log or spool that the disk has broken is set aside, and recording goes on with a new one."""
+"""A log or spool that the disk has damaged is set aside, and recording continues with a new one."""
 
 import sqlite3
 import threading

@@ -1,4 +1,4 @@
-"""Tokens that came from a provider's cache: recorded by model, and among the input whoever counts."""
+"""Tokens from a provider's cache: recorded by model, and included in the input for all providers."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Spans captured from real frameworks give the turns that the driving script made."""
+"""Spans captured from real frameworks result in the turns of the driving script."""
 
 import random
 import re

@@ -1,4 +1,4 @@
-"""What is peculiar to the Claude Agent SDK's plugin; the plugin contract has what it shares with others."""
+"""Special features of the Claude Agent SDK's plugin; common behaviour is tested in the plugin contract."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""The OTLP receiver: what real exporters send becomes the same cases as the files do."""
+"""The OTLP receiver: data from real exporters results in the same cases as files."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Context messages: written with the first turn of a session that has any, and again when they differ."""
+"""Context messages: written with the first turn of a session that has any, and again if they change."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What holds for all conventions: no attribute value upsets them, and fields merge by authority."""
+"""Rules for all conventions: no attribute value causes an error, and fields merge by authority."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`evaltap record otlp --explain`: each turn, and what of it was left out."""
+"""`evaltap record otlp --explain`: each turn, and which of its parts were omitted."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Zero code: an unchanged program records when the environment says so."""
+"""Zero code: an unchanged program records if the environment configures it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Feedback: given at any time, private like everything else, counted, and never in the agent's way."""
+"""Feedback: given at any time, redacted like other data, counted, and never blocking the agent."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The policy of each field, rules of one's own, and what the evaluators can still do."""
+"""The policy of each field, custom rules, and the evaluators that still work."""
 
 from typing import Any
 

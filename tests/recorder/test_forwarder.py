@@ -1,4 +1,5 @@
-"""The forwarder over a real spool and a broker in memory: what it sends, when it moves on, what it keeps."""
+"""The forwarder over a real spool and an in-memory broker: what it sends, when it advances, what it
+retains."""
 
 import os
 import sqlite3

@@ -1,4 +1,4 @@
-"""Spans of many frameworks and instrumentations give the turns that the driving script made."""
+"""Spans of many frameworks and instrumentations result in the turns of the driving script."""
 
 import json
 from typing import Any

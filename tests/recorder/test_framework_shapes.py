@@ -1,4 +1,4 @@
-"""Spans as the instrumentations of many frameworks write them: exact, or marked."""
+"""Spans in the forms that instrumentations of many frameworks write: read exactly, or marked."""
 
 import json
 from collections.abc import Mapping

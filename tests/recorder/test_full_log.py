@@ -1,4 +1,4 @@
-"""A local log that fills up: room is made from what was landed, a manifest always fits, and it warns."""
+"""A local log that fills up: landed records make room, a manifest always fits, and a warning is logged."""
 
 import logging
 from datetime import UTC, datetime

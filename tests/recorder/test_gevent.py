@@ -1,4 +1,4 @@
-"""Under gevent the background thread is a greenlet: nothing is lost, and other greenlets go on."""
+"""Under gevent the background thread is a greenlet: nothing is lost, and other greenlets continue."""
 
 import subprocess
 import sys

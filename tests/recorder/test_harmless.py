@@ -1,4 +1,4 @@
-"""The agent is never disturbed: no exception, no waiting, no growth, whatever happens."""
+"""The agent is never disturbed: no exception, no waiting, no growth, under any circumstances."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What the sink over Kafka makes of a broker's answers, without a broker."""
+"""The Kafka sink's handling of a broker's answers, without a broker."""
 
 import pytest
 from kafka import errors

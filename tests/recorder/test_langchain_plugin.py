@@ -1,4 +1,4 @@
-"""What is peculiar to the LangChain plugin; what it shares with others is in the plugin contract."""
+"""Special features of the LangChain plugin; common behaviour is tested in the plugin contract."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""Runs as LangSmith stores them, written by its own client, become the cases of the agent that ran."""
+"""Runs as stored by LangSmith, written by its own client, result in the cases of the recorded agent."""
 
 import json
 from collections.abc import Iterator

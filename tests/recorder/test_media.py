@@ -1,4 +1,4 @@
-"""Pictures, recordings and files in messages: what is recorded of them, and that their bytes are not."""
+"""Images, audio and files in messages: the recorded properties, and the absence of their bytes."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Traces exported from MLflow are read as cases; made with mlflow-tracing 3.17, openai and langchain."""
+"""Traces exported from MLflow are read as cases; created with mlflow-tracing 3.17, openai and langchain."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is peculiar to the openai-agents plugin; what it shares with others is in the plugin contract."""
+"""Special features of the openai-agents plugin; common behaviour is tested in the plugin contract."""
 
 import asyncio
 from collections.abc import Iterator

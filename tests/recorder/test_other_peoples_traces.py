@@ -1,4 +1,4 @@
-"""Shapes of traces that other projects publish: read right, or marked; never wrong without a word."""
+"""Forms of traces published by other projects: read correctly or marked, never silently wrong."""
 
 import json
 from collections.abc import Mapping

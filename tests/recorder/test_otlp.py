@@ -1,4 +1,4 @@
-"""OTLP/JSON as it is specified and as it is seen in the wild."""
+"""OTLP/JSON as specified, and as found in practice."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Protobuf is read as its JSON form would be, and what a message holds is told by its content."""
+"""Protobuf is read like its JSON form, and the type of a message is detected from its content."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Outcome sampling: what is kept, how likely that was, and what is counted."""
+"""Outcome sampling: which turns are kept, with which probability, and what is counted."""
 
 import math
 from pathlib import Path
@@ -52,6 +52,11 @@ def sampler(*rules: dict[str, Any], rate: float = 0.0) -> OutcomeSampler:
             {"field": {"path": "turn.userContent.content", "contains": "refund"}},
             case(userContent={"content": "a refund"}),
             case(),
+        ),
+        (
+            {"field": {"path": "turn.state.codes", "contains": 5}},
+            case(state={"codes": [4, 5]}),
+            case(state={"codes": "4 or 5"}),  # a text contains texts only
         ),
         ({"field": {"path": "turn.telemetry.n", "under": 3}}, case(telemetry={"n": 2}), case()),
         (

@@ -1,4 +1,4 @@
-"""Pacing: the background thread gives way, but not when something would be lost by it."""
+"""Pacing: the background thread yields, unless that would lose data."""
 
 import threading
 import time
@@ -9,6 +9,7 @@ from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.delivery.event_queue import ITEM_BYTES, EventQueue
 from evaltap.recorder.observation import Observation
 from evaltap.recorder.pacing import DEFAULT_PACE, Pacer, set_pace, yield_to_agent
+from evaltap.recorder.traces.source import TraceSource
 
 
 def rests(pace: Pacer, steps: int) -> float:
@@ -108,11 +109,12 @@ def test_a_thread_without_a_pace_does_not_rest() -> None:
 
 def test_items_are_bounded_by_bytes_and_make_room_when_taken() -> None:
     events = EventQueue(max_events=100, max_bytes=4 * ITEM_BYTES, refuse=lambda reason: None)
+    source = TraceSource()
 
-    taken = [events.submit(None, n) for n in range(5)]
+    taken = [events.submit(source, n) for n in range(5)]
 
     assert taken == [True] * 4 + [False]
     assert events.nearly_full
     assert events.get(0) is not None
     assert not events.nearly_full
-    assert events.submit(None, 5)
+    assert events.submit(source, 5)

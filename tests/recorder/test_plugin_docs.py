@@ -1,4 +1,4 @@
-"""The script of each framework's page runs as it is and leaves a turn on the log."""
+"""The script of each framework's page runs unchanged and leaves a turn on the log."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What a plugin's bookkeeping is given may be as odd as can be: the agent does not notice."""
+"""Arbitrarily odd input to a plugin's bookkeeping does not affect the agent."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""Plugins of several frameworks that share a recorder tell one turn of what works together."""
+"""Plugins of several frameworks that share a recorder record one turn for frameworks that work together."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What is peculiar to the pydantic-ai plugin; what it shares with others is in the plugin contract."""
+"""Special features of the pydantic-ai plugin; common behaviour is tested in the plugin contract."""
 
 from collections.abc import Iterator
 

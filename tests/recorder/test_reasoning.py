@@ -1,4 +1,4 @@
-"""What models think: recorded where that is asked for, and otherwise nowhere."""
+"""Models' reasoning is recorded if configured, and otherwise nowhere."""
 
 import asyncio
 import json

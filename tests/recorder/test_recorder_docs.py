@@ -1,4 +1,4 @@
-"""The recorder's pages say what the code does."""
+"""The recorder's pages describe the actual behaviour of the code."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Redaction: what is planted never survives, what is ordinary stays, and failure is closed."""
+"""Redaction: planted secrets never survive, ordinary text is unchanged, and failures fail closed."""
 
 import base64
 import random

@@ -1,4 +1,4 @@
-"""Settings of redaction: what cannot be read records less, and a name that nothing reads is said."""
+"""Settings of redaction: unreadable values record less, and unknown names are reported."""
 
 import logging
 import re

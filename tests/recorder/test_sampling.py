@@ -1,4 +1,4 @@
-"""Sampling: the same sessions everywhere, in the share that was asked for."""
+"""Sampling: the same sessions everywhere, with the configured share."""
 
 import math
 

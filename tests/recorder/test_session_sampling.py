@@ -1,4 +1,4 @@
-"""Whole sessions are kept for what happens in one of their turns, with the probability of the session.
+"""Whole sessions are kept because of events in one of their turns, with the session's probability.
 
 `EVALTAP_TEST_TURNS` sets how many turns the recorder takes whose memory is measured (default 200,000).
 """

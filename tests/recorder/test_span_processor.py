@@ -1,4 +1,4 @@
-"""The span processor over the real SDK: from spans that end to turns, without disturbing anybody."""
+"""The span processor over the real SDK: from ended spans to turns, without disturbing the agent."""
 
 import json
 import time

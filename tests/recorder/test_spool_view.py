@@ -1,4 +1,4 @@
-"""What `evaltap doctor` tells of the spools before a broker."""
+"""The report of `evaltap doctor` about the spools in front of a broker."""
 
 import sqlite3
 from collections.abc import Iterator

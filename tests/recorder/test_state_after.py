@@ -1,4 +1,4 @@
-"""The session's state after a turn: recorded, private like the state before it."""
+"""The session's state after a turn: recorded, and redacted like the state before it."""
 
 import json
 from typing import Any

@@ -1,4 +1,5 @@
-"""What a run states beside what its models read and said: the user's words and the answer, or a mark."""
+"""The texts that a run states in addition to its models' messages: the user's text and the answer, or a
+mark."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is taken down of an SDK span: the same by the short way and by what every SDK shows."""
+"""The copy of an SDK span: equal for the fast path and the general path."""
 
 import statistics
 import time

@@ -1,4 +1,4 @@
-"""Decorated tools are recorded in the turn around them, and work as before everywhere else."""
+"""Decorated tools are recorded in the surrounding turn, and otherwise work as before."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""The plain API: what the agent says is what is recorded, and errors stay the agent's."""
+"""The plain API: the agent's values are recorded unchanged, and errors remain the agent's."""
 
 import asyncio
 import threading

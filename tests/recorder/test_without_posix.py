@@ -1,4 +1,4 @@
-"""Where there are no file locks and no forks, as on Windows, a recorder records all the same."""
+"""Without file locks and forks, as on Windows, a recorder still records."""
 
 import subprocess
 import sys

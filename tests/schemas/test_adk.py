@@ -1,4 +1,4 @@
-"""Google ADK eval sets: read by ADK's own models after we wrote them, and back without loss."""
+"""Google ADK eval sets: files written by evaltap are read by ADK's own models, and back without loss."""
 
 import json
 from pathlib import Path

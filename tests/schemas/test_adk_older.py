@@ -1,4 +1,4 @@
-"""Google ADK's files from before its eval sets, and the configuration that stands beside them."""
+"""Google ADK's files from before its eval sets, and the configuration next to them."""
 
 import json
 from pathlib import Path
@@ -70,7 +70,7 @@ def test_named_conversations_keep_name_and_session(tmp_path: Path) -> None:
 
 
 def test_convert_makes_the_eval_set_and_fmt_says_so(evaltap: Evaltap) -> None:
-    assert "makes an eval set of it" in evaltap("fmt", "dice.test.json")[2]
+    assert "converts it to an eval set" in evaltap("fmt", "dice.test.json")[2]
 
     assert evaltap("convert", "dice.test.json", "--out", "dice.evalset.json")[0] == 0
 
@@ -133,7 +133,7 @@ def test_a_configuration_names_the_metrics_of_adk(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("criteria", "says"),
     [
-        ({"response_match": 0.5}, "criteria.response_match: nothing here measures it"),
+        ({"response_match": 0.5}, "criteria.response_match: no evaluator measures it"),
         ({"response_match": 0.5}, "did you mean 'response_match_score'?"),
         ({"response_match_score": "0.5"}, "criteria.response_match_score: found"),
         ({"response_match_score": {}}, "expected a threshold, or an object with one"),

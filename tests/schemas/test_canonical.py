@@ -1,4 +1,4 @@
-"""Canonical JSON: what Go writes, and what Go refuses to read."""
+"""Canonical JSON: equal to Go's output, and rejecting what Go rejects."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""Files: read strictly, written canonically, unknown fields kept, mistakes named with their place."""
+"""Files: read strictly, written canonically, unknown fields preserved, mistakes reported with their
+position."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Checksums of Kafka's records: fast without the package that kafka-python would choose."""
+"""Checksums of Kafka's records: fast without the package that kafka-python would use."""
 
 import pytest
 

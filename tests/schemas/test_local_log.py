@@ -1,4 +1,4 @@
-"""The local log: what was appended is there, in order, and foreign files are left alone."""
+"""The local log: appended records are stored in order, and foreign files are not modified."""
 
 import os
 import sqlite3
@@ -14,8 +14,9 @@ import pytest
 
 from cases import make_case, make_records
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.log import local as local_log
-from evaltap.schemas.log.local import FORMAT_VERSION, open_log
+from evaltap.schemas.log import opening
+from evaltap.schemas.log.local import open_log
+from evaltap.schemas.log.opening import FORMAT_VERSION
 from evaltap.schemas.wire.record import WireRecord
 
 RECORDS = make_records([make_case(f"s-{n}") for n in range(5)])
@@ -206,7 +207,7 @@ def test_after_the_machine_went_down_no_offset_is_given_that_a_reader_may_have_s
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "log.db"
-    monkeypatch.setattr(local_log, "boot_id", lambda: "first")
+    monkeypatch.setattr(opening, "boot_id", lambda: "first")
     log = open_log(path, mode="append")
     seen = log.append(RECORDS)
     log.close()
@@ -215,15 +216,15 @@ def test_after_the_machine_went_down_no_offset_is_given_that_a_reader_may_have_s
     assert again.end_offset() == seen + 1
     again.close()
 
-    monkeypatch.setattr(local_log, "boot_id", lambda: "second")
+    monkeypatch.setattr(opening, "boot_id", lambda: "second")
     after = open_log(path, mode="append")
 
-    assert after.append(RECORDS[:1]) == seen + 1 + local_log.SKIPPED_AFTER_BOOT
+    assert after.append(RECORDS[:1]) == seen + 1 + opening.SKIPPED_AFTER_BOOT
     assert [record for _, record in after.read(0, 100)] == [*RECORDS, RECORDS[0]]
     after.close()
     open_log(path, mode="append").close()
     reader = open_log(path, mode="read")
-    assert reader.end_offset() == seen + 2 + local_log.SKIPPED_AFTER_BOOT
+    assert reader.end_offset() == seen + 2 + opening.SKIPPED_AFTER_BOOT
     reader.close()
 
 
@@ -231,15 +232,15 @@ def test_a_second_power_cut_does_not_bring_back_offsets_that_were_given_after_th
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, left = tmp_path / "a.log.db", tmp_path / "left.log.db"
-    monkeypatch.setattr(local_log, "boot_id", lambda: "first")
+    monkeypatch.setattr(opening, "boot_id", lambda: "first")
     open_log(path, mode="append").close()
-    monkeypatch.setattr(local_log, "boot_id", lambda: "second")
+    monkeypatch.setattr(opening, "boot_id", lambda: "second")
     log = open_log(path, mode="append")
     seen = log.append(RECORDS)
     left.write_bytes(path.read_bytes())  # nothing of the journal had reached the disk
     log.close()
 
-    monkeypatch.setattr(local_log, "boot_id", lambda: "third")
+    monkeypatch.setattr(opening, "boot_id", lambda: "third")
     after = open_log(left, mode="append")
 
     assert after.append(RECORDS[:1]) > seen

@@ -1,4 +1,4 @@
-"""URLs of logs, and settings of the Kafka client from the environment, each of the kind that it expects."""
+"""URLs of logs, and settings of the Kafka client from the environment, converted to the expected types."""
 
 import re
 from typing import Any

@@ -1,8 +1,11 @@
-"""Files that only their owner may read."""
+"""Files that only their owner can read."""
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from evaltap.schemas.files.private import private_file
@@ -50,3 +53,21 @@ def test_a_link_that_waits_beside_the_file_is_not_written_through(tmp_path: Path
         file.write(b"new")
 
     assert victim.read_bytes() == b"mine"
+
+
+def test_a_database_is_not_replaced_but_a_text_about_one_is(tmp_path: Path) -> None:
+    log, store, text = tmp_path / "log", tmp_path / "store", tmp_path / "text"
+    with closing(sqlite3.connect(log)) as connection:
+        connection.execute("CREATE TABLE t (x)")
+    duckdb.connect(str(store)).close()
+    text.write_bytes(b"SQLite format 3 is what a log begins with")
+
+    for path in (log, store):
+        before = path.read_bytes()
+        with pytest.raises(FileExistsError, match="it is a database"), private_file(path) as file:
+            file.write(b"after")
+        assert path.read_bytes() == before
+    with private_file(text) as file:
+        file.write(b"after")
+
+    assert text.read_bytes() == b"after"

@@ -1,4 +1,4 @@
-"""The wire record: what is written is read back, and what is broken has a reason."""
+"""The wire record: written records are read back, and broken ones have a reason."""
 
 import hashlib
 from contextlib import suppress

@@ -1,4 +1,5 @@
-"""What a local log keeps: what every consumer has landed may go, and is known to be gone."""
+"""Retention of a local log: records that every consumer has landed may be deleted, and are known as
+deleted."""
 
 import time
 from collections.abc import Iterator

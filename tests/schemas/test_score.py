@@ -1,4 +1,4 @@
-"""Scores on the wire: one that is too large comes with its reason cut."""
+"""Scores on the wire: the reason of a score that is too large is truncated."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""evaltap.toml: what it may say, and what it stands for."""
+"""evaltap.toml: its allowed content, and the settings that it represents."""
 
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def test_settings_stand_for_variables_and_paths_are_relative_to_the_file(tmp_pat
         ("[recorder]\nlog = 'x'", "recorder.log: unknown setting"),
         ("[recorder]\nredaction_key = 'x'", "a secret does not belong in a file"),
         ("[judge]\napi_key = 'x'", "a secret does not belong in a file"),
-        ("[judge]\nbase_url = 'http://x'", "it decides where keys go"),
+        ("[judge]\nbase_url = 'http://x'", "it decides where keys are sent"),
         ("[score]\nallow_code = true", "whoever runs the command decides that"),
         ("score = 1", "score: found 1; expected a table, [score]"),
         ("log = 1", "log: found 1; expected a path in quotes"),

@@ -1,4 +1,4 @@
-"""Settings of the Python interpreter for commands that work through many cases."""
+"""Settings of the Python interpreter for commands that process many cases."""
 
 import gc
 import sys
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def collecting_rarely() -> Iterator[None]:
-    """Have Python look for cycles a hundred times less often.
+    """Run the cyclic garbage collector a hundred times less often.
 
-    Turns are trees, which reference counts free; to look through all that is held for each few hundred
-    of their parts takes a third of the time.
+    Turns are trees, which reference counting frees. Scanning all live objects after every few hundred
+    allocations takes a third of the time.
     """
     before = gc.get_threshold()
     gc.set_threshold(before[0] * 100, *before[1:])
-    gc.freeze()  # modules and metrics stay: nobody need look through them again
+    gc.freeze()  # modules and metrics live until the end: there is no need to scan them
     try:
         yield
     finally:
@@ -25,10 +25,10 @@ def collecting_rarely() -> Iterator[None]:
 
 @contextmanager
 def switching_often() -> Iterator[None]:
-    """Let other threads have the interpreter after a tenth of a millisecond, not after five.
+    """Switch threads after 0.1 ms instead of Python's default of 5 ms.
 
-    The thread that commits needs it some forty times a transaction and for moments, the one that waits for
-    judges after each system call; what they wait for each other is lost.
+    The committing thread needs the interpreter briefly, about forty times per transaction. The thread that
+    waits for judges needs it after each system call. Time spent waiting for each other is lost.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(0.0001)

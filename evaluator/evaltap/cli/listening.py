@@ -1,4 +1,4 @@
-"""Where the server of a command listens: its address as text, and its socket."""
+"""The address and the socket on which a command's server listens."""
 
 import socket
 from pathlib import Path
@@ -7,7 +7,7 @@ from evaltap.schemas.errors import InputError
 
 
 def host_and_port(text: str) -> tuple[str, int] | None:
-    """Return `HOST:PORT` as its parts, None when it is none; a port alone is of this machine."""
+    """Split `HOST:PORT`, None if invalid; a port alone means 127.0.0.1."""
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
         return None
@@ -15,9 +15,9 @@ def host_and_port(text: str) -> tuple[str, int] | None:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that senders reach; raise InputError when the address cannot be used.
+    """Return a listening socket; raise InputError when the address cannot be used.
 
-    They are not turned away from here on, even while the server is still starting.
+    From now on connections are queued, not refused, even while the server is still starting.
     """
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -34,7 +34,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def listening_at(path: Path) -> socket.socket:
-    """Return a Unix socket that only this user reaches; raise InputError when it cannot be made."""
+    """Return a Unix socket that only this user can reach; raise InputError if it cannot be created."""
     if path.is_socket():
         with socket.socket(socket.AF_UNIX) as probe:
             if probe.connect_ex(str(path)) == 0:

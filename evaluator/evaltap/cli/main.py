@@ -77,7 +77,7 @@ GROUPS = {
     "curate": ("curate", "review", "duplicates", "diff", "merge", "coverage", "drift"),
     "maintain": ("doctor", "dlq", "prune", "erase", "fmt", "completion"),
 }
-"""The commands as the help lists them."""
+"""The commands in the order of the help, by group."""
 
 _WITHOUT_SETTINGS = ("demo", "init", "metrics")
 
@@ -108,7 +108,7 @@ EXTRAS = {
     "starlette": "collect",
     "uvicorn": "collect",
 }
-"""Which extra brings a module that a command may miss."""
+"""The extra that installs a module, for modules that a command may find missing."""
 
 
 _EXAMPLES = """\
@@ -158,7 +158,7 @@ def _listed() -> str:
 
 
 def _kafka_trouble(error: Exception) -> EvaltapError | None:
-    """Return what an error of the Kafka client means for its user, None for any other error."""
+    """Explain an error of the Kafka client to the user; return None for any other error."""
     if type(error).__module__ != "kafka.errors":
         return None
     if type(error).__name__ == "UnsupportedCodecError":
@@ -178,23 +178,23 @@ def _kafka_trouble(error: Exception) -> EvaltapError | None:
 
 
 def _store_trouble(error: Exception) -> EvaltapError | None:
-    """Return what an error of DuckDB means for its user, None for any other error.
+    """Explain an error of DuckDB to the user; return None for any other error.
 
-    The store reports disk and memory problems itself. What remains are files that look like evaltap's but
-    are not.
+    The store reports disk and memory problems itself. The remaining errors come from files that look like
+    evaltap's but are not.
     """
     if type(error).__module__ not in ("duckdb", "_duckdb"):
         return None
     first = (str(error).splitlines() or [type(error).__name__])[0]
     return InputError(
-        f"the DuckDB file is not as evaltap writes it ({first}); name another file, or consume the log into"
+        f"evaltap did not write this DuckDB file ({first}); name another file, or consume the log into"
         " a new one"
     )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; a user's mistake is a message, never a traceback."""
-    before = os.umask(0o077)  # what a command makes holds conversations
+    """Run one command and return its exit code; a user's mistake prints a message, never a traceback."""
+    before = os.umask(0o077)  # the files of a command contain conversations
     try:
         with visible_output():
             return _run(list(sys.argv[1:] if argv is None else argv))
@@ -217,7 +217,7 @@ def _run(arguments: Sequence[str]) -> int:
 def _warn_of_unknown_variables() -> None:
     names = [name for name in os.environ if name.startswith("EVALTAP_")]
     if names:
-        # Not before: it brings all patterns of redaction.
+        # Imported late: it compiles all redaction patterns.
         from evaltap.recorder.config import warn_of_unknown_variables
 
         warn_of_unknown_variables(names)
@@ -252,11 +252,11 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
         )
         return 2
     except KeyboardInterrupt as error:
-        said = f"; {error}" if str(error) else ""
-        print(f"evaltap {command}: interrupted{said}", file=sys.stderr)
+        detail = f"; {error}" if str(error) else ""
+        print(f"evaltap {command}: interrupted{detail}", file=sys.stderr)
         return 130
     except Exception as error:
-        # Known by their modules only: most commands do not load them.
+        # Recognised by module name: most commands load neither library.
         trouble = _kafka_trouble(error) or _store_trouble(error)
         if trouble is None:
             raise

@@ -1,4 +1,4 @@
-"""From the command line to typed values: argparse types, and a command's options as a dataclass."""
+"""Turn the command line into typed values: argparse types, and a command's options as a dataclass."""
 
 import argparse
 import math
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, get_type_hints
+from typing import Any, NoReturn, Protocol, TypeVar, get_type_hints
 
 from evaltap.cli.settings import fill_in
 from evaltap.evaluator.reports.exit_status import FailOn
@@ -19,9 +19,9 @@ from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.text import did_you_mean, did_you_mean_one_of
 
 HELP_WIDTH = 80
-"""Columns of help, and fewer on a narrower terminal."""
+"""Width of the help in columns; a narrower terminal reduces it."""
 _EXAMPLE = re.compile(r" +(?:[A-Z_]+=\S+ )?(?:evaltap|duckdb|eval|export|git) ")
-"""Examples are kept on their line: a command that is broken cannot be copied."""
+"""Examples are never wrapped: a command broken over two lines cannot be copied."""
 _HEADING = re.compile(r"^(usage:|example:|[A-Za-z][^\n.]*:$)", re.MULTILINE)
 _OPTION = re.compile(r"(?<=^  )-\S.*?(?=  |$)", re.MULTILINE)
 _COMMAND = re.compile(r"(?<=^  )[a-z]+(?= +[a-z])", re.MULTILINE)
@@ -29,28 +29,36 @@ _COMMAND = re.compile(r"(?<=^  )[a-z]+(?= +[a-z])", re.MULTILINE)
 _MEANT = {
     "--log": re.compile(r"\.db$"), "--db": re.compile(r"\.duckdb$"), "--filter": re.compile(r"^-?[a-z]+:"),
 }  # fmt: skip
-"""Options whose values are often given without them, by what those look like."""
+"""Options that users often omit before the value, with a pattern that recognises the value."""
 
 Value = TypeVar("Value")
 Options = TypeVar("Options")
 
 
+class Writes(Protocol):
+    """The stream to which help is printed."""
+
+    def write(self, text: str, /) -> object:
+        """Write some text."""
+        ...
+
+
 class CommandParser(argparse.ArgumentParser):
-    """A parser whose errors are one line, with the nearest word that is known."""
+    """A parser that reports an error on one line and suggests the nearest known word."""
 
     _given: Sequence[str] = ()
 
     def parse_known_args(  # type: ignore[override]  # one signature for argparse's three
-        self, args: Sequence[str] | None = None, namespace: Any = None
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse as argparse does, and keep the arguments for messages."""
+        """Parse as argparse does, and store the arguments for error messages."""
         self._given = args or ()
-        return super().parse_known_args(args, namespace)
+        return super().parse_known_args(args, namespace or argparse.Namespace())
 
     def parse_command(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Parse the command line; an unknown option is an error of its command.
+        """Parse the command line; the command reports an unknown option.
 
-        An option that is not given takes its value from the settings, if they have one.
+        An option that is not given takes its value from the settings, if they contain one.
         """
         namespace, unknown = self.parse_known_args(self._with_settings(arguments))
         if unknown:
@@ -63,7 +71,7 @@ class CommandParser(argparse.ArgumentParser):
         return namespace
 
     def _with_settings(self, arguments: Sequence[str]) -> list[str]:
-        """Return the arguments with those that settings give, behind the command and its action."""
+        """Insert the arguments from the settings after the command and its action."""
         parser, behind = self._command(next(iter(arguments), None)), 1
         if parser is self or {"-h", "--help"} & set(arguments):
             return list(arguments)
@@ -73,7 +81,7 @@ class CommandParser(argparse.ArgumentParser):
         return [*arguments[:behind], *fill_in(parser, arguments[behind:])]
 
     def format_help(self) -> str:
-        """Return the help: what the command does, examples, then the options."""
+        """Return the help: description, examples, then the options."""
         formatter = self._get_formatter()
         formatter.add_usage(self.usage or self._short_usage(), self._actions, [])
         width = min(HELP_WIDTH, shutil.get_terminal_size().columns)
@@ -86,16 +94,16 @@ class CommandParser(argparse.ArgumentParser):
             formatter.end_section()
         return formatter.format_help()
 
-    def print_help(self, file: Any = None) -> None:
-        """Print the help, in colour on a terminal that takes it."""
+    def print_help(self, file: Writes | None = None) -> None:
+        """Print the help, in colour if the terminal supports it."""
         out = file or sys.stdout
-        self.color = False  # of Python 3.14's argparse, which colours only parts of it
+        self.color = False  # argparse of Python 3.14 colours only parts of the help
         text = self.format_help()
         if takes_colour(out):
             text = _HEADING.sub("\033[1m\\g<0>\033[0m", text)
             for pattern in (_OPTION, *([_COMMAND] if self._subparsers else [])):
                 text = pattern.sub("\033[36m\\g<0>\033[0m", text)
-            out = getattr(out, "raw", out)  # past the filter of control codes
+            out = getattr(out, "raw", out)  # bypass the filter of control codes
         out.write(text)
 
     def _short_usage(self) -> str:
@@ -114,7 +122,7 @@ class CommandParser(argparse.ArgumentParser):
         return usage + (" [options]" if len(needed) < len(self._actions) else "")
 
     def error(self, message: str) -> NoReturn:
-        """Print one line and exit with 2."""
+        """Print one line and exit with code 2."""
         found = re.match(r"argument (.+?): invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if found:
             known = re.findall(r"[\w-]+", found[3])
@@ -138,7 +146,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _hint(parser: argparse.ArgumentParser, word: str) -> str:
-    """Return which option an unknown one was meant to be; empty for a known one or its beginning."""
+    """Suggest the option that was probably meant; return "" for a known option or its beginning."""
     options = [name for action in parser._actions for name in action.option_strings]
     if not word.startswith("-"):
         meant = (
@@ -153,7 +161,7 @@ def _hint(parser: argparse.ArgumentParser, word: str) -> str:
 
 
 def wrapped(text: str, width: int = HELP_WIDTH) -> str:
-    """Return the text in lines of a width; a long line goes on below the second column of a list."""
+    """Wrap the text to `width` columns; continuation lines align with the second column of a list."""
     lines: list[str] = []
     for line in text.splitlines():
         if _EXAMPLE.match(line):
@@ -171,21 +179,22 @@ def wrapped(text: str, width: int = HELP_WIDTH) -> str:
     return "\n".join(lines)
 
 
-def takes_colour(stream: Any) -> bool:
-    """Return whether text on the stream may be coloured: on a terminal, unless NO_COLOR is set."""
+def takes_colour(stream: object) -> bool:
+    """Check whether the stream may be coloured: it is a terminal and NO_COLOR is not set."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
         return True
-    return bool(stream.isatty()) and os.environ.get("TERM") != "dumb"
+    is_terminal = getattr(stream, "isatty", bool)()
+    return is_terminal and os.environ.get("TERM") != "dumb"
 
 
 def options_of(kind: type[Options], namespace: argparse.Namespace) -> Options:
-    """Return parsed arguments as a frozen dataclass: no command sees a `Namespace`.
+    """Return parsed arguments as a frozen dataclass, so that no command needs a `Namespace`.
 
-    A field takes the argument of its name; a field that is a dataclass itself is a group of options.
+    A field takes the argument of the same name. A field whose type is a dataclass is a group of options.
     """
-    values: dict[str, Any] = {}  # what argparse made of each argument
+    values: dict[str, Any] = {}  # the parsed value of each argument
     types = get_type_hints(kind)
     for field in fields(kind):  # type: ignore[arg-type]  # TypeVars cannot be bound to dataclasses
         group = types[field.name]
@@ -198,7 +207,7 @@ def options_of(kind: type[Options], namespace: argparse.Namespace) -> Options:
 
 
 def fail_on(text: str) -> FailOn:
-    """Parse what makes a command fail."""
+    """Parse the verdicts that make a command fail."""
     try:
         return FailOn(text)
     except ValueError:
@@ -207,7 +216,7 @@ def fail_on(text: str) -> FailOn:
 
 
 def partitions(text: str) -> tuple[int, ...]:
-    """Parse numbers of partitions: `0-3`, or `0,2,5-7`."""
+    """Parse partition numbers: `0-3`, or `0,2,5-7`."""
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -249,7 +258,7 @@ def threshold(text: str) -> tuple[str, float]:
 
 
 def report_file(text: str) -> Path:
-    """Parse the name of a report, whose ending says the format."""
+    """Parse the file name of a report; its suffix determines the format."""
     from evaltap.evaluator.reports.formats import format_of
 
     try:
@@ -260,7 +269,7 @@ def report_file(text: str) -> Path:
 
 
 def of_environment(name: str, parse: Callable[[str], Value], text: str) -> Value:
-    """Parse an environment variable as its argument; raise ConfigurationError that names it."""
+    """Parse an environment variable like its argument; raise a ConfigurationError that names it."""
     try:
         return parse(text)
     except argparse.ArgumentTypeError as error:
@@ -268,7 +277,7 @@ def of_environment(name: str, parse: Callable[[str], Value], text: str) -> Value
 
 
 def cost_classes(text: str) -> list[str]:
-    """Parse cost classes with commas between them."""
+    """Parse comma-separated cost classes."""
     from evaltap.evaluator.contract.evaluator import CostClass
 
     found = [part.strip() for part in text.split(",")]
@@ -291,7 +300,7 @@ def positive(text: str) -> int:
 
 
 def duration(text: str) -> timedelta:
-    """Parse a length of time in hours or days (`24h`, `7d`); 0 is none."""
+    """Parse a length of time in hours or days (`24h`, `7d`), or 0."""
     found = timedelta(0) if text == "0" else _duration(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"found {text!r}; expected hours or days, e.g. 24h or 7d")
@@ -304,7 +313,7 @@ def _duration(text: str) -> timedelta | None:
 
 
 def moment(text: str) -> datetime:
-    """Parse a time: RFC 3339, or how long ago as hours or days (`24h`, `7d`)."""
+    """Parse a time: RFC 3339, or an age in hours or days (`24h`, `7d`)."""
     if (ago := _duration(text)) is not None:
         return datetime.now(UTC) - ago
     try:
@@ -313,14 +322,14 @@ def moment(text: str) -> datetime:
         found = None
     if found is None or found.tzinfo is None:
         raise argparse.ArgumentTypeError(
-            f"found {text!r}; expected a time with a time zone (2026-11-21T12:00:00Z), or 24h or 7d for a"
-            " time ago"
+            f"found {text!r}; expected a time with a time zone (2026-11-21T12:00:00Z), or an age such as"
+            " 24h or 7d"
         )
     return found.astimezone(UTC)
 
 
 def names(text: str) -> list[str]:
-    """Parse names with commas between them."""
+    """Parse comma-separated names."""
     found = [part.strip() for part in text.split(",")]
     if not all(found):
         raise argparse.ArgumentTypeError(f"found {text!r}; expected names separated by commas")
@@ -328,7 +337,7 @@ def names(text: str) -> list[str]:
 
 
 def counts(text: str) -> list[int]:
-    """Parse whole numbers of 1 or more with commas between them."""
+    """Parse comma-separated whole numbers, each 1 or more."""
     return [positive(part.strip()) for part in text.split(",")]
 
 

@@ -1,4 +1,4 @@
-"""The OTLP receiver within a process: bound first, served from any thread, shut down in order."""
+"""The OTLP receiver in a process: bound first, served from any thread, shut down in order."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MOST_CONNECTIONS: Final = 500
 MOST_ACCEPTED_AT_ONCE: Final = 100
 GRACE_SECONDS: Final = 5
-"""What requests under way have at the end; stalled ones are cut off."""
+"""Time for active requests to finish at shutdown; after that they are cut off."""
 _RECORDER_SECONDS: Final = 30.0
 
 
@@ -49,7 +49,7 @@ def receiver_server(
 
 
 def close_recorder(command: str, recorder: "Recorder") -> bool:
-    """Write out what is open and say what was recorded; True when all of it is on the log."""
+    """Write open turns and report the counts; return True when every turn is on the log."""
     complete = recorder.close(timeout_seconds=_RECORDER_SECONDS)
     counters = recorder.counters()
     print(
@@ -61,7 +61,7 @@ def close_recorder(command: str, recorder: "Recorder") -> bool:
 
 
 class Receiver:
-    """Receives OTLP from this machine on a thread of its own, until it is closed."""
+    """Receives OTLP from this machine on a separate thread, until it is closed."""
 
     def __init__(self, command: str, log: str, port: int) -> None:
         from evaltap.recorder import Recorder
@@ -82,7 +82,7 @@ class Receiver:
         self._complete: bool | None = None
 
     def close(self) -> bool:
-        """Answer the requests under way and write all out; True when it is on the log."""
+        """Finish the active requests and write all turns; return True when all are on the log."""
         with self._lock:
             if self._complete is None:
                 self._server.should_exit = True

@@ -1,7 +1,7 @@
-"""The generated reference pages: commands from their parser, tables from their SQL, recorder settings.
+"""Generate the reference pages: commands from the parser, tables from their SQL, recorder settings.
 
-`python -m evaltap.cli.reference FOLDER` writes them; `--check` only compares and exits with 1 on a
-difference.
+`python -m evaltap.cli.reference FOLDER` writes the pages. With `--check` it only compares, and exits with
+1 if they differ.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def pages() -> dict[str, str]:
 def cli_page() -> str:
     """Return every command with its arguments, read from the parser.
 
-    Not argparse's own help text: that differs from one Python version to the next.
+    argparse's own help text is not used because it differs between Python versions.
     """
     commands = _children(build_parser())
     parts = [
@@ -82,12 +82,16 @@ def _names(action: argparse.Action) -> str:
 
 
 def _meaning(action: argparse.Action) -> str:
-    required = " (required)" if action.option_strings and action.required else ""
-    return (action.help or "").replace("%%", "%").replace("|", "\\|") + required
+    text = (action.help or "").replace("%%", "%").replace("|", "\\|")
+    if not action.option_strings or not action.required or "(default:" in text:
+        return text
+    variable = vars(action).get("variable")
+    settings = f", unless {variable} or evaltap.toml sets it" if variable else ""
+    return f"{text} (required{settings})"
 
 
 def tables_page() -> str:
-    """Return the tables and views, as their SQL documents them."""
+    """Return the tables and views, documented by the comments in their SQL."""
     return (
         "# Tables and views\n\n"
         "Everything is in one DuckDB file that you can query. Columns are stable: later versions may add\n"

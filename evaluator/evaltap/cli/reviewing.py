@@ -19,7 +19,7 @@ KEYS = (
 
 
 def review_queue(store: "Store", reviewer: str, queue: str) -> int:
-    """Hand out items until there is none or the reviewer leaves; return how many were decided."""
+    """Show items until none is left or the reviewer quits; return the number of decided items."""
     from evaltap.evaluator.review.queue import next_item
 
     decided = 0
@@ -36,7 +36,7 @@ def review_queue(store: "Store", reviewer: str, queue: str) -> int:
 
 
 def _decide(store: "Store", item: "Item", reviewer: str) -> str:
-    """Ask for keys until the item is decided; return decided, undone or quit."""
+    """Read keys until the item is decided; return "decided", "undone" or "quit"."""
     from evaltap.evaluator.review.queue import decide, edited, undo
 
     while True:
@@ -74,7 +74,7 @@ _PLAIN = {"a": "approve", "x": "reject", "s": "skip"}
 
 
 def show(item: "Item") -> None:
-    """Print what a reviewer needs to see, without the verdicts of judges and other reviewers."""
+    """Print the item for a reviewer, without the verdicts of judges and other reviewers."""
     from evaltap.evaluator.reports.safe_text import visible
 
     print(f"\n{visible(item.eval_id)}  ({visible(item.reason)})")
@@ -100,7 +100,7 @@ def _lines(turn: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _key(prompt: str) -> str:
-    """Return the next key: at once on a terminal, else the next letter of the input."""
+    """Return the next key: immediately on a terminal, otherwise the next non-blank character."""
     sys.stdout.write(prompt)
     sys.stdout.flush()
     with _keys_at_once():
@@ -118,7 +118,7 @@ def _line(prompt: str) -> str:
 
 @contextmanager
 def _keys_at_once() -> Iterator[None]:
-    """Have a terminal hand over each key as it is pressed."""
+    """Make the terminal deliver each key as soon as it is pressed."""
     if not sys.stdin.isatty():
         yield
         return

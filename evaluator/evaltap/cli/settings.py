@@ -1,4 +1,4 @@
-"""`evaltap.toml` for the commands: it applies where neither an argument nor a variable is given."""
+"""`evaltap.toml` for the commands: it applies if neither an argument nor a variable is given."""
 
 import argparse
 import os
@@ -13,14 +13,14 @@ from evaltap.schemas.files.settings import FILE_VARIABLE, Settings, find_setting
 
 STORE: Final = "EVALTAP_STORE"
 STORE_FILE: Final = "cases.duckdb"
-"""The store that `init` and `up` make; commands that are given none read it where it is."""
+"""The store that `init` and `up` create; commands without a store argument read it if it exists."""
 
 
 @contextmanager
 def settings_in_effect() -> Iterator[None]:
-    """Set the variables of the project's file that the environment does not set, for one command.
+    """Set the variables of the project's file that are not in the environment, for one command.
 
-    Raises ConfigurationError for a file that cannot be used.
+    Raises ConfigurationError if the file is invalid.
     """
     settings = project_settings()
     added = {
@@ -43,11 +43,11 @@ def settings_in_effect() -> Iterator[None]:
 
 
 def project_settings() -> Settings | None:
-    """Return the settings of the folder that the command runs in, None without a file."""
+    """Return the settings that apply in the current folder, None without a file."""
     path = find_settings(Path.cwd(), os.environ)
     if path is None:
         return None
-    # Not before: it brings all patterns of redaction, and most folders have no file.
+    # Imported late: it compiles all redaction patterns, and most folders have no file.
     from evaltap.recorder.config import RecorderConfig, check_variables
 
     settings = read_settings(path, [field.name for field in fields(RecorderConfig)])
@@ -59,7 +59,7 @@ def project_settings() -> Settings | None:
 
 
 def _check_log(settings: Settings, added: Mapping[str, str]) -> None:
-    """Refuse to send a password to brokers that only a file names which was found, not chosen."""
+    """Refuse to send a password to brokers named only in a file that the user did not choose."""
     secrets = [name for name in os.environ if name.startswith("EVALTAP_KAFKA_SASL")]
     if "://" in added.get("EVALTAP_LOG", "") and secrets and not os.environ.get(FILE_VARIABLE):
         raise ConfigurationError(
@@ -69,19 +69,19 @@ def _check_log(settings: Settings, added: Mapping[str, str]) -> None:
 
 
 def of_settings(action: argparse.Action, variable: str, *, reads: bool = False) -> None:
-    """Let an argument that is not given take the value of a variable; call `fill_in` before parsing.
+    """Let a missing argument take the value of a variable; call `fill_in` before parsing.
 
-    `reads` is for an option that names a store to read: without a value it is `cases.duckdb`, if that
-    exists.
+    `reads` marks an option that names a store to read: its default is `cases.duckdb`, if that exists.
     """
     vars(action).update(variable=variable, reads=reads or not action.option_strings)
 
 
 def fill_in(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
-    """Give the arguments of a command that are not given the values of their variables.
+    """Fill in missing arguments of a command from their variables.
 
-    A store to read is `cases.duckdb` in this folder, unless something names another.  A command that
-    begins with a store gets it in front of its arguments if none of them ends with `.duckdb`.
+    The store to read is `cases.duckdb` in this folder, unless an argument or variable names another. If
+    the first argument of a command is a store and no argument ends with `.duckdb`, the store is inserted
+    before the arguments.
     """
     front: list[str] = []
     for action in parser._actions:
@@ -103,5 +103,5 @@ def fill_in(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[s
 
 
 def _is_store(word: str) -> bool:
-    """Tell whether a word names a store, or runs of one: `X.duckdb#RUN`."""
+    """Check whether a word names a store or runs of a store: `X.duckdb#RUN`."""
     return word.partition("#")[0].endswith(".duckdb")

@@ -1,4 +1,4 @@
-"""Stopping long-running commands: in order at the first signal, at once at the second."""
+"""Stop long-running commands: gracefully at the first signal, immediately at the second."""
 
 import os
 import signal
@@ -9,9 +9,9 @@ from types import FrameType
 
 @contextmanager
 def stopped_by_signals(command: str, stop: Callable[[], None]) -> Iterator[None]:
-    """Have the first SIGTERM or SIGINT within the block call `stop`; a second one ends the process.
+    """Call `stop` at the first SIGTERM or SIGINT within the block; a second one ends the process.
 
-    That is what a process does that nobody asked to be patient: SIGINT raises KeyboardInterrupt.
+    The second signal has its default effect: SIGINT raises KeyboardInterrupt.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
@@ -23,7 +23,7 @@ def stopped_by_signals(command: str, stop: Callable[[], None]) -> Iterator[None]
                 f"evaltap {command}: finishing current work, then stopping; interrupt again to stop at"
                 " once\n"
             )
-            with suppress(OSError):  # a print could meet one that the signal interrupted
+            with suppress(OSError):  # not print: the signal may have interrupted another print
                 os.write(2, note.encode())
         stop()
 

@@ -1,7 +1,7 @@
 """Make everything that a command prints visible, so that recorded text cannot control the terminal.
 
-Names, reasons and errors contain text that an agent or its user wrote.  One filter on stdout and stderr
-covers them all, so no message needs to take care of it.
+Names, reasons and errors contain text that an agent or its user wrote. One filter on stdout and stderr
+covers them all, so messages need no escaping of their own.
 """
 
 import os
@@ -16,41 +16,41 @@ from evaltap.evaluator.reports.safe_text import escaped, visible
 _JSON = re.compile(r"\s*[\[{]")
 
 
-class PatientStream:
-    """A text stream whose reader (head, less) may leave: the command ends with its own exit code."""
+class PipeStream:
+    """A text stream whose reader (head, less) may exit early; the command keeps its own exit code."""
 
     def __init__(self, raw: TextIO) -> None:
         self._raw = raw
 
     def write(self, text: str) -> int:
-        """Write the text, to nowhere once nobody reads."""
+        """Write the text; discard it once the reader has closed the pipe."""
         try:
             self._raw.write(text)
         except BrokenPipeError:
-            self._say_no_more()
+            self._discard_output()
         return len(text)
 
     def flush(self) -> None:
-        """Write what was held back."""
+        """Write the buffered text."""
         try:
             self._raw.flush()
         except BrokenPipeError:
-            self._say_no_more()
+            self._discard_output()
 
-    def _say_no_more(self) -> None:
+    def _discard_output(self) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._raw.fileno())
         os.close(nowhere)
 
-    def __getattr__(self, name: str) -> Any:  # whatever a stream has
+    def __getattr__(self, name: str) -> object:  # any attribute of a stream
         return getattr(self._raw, name)
 
 
 class VisibleStream:
-    """A text stream whose text is made visible; JSON keeps its meaning, with escapes of its own."""
+    """A text stream that makes control codes visible; in JSON it uses JSON escapes."""
 
     def __init__(self, raw: TextIO) -> None:
-        self.raw: Any = PatientStream(raw)
+        self.raw: Any = PipeStream(raw)
         """The stream behind the filter, for code that writes control codes on purpose."""
 
     def write(self, text: str) -> int:
@@ -63,13 +63,13 @@ class VisibleStream:
         for line in lines:
             self.write(line)
 
-    def __getattr__(self, name: str) -> Any:  # whatever a stream has
+    def __getattr__(self, name: str) -> object:  # any attribute of a stream
         return getattr(self.raw, name)
 
 
 @contextmanager
 def visible_output() -> Iterator[None]:
-    """Make visible what the block prints."""
+    """Make control codes visible in everything that the block prints."""
     before = sys.stdout, sys.stderr
     ours: Any = tuple(VisibleStream(stream) for stream in before)
     sys.stdout, sys.stderr = ours

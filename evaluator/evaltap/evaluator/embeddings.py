@@ -120,7 +120,7 @@ def reach(model: EmbeddingModel | None, environ: Mapping[str, str]) -> str:
     return OpenAIEmbedder(settings).check() if settings.base_url else ""
 
 
-def checked(vectors: Any, count: int) -> list[list[float]]:  # what came from outside
+def checked(vectors: object, count: int) -> list[list[float]]:  # what came from outside
     """Return vectors as lists of numbers; raise EmbeddingInvalidError for anything else."""
     if not isinstance(vectors, Sequence) or len(vectors) != count:
         found = len(vectors) if isinstance(vectors, Sequence) else type(vectors).__name__

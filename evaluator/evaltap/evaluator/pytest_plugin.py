@@ -8,7 +8,7 @@ with `strict`.
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pytest
 
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from evaltap.schemas.formats.case import CaseData, EvalCase
     from evaltap.schemas.formats.metric import EvalMetric
 
-    Metrics: TypeAlias = str | Path | Sequence[EvalMetric | Mapping[str, Any]]
+    Metrics: TypeAlias = str | Path | Sequence[EvalMetric | Mapping[str, object]]
     ScoreCase: TypeAlias = Callable[..., CaseReport]
 
+T = TypeVar("T")
+Settings: TypeAlias = dict[str, Any]  # Any: whatever the author of a marker wrote
 MARKER = "evaltap(cases, metrics, thresholds=None, strict=None, services=None): " + (
     "score each eval case of a file as a separate test; without `cases`, set the defaults of the fixture"
     " evaltap_score"
@@ -83,7 +85,7 @@ def evaltap_score(request: pytest.FixtureRequest) -> "ScoreCase":
     """
 
     def score(
-        case: "EvalCase | CaseData", metrics: "Metrics | None" = None, **given: Any
+        case: "EvalCase | CaseData", metrics: "Metrics | None" = None, **given: object
     ) -> "CaseReport":
         unknown = sorted(set(given) - set(_NAMES[2:]))
         if unknown:
@@ -138,9 +140,9 @@ def _decide(report: "CaseReport", *, strict: bool) -> None:
         pytest.skip(_explanation(report))
 
 
-def _settings(node: pytest.Item) -> dict[str, Any]:
+def _settings(node: pytest.Item) -> Settings:
     """Return what the markers of a test say, the nearest last."""
-    settings: dict[str, Any] = {}
+    settings: Settings = {}
     for marker in reversed(list(node.iter_markers("evaltap"))):
         unknown = sorted(set(marker.kwargs) - set(_NAMES))
         if marker.args or unknown:
@@ -152,7 +154,7 @@ def _settings(node: pytest.Item) -> dict[str, Any]:
     return settings
 
 
-def _strict(config: pytest.Config, settings: Mapping[str, Any]) -> bool:
+def _strict(config: pytest.Config, settings: Settings) -> bool:
     given = settings.get("strict")
     return bool(config.getini("evaltap_strict") if given is None else given)
 
@@ -169,7 +171,7 @@ def _read_cases(path: Path) -> list["CaseData"]:
     return [{"evalSetId": name, **case} for case in iter_cases(path)]
 
 
-def _read(reading: Callable[[], Any]) -> Any:
+def _read(reading: Callable[[], T]) -> T:
     """Return what is read; a user's mistake is a message, never a traceback."""
     from evaltap.schemas.errors import EvaltapError
 
@@ -179,9 +181,7 @@ def _read(reading: Callable[[], Any]) -> Any:
         raise pytest.Collector.CollectError(f"evaltap: {error}") from None
 
 
-def _score(
-    node: pytest.Item, case: "EvalCase | CaseData", settings: Mapping[str, Any]
-) -> "CaseReport":
+def _score(node: pytest.Item, case: "EvalCase | CaseData", settings: Settings) -> "CaseReport":
     from evaltap.evaluator.reports.from_score import case_report
     from evaltap.schemas.errors import EvaltapError
     from evaltap.schemas.files.documents import case_data
@@ -194,7 +194,7 @@ def _score(
     return case_report(data, scorer.score(data))
 
 
-def _scorer(node: pytest.Item, settings: Mapping[str, Any]) -> "CaseScorer":
+def _scorer(node: pytest.Item, settings: Settings) -> "CaseScorer":
     """Return the scorer of some metrics; one for all tests that have the same."""
     from evaltap.evaluator.scoring.scorer import CaseScorer
 
@@ -209,7 +209,7 @@ def _scorer(node: pytest.Item, settings: Mapping[str, Any]) -> "CaseScorer":
     return scorers[key]
 
 
-def _metrics(node: pytest.Item, settings: Mapping[str, Any]) -> "list[EvalMetric]":
+def _metrics(node: pytest.Item, settings: Settings) -> "list[EvalMetric]":
     from evaltap.schemas.errors import InputError
     from evaltap.schemas.files.documents import read_metrics
     from evaltap.schemas.files.validation import parse

@@ -1,8 +1,8 @@
-"""Many waits on one thread: code that waits as if it had a thread of its own, run as greenlets.
+"""Hundreds of blocking waits on one thread: blocking code run as greenlets over an asyncio loop.
 
-Hundreds of threads that wait for judges spend more time passing the interpreter lock around than working
+Hundreds of threads that wait for judges spend more time handing over the interpreter lock than working
 (docs/benchmarks/judge_load.py).  So `Together` runs functions as greenlets over the asyncio loop of one
-thread, and the waits of this module let the others continue.  Outside of `Together`, they wait as usual.
+thread, and this module's waits let other greenlets continue.  Outside `Together`, they block as usual.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 THREADS_EACH: Final = 4
-"""Threads that `in_thread` may take for each function under way, as it may wait for several things."""
+"""Threads for `in_thread` per running function, which may run several calls at once."""
 
 
 class _Greenlet(greenlet):
-    """A function that `Together` runs; its parent awaits what it hands up."""
+    """A function that `Together` runs; its parent awaits what it switches up."""
 
 
 def together() -> bool:
-    """Tell whether this code shares its thread with others, so that it must not block."""
+    """Return whether this code shares its thread with other greenlets and so must not block."""
     return isinstance(getcurrent(), _Greenlet)
 
 
 def sleep(seconds: float) -> None:
-    """Wait so many seconds."""
+    """Wait for a number of seconds."""
     if together():
         _result_of(asyncio.sleep(seconds))
     else:
@@ -48,7 +48,7 @@ def sleep(seconds: float) -> None:
 def in_thread(
     function: Callable[Parameters, Result], *args: Parameters.args, **named: Parameters.kwargs
 ) -> Result:
-    """Return what a function returns that may block: on a thread of its own where others would wait."""
+    """Call a function that may block, on another thread if greenlets share this one; return its result."""
     if not together():
         return function(*args, **named)
     call = partial(function, *args, **named)
@@ -56,7 +56,7 @@ def in_thread(
 
 
 def wait_for_socket(sock: socket.socket, seconds: float, *, writable: bool = False) -> bool:
-    """Wait until a socket can be read (or written); return False when that took too long."""
+    """Wait until a socket is readable or writable; return False after the timeout."""
     if together():
         return _result_of(_socket_ready(sock.fileno(), max(seconds, 0.0), writable=writable))
     poll = select.poll()
@@ -65,14 +65,14 @@ def wait_for_socket(sock: socket.socket, seconds: float, *, writable: bool = Fal
 
 
 class Condition(threading.Condition):
-    """A condition that threads and greenlets wait for."""
+    """A condition that both threads and greenlets can wait for."""
 
     def __init__(self) -> None:
         super().__init__()
         self._futures: list[asyncio.Future[None]] = []
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until somebody notifies; return False when that took too long."""
+        """Wait for a notification; return False after the timeout."""
         if not together():
             return super().wait(timeout)
         woken = asyncio.get_running_loop().create_future()
@@ -84,7 +84,7 @@ class Condition(threading.Condition):
             self.acquire()
 
     def notify_all(self) -> None:
-        """Wake whoever waits."""
+        """Wake all waiting threads and greenlets."""
         super().notify_all()
         futures, self._futures = self._futures, []
         for woken in futures:
@@ -94,7 +94,7 @@ class Condition(threading.Condition):
 def map_together(
     work: Callable[[Item], Result], items: Sequence[Item], most: int | None = None
 ) -> list[Result]:
-    """Return the results in the order of the items, with at most `most` (a processor each) at work."""
+    """Return the results in the order of the items; `most` (default: one per processor) run at once."""
     most = min(most or os.cpu_count() or 1, len(items))
     if most <= 1:
         return [work(item) for item in items]
@@ -105,7 +105,7 @@ def map_together(
 
 
 class Together(Generic[Result]):
-    """Runs functions on one thread of its own, so many at a time; ends when those under way have."""
+    """Runs functions on one separate thread, at most `most` at once.  Leaving the block waits for them."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most = most
@@ -134,10 +134,10 @@ class Together(Generic[Result]):
         self._loop.close()
 
     def submit(self, function: Callable[[], Result]) -> Future[Result]:
-        """Call a function when its turn comes, unless its future is cancelled first."""
+        """Queue a function; it is called unless its future is cancelled first."""
         future: Future[Result] = Future()
         self._waiting.append((future, function))
-        if not self._called:  # one call begins all that was submitted until it comes
+        if not self._called:  # one callback starts everything submitted until it runs
             self._called = True
             self._loop.call_soon_threadsafe(self._begin)
         return future
@@ -167,17 +167,17 @@ class Together(Generic[Result]):
 
 
 def _result_of(awaitable: Awaitable[Result]) -> Result:
-    """Hand an awaitable to the loop, and continue with its result when it is there."""
+    """Switch to the loop to await something; return its result."""
     loop = getcurrent().parent
-    assert loop is not None  # what `together` tells
+    assert loop is not None  # checked by `together`
     found: Result = loop.switch(awaitable)
     return found
 
 
 async def _in_greenlet(function: Callable[[], Result]) -> Result:
-    """Run a function as a greenlet; await for it what it waits for."""
+    """Run a function as a greenlet, awaiting the awaitables that it switches up."""
     runner = _Greenlet(function)
-    step: Any = runner.switch()  # what is awaited next, and in the end the function's result
+    step: Any = runner.switch()  # the next awaitable, finally the function's result
     while not runner.dead:
         try:
             found = await step
@@ -228,7 +228,7 @@ async def _socket_ready(descriptor: int, seconds: float, *, writable: bool) -> b
 
 
 async def _within(future: "asyncio.Future[None]", seconds: float | None) -> bool:
-    """Tell whether a future was done in time.  `asyncio.wait_for` takes three times as long for that."""
+    """Return whether a future completed in time.  `asyncio.wait_for` takes three times as long."""
     late = None if seconds is None else future.get_loop().call_later(seconds, future.cancel)
     try:
         await future

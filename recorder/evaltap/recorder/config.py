@@ -1,16 +1,16 @@
 """The recorder's settings: constructor argument, then `EVALTAP_*` variable, then file, then default.
 
-The file is the `evaltap.toml` that EVALTAP_CONFIG names; an agent's working folder is not searched for one.
+The file is the `evaltap.toml` named by EVALTAP_CONFIG; the agent's working folder is not searched.
 
-A wrong argument is the programmer's mistake and raises ConfigurationError at the start.  A wrong
-environment variable is somebody else's, perhaps in production: it is logged, and the default holds,
-or where that would record more than was meant, the value that records less.
+An invalid argument is the programmer's mistake and raises ConfigurationError at the start. An invalid
+environment variable may be an operator's mistake in production: it is logged, and the default is used.
+If the default could record more than intended, the value that records less is used instead.
 """
 
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -19,13 +19,15 @@ from evaltap.recorder.privacy.detectors import Rule
 from evaltap.recorder.privacy.policy import FieldPolicy
 from evaltap.recorder.privacy.redactor import PatternRedactor
 
-# At the top and not where they are needed: a fork in the middle of an import would hang the child.
+# Not imported lazily: a fork during an import would hang the child.
 from evaltap.recorder.privacy.rules import parse_rules
 from evaltap.recorder.sampling.rules import parse_outcome_rules
 from evaltap.recorder.sampling.sampler import OutcomeSampler
 from evaltap.recorder.sampling.sessions import SessionSampler
+from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.files.settings import FILE_VARIABLE, read_settings
+from evaltap.schemas.log.location import KafkaLocation, parse_log_location
 from evaltap.schemas.text import did_you_mean
 
 PREFIX = "EVALTAP_"
@@ -44,9 +46,9 @@ def _setting(
     secret: bool = False,
     fallback: _T | None = None,
 ) -> _T:
-    """Declare a setting; its default is looked up in the environment when a config is built.
+    """Declare a setting; its default is read from the environment when a config is built.
 
-    `fallback` holds when the variable cannot be read and the default would not be safe.
+    `fallback` is used for an invalid variable if the default would not be safe.
     """
     variable = PREFIX + name.upper()
 
@@ -71,9 +73,9 @@ def _setting(
 
 
 def _of_file() -> Mapping[str, str]:
-    """Return what the file that EVALTAP_CONFIG names says; one that cannot be used switches recording off.
+    """Return the settings in the file named by EVALTAP_CONFIG; an unusable file turns recording off.
 
-    It may have asked for less than the defaults record.
+    The file might restrict recording further than the defaults do.
     """
     named = os.environ.get(FILE_VARIABLE, "").strip()
     return _read_file(named) if named else {}
@@ -97,7 +99,7 @@ def _switch(text: str) -> bool:
 
 
 def _on_unless_off(text: str) -> bool:
-    """Read a switch that protects: no value at all leaves it on."""
+    """Read a switch that protects data: an empty value leaves it on."""
     return not text.strip() or _switch(text)
 
 
@@ -150,7 +152,7 @@ _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class RecorderConfig:
-    """All settings of a recorder; build it with the ones that differ: `RecorderConfig(log=...)`."""
+    """All settings of a recorder; pass those that differ from the defaults: `RecorderConfig(log=...)`."""
 
     # fmt: off
     disabled: bool = _setting("disabled", False, _switch,
@@ -164,10 +166,11 @@ class RecorderConfig:
     agent_name: str | None = _setting("agent_name", None, _text,
         "Name of the agent, if the source does not provide it.")
     version: str | None = _setting("version", None, _text,
-        "Version of the agent, such as a release, commit or prompt. Without it, `service.version` of the"
-        " spans.")
+        "Version of the agent, such as a release, commit or prompt. If not set, the spans'"
+        " `service.version` is used.")
     environment: str | None = _setting("environment", None, _text,
-        "Where the agent runs, such as production. Without it, `deployment.environment.name` of the spans.")
+        "Where the agent runs, such as production. If not set, the spans' `deployment.environment.name` is"
+        " used.")
     tags: str = _setting("tags", "", str,
         "Tags to write on each turn, separated by commas: `canary,prompt=b`.")
     run: str | None = _setting("run", None, _text,
@@ -186,13 +189,13 @@ class RecorderConfig:
     redaction: bool = _setting("redaction", True, _on_unless_off,
         "Replace personal data and secrets before anything is written.")
     redaction_key: str | None = _setting("redaction_key", None, _text,
-        "Secret key for pseudonyms, 16 or more characters. Without it, a random key is kept next to the"
+        "Secret key for pseudonyms, 16 or more characters. If not set, a random key is stored next to the"
         " log.", secret=True)
     redaction_policy: str = _setting("redaction_policy", "", _policy,
         "Action per field: `field=keep|hash|redact|drop,...`, or `metadata` to keep only names,"
         " structure and hashed arguments.", fallback="metadata")
     redaction_rules: str = _setting("redaction_rules", "", _rules,
-        "Your own rules, as a JSON object of names and regular expressions; what matches becomes"
+        "Your own rules, as a JSON object of names and regular expressions; each match is replaced by"
         " `<name:...>`.", fallback='{"unreadable_rules": "(?s).+"}')
     redaction_entropy: bool = _setting("redaction_entropy", False, _switch,
         "Also replace every long word that looks random: keys of unknown formats, but also hashes.",
@@ -218,7 +221,7 @@ class RecorderConfig:
     idle_timeout_seconds: float = _setting("idle_timeout_seconds", 600.0, _number(0.01, 86_400),
         "A turn without activity for this long is closed as incomplete.")
     flush_interval_seconds: float = _setting("flush_interval_seconds", 0.05, _number(0, 60),
-        "Time within which a finished turn is written, provided that the process gets CPU time.")
+        "Time within which a finished turn is written if the process gets CPU time.")
     manifest_interval_seconds: float = _setting("manifest_interval_seconds", 30.0, _number(0.01, 86_400),
         "How often the recorder writes a manifest: how many turns it wrote and dropped.")
     close_timeout_seconds: float = _setting("close_timeout_seconds", 2.0, _number(0, 3600),
@@ -227,7 +230,7 @@ class RecorderConfig:
         "Maximum size of the local log. From three quarters of it, turns that every consumer has landed"
         " are deleted; when full, new turns are dropped.")
     drain_on_sigterm: bool = _setting("drain_on_sigterm", True, _switch,
-        "On SIGTERM, write out what is in memory, if the program does not handle the signal itself.")
+        "On SIGTERM, write the turns in memory if the program does not handle the signal itself.")
     max_internal_errors: int = _setting("max_internal_errors", 100, _count(1, 1_000_000),
         "Number of internal errors after which the recorder switches itself off.")
     # fmt: on
@@ -237,7 +240,7 @@ class RecorderConfig:
         return FieldPolicy.parse(self.redaction_policy)
 
     def redactor(self, key: bytes) -> PatternRedactor:
-        """Return the redactor with the policy and the rules of these settings."""
+        """Return a redactor with the policy and the rules of these settings."""
         return PatternRedactor(
             key,
             policy=self.field_policy(),
@@ -251,7 +254,7 @@ class RecorderConfig:
         return OutcomeSampler(self.sample_rate, rules, max_per_minute=self.sample_max_per_minute)
 
     def session_sampler(self) -> SessionSampler | None:
-        """Return a new sampler of whole sessions; None where no rule asks for more than the head rate."""
+        """Return a new sampler of whole sessions; None if no rule keeps more than the head rate."""
         rules = parse_outcome_rules(self.sample_rules) if self.sample_rules else ()
         if not any(rule.whole and rule.keep > self.sample_rate for rule in rules):
             return None
@@ -267,7 +270,7 @@ class RecorderConfig:
         return parse_rules(self.redaction_rules) if self.redaction_rules else ()
 
     def __post_init__(self) -> None:
-        """Check the values that were passed; those of the environment are checked already."""
+        """Validate the passed values; those from the environment have already been validated."""
         for item in fields(self):
             value, default = getattr(self, item.name), item.metadata["default"]
             if value == default:
@@ -295,16 +298,17 @@ _OTHER_VARIABLES = (
     "REFERENCES", "REVIEWER", "SPOOL_DIR", "STORE", "TASKS", "THRESHOLDS", "TRACE_URL",
     "UI_TOKEN_FILE",
 )  # fmt: skip
-"""Variables that other parts read, without the prefix."""
+"""Variables that other parts of evaltap read, without the prefix."""
 _OTHER_PREFIXES = tuple(f"{PREFIX}{word}_" for word in ("KAFKA", "GATE", "TEST"))
-"""Of variables whose names other parts check, or make of names in a file."""
+"""Prefixes of variables whose names other parts check or derive from names in a file."""
 _warned_of: set[str] = set()
 
 
 def check_variables(variables: Mapping[str, str]) -> None:
-    """Raise ConfigurationError for a value of a recorder setting that cannot be used.
+    """Raise ConfigurationError for an invalid value of a recorder setting.
 
-    A command that records ends by it; an agent goes on with the default and a warning.
+    For commands that record: they stop with this error. An agent continues with the default and a
+    warning.
     """
     for item in fields(RecorderConfig):
         name = item.metadata["variable"]
@@ -318,7 +322,7 @@ def check_variables(variables: Mapping[str, str]) -> None:
 
 
 def unknown_variables(names: Iterable[str]) -> dict[str, str]:
-    """Return the `EVALTAP_*` names that no part of evaltap reads, each with a similar known name, if any."""
+    """Return the `EVALTAP_*` names that evaltap does not read, each with a similar known name, if any."""
     known = [item.metadata["variable"] for item in fields(RecorderConfig)]
     known += [f"{PREFIX}{name}" for name in _OTHER_VARIABLES]
     return {
@@ -329,7 +333,7 @@ def unknown_variables(names: Iterable[str]) -> dict[str, str]:
 
 
 def warn_of_unknown_variables(names: Iterable[str]) -> None:
-    """Log a warning for each unknown `EVALTAP_*` name, once in a process."""
+    """Log a warning for each unknown `EVALTAP_*` name, once per process."""
     for name, meant in unknown_variables(names).items():
         if name not in _warned_of:
             _warned_of.add(name)
@@ -341,7 +345,7 @@ def warn_of_unknown_variables(names: Iterable[str]) -> None:
 
 
 def _check(value: object, default: object, read: Callable[[str], object]) -> None:
-    """Raise unless the value has the type of the setting and its text form can be read."""
+    """Raise TypeError or ValueError unless the value has the setting's type and can be parsed."""
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise TypeError("expected True or False")
@@ -354,3 +358,36 @@ def _check(value: object, default: object, read: Callable[[str], object]) -> Non
         raise TypeError("expected a string")
     else:
         read(value)
+
+
+def with_absolute_log(config: RecorderConfig) -> RecorderConfig:
+    """Return the settings with an absolute log path: the agent may change its working directory."""
+    if config.log is None:
+        return config
+    location = parse_log_location(config.log)
+    return (
+        config
+        if isinstance(location, KafkaLocation)
+        else replace(config, log=str(location.absolute()))
+    )
+
+
+def configured(
+    log: str | Path | None, config: RecorderConfig | None, settings: JsonObject
+) -> RecorderConfig:
+    """Return the settings from the arguments of a recorder; raises ConfigurationError."""
+    if config is not None:
+        if log is not None or settings:
+            raise ConfigurationError(
+                "Recorder got both config= and other settings: put them all into the config"
+            )
+        return config
+    if log is not None:
+        settings["log"] = str(log)
+    if isinstance(settings.get("tags"), list | tuple):
+        settings["tags"] = ",".join(map(str, settings["tags"]))
+    try:
+        return RecorderConfig(**settings)
+    except TypeError as error:
+        known = ", ".join(RecorderConfig.__dataclass_fields__)
+        raise ConfigurationError(f"{error}; settings are: {known}") from error

@@ -1,7 +1,7 @@
-"""Diagnostics of the recorder's process: what in its environment would spoil a record.
+"""Diagnostics of the recorder's process: problems in its environment that would impair recordings.
 
-`diagnose()` is for the agent's process: call it after tracing is set up and print the lines.
-`evaltap doctor` shows the same for the environment that it is called in.
+Call `diagnose()` in the agent's process after tracing is set up, and print the findings.
+`evaltap doctor` prints the same findings for its own environment.
 """
 
 import os
@@ -29,7 +29,7 @@ MIN_FREE_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding: what it is about, what was found, how bad that is, what to do about it."""
+    """One finding: the subject, what was found, its severity, and what to do about it."""
 
     about: str
     found: str
@@ -45,7 +45,7 @@ class Diagnostic:
 def diagnose(environment: Mapping[str, str] | None = None) -> list[Diagnostic]:
     """Return findings about this process: provider, packages, switches, settings, log.
 
-    `environment` stands in for the variables of the process.  Never raises.
+    `environment` replaces the variables of the process. Never raises.
     """
     variables = os.environ if environment is None else environment
     return [
@@ -92,7 +92,7 @@ _IN_THE_AGENT = "to check an agent, call evaltap.recorder.diagnose() in its proc
 
 
 def _processors(provider: object) -> list[str] | None:
-    """Return the names of the provider's processors, None when it has no place for any."""
+    """Return the names of the provider's processors, None if it does not support processors."""
     held = getattr(provider, "_active_span_processor", None)
     if held is None:
         return None
@@ -142,7 +142,7 @@ def _packages() -> list[Diagnostic]:
     ]
 
 
-# -- switches of others ----------------------------------------------------------------------------
+# -- switches of instrumentations ------------------------------------------------------------------
 
 _OFF, _ON = ("", "0", "false", "no", "off", "no_content"), ("1", "true", "yes", "on")
 
@@ -166,7 +166,7 @@ def _content_switch(
     found = f"is {value!r}" if value is not None else "is not set"
     if is_on:
         return Diagnostic(name, f"{found}: {who} record content")
-    # Without content, trajectories can be scored, answers cannot: a choice, not a mistake.
+    # Only a note: without content, trajectories can still be scored; answers cannot.
     return Diagnostic(name, f"{found}: {who} record no content", "note", f"set {name}={good}")
 
 
@@ -191,11 +191,11 @@ _HARMFUL = {
 _HARMLESS = {"OTEL_TRACES_SAMPLER": ("always_on", "parentbased_always_on")}
 
 
-# -- our own ---------------------------------------------------------------------------------------
+# -- evaltap's settings ----------------------------------------------------------------------------
 
 
 def _settings(variables: Mapping[str, str]) -> list[Diagnostic]:
-    # Of the variables only the names are shown where the value may be a secret.
+    # Only the names are shown: values may be secrets.
     unknown = unknown_variables(variables)
     given = [n for n in sorted(variables) if n.startswith("EVALTAP_") and n not in unknown]
     diagnostics = [Diagnostic("EVALTAP_* variables", ", ".join(given) or "none")]
@@ -235,14 +235,14 @@ def _settings(variables: Mapping[str, str]) -> list[Diagnostic]:
 
 
 def log_diagnostics(log: str, max_bytes: int) -> list[Diagnostic]:
-    """Return what `log_diagnostic` says, and which spools wait for topics of the same name elsewhere."""
+    """Return the diagnostic of the log, and those of spools for topics of that name on other brokers."""
     return [log_diagnostic(log, max_bytes), *other_spools(log)]
 
 
 def log_diagnostic(log: str, max_bytes: int) -> Diagnostic:
-    """Return whether a local log can be written, or what waits on the spools in front of a broker.
+    """Check whether a local log can be written, or count the records in the spools for a broker.
 
-    `max_bytes` is where a local log takes no more.
+    `max_bytes` is the size limit of a local log.
     """
     about = f"log {log}"
     if "://" in log:
@@ -274,7 +274,7 @@ def log_diagnostic(log: str, max_bytes: int) -> Diagnostic:
 
 
 def _room_diagnostic(about: str, log: LocalLog, max_bytes: int) -> Diagnostic:
-    """Return whether a log is about to drop turns: only what consumers have landed makes room."""
+    """Check whether a log is about to drop turns; only records that consumers landed can be deleted."""
     used, waiting = log.used_bytes(), waiting_bytes(log)
     who = ", ".join(one.name for one in consumers(log)) or "none yet"
     found = f"{used:,} of {max_bytes:,} bytes used, {waiting:,} waiting for consumers ({who})"
@@ -316,7 +316,7 @@ def _spool_diagnostic(log: str) -> Diagnostic:
         return Diagnostic(about, f"{found}; the broker refused {lost:,} more", "problem", remedy)
     if damaged := damaged_spools(folder):
         remedy = (
-            f"land what is left in them with evaltap consume --log {damaged[0]}, or delete them"
+            f"land their readable records with evaltap consume --log {damaged[0]}, or delete them"
         )
         return Diagnostic(
             about, f"{found}; {len(damaged):,} spools were damaged and set aside", "problem", remedy
@@ -329,9 +329,9 @@ def _spool_diagnostic(log: str) -> Diagnostic:
 
 
 def other_spools(log: str) -> list[Diagnostic]:
-    """Return what ended processes left for a topic of the same name of brokers named differently.
+    """Return records that ended processes left for a topic of this name on differently named brokers.
 
-    Nothing sends it by itself: it may be for another cluster.
+    They are not sent automatically, because they may be meant for another cluster.
     """
     try:
         location = parse_log_location(log)
@@ -344,7 +344,7 @@ def other_spools(log: str) -> list[Diagnostic]:
 
 
 def _other_spool(location: KafkaLocation, folder: Path, written_for: str) -> Diagnostic | None:
-    """Return what a folder of other brokers holds, None when that is nothing."""
+    """Return the diagnostic of a folder for other brokers, None if the folder has no records."""
     left = [state for state in spool_states(folder) if not state.owned]
     waiting = sum(state.records for state in left if not state.is_rejected)
     aside = [state for state in left if state.is_rejected and state.records]
@@ -356,16 +356,16 @@ def _other_spool(location: KafkaLocation, folder: Path, written_for: str) -> Dia
         if written_for
         else "by an older evaltap, which did not note the brokers"
     )
-    said = f"{waiting:,} unsent records that ended processes left {whose}"
+    found = f"{waiting:,} unsent records that ended processes left {whose}"
     remedy = f"move {folder}/*.log.db* to {spool_path(location)} if they are for {location}"
     if written_for:
         remedy = f"record to {written_for} once, e.g. with evaltap record; or {remedy}"
     if aside:
-        said += f"; the broker refused {sum(state.records for state in aside):,} more"
+        found += f"; the broker refused {sum(state.records for state in aside):,} more"
         remedy += f"; land those with evaltap consume --log {aside[0].path}"
     if unreadable:
-        said += f"; {unreadable[0].trouble}"
-    return Diagnostic(f"spools in {folder}", said, "problem", remedy)
+        found += f"; {unreadable[0].trouble}"
+    return Diagnostic(f"spools in {folder}", found, "problem", remedy)
 
 
 Sight = Diagnostic

@@ -64,12 +64,12 @@ class Faults:
         self._last_logged = float("-inf")
 
     def report(self, where: str, error: BaseException | None = None) -> None:
-        """Count a fault; keeps the type of the error, and no text that may hold content."""
-        self._recent.append(f"{where}: {_said(error)}" if error is not None else where)
+        """Count a fault; keep the error's type, but no text that may contain recorded content."""
+        self._recent.append(f"{where}: {_description(error)}" if error is not None else where)
         self.total = next(self._numbers)
 
     def log(self, now: float) -> None:
-        """Log the faults since the last time; `now` is a monotonic time in seconds."""
+        """Log the faults since the last call that logged; `now` is a monotonic time in seconds."""
         if not self._recent or now - self._last_logged < LOG_INTERVAL_SECONDS:
             return
         self._last_logged = now
@@ -80,7 +80,7 @@ class Faults:
         _LOG.warning("the recorder had %d faults; %s: %s", seen.total(), self._meaning, details)
 
 
-def _said(error: BaseException) -> str:
+def _description(error: BaseException) -> str:
     """Return the text of a ConfigurationError, for any other error its type."""
     return f"{error}" if isinstance(error, ConfigurationError) else type(error).__name__
 

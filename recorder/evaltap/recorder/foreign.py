@@ -66,8 +66,8 @@ def view(value: object) -> object:
             return known(value)
         except ValueError:  # a released memoryview, a closed mmap
             return type_name(value)
-    for look in _LOOKS:
-        seen = look(value, kind)
+    for as_view in _VIEWS:
+        seen = as_view(value, kind)
         if seen is not _ABSENT:
             return seen
     return type_name(value)
@@ -86,7 +86,7 @@ def error_name(error: object) -> str:
 
 
 def error_text(error: Any, depth: int = 0) -> str | None:
-    """Return an exception's text: `str` of it if that is Python's own, else its first argument."""
+    """Return an exception's text: its `str` if that is Python's own, otherwise its first argument."""
     kind = type(error)
     if _is_one_of(kind, _VALIDATION):
         return _validation(error)
@@ -94,9 +94,9 @@ def error_text(error: Any, depth: int = 0) -> str | None:
     first = args[0] if args else None
     if issubclass(type(first), BaseException) and depth < _MAX_CAUSES:
         return error_text(first, depth + 1)
-    said = class_attribute(kind, "__str__")
+    str_method = class_attribute(kind, "__str__")
     filename = attribute(error, "filename")
-    if any(said is own for own in _OWN_TEXTS) and all(map(_is_short, (*args[:9], filename))):
+    if any(str_method is own for own in _OWN_TEXTS) and all(map(_is_short, (*args[:9], filename))):
         return str(error) or None
     if type(first) is str:
         return first
@@ -284,7 +284,7 @@ def _first(values: dict[Any, Any]) -> dict[Any, Any]:
     return dict(listed(lambda: iter(dict.items(values)), MAX_FIELDS))
 
 
-_LOOKS: tuple[Callable[[Any, type], object], ...] = (
+_VIEWS: tuple[Callable[[Any, type], object], ...] = (
     _as_class,
     _as_bytes,
     _as_member,

@@ -61,8 +61,8 @@ def media(
 ) -> MediaPart:
     """Return a part; a `data:` URL is replaced by its bytes.
 
-    Without a `kind` the MIME type decides whether it is an image, audio or video; else it is a
-    file.
+    Without a `kind` the MIME type decides whether it is an image, audio or video; otherwise it is
+    a file.
     """
     if url is not None and url[:5].lower() == _DATA_URL:
         header = url[5:_MAX_HEADER].partition(",")[0]

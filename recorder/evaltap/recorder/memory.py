@@ -24,7 +24,7 @@ def pack(value: object, weight: int) -> bytes | None:
     try:
         return pickle.dumps(value)
     except Exception:
-        # Whatever a foreign type raises; the value then stays as it is.
+        # A foreign type may raise anything; the value then stays unpickled.
         return None
 
 

@@ -12,7 +12,7 @@ truncated, redacted, synthesized, ambiguous), keyed by case field.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from evaltap.recorder.foreign import error_name, error_text, type_name
 from evaltap.recorder.media import MediaPart
@@ -204,7 +204,7 @@ class WholeRun:
 Observation = RunEvent | WholeRun
 
 
-UNSEEN: Any = object()
+UNSEEN: object = object()
 """Sentinel for a result or arguments that were not seen."""
 
 

@@ -66,7 +66,7 @@ def text(value: object, max_bytes: int) -> tuple[str | None, bool]:
     return cut(value, max_bytes)
 
 
-def number(value: Any) -> float | None:
+def number(value: object) -> float | None:
     """Return a number that JSON can represent, or None."""
     if type(value) is float:
         return value if abs(value) < 1e300 else None

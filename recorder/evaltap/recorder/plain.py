@@ -151,7 +151,7 @@ class PlainCopy:
                 return self._list(members, base.__len__(value))
         return self._foreign(value)
 
-    def _foreign(self, value: Any) -> Any:
+    def _foreign(self, value: object) -> object:
         now = perf_counter()
         self._until = self._until or now + _FOREIGN_SECONDS
         if now > self._until:

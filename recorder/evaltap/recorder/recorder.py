@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from threading import Event, Lock, get_ident
+from typing import Self
 
-from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.config import RecorderConfig, configured, with_absolute_log
 from evaltap.recorder.delivery import lifecycle
 from evaltap.recorder.delivery.case_processor import CaseProcessor
 from evaltap.recorder.delivery.counters import Counters, LiveCounters
@@ -34,8 +35,7 @@ from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.recorder.protocols import ItemSource
 from evaltap.recorder.turn_api import Turn
 from evaltap.schemas.data import JsonObject
-from evaltap.schemas.errors import ConfigurationError, InputError
-from evaltap.schemas.log.location import KafkaLocation, parse_log_location
+from evaltap.schemas.errors import InputError
 from evaltap.schemas.wire.feedback import Feedback
 
 _LOG = logging.getLogger("evaltap.recorder")
@@ -51,8 +51,8 @@ class Recorder:
     `log` is the path of the local log. Other settings are keyword arguments named after the fields
     of RecorderConfig, or a ready-made `config`. `sink` replaces the log, `redactor` the default
     redactor. Recorders in one process with equal settings share one background thread; closing the
-    last one closes the log. Nothing is opened or started before the first event. Raises
-    ConfigurationError for invalid settings.
+    last one closes the log. Nothing is opened or started before the first event. Leaving a `with`
+    block closes the recorder. Raises ConfigurationError for invalid settings.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Recorder:
     ) -> None:
         self._closed = self._complete = False
         self._fault_count = 0
-        self.config = _with_absolute_log(_configured(log, config, settings))
+        self.config = with_absolute_log(configured(log, config, settings))
         self.faults = Faults()
         self._custom_redactor = redactor
         self._off = self.config.disabled
@@ -98,6 +98,12 @@ class Recorder:
                 self.config.log,
             )
         return leader
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def turn(
         self,
@@ -439,35 +445,3 @@ class Recorder:
 
 _LEADERS: dict[RecorderConfig, Recorder] = {}
 """The recorder that owns the background thread, by settings."""
-
-
-def _with_absolute_log(config: RecorderConfig) -> RecorderConfig:
-    """Return the settings with an absolute log path: the agent may change its working directory."""
-    if config.log is None:
-        return config
-    location = parse_log_location(config.log)
-    return (
-        config
-        if isinstance(location, KafkaLocation)
-        else replace(config, log=str(location.absolute()))
-    )
-
-
-def _configured(
-    log: str | Path | None, config: RecorderConfig | None, settings: JsonObject
-) -> RecorderConfig:
-    if config is not None:
-        if log is not None or settings:
-            raise ConfigurationError(
-                "Recorder got both config= and other settings: put them all into the config"
-            )
-        return config
-    if log is not None:
-        settings["log"] = str(log)
-    if isinstance(settings.get("tags"), list | tuple):
-        settings["tags"] = ",".join(map(str, settings["tags"]))
-    try:
-        return RecorderConfig(**settings)
-    except TypeError as error:
-        known = ", ".join(RecorderConfig.__dataclass_fields__)
-        raise ConfigurationError(f"{error}; settings are: {known}") from error

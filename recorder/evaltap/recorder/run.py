@@ -9,9 +9,7 @@ not guard the caller against exceptions; `guarded` does.
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -36,6 +34,7 @@ from evaltap.recorder.observation import (
     failure_of,
 )
 from evaltap.recorder.protocols import Recording
+from evaltap.recorder.run_clock import RunClock
 
 T = TypeVar("T")
 _MAX_LOOKED_AT = 10 * MAX_HISTORY
@@ -383,54 +382,3 @@ def _current_span() -> tuple[str | None, str | None]:
     if span is None or not span.is_valid:
         return None, None
     return format(span.trace_id, "032x"), format(span.span_id, "016x")
-
-
-_ENCLOSING: ContextVar[tuple[ObservedRun, str] | None] = ContextVar("evaltap_call", default=None)
-
-
-@contextmanager
-def inside(run: ObservedRun | None, call_id: str) -> Iterator[None]:
-    """Mark a tool call as the current context, so that a run started inside it belongs to `run`."""
-    before = enter((run, call_id) if run is not None else None)
-    try:
-        yield
-    finally:
-        enter(before)
-
-
-def enter(call: tuple[ObservedRun, str] | None) -> tuple[ObservedRun, str] | None:
-    """Make this call the current one; return the previous one, to restore later.
-
-    For frameworks that report the start and end of a call in two hooks.
-    """
-    before = _ENCLOSING.get()
-    _ENCLOSING.set(call)
-    return before
-
-
-def enclosing(recorder: Recording) -> tuple[ObservedRun, str] | None:
-    """Return the current run and its open tool call, if they belong to this recorder."""
-    found = _ENCLOSING.get()
-    if found is None or found[0].recorder is not recorder or not found[0].is_open(found[1]):
-        return None
-    return found
-
-
-class RunClock:
-    """Nanoseconds since the epoch, strictly increasing within a run.
-
-    It reads `wall` once, at the start, and a monotonic clock from then on, so that setting the
-    host's clock back does not reorder observations.
-    """
-
-    __slots__ = ("_began_ns", "_last_ns", "_zero_ns")
-
-    def __init__(self, wall: Callable[[], int] = time.time_ns) -> None:
-        self._zero_ns, self._began_ns = time.perf_counter_ns(), wall()
-        self._last_ns = 0
-
-    def now(self) -> int:
-        """Return the time, at least one nanosecond after the last value returned."""
-        now = self._began_ns + time.perf_counter_ns() - self._zero_ns
-        self._last_ns = max(now, self._last_ns + 1)
-        return self._last_ns

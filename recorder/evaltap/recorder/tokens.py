@@ -28,17 +28,17 @@ def tokens(
 ) -> Tokens:
     """Normalize a provider's token counts; `apart` if its input tokens exclude cached ones.
 
-    If that is unknown it is inferred: more tokens came from the cache than went in, or the counts
-    add up to the stated total only with them.
+    If unknown, that is inferred: the cached tokens exceed the input tokens, or the counts add up to
+    the stated total only if cached tokens are added.
     """
-    used, said, whole = _count(given), _count(output), _count(total)
+    used, produced, whole = _count(given), _count(output), _count(total)
     read, written = _count(cache_read), _count(cache_write)
     cached = (read or 0) + (written or 0)
     if used is not None and cached:
-        adds_up = said is not None and whole == used + said + cached
+        adds_up = produced is not None and whole == used + produced + cached
         if apart or cached > used or adds_up:
             used += cached
-    return Tokens(used, said, read, written)
+    return Tokens(used, produced, read, written)
 
 
 def of_anthropic(usage: object) -> Tokens:

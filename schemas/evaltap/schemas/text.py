@@ -1,4 +1,4 @@
-"""Texts in messages and within limits."""
+"""Helpers for texts in messages: counts, times, truncation, suggestions."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Final
 
 PIPE_WIDTH: Final = 160
-"""Columns of what goes to no terminal."""
+"""Width in columns of output that does not go to a terminal."""
 
 
 def counted(number: int, noun: str) -> str:
@@ -20,9 +20,9 @@ def utc_text(moment: datetime, timespec: str = "auto") -> str:
 
 
 def cut_text(text: str, max_bytes: int, note: str = "...") -> str:
-    """Return the text if its UTF-8 has at most `max_bytes`, else its beginning and the note.
+    """Return the text if its UTF-8 has at most `max_bytes`, otherwise its beginning and the note.
 
-    It is cut at a nearby space if there is one: half a key or address would escape redaction.
+    The cut is at a nearby space if there is one: half a key or address would escape redaction.
     """
     if len(text) * 4 <= max_bytes:
         return text
@@ -46,5 +46,5 @@ def did_you_mean_one_of(found: str, known: Collection[str]) -> str:
 
 
 def nearest(found: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """Return the known word most like `found`, empty when none is; at a `cutoff` of 1 only itself is."""
+    """Return the known word most similar to `found`, or ""; a `cutoff` of 1 requires equality."""
     return next(iter(get_close_matches(found, list(known), n=1, cutoff=cutoff)), "")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class AttachOptions:
-    """The files, and where the SQL goes."""
+    """The files to read, and the file for the SQL."""
 
     dbs: tuple[Path, ...]
     out: Path | None

@@ -1,18 +1,18 @@
-"""`evaltap attack`: try prompt injections on a judge and publish how many of them work."""
+"""`evaltap attack`: try prompt injections on a judge and report how many succeed."""
 
 import argparse
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_json, progress
+from evaltap.cli.options.common import add_concurrency, add_json, progress
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
-from evaltap.cli.parsing import amount, positive
+from evaltap.cli.parsing import amount
 from evaltap.cli.settings import of_settings
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import read_metrics
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 if TYPE_CHECKING:
     from evaltap.evaluator.contract.context import Services
@@ -24,7 +24,7 @@ SHOWN_FLIPS = 10
 
 @dataclass(frozen=True, slots=True)
 class AttackOptions:
-    """Which judge to attack, with what, and how many flips are no failure."""
+    """The judge to attack, the families of attacks, and the highest flip rate that passes."""
 
     metrics: Path | None
     families: str | None
@@ -61,29 +61,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="highest flip rate that passes (default: 0.05)",
     )
-    add(
-        "--concurrency",
-        type=positive,
-        default=8,
-        metavar="N",
-        help="how many cases to judge at a time (default: 8)",
-    )
+    add_concurrency(parser)
     add_judging(parser)
     add_json(parser)
     parser.set_defaults(run=run, options=AttackOptions)
 
 
 def run(options: AttackOptions) -> int:
-    """Attack and print; return the exit code."""
+    """Run the attacks and print the result; return the exit code."""
     from evaltap.evaluator.redteam.attacks import FAMILIES
     from evaltap.evaluator.redteam.runner import run_attacks
 
     families = [part.strip() for part in (options.families or "").split(",") if part.strip()]
     for family in families:
-        if family not in FAMILIES:
-            raise InputError(
-                f"--families: unknown family {family!r}; {did_you_mean_one_of(family, FAMILIES)}"
-            )
+        check_known(family, FAMILIES, f"--families: unknown family {family!r}")
     with JudgeSession(options.judges) as judges, progress("attacks tried") as report:
         judge, services, name = _judge(options.metrics, judges)
         found = run_attacks(
@@ -98,7 +89,7 @@ def run(options: AttackOptions) -> int:
 
 
 def _judge(path: Path | None, judges: JudgeSession) -> "tuple[LlmJudgeCriterion, Services, str]":
-    """Return how the judge is asked, the services that have it, and what to call it."""
+    """Return the judge's criterion, the services that provide the judge, and its name."""
     from evaltap.evaluator.contract.context import Services
     from evaltap.evaluator.contract.judge import JudgeNotConfigured, ScriptedJudge
     from evaltap.evaluator.redteam.runner import FenceWatcher
@@ -131,7 +122,7 @@ def _exit_code(found: "AttackReport", most: float) -> int:
     return int(total.rate > most)
 
 
-def _data(found: "AttackReport", judge: str, code: int) -> dict[str, Any]:
+def _data(found: "AttackReport", judge: str, code: int) -> dict[str, object]:
     return {
         "judge": judge,
         "families": [

@@ -1,4 +1,4 @@
-"""`evaltap calibrate`: compare a judge's verdicts with the labels of people."""
+"""`evaltap calibrate`: compare a judge's verdicts with human labels."""
 
 import argparse
 import json
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_json, open_store, progress
 from evaltap.cli.options.judges import JudgeSession
@@ -26,7 +26,7 @@ _EXIT_CODES = {"trust": 0, "with care": 0, "do not": 1, "too few labels": 3}
 
 @dataclass(frozen=True, slots=True)
 class CalibrateOptions:
-    """The labels of people, and where the judge's verdicts come from."""
+    """The human labels, and the source of the judge's verdicts."""
 
     labels: Path
     db: Path | None
@@ -128,7 +128,7 @@ def _scored(options: CalibrateOptions, scorer: "CaseScorer") -> "Iterator[Store]
         yield store
 
 
-def _data(one: "Calibrated") -> dict[str, Any]:
+def _data(one: "Calibrated") -> dict[str, object]:
     found = one.calibration
     table = found.table
     return {
@@ -153,7 +153,7 @@ def _data(one: "Calibrated") -> dict[str, Any]:
     }
 
 
-def _share(share: "Share") -> dict[str, Any]:
+def _share(share: "Share") -> dict[str, object]:
     return {"value": share.value, "interval": share.interval}
 
 

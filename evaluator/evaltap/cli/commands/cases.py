@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from evaltap.evaluator.filters.listing import ListedCase, Listing
 
 NARROW = 80
-"""Width of the table where there is no terminal."""
+"""Width of the table without a terminal."""
 FIRST_WORDS, TOOLS = "first words", "tools"
 _THUMBS = {"up": "+", "down": "-", "mixed": "+-"}
 
 
 @dataclass(frozen=True, slots=True)
 class CasesOptions:
-    """Which cases to list."""
+    """The cases to list."""
 
     db: Path
     limit: int
@@ -108,7 +108,7 @@ def _print(found: "Listing", out: "Console") -> None:
 
 
 def _columns(cases: "Sequence[ListedCase]", id_width: int) -> dict[str, list[str]]:
-    """Return the cells by column; one that would be empty is left out."""
+    """Return the cells by column, without empty columns."""
     from evaltap.evaluator.cases.text import one_line
     from evaltap.evaluator.filters.case_names import shortened
     from evaltap.evaluator.reports.safe_text import visible
@@ -127,7 +127,7 @@ def _columns(cases: "Sequence[ListedCase]", id_width: int) -> dict[str, list[str
 
 
 def _widths(columns: dict[str, list[str]], width: int) -> dict[str, int]:
-    """Return how wide each column is: what it holds, and tools and words share what is left."""
+    """Return the width of each column: that of its cells; tools and words share the remaining space."""
     widths = {name: max(map(len, (name, *cells))) for name, cells in columns.items()}
     left = width - 2 * len(widths) - sum(
         wide for name, wide in widths.items() if name not in (FIRST_WORDS, TOOLS)

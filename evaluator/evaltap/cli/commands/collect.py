@@ -18,7 +18,7 @@ from evaltap.schemas.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class CollectOptions:
-    """Where to listen, and the log to write."""
+    """The address to listen on, and the log to write."""
 
     log: str
     host: str
@@ -29,7 +29,7 @@ class CollectOptions:
 
     @property
     def local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the address."""
         if self.host == "localhost":
             return True
         try:
@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "To send spans to it, set these in the agent's environment:\n"
         "  OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318\n"
         "  OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\n\n"
-        "On SIGTERM it ends open runs and writes them to the log.\n\n"
+        "On SIGTERM, collect ends open runs and writes them to the log.\n\n"
         "Other machines can connect only with a token and TLS, or with --insecure."
         " EVALTAP_COLLECT_TOKEN sets the token. Senders present it with:\n"
         "  OTEL_EXPORTER_OTLP_HEADERS='Authorization=Bearer%20TOKEN'\n\n"
@@ -111,7 +111,7 @@ def _tls(options: CollectOptions) -> ssl.SSLContext | None:
 
 
 def _check(options: CollectOptions, token: str) -> None:
-    """Raise InputError for what would let strangers in."""
+    """Raise InputError for options that would let strangers connect."""
     if (options.tls_cert is None) != (options.tls_key is None):
         raise InputError("--tls-cert and --tls-key: one is missing; give both")
     if options.local or options.insecure:
@@ -126,7 +126,7 @@ def _check(options: CollectOptions, token: str) -> None:
 
 
 def _serve(server: Any, options: CollectOptions) -> None:
-    """Run the server; its own signal handling ends it after the requests that are under way."""
+    """Run the server; its own signal handling stops it after the active requests."""
     with listening(options.host, options.port) as listener:
         port = listener.getsockname()[1]
         scheme = "https" if options.tls_cert else "http"
@@ -135,6 +135,6 @@ def _serve(server: Any, options: CollectOptions) -> None:
             file=sys.stderr,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
-            # uvicorn ends in order on these and raises them once more; by then all is said.
+            # uvicorn shuts down on these signals, then raises them again; that must have no effect.
             signal.signal(number, lambda *_: None)
         server.run(sockets=[listener])

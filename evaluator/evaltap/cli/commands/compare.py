@@ -13,7 +13,7 @@ from evaltap.cli.parsing import report_file
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """The two sides, what counts as worse, and where the comparison is written."""
+    """The two sides, the rules that decide what is worse, and the reports to write."""
 
     base: str
     head: str
@@ -72,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: CompareOptions) -> int:
-    """Compare, print and write; return the exit code."""
+    """Compare the sides, print the result and write the reports; return the exit code."""
     from evaltap.evaluator.compare.data import comparison_data
     from evaltap.evaluator.compare.formats import write_comparison
     from evaltap.evaluator.compare.reading import compare_sides

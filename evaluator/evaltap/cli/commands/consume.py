@@ -3,15 +3,22 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from evaltap.cli.consuming import (
+    Verdict,
+    outcome_data,
+    progress_reporter,
+    read_verdict,
+    signs_of_life,
+)
 from evaltap.cli.interpreter import collecting_rarely, switching_often
-from evaltap.cli.options.common import MinuteLine, add_json, open_store, progress
+from evaltap.cli.options.common import add_json, open_store, progress
 from evaltap.cli.options.engine import LiveEngineOptions, add_live_engine, live_engine
 from evaltap.cli.options.judges import JudgeSession
 from evaltap.cli.options.live import (
@@ -29,9 +36,9 @@ from evaltap.cli.options.live import (
 )
 from evaltap.cli.options.logs import (
     open_source,
-    remember,
+    report_start_position,
     report_telemetry,
-    tell_where_it_begins,
+    restore_progress,
 )
 from evaltap.cli.options.page import add_page, read_trace_url
 from evaltap.cli.options.scoring import (
@@ -47,9 +54,6 @@ from evaltap.cli.options.verdict import (
     Scope,
     add_guards,
     add_reports,
-    guarded_exit,
-    worst_differences,
-    write_reports,
 )
 from evaltap.cli.parsing import duration, partitions
 from evaltap.cli.settings import STORE, of_settings
@@ -60,9 +64,8 @@ if TYPE_CHECKING:
     from evaltap.evaluator.batch.engine import Engine
     from evaltap.evaluator.batch.scorer import PendingScorer
     from evaltap.evaluator.cases.references import References
-    from evaltap.evaluator.live.consumer import Consumed, Consumer, ConsumerTask
+    from evaltap.evaluator.live.consumer import Consumer, ConsumerTask
     from evaltap.evaluator.live.log_cursor import LogCursor
-    from evaltap.evaluator.reports.summary import Difference, Summary
     from evaltap.evaluator.scoring.scorer import CaseScorer
     from evaltap.evaluator.sources.base import CaseSource
     from evaltap.evaluator.store.database import Store
@@ -71,7 +74,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeOptions:
-    """Which log to read, where what it holds goes, and how it is scored."""
+    """The log to read, the destination of its cases, and how to score them."""
 
     command: str
     log: str
@@ -106,7 +109,7 @@ _EPILOG: Final = (
     "      --db shard-0.duckdb\n"
     "  evaltap consume --log 'kafka://broker:9092/otlp_spans?format=otlp' \\\n"
     "      --db cases.duckdb\n\n"
-    "Without --metrics it only lands the turns.\n\n"
+    "Without --metrics, consume only lands the turns.\n\n"
     "exit code with --until-idle: 0 fine, 1 something failed, 2 some records could not be read, 3"
     " incomplete (1 and 3 only with --metrics)"
 )
@@ -156,7 +159,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_when(parser: argparse.ArgumentParser) -> None:
-    """Add where it begins, when it ends, what it leaves on the log and how it shows that it lives."""
+    """Add the options for where to begin, when to stop, log retention and the heartbeat."""
     add = parser.add_argument
     add(
         "--until-idle",
@@ -176,8 +179,8 @@ def _add_when(parser: argparse.ArgumentParser) -> None:
         type=duration,
         default=timedelta(hours=24),
         metavar="AGE",
-        help="how long a local log keeps what every consumer has landed, e.g. 24h or 7d; a full log"
-        " deletes it sooner (default: 24h)",
+        help="how long a local log keeps records that every consumer has landed, e.g. 24h or 7d; a full log"
+        " deletes them sooner (default: 24h)",
     )
     add(
         "--heartbeat",
@@ -189,22 +192,22 @@ def _add_when(parser: argparse.ArgumentParser) -> None:
 
 
 class Ending:
-    """What SIGTERM and SIGINT do."""
+    """The reaction to SIGTERM and SIGINT."""
 
     def begin(self, consumer: "Consumer") -> None:
-        """Note that signals are taken from here on, before the first record."""
+        """Called when signals are handled, before the first record."""
 
     def end(self, consumer: "Consumer") -> None:
-        """Have the consumer end; called by the first signal."""
+        """Stop the consumer; called by the first signal."""
         consumer.stop()
 
 
 def run(
     options: ConsumeOptions, ending: Ending | None = None, record_with: Sequence[str] = ()
 ) -> int:
-    """Consume, restarting with each reload; return the exit code.
+    """Consume the log, restarting at each reload; return the exit code.
 
-    `record_with` are the lines that make an agent record, for a page that has nothing to show yet.
+    `record_with` are the lines of code that make an agent record, shown on the page while it is empty.
     """
     options.where.check(scores=options.scoring.metrics is not None)
     with (
@@ -219,7 +222,7 @@ def run(
 
 
 def check_files(options: ConsumeOptions) -> None:
-    """Raise EvaltapError when metrics, references or rules are not in order."""
+    """Raise EvaltapError when metrics, references or rules are invalid."""
     with JudgeSession(options.scoring.judges) as judges:
         scorer = None
         if options.scoring.metrics is not None:
@@ -236,7 +239,7 @@ def _consume_once(options: ConsumeOptions, service: Running, ending: Ending) -> 
         from evaltap.evaluator.scoring.time_limit import WATCH
 
         scorer = case_scorer(options.scoring, judges).scorer
-        # What lands is kept, and scored once they answer.
+        # Not required: landed cases are stored, and scored once the judges answer.
         judges.check_reachable(scorer.metrics, required=False)
         with (
             WATCH.exit_when_stuck(),
@@ -268,8 +271,8 @@ def _consume(
         progress("turns landed", logged=False) as show,
         ExitStack() as opened,
     ):
-        moved = remember(options.log, source, store)
-        tell_where_it_begins(options.command, options.log, options.begin, source, store)
+        moved = restore_progress(options.log, source, store)
+        report_start_position(options.command, options.log, options.begin, source, store)
         rules = read_monitor(options.monitor, scorer)
         pending = None
         if scorer is not None:
@@ -284,18 +287,18 @@ def _consume(
             tasks=[*_tasks(options, source, store, rules, service, opened), *shown],
             log=options.log,
             from_now=options.begin == "now",
-            beat=_signs_of_life(options, service),
+            beat=signs_of_life(options.command, options.heartbeat, service),
         )
         service.reload.stop = consumer.stop
         consumer.consumed.gaps += moved
-        report = _reporter(options.command, show)
+        report = progress_reporter(options.command, show)
         with (
             stopped_by_signals(options.command, service.ending(lambda: ending.end(consumer))),
             collecting_rarely(),
             switching_often(),
         ):
             ending.begin(consumer)
-            if service.stopped.is_set():  # by a signal while this began, anew or for the first time
+            if service.stopped.is_set():  # by a signal during the start or a restart
                 ending.end(consumer)
             report(consumer.run(until_idle=options.until_idle, report=report))
         report_telemetry(source)
@@ -309,14 +312,21 @@ def _verdict_of_run(
     store: "Store",
     pending: "PendingScorer | None",
     references: "References | None",
-) -> "Verdict":
-    """Report how many cases had a reference; return the verdict on what was scored."""
+) -> Verdict:
+    """Report how many cases had a reference; return the verdict on the scored cases."""
     if pending is None:
         return Verdict()
     if references is not None:
         report_joined(options.command, pending.joined)
     digests = tuple(metric.digest for metric in pending.metrics)
-    return _verdict(options, store, Scope(digests=digests, references=references))
+    return read_verdict(
+        options.command,
+        store,
+        Scope(digests=digests, references=references),
+        reports=options.report,
+        guards=options.guards,
+        examples=not options.json,
+    )
 
 
 def _tasks(
@@ -327,7 +337,7 @@ def _tasks(
     service: Running,
     opened: ExitStack,
 ) -> "list[ConsumerTask]":
-    """Return what the consumer does beside landing and scoring; `opened` closes it."""
+    """Return the consumer's tasks besides landing and scoring; `opened` closes them."""
     code = options.scoring.allow_code
     watching = watchers(options.command, options.monitor, rules, store, allow_code=code)
     closed: list[ConsumerTask] = [
@@ -344,52 +354,10 @@ def _tasks(
     return [*_log_cursors(options, source, store, opened), *closed, service.reload]
 
 
-def _reporter(command: str, show: "Callable[[int], None]") -> "Callable[[Consumed], None]":
-    """Return what shows how far the consumer is, and says each gap once."""
-    reported: list[str] = []
-
-    def report(consumed: "Consumed") -> None:
-        show(consumed.landed.turns)
-        for gap in consumed.gaps[len(reported) :]:
-            reported.append(gap)
-            print(f"evaltap {command}: GAP {gap}", file=sys.stderr)
-
-    return report
-
-
-def _signs_of_life(options: ConsumeOptions, service: Running) -> "Callable[[Consumed], None]":
-    """Return what tells probes, touches the heartbeat and, in a log, writes a line a minute."""
-    from evaltap.evaluator.live.heartbeat import heartbeat
-    from evaltap.schemas.text import counted
-
-    touch = heartbeat(options.heartbeat) if options.heartbeat else None
-    line = None if sys.stderr.isatty() else MinuteLine()
-    before = 0
-
-    def beat(consumed: "Consumed") -> None:
-        service.beat()
-        if touch is not None:
-            touch()
-        if line is not None:
-            line.due(lambda: status(consumed))
-
-    def status(consumed: "Consumed") -> str:
-        nonlocal before
-        landed, new = consumed.landed, consumed.landed.turns - before
-        before = landed.turns
-        return (
-            f"evaltap {options.command}: {counted(landed.turns, 'turn')} landed (+{new:,}),"
-            f" {counted(consumed.cases_scored, 'case')} scored,"
-            f" {counted(landed.dead_letters, 'dead letter')}"
-        )
-
-    return beat
-
-
 def _log_cursors(
     options: ConsumeOptions, source: "CaseSource", store: "Store", opened: ExitStack
 ) -> "list[LogCursor]":
-    """Return what keeps the place of this consumer in a local log; a topic keeps its own."""
+    """Return the task that stores this consumer's position in a local log; topics need none."""
     from evaltap.evaluator.live.log_cursor import LogCursor
 
     location = parse_log_location(options.log)
@@ -397,61 +365,20 @@ def _log_cursors(
         return []
     cursor = LogCursor(location, store, options.keep_log)
     opened.callback(cursor.close)
-    # First: who closes the log last tidies its journal away, which a reader may not.
+    # The source closes first: the last connection removes SQLite's journal, which a reader cannot do.
     opened.callback(source.close)
     return [cursor]
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the store says of the cases at the end; without metrics nothing."""
-
-    summary: "Summary | None" = None
-    exit_code: int = 0
-    differences: "Sequence[Difference]" = ()
-
-
-def _verdict(options: ConsumeOptions, store: "Store", scope: Scope) -> Verdict:
-    """Write the reports and return the verdict, in the memory that landing had where that is enough."""
-    from evaltap.evaluator.live.schedule import ConsumerLimits
-    from evaltap.evaluator.store.errors import NoMemoryError
-
-    with store.limited_memory(ConsumerLimits().landing_memory):
-        try:
-            return _read_verdict(options, store, scope)
-        except NoMemoryError:  # large reasons
-            with store.unlimited_memory():
-                return _read_verdict(options, store, scope)
-
-
-def _read_verdict(options: ConsumeOptions, store: "Store", scope: Scope) -> Verdict:
-    from evaltap.evaluator.reports.summary import summarise
-
-    summary = summarise(store, metrics=scope.digests)
-    write_reports(options.command, options.report, store, scope)
-    code = guarded_exit(options.guards, store, summary, scope)
-    differences = [] if options.json else worst_differences(store, summary, scope)
-    return Verdict(summary, code, differences)
-
-
 def _finish(options: ConsumeOptions, consumer: "Consumer", verdict: Verdict) -> int:
-    """Say what was landed and scored; return the exit code."""
+    """Report what was landed and scored; return the exit code."""
     from evaltap.evaluator.reports.console import console, print_summary
     from evaltap.schemas.text import counted
 
     consumed, landed = consumer.consumed, consumer.consumed.landed
     summary, code = verdict.summary, verdict.exit_code
     if options.json:
-        data = {
-            "records": landed.records,
-            "turns_landed": landed.turns,
-            "duplicates": landed.duplicates,
-            "dead_letters": landed.dead_letters,
-            "gaps": consumed.gaps,
-            "cases_scored": consumed.cases_scored,
-            "summary": {**summary.data(), "exit_code": code} if summary else None,
-        }
-        print(json.dumps(data, ensure_ascii=False))
+        print(json.dumps(outcome_data(consumed, verdict), ensure_ascii=False))
     else:
         print(
             f"{counted(landed.turns, 'turn')} landed, {counted(landed.duplicates, 'duplicate')},"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConvertOptions:
-    """The data sets to convert, and what their columns mean."""
+    """The data sets to convert, and the meaning of their columns."""
 
     files: tuple[Path, ...]
     out: Path | None
@@ -65,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--openai-eval", type=Path, metavar="EVAL.json",
         help="an OpenAI evals configuration, whose testing criteria become metrics",
     )  # fmt: skip
-    add("--metrics-out", type=Path, metavar="M.json", help="the metrics file to write them to")
+    add("--metrics-out", type=Path, metavar="M.json", help="the file for these metrics")
     add(
         "--skip-unsupported", action="store_true",
         help="skip testing criteria that no metric corresponds to (default: exit with an error)",
@@ -75,7 +75,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: ConvertOptions) -> int:
-    """Convert and say what came of it; raises EvaltapError for what cannot be converted."""
+    """Convert the files and report the result; raise EvaltapError for input that cannot be converted."""
     _check(options)
     config = _config(options)
     count = _convert(options, options.out, config) if options.out else 0

@@ -7,9 +7,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_databases, add_json, open_stores
+from evaltap.cli.options.common import add_databases, add_json, add_period, open_stores
 from evaltap.cli.options.filtering import FilterOptions, add_filter
-from evaltap.cli.parsing import moment, names, positive
+from evaltap.cli.parsing import names, positive
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CoverageOptions:
-    """The sets, the traffic, and what they are compared by."""
+    """The sets, the traffic, and the dimensions to compare by."""
 
     db: tuple[Path, ...]
     sets: tuple[Path, ...]
@@ -59,16 +59,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--by", type=names, default=["tools", "tool", "language", "intent"], metavar="NAME,...",
         help="dimensions to compare by (default: tools,tool,language,intent)")  # fmt: skip
     add("--app", default="", metavar="A", help="only this application (default: all)")
-    add(
-        "--since", type=moment, metavar="TIME", help="only turns that started at this time or later"
-    )
-    add("--until", type=moment, metavar="TIME", help="only turns that started before this time")
+    add_period(parser)
     add(
         "--min",
         type=positive,
         default=1,
         metavar="N",
-        help="how many cases cover a value (default: 1)",
+        help="number of cases that are enough to cover a value (default: 1)",
     )
     add(
         "--fold",
@@ -81,7 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: CoverageOptions) -> int:
-    """Compare and print."""
+    """Compare the sets with the traffic and print the result."""
     from evaltap.evaluator.curation.coverage import coverage
     from evaltap.evaluator.curation.values import (
         Period,
@@ -94,7 +91,7 @@ def run(options: CoverageOptions) -> int:
 
     check_dimensions(options.by)
     sets = [read_set(path).cases for path in options.sets]
-    with open_stores(options.db) as store:  # cases may come from turns that the filter leaves out
+    with open_stores(options.db) as store:  # cases may come from turns that the filter excludes
         check_app(store, options.app)
         cases = [turn for of_set in sets for turn in seen_of_set(of_set, store)]
     with options.chosen.open(options.db) as store:

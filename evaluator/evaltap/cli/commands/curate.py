@@ -1,4 +1,4 @@
-"""`evaltap curate`: make or update an eval set from what has landed."""
+"""`evaltap curate`: create or update an eval set from landed cases."""
 
 import argparse
 import json
@@ -30,7 +30,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class CurateOptions:
-    """The recipe, the set that it makes, and how careful to be with what is there."""
+    """The recipe, the set to write, and how to treat its existing cases."""
 
     command: str
     db: Path
@@ -145,33 +145,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: CurateOptions) -> int:
-    """Curate, and write the set."""
+    """Pick the cases and write the set."""
     from evaltap.evaluator.curation.updating import add_to, update
 
     recipe = _recipe(options)
-    there = _there(options)
+    existing = _existing_set(options)
     chosen = options.chosen.and_filter(recipe.filter)
     with JudgeSession(options.judges) as judges, chosen.open([options.db]) as store:
         made = _curated(options, recipe, store, judges)
-        # A part of the store does not say what has gone from the whole.
+        # With a filter, a case that is not found may still be in the store.
         landed = None if chosen.choice() else _landed(store)
     if options.into is not None:
-        updated = add_to(there.cases, made.cases)
+        updated = add_to(existing.cases, made.cases)
     else:
-        updated = update(there.cases, made.cases, prune=options.prune, landed=landed)
+        updated = update(existing.cases, made.cases, prune=options.prune, landed=landed)
     report = _report(options, recipe, made, updated)
     printed = dict(report)
     if options.diff:
         from evaltap.cli.commands.diff import print_difference
         from evaltap.evaluator.evalsets.difference import difference
 
-        found = difference(there.cases, updated.cases)
+        found = difference(existing.cases, updated.cases)
         if options.json:
             printed["diff"] = found.data()
         else:
             print_difference(found)
-    if not options.dry_run and not options.diff and (made.cases or there.cases):
-        _write(options, there.eval_set_id, made, updated)
+    if not options.dry_run and not options.diff and (made.cases or existing.cases):
+        _write(options, existing.eval_set_id, made, updated)
     if options.report:
         from evaltap.schemas.files import canonical
         from evaltap.schemas.files.documents import write_bytes
@@ -225,7 +225,7 @@ def _recipe(options: CurateOptions) -> "Recipe":
     return recipe
 
 
-def _there(options: CurateOptions) -> "SetFile":
+def _existing_set(options: CurateOptions) -> "SetFile":
     from evaltap.evaluator.evalsets.files import SetFile, read_set
     from evaltap.schemas.files.documents import check_set_name, eval_set_name
 
@@ -269,7 +269,7 @@ def _curated(
 
 
 def _landed(store: "StoreReader") -> set[str]:
-    return {name for (name,) in store.rows("SELECT DISTINCT eval_id FROM cases")}
+    return set(store.column("SELECT DISTINCT eval_id FROM cases"))
 
 
 def _write(options: CurateOptions, name: str, made: "Curated", updated: "Updated") -> None:
@@ -281,13 +281,13 @@ def _write(options: CurateOptions, name: str, made: "Curated", updated: "Updated
         known = {metric.metric_name: metric for metric in made.metrics}
         before = read_metrics(path) if path.is_file() else []
         kept = {metric.metric_name: metric for metric in before}
-        # What people changed in the file stays.
+        # Keeps the changes that people made in the file.
         write_document(path, [*({**known, **kept}[one] for one in sorted({*known, *kept}))])
     write_set(options.target, name, updated.cases)
 
 
 def metrics_path(path: Path) -> Path:
-    """Return where the metrics of a set of regression cases are: beside it."""
+    """Return the path of the metrics file of a regression set: next to the set."""
     from evaltap.schemas.files.documents import eval_set_name
 
     return path.with_name(f"{eval_set_name(path)}.metrics.json")
@@ -295,7 +295,7 @@ def metrics_path(path: Path) -> Path:
 
 def _report(
     options: CurateOptions, recipe: "Recipe", made: "Curated", updated: "Updated"
-) -> dict[str, Any]:
+) -> dict[str, object]:
     return {
         "recipe": recipe.name,
         "set": str(options.target),

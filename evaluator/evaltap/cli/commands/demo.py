@@ -1,4 +1,4 @@
-"""`evaltap demo`: the whole pipeline on a small agent, without a key and without a network."""
+"""`evaltap demo`: run the whole pipeline on a small agent, without API keys and network."""
 
 import argparse
 import json
@@ -6,12 +6,14 @@ import os
 import secrets
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_json
 from evaltap.cli.options.page import ADDRESS
+from evaltap.schemas.data import CaseData, JsonObject
 from evaltap.schemas.errors import EvaltapError
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ QUERIES = (
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """Where the files go."""
+    """The folder to write to, and the output."""
 
     dir: Path
     ui: str | None
@@ -56,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--ui", nargs="?", const=ADDRESS, metavar="HOST:PORT",
-        help="afterwards keep the agent running and show in the browser what lands, until stopped"
+        help="afterwards keep the agent running and show its turns in the browser, until stopped"
         f" (default: {ADDRESS})",
     )  # fmt: skip
     add_json(parser)
@@ -64,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: DemoOptions) -> int:
-    """Run the demo; exit code 0 when it went as scripted, whatever the agent's quality."""
+    """Run the demo; return 0 if it ran as scripted, regardless of the agent's quality."""
     folder = options.dir
     spans, plugin, live = (folder / f"{name}.log.db" for name in ("spans", "plugin", "live"))
     _empty(folder, spans, plugin, live)
@@ -81,11 +83,11 @@ def run(options: DemoOptions) -> int:
     else:
         _explain(folder, turns, summary)
     if options.ui is not None:
-        _go_on(options.ui, live, folder / "cases.duckdb")
+        _keep_running(options.ui, live, folder / "cases.duckdb")
     return 0
 
 
-def _go_on(at: str, log: Path, path: Path) -> None:
+def _keep_running(at: str, log: Path, path: Path) -> None:
     from evaltap.cli.demo.live import show
     from evaltap.cli.options.common import open_store
 
@@ -94,7 +96,7 @@ def _go_on(at: str, log: Path, path: Path) -> None:
 
 
 def _empty(folder: Path, *logs: Path) -> None:
-    """Make the folder and remove what an earlier demo left in it, and nothing else."""
+    """Create the folder and remove only the files of an earlier demo from it."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in (*(log.name for log in logs), "cases.duckdb", "report.html"):
         for ending in ("", "-wal", "-shm", ".key", ".wal"):
@@ -123,7 +125,7 @@ def _record(spans: Path, plugin: Path) -> None:
     for recorder in (by_spans, by_plugin):
         if not recorder.close():
             raise EvaltapError(
-                f"a recording was not written in time: {recorder.counters()}; try again"
+                f"recorded turns were not written in time: {recorder.counters()}; try again"
             )
 
 
@@ -139,8 +141,8 @@ def _landed(log: Path, path: Path | None) -> "Store":
     return store
 
 
-def sessions(store: "Store") -> dict[str, list[dict[str, Any]]]:
-    """Return what each session's turns say and do, without ids, times and origin of the recording."""
+def sessions(store: "Store") -> dict[str, list[JsonObject]]:
+    """Return the turns of each session, without ids, times and origin of the recording."""
     from evaltap.evaluator.landing.cases import landed_cases
 
     return {
@@ -149,7 +151,7 @@ def sessions(store: "Store") -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _content(turn: dict[str, Any]) -> dict[str, Any]:
+def _content(turn: CaseData) -> JsonObject:
     kept = ("userContent", "finalResponse", "intermediateResponses", "capture")
     tools = [
         {key: tool.get(key) for key in ("id", "name", "arguments", "result", "error", "capture")}
@@ -158,8 +160,10 @@ def _content(turn: dict[str, Any]) -> dict[str, Any]:
     return {key: turn.get(key) for key in kept} | {"tools": tools}
 
 
-def compare(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """Return where two recordings of the same sessions differ."""
+def compare(
+    one: Mapping[str, Sequence[JsonObject]], other: Mapping[str, Sequence[JsonObject]]
+) -> list[str]:
+    """Return the differences between two recordings of the same sessions."""
     differences = [f"session {name} is in only one of them" for name in one.keys() ^ other.keys()]
     for name in one.keys() & other.keys():
         if len(one[name]) != len(other[name]):
@@ -212,7 +216,7 @@ def _write_report(store: "Store", path: Path) -> None:
 def _explain(folder: Path, turns: int, summary: "Summary") -> None:
     from evaltap.evaluator.reports.console import console, print_summary
 
-    print(f"recorded {turns} turns twice, by span processor and by runner plugin, with equal cases")
+    print(f"recorded {turns} turns twice, by span processor and by runner plugin; both agree")
     print("redacted them before writing, and scored them with references and a scripted judge:\n")
     print_summary(summary, console())
     database = folder / "cases.duckdb"
@@ -221,13 +225,13 @@ def _explain(folder: Path, turns: int, summary: "Summary") -> None:
     print(f"  {evaltap} ui {database}        (evaltap demo --ui: with a running agent)")
     print("one case, turn by turn")
     print(f"  {evaltap} show {database} s-too-generous")
-    print("or ask in SQL")
+    print("or query the store in SQL")
     for query in QUERIES:
         print(f'  {evaltap} sql "{query}" --db {database}')
 
 
 def _program(name: str) -> str:
-    """Return how to call a program of this environment: by name when that finds it."""
+    """Return how to call a program of this environment: its name if PATH finds it, otherwise its path."""
     here = Path(sys.executable).parent / name
     found = shutil.which(name)
     if not here.exists() or (found and Path(found).absolute() == here):

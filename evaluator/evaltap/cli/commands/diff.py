@@ -52,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: DiffOptions) -> int:
-    """Print how the sets differ."""
+    """Print the differences between the sets."""
     from evaltap.evaluator.evalsets.difference import difference, only_content
     from evaltap.evaluator.evalsets.files import read_set
 

@@ -4,14 +4,14 @@ import argparse
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_database, add_json, open_store, open_stores
 from evaltap.cli.parsing import positive
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 if TYPE_CHECKING:
     from evaltap.evaluator.landing.dead_letters import DeadLetter
@@ -23,7 +23,7 @@ DETAIL_WIDTH = 160
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """Which dead letters to list."""
+    """The dead letters to list."""
 
     db: Path
     reason: str
@@ -33,7 +33,7 @@ class ListOptions:
 
 @dataclass(frozen=True, slots=True)
 class ShowOptions:
-    """Which dead letter to show."""
+    """The dead letter to show."""
 
     db: Path
     number: int
@@ -42,7 +42,7 @@ class ShowOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """Which dead letters to land again."""
+    """The dead letters to replay."""
 
     db: Path
     reason: str
@@ -114,10 +114,9 @@ def _list(options: ListOptions) -> int:
 def _check_reason(store: "StoreReader", reason: str) -> None:
     from evaltap.schemas.wire.envelope import Reason
 
-    found = [name for (name,) in store.rows("SELECT DISTINCT reason FROM dead_letters")]
-    known = sorted({*found, *Reason})
-    if reason and reason not in known:
-        raise InputError(f"--reason {reason}: unknown reason; {did_you_mean_one_of(reason, known)}")
+    if reason:
+        found = store.column("SELECT DISTINCT reason FROM dead_letters")
+        check_known(reason, sorted({*found, *Reason}), f"--reason {reason}: unknown reason")
 
 
 def _show(options: ShowOptions) -> int:
@@ -183,7 +182,7 @@ def _replay(options: ReplayOptions) -> int:
     return 1 if done.unreadable or done.of_files else 0
 
 
-def _data(letter: "DeadLetter") -> dict[str, Any]:
+def _data(letter: "DeadLetter") -> dict[str, object]:
     key, value = letter.key or b"", letter.value or b""
     return {
         "number": letter.number,
@@ -203,7 +202,7 @@ def _data(letter: "DeadLetter") -> dict[str, Any]:
 
 
 def _base64(name: str, value: bytes) -> dict[str, str]:
-    """Return the bytes of what its text does not hold faithfully, nothing for what is UTF-8."""
+    """Return bytes that are not UTF-8 as base64 under `name`; return {} for UTF-8."""
     from evaltap.schemas.wire.dead_letter import text_or_base64
 
     _, encoded = text_or_base64(value)

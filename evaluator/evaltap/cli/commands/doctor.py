@@ -1,4 +1,4 @@
-"""`evaltap doctor`: check that every turn is accounted for, and that the recorder can see them all."""
+"""`evaltap doctor`: check that every turn is accounted for and that the recorder can see all turns."""
 
 import argparse
 import json
@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from evaltap.cli.options.common import add_json, open_stores
 from evaltap.cli.settings import STORE, of_settings
+from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.settings import FILE_NAME, find_settings
 from evaltap.schemas.log.location import OTLP, KafkaLocation, parse_log_location
@@ -28,7 +29,7 @@ _SIGNS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
 
 @dataclass(frozen=True, slots=True)
 class DoctorOptions:
-    """The log to account for, and the file that consumed it."""
+    """The log to check, and the store that consumed it."""
 
     log: str | None
     db: Path | None
@@ -64,63 +65,94 @@ def run(options: DoctorOptions) -> int:
     if lag is not None and lag.cases:
         sights.append(Diagnostic("scoring", _behind(lag), "note"))
     location = parse_log_location(options.log) if options.log else None
-    on_broker = isinstance(location, KafkaLocation)
+    cluster = location if isinstance(location, KafkaLocation) else None
     found = _accounts(None if isinstance(location, KafkaLocation) else location, options)
-    positions: Sequence[LogPosition] = []
-    away = False
-    if isinstance(location, KafkaLocation):
-        try:
-            positions, missing = _positions(location, options.db)
-            if missing:
-                found_out = f"the cluster has no topic {', '.join(missing)}"
-                sights.append(Diagnostic("topics", found_out, "problem", "check the name in --log"))
-        except InputError as error:
-            # A broker that is away is when one wants to see what waits for it on the spools.
-            away = True
-            sights.append(
-                Diagnostic(
-                    "topics", str(error), "problem", "the rest of the report does not cover them"
-                )
-            )
-    gone = [position.gap for position in positions if position.gap]
-    waiting = sum(position.waiting for position in positions)
-    # What is missing may be on its way as long as the topic holds records that were not read.
-    lost = [] if away or (on_broker and waiting) else [account for account in found if account.lost]
+    topics = _Topics() if cluster is None else _topics(cluster, options.db)
+    sights += topics.sights
     if options.json:
-        data = {
-            "sights": [
-                {"about": s.about, "found": s.found, "verdict": s.verdict, "remedy": s.remedy}
-                for s in sights
-            ],
-            "partitions": [_position_data(position) for position in positions],
-            "producers": [_data(account) for account in found],
-            "unscored": None if lag is None else lag.data(),
-        }
-        print(json.dumps(data, ensure_ascii=False))
+        _print_json(sights, topics.positions, found, lag)
     else:
-        for sight in sights:
-            _print_line(f"{_SIGNS[sight.severity]} ", f"{sight.about}: {sight.found}")
-            if sight.remedy:
-                _print_line("        -> ", sight.remedy)
-        _print_positions(positions)
-        if isinstance(location, KafkaLocation) and location.format == OTLP and waiting:
+        _print_sights(sights)
+        _print_positions(topics.positions)
+        if cluster is not None and cluster.format == OTLP and topics.waiting:
             print("  also waiting: traces that were read and may still be revised")
         _print_accounts(found, options.db)
+    gap = any(position.gap for position in topics.positions)
+    # While the topic has unread records, missing records may be among them.
+    incoming = topics.away or topics.waiting
+    lost = not incoming and any(account.lost for account in found)
     unaccounted = any(account.unaccounted for account in found)
     problem = any(sight.severity == "problem" for sight in sights)
-    return 1 if lost or gone or unaccounted or problem else 0
+    return 1 if lost or gap or unaccounted or problem else 0
+
+
+class _Topics(NamedTuple):
+    """The topics of a cluster: the positions in them, and problems."""
+
+    positions: "Sequence[LogPosition]" = ()
+    sights: "Sequence[Diagnostic]" = ()
+    away: bool = False
+    """Whether no broker answered."""
+
+    @property
+    def waiting(self) -> int:
+        """The number of unread records."""
+        return sum(position.waiting for position in self.positions)
+
+
+def _topics(cluster: KafkaLocation, db: Path | None) -> _Topics:
+    from evaltap.recorder.diagnostics import Diagnostic
+
+    try:
+        positions, missing = _positions(cluster, db)
+    except InputError as error:
+        # Continue: when the broker is down, users need to see what is waiting in the spools.
+        remedy = "the rest of the report does not cover them"
+        return _Topics((), [Diagnostic("topics", str(error), "problem", remedy)], away=True)
+    if not missing:
+        return _Topics(positions)
+    found = f"the cluster has no topic {', '.join(missing)}"
+    return _Topics(positions, [Diagnostic("topics", found, "problem", "check the name in --log")])
+
+
+def _print_json(
+    sights: "Sequence[Diagnostic]",
+    positions: "Sequence[LogPosition]",
+    accounts: "Sequence[Account]",
+    lag: "Lag | None",
+) -> None:
+    data = {
+        "sights": [
+            {"about": s.about, "found": s.found, "verdict": s.verdict, "remedy": s.remedy}
+            for s in sights
+        ],
+        "partitions": [_position_data(position) for position in positions],
+        "producers": [_data(account) for account in accounts],
+        "unscored": None if lag is None else lag.data(),
+    }
+    print(json.dumps(data, ensure_ascii=False))
+
+
+def _print_sights(sights: "Sequence[Diagnostic]") -> None:
+    for sight in sights:
+        _print_line(f"{_SIGNS[sight.severity]} ", f"{sight.about}: {sight.found}")
+        if sight.remedy:
+            _print_line("        -> ", sight.remedy)
 
 
 def _print_line(head: str, text: str) -> None:
-    """Print a text behind its head, in as many lines as the terminal needs."""
-    # Not the console of the reports: `doctor` works where only the recorder is installed.
+    """Print a text after its head, wrapped to the terminal's width."""
+    # Does not use the console of the reports: `doctor` also works with only the recorder installed.
     width = get_terminal_size((PIPE_WIDTH, 0)).columns - len(head)
     lines = textwrap.wrap(text, max(40, width), break_long_words=False, break_on_hyphens=False)
     print(head + f"\n{' ' * len(head)}".join(lines))
 
 
 def _accounts(log: Path | None, options: DoctorOptions) -> "Sequence[Account]":
-    """Return the accounts of log and store; none if only the settings name the log and it is unusable."""
+    """Return the accounts of log and store.
+
+    If the log comes from the settings and cannot be read, return none: the diagnostics report that.
+    """
     from evaltap.evaluator.maintenance.completeness import accounts
 
     try:
@@ -128,11 +160,11 @@ def _accounts(log: Path | None, options: DoctorOptions) -> "Sequence[Account]":
     except InputError:
         if options.log != os.environ.get("EVALTAP_LOG"):
             raise
-        return []  # the sights say what is wrong with it
+        return []
 
 
 def _settings_sight() -> "list[Diagnostic]":
-    """Return which settings file the commands of this folder read."""
+    """Return a diagnostic with the settings file that commands in this folder read."""
     from evaltap.recorder.diagnostics import Diagnostic
 
     found = find_settings(Path.cwd(), os.environ)
@@ -148,7 +180,7 @@ def _settings_sight() -> "list[Diagnostic]":
 
 
 def _lag(db: Path | None) -> "Lag | None":
-    """Return what waits for scores in a store; None without one."""
+    """Return the cases of a store that wait for scores; None without a store."""
     if db is None or not db.exists():
         return None
     from evaltap.cli.options.common import open_stores
@@ -167,7 +199,7 @@ def _behind(lag: "Lag") -> str:
 def _positions(
     location: KafkaLocation, db: Path | None
 ) -> "tuple[list[LogPosition], Sequence[str]]":
-    """Return how far the store has read the topics (nothing, without a store), and missing topics."""
+    """Return the store's position in the topics (never read, without a store), and missing topics."""
     from evaltap.evaluator.sources.kafka import KafkaSource
     from evaltap.evaluator.sources.positions import log_positions, partly_read, stored_offsets
 
@@ -195,7 +227,7 @@ def _print_positions(positions: "Sequence[LogPosition]") -> None:
             print(f"  GAP {position.gap}")
 
 
-def _position_data(position: "LogPosition") -> dict[str, Any]:
+def _position_data(position: "LogPosition") -> dict[str, object]:
     return {
         "topic": position.partition.topic,
         "partition": position.partition.number,
@@ -207,7 +239,7 @@ def _position_data(position: "LogPosition") -> dict[str, Any]:
     }
 
 
-def _log_sight(log: str | None) -> list[Any]:  # Any: the recorder's Diagnostic, loaded when called
+def _log_sight(log: str | None) -> "list[Diagnostic]":
     from evaltap.recorder.config import RecorderConfig
     from evaltap.recorder.diagnostics import log_diagnostics
 
@@ -232,8 +264,8 @@ def _print_accounts(found: "Sequence[Account]", store: Path | None) -> None:
             print(f"  GAP: records {first} to {last} are missing")
 
 
-def _whereabouts(data: dict[str, Any], store: Path | None) -> str:
-    """Return where the delivered turns of a producer are, as far as a log alone can tell."""
+def _whereabouts(data: dict[str, object], store: Path | None) -> str:
+    """Describe where the delivered turns of a producer are; without a store, only those on the log."""
     trimmed = f", trimmed {data['trimmed']:,}" if data["trimmed"] else ""
     if store is None:
         return f"on the log {data['waiting']:,}{trimmed}; to see what landed: --db X.duckdb"
@@ -249,7 +281,7 @@ def _ending(account: "Account") -> str:
     return "ended without a closing manifest" if account.ended else "no closing manifest yet"
 
 
-def _data(account: "Account") -> dict[str, Any]:
+def _data(account: "Account") -> JsonObject:
     from evaltap.evaluator.landing.seq_ranges import size
 
     return {

@@ -21,7 +21,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class DriftOptions:
-    """The two periods, and what they are compared by."""
+    """The two periods, and the dimensions to compare by."""
 
     db: tuple[Path, ...]
     before: "PeriodOrSet"
@@ -91,7 +91,7 @@ def period_or_set(text: str) -> PeriodOrSet:
 
 
 def run(options: DriftOptions) -> int:
-    """Compare and print."""
+    """Compare the periods and print the result."""
     from evaltap.evaluator.curation.drift import drift
     from evaltap.evaluator.curation.values import check_app, check_dimensions
 

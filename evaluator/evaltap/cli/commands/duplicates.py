@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from evaltap.cli.options.common import add_database, add_json, progress
+from evaltap.cli.options.common import add_database, add_json, add_period, progress
 from evaltap.cli.options.filtering import FilterOptions, add_filter
-from evaltap.cli.parsing import amount, moment
+from evaltap.cli.parsing import amount
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
 
@@ -21,12 +21,12 @@ SHOWN = 20
 COLUMNS = ("turns", "first words", "tools", "outcome", "case")
 TOOLS = 18
 NARROW = 80
-"""Columns of the table where there is no terminal."""
+"""Width of the table without a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicatesOptions:
-    """Which turns to compare, and when two of them are near-duplicates."""
+    """The turns to compare, and the similarity that makes two turns near-duplicates."""
 
     db: Path
     radius: float
@@ -58,10 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also group turns whose word vectors have at least this cosine similarity"
         " (evaltap[embeddings]; try 0.85)",
     )  # fmt: skip
-    add(
-        "--since", type=moment, metavar="TIME", help="only turns that started at this time or later"
-    )
-    add("--until", type=moment, metavar="TIME", help="only turns that started before this time")
+    add_period(parser)
     add_filter(parser)
     add_json(parser)
     parser.set_defaults(run=run, options=DuplicatesOptions)
@@ -78,9 +75,9 @@ def run(options: DuplicatesOptions) -> int:
             raise InputError(f"{name} {value:g}: expected a number from 0 to 1")
     scope = Recipe("duplicates", (), since=options.since, until=options.until)
     with options.chosen.open([options.db]) as store:
-        said = WindowTurns(store, scope).all()
+        turns = WindowTurns(store, scope).all()
     with progress("texts compared") as compared:
-        groups = turn_groups(said, Likeness(options.radius, options.semantic), compared)
+        groups = turn_groups(turns, Likeness(options.radius, options.semantic), compared)
     figures = health(groups)
     if options.json:
         data = {"groups": [group.data() for group in groups], "health": figures}

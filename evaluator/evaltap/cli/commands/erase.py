@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 OUT_OF_REACH = (
     "copies: backups, exports, files and databases that you did not name",
-    "Kafka: records stay on a topic until its retention ends; if you consume it anew, erase again",
+    "Kafka: records stay on a topic until its retention ends; if you consume it again, erase again",
     "spools for Kafka: each is a local log below EVALTAP_SPOOL_DIR; name it with --log",
     "running agents: turns in their memory are written later; erase again when they have ended",
     "the judge cache (EVALTAP_JUDGE_CACHE): its answers may quote a person without an id; delete the file",
@@ -26,7 +26,7 @@ OUT_OF_REACH = (
 
 @dataclass(frozen=True, slots=True)
 class EraseOptions:
-    """Whom to erase, and from where."""
+    """The person to erase, and the places to erase from."""
 
     subject: str
     log: tuple[str, ...]
@@ -80,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: EraseOptions) -> int:
-    """Erase, and say what was done and what is out of reach."""
+    """Erase the subject; report what was removed and what evaltap cannot reach."""
     if not (options.log or options.db or options.files):
         raise InputError("nothing to erase from; give --log, --db or files")
     if len(options.subject) < 3:
@@ -113,11 +113,11 @@ def run(options: EraseOptions) -> int:
 
 
 def _erase(options: EraseOptions, subject: "Subject") -> "list[Erased]":
-    """Find the sessions everywhere first: one place may know the user, another only the session."""
+    """Erase after searching all places: one may contain the user's id, another only the session's."""
     from evaltap.evaluator.maintenance import erasure
 
     known = -1
-    while known < len(subject.sessions):  # what one place knows may find more in another
+    while known < len(subject.sessions):  # ids found in one place may match more in another
         known = len(subject.sessions)
         for log in options.log:
             erasure.find_in_log(Path(log), subject)
@@ -161,7 +161,7 @@ def _key(log: str | None) -> bytes | None:
     try:
         return redaction_key(log)
     except InputError:
-        # Recorded without redaction, or the key is gone: then the id itself is all to look for.
+        # Recorded without redaction, or the key is lost: only the id itself can be searched for.
         return redaction_key(None)
 
 

@@ -8,14 +8,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from evaltap.cli.options.common import add_databases, add_json, open_stores
-from evaltap.cli.parsing import moment, names
+from evaltap.cli.options.common import add_databases, add_json, add_period, open_stores
+from evaltap.cli.parsing import names
 from evaltap.schemas.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
 class EstimateOptions:
-    """Which turns, sliced by what, and the labels of people."""
+    """The turns, the slices, and the human labels."""
 
     db: tuple[Path, ...]
     metric: str
@@ -70,14 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also estimate for each value of: app, tool, tool_path, model, service, agent, version,"
         " language, environment, tag, run, hour, day, week",
     )
-    add(
-        "--since",
-        type=moment,
-        metavar="TIME",
-        help="only turns that started at this time or later: RFC 3339 (2026-11-21T12:00:00Z), or 24h or 7d"
-        " for a time ago",
-    )
-    add("--until", type=moment, metavar="TIME", help="only turns that started before this time")
+    add_period(parser)
     add(
         "--where",
         default="",
@@ -96,7 +89,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: EstimateOptions) -> int:
-    """Estimate and print; return 3 when there is no turn to estimate from."""
+    """Estimate and print the rates; return 3 when there is no turn to estimate from."""
     from evaltap.evaluator.estimates.labels import read_labels
     from evaltap.evaluator.estimates.rates import estimate_rates
     from evaltap.evaluator.estimates.scope import Scope

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """What to export, in which format, and where to."""
+    """The cases to export, the format, and the file to write."""
 
     source: Path | None
     out: Path
@@ -34,7 +34,7 @@ class ExportOptions:
 
     @property
     def form(self) -> str:
-        """The form: as given, or by the ending of the file."""
+        """The format: as given, or by the file's suffix."""
         return self.format or ("jsonl" if is_lines_name(self.out) else "trpc")
 
 
@@ -81,7 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: ExportOptions) -> int:
-    """Write the cases, or compare them with what is there."""
+    """Write the cases, or compare them with the existing file."""
     from evaltap.evaluator.landing.cases import landed_cases, write_json_lines
     from evaltap.evaluator.landing.own_ids import repeated_ids, with_own_ids
     from evaltap.evaluator.store.file_type import is_database
@@ -92,12 +92,12 @@ def run(options: ExportOptions) -> int:
     if source.suffix == ".duckdb" or is_database(source):
         with options.chosen.open([source]) as store:
             repeated = repeated_ids(store, runs_apart=options.form in ("jsonl", "trpc"))
-            _say_what_is_renamed(repeated)
+            _report_renamed_cases(repeated)
             cases = with_own_ids(landed_cases(store), repeated)
             if options.form == "jsonl" and not options.check:
-                # One by one: memory does not grow with the store.
+                # Streamed, so that memory does not grow with the store.
                 count = write_json_lines(options.out, cases)
-                _say_what_is_written(options, count, [options.out])
+                _report_written_files(options, count, [options.out])
                 return 0
             return _export(options, list(cases), "")
     if options.chosen.choice():
@@ -131,12 +131,12 @@ def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) ->
         return int(bool(stale))
     for path, content in files.items():
         write_bytes(path, content)
-    _say_what_is_left_out(options, cases)
-    _say_what_is_written(options, len(cases), list(files))
+    _report_unsupported_parts(options, cases)
+    _report_written_files(options, len(cases), list(files))
     return 0
 
 
-def _say_what_is_written(options: ExportOptions, cases: int, files: Sequence[Path]) -> None:
+def _report_written_files(options: ExportOptions, cases: int, files: Sequence[Path]) -> None:
     data = {
         "out": str(options.out),
         "format": options.form,
@@ -146,7 +146,7 @@ def _say_what_is_written(options: ExportOptions, cases: int, files: Sequence[Pat
     print_outcome(data, f"{counted(cases, 'case')} written to {options.out}", as_json=options.json)
 
 
-def _say_what_is_renamed(repeated: Set[str]) -> None:
+def _report_renamed_cases(repeated: Set[str]) -> None:
     if repeated:
         print(
             f"evaltap export: {counted(len(repeated), 'eval id')} occurred in several runs or versions,"
@@ -156,7 +156,7 @@ def _say_what_is_renamed(repeated: Set[str]) -> None:
         )
 
 
-def _say_what_is_left_out(options: ExportOptions, cases: "Sequence[CaseData]") -> None:
+def _report_unsupported_parts(options: ExportOptions, cases: "Sequence[CaseData]") -> None:
     from evaltap.evaluator.datasets.exports.rows import NOT_CARRIED
     from evaltap.evaluator.datasets.exports.tools import FORMS
 

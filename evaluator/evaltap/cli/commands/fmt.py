@@ -72,7 +72,7 @@ def run(options: FormatOptions) -> int:
 
 
 def _format(path: Path, options: FormatOptions) -> bool:
-    """Format one file; return whether it was different."""
+    """Format one file; return whether it was not canonical."""
     before = read_bytes(path)
     after = formatted(path, options.to)
     if options.stdout:
@@ -87,7 +87,7 @@ def _format(path: Path, options: FormatOptions) -> bool:
 
 
 def formatted(path: Path, to: str | None = None) -> bytes:
-    """Return the canonical text of a file; raise FormatError when it is of no known kind."""
+    """Return the canonical bytes of a file; raise FormatError when its kind is unknown."""
     if path.suffix in LINES_ENDINGS and is_json_lines(path):
         raise InputError(
             f"{path}: JSON Lines have no canonical form; expected an eval-set, metrics or result file"

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from evaltap.cli.options.code import add_allow_code, check_code
-from evaltap.cli.options.common import add_json, open_store, progress
+from evaltap.cli.options.common import add_concurrency, add_json, open_store, progress
 from evaltap.cli.options.comparing import RuleOptions, add_rules, print_comparison
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
-from evaltap.cli.options.scoring import report_missing_references, report_surprises
-from evaltap.cli.parsing import positive, report_file
+from evaltap.cli.options.scoring import report_ineffective_settings, report_missing_references
+from evaltap.cli.parsing import report_file
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import eval_set_name, iter_cases
 
@@ -36,7 +36,7 @@ FAIL_ON = ("failed", "regressed", "never")
 
 @dataclass(frozen=True, slots=True)
 class GateOptions:
-    """The gate, the cases that must pass it, where their scores go, and what they are compared with."""
+    """The gate, the cases that must pass it, the store for their scores, and the baseline."""
 
     cases: tuple[Path, ...]
     gate: Path
@@ -89,10 +89,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="X.duckdb",
         help="also store the verdicts, with feedback and cases, in this file",
     )
-    add(
-        "--concurrency", type=positive, default=8, metavar="N",
-        help="how many cases to judge at a time (default: 8)",
-    )  # fmt: skip
+    add_concurrency(parser)
     group = parser.add_argument_group("comparison").add_argument
     group(
         "--baseline", metavar="FILE|RUN",
@@ -137,7 +134,7 @@ def run(options: GateOptions) -> int:
             file=sys.stderr,
         )
     metrics = unscored.scorer.metrics
-    report_surprises("gate", metrics, thresholds=False)
+    report_ineffective_settings("gate", metrics, thresholds=False)
     with JudgeSession(options.judges) as judges, progress("cases checked") as show:
         gate = Gate(spec, services=judges.services(metrics))
         judges.check_reachable(metrics)
@@ -147,7 +144,7 @@ def run(options: GateOptions) -> int:
             f"{', '.join(map(str, options.cases))}: no cases found; expected at least one"
         )
     found = _comparison(gate, options, base, gated)
-    code, said = _verdict(options, gated, found)
+    code, messages = _verdict(options, gated, found)
     if options.json:
         passed = all(one.result.passed for one in gated)
         print(json.dumps(_data(gated, found, passed, code), ensure_ascii=False))
@@ -158,13 +155,13 @@ def run(options: GateOptions) -> int:
             print_comparison(found)
     placeholders = sum(one.result.score.placeholders for one in gated)
     report_missing_references("gate", placeholders, gate.scorer.metrics)
-    for line in said:
+    for line in messages:
         print(f"evaltap gate: {line}", file=sys.stderr)
     return code
 
 
 def _baseline(options: GateOptions) -> "Side | None":
-    """Return what to compare with; it is read before the gate writes to a file that may be the same."""
+    """Return the baseline; it is read first because the gate may write to the same file."""
     from evaltap.evaluator.compare.reading import read_side
 
     if options.write_baseline is not None and options.write_baseline.suffix != ".json":
@@ -181,7 +178,7 @@ def _baseline(options: GateOptions) -> "Side | None":
 def _comparison(
     gate: "Gate", options: GateOptions, base: "Side | None", gated: "Sequence[GatedCase]"
 ) -> "Comparison | None":
-    """Return the comparison with the baseline, written to the reports; write a new baseline."""
+    """Write the new baseline and the reports; return the comparison with the old baseline."""
     from evaltap.evaluator.compare.baseline import write_baseline
     from evaltap.evaluator.compare.comparison import compare
     from evaltap.evaluator.compare.formats import write_comparison
@@ -198,7 +195,7 @@ def _comparison(
             )
     if base is None:
         return None
-    # The rate is that of the gate as a whole, not of each dimension.
+    # The required rate applies to the whole gate, not to each dimension.
     rules = replace(options.rules.rules(), min_pass_rate=None)
     found = compare(*gate_sides(gate, base, head), rules)
     for path in options.report:
@@ -209,10 +206,10 @@ def _comparison(
 def _verdict(
     options: GateOptions, gated: "Sequence[GatedCase]", found: "Comparison | None"
 ) -> tuple[int, list[str]]:
-    """Return the exit code, the worst of what was asked for, and what to say of it."""
+    """Return the exit code, the worst of the requested checks, and the messages about it."""
     from evaltap.evaluator.compare.gating import pass_rate
 
-    codes, said = [0], []
+    codes, messages = [0], []
     if found is not None:
         codes.append(found.exit_code)
     wanted = options.rules.min_pass_rate
@@ -220,19 +217,21 @@ def _verdict(
         rate = pass_rate(gated)
         if rate is None:
             codes.append(3)
-            said.append(
+            messages.append(
                 "the pass rate is undecided: more than 5 % of the cases could not be checked"
             )
         else:
             value, (low, high) = rate
             codes.append(1 if high < wanted else 0 if low >= wanted else 3)
-            said.append(f"{value:.1%} pass (95 %: {low:.1%} to {high:.1%}), required {wanted:.1%}")
+            messages.append(
+                f"{value:.1%} pass (95 %: {low:.1%} to {high:.1%}), required {wanted:.1%}"
+            )
     elif options.fail_on in (None, "failed"):
         statuses = {one.result.status for one in gated}
         codes.append(1 if "failed" in statuses else 3 if "incomplete" in statuses else 0)
     if options.fail_on == "never":
-        return 0, said
-    return (1 if 1 in codes else max(codes)), said
+        return 0, messages
+    return (1 if 1 in codes else max(codes)), messages
 
 
 def _data(
@@ -269,7 +268,7 @@ def _checked(gate: "Gate", options: GateOptions, show: Callable[[int], None]) ->
         for key, case, result in zip(keys, cases, pool.map(gate.evaluate, cases), strict=True):
             trials[key].append(Attempt(1, None, case, result))
             if len(trials[key]) == due[key]:
-                # What is stored last is how the case stands: the worst of its trials.
+                # The result stored last is the case's status, so the worst trial comes last.
                 found = trials.pop(key)
                 for attempt in sorted(found, key=lambda one: ORDER.index(one.result.status)):
                     record(attempt)
@@ -291,7 +290,7 @@ def _cases(paths: Sequence[Path]) -> "Iterator[CaseData]":
 
 
 def _print(gate: "Gate", gated: "Sequence[GatedCase]") -> None:
-    """Print the dimensions, then the cases that did not pass; equal verdicts of trials once."""
+    """Print the dimensions, then the cases that did not pass; print equal verdicts of trials once."""
     from rich.text import Text
 
     from evaltap.evaluator.cases.identity import case_identity

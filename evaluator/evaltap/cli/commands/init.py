@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MOST_RECORDS = 20_000
-"""Records of the log that are looked at: the oldest it holds."""
+"""Number of records that are read from the log, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class InitOptions:
-    """What the files are to say; None is asked for."""
+    """The settings to write; the user is asked for those that are None."""
 
     log: str | None
     store: Path
@@ -79,7 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: InitOptions) -> int:
-    """Ask what is open, write the files and say what comes next."""
+    """Ask for missing settings, write the files and print the next steps."""
     from evaltap.evaluator.curation.starter_metrics import starter_metrics
     from evaltap.schemas.files.documents import read_metrics, write_bytes
 
@@ -106,7 +106,7 @@ def run(options: InitOptions) -> int:
 
 
 def _answered(options: InitOptions) -> InitOptions:
-    """Return the options with the answers to what was left open, or with defaults."""
+    """Return the options, completed by the user's answers or by defaults."""
     asks = sys.stdin.isatty() and not (options.yes or options.json)
     log, rate, model = options.log, options.sample_rate, options.judge_model
     if log is None:
@@ -121,7 +121,7 @@ def _answered(options: InitOptions) -> InitOptions:
 
 
 def _ask(asks: bool, question: str, default: str, read: Callable[[str], T]) -> T:
-    """Return what is answered, or the default; an answer that cannot be read is asked for again."""
+    """Return the user's answer or the default; ask again after an invalid answer."""
     while asks:
         shown = f" [{default}]" if default else ""
         print(f"{question}{shown}: ", end="", file=sys.stderr, flush=True)
@@ -140,7 +140,7 @@ def _log(text: str) -> str:
 
 
 def _observed(log: str) -> "Observed":
-    """Return what a local log holds; nothing of one that is not there yet, or of topics."""
+    """Return observations of a local log; empty if it does not exist yet, or for topics."""
     from evaltap.cli.options.common import open_store
     from evaltap.cli.options.logs import open_source
     from evaltap.evaluator.curation.starter_metrics import Observed, observed
@@ -182,12 +182,12 @@ _SETTINGS = """\
 # Settings for evaltap in this folder and below. Arguments override EVALTAP_* variables, which override
 # this file. Paths are relative to this file. Keys and passwords do not belong here.
 
-log = {log}          # where the agent records to, and what `evaltap consume` reads
+log = {log}          # the agent writes it, and `evaltap consume` reads it
 store = {store}        # the DuckDB file with cases and scores
-metrics = {metrics}      # what is measured
+metrics = {metrics}      # the metrics to score with
 # references = "golden.evalset.json"   # expected turns, for metrics that compare
 
-# How the agent records: any setting of the recorder. An agent reads this file when EVALTAP_CONFIG names it.
+# Any setting of the recorder. An agent reads this file only if EVALTAP_CONFIG names it.
 [recorder]
 sample_rate = {sample_rate}
 # app_name = "shop"
@@ -217,7 +217,9 @@ def _print_next(chosen: InitOptions, written: list[Path], found: "Observed") -> 
     elif found.turns >= FEWEST:
         print(f"its limits fit the {counted(found.turns, 'turn')} in {chosen.log}")
     elif isinstance(location, KafkaLocation):
-        print("it sets no limits on time, cost or calls, because topics are not read here")
+        print(
+            "it sets no limits on time, cost or calls, because `evaltap init` does not read topics"
+        )
     else:
         print(
             f"it sets no limits on time, cost or calls: {chosen.log} has {counted(found.turns, 'turn')} of"
@@ -234,7 +236,7 @@ def _print_next(chosen: InitOptions, written: list[Path], found: "Observed") -> 
     print(
         "\nland and score:\n"
         "  evaltap consume --until-idle            # without --until-idle: keeps following live traffic\n"
-        "look:\n"
+        "inspect:\n"
         "  evaltap cases\n"
         "  evaltap report"
     )

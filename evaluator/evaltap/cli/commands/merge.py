@@ -12,7 +12,7 @@ from evaltap.schemas.text import counted
 
 @dataclass(frozen=True, slots=True)
 class MergeOptions:
-    """The sets, what both came from, and where the result goes."""
+    """The sets, their common ancestor, and the file for the result."""
 
     ours: Path
     theirs: Path
@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: MergeOptions) -> int:
-    """Merge and write."""
+    """Merge the sets and write the result."""
     from evaltap.evaluator.evalsets.files import read_set, write_set
     from evaltap.evaluator.evalsets.merging import merge
     from evaltap.schemas.files.documents import check_set_name

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_json
-from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean
+from evaltap.schemas.known import check_known
 
 if TYPE_CHECKING:
     from evaltap.evaluator.evaluators.catalogue import Description
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MetricsOptions:
-    """The evaluators to describe; none: list all."""
+    """The evaluators to describe; if empty, all are listed."""
 
     names: tuple[str, ...]
     example: bool
@@ -47,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: MetricsOptions) -> int:
-    """List the evaluators, or describe those that are named."""
+    """List all evaluators, or describe the named ones."""
     from evaltap.evaluator.evaluators.catalogue import described
 
     found = _named(described(), options.names)
@@ -68,9 +67,7 @@ def _named(known: "Sequence[Description]", names: Sequence[str]) -> "list[Descri
         return list(known)
     by_name = {one.name: one for one in known}
     for name in names:
-        if name not in by_name:
-            hint = did_you_mean(name, by_name) or "`evaltap metrics` lists them"
-            raise InputError(f"no evaluator named '{name}'; {hint}")
+        check_known(name, by_name, f"no evaluator named '{name}'", "`evaltap metrics` lists them")
     return [by_name[name] for name in names]
 
 

@@ -26,7 +26,7 @@ ACTIONS = ("check", "replay", "alerts", "rebase")
 
 @dataclass(frozen=True, slots=True)
 class MonitorOptions:
-    """What to do, with which files and rules."""
+    """The action, its files and its rules."""
 
     action: str
     words: tuple[str, ...]
@@ -71,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--rules",
         type=Path,
         metavar="monitor.json",
-        help="replay: the file of rules; alerts: also show what it silences by now",
+        help="replay: the file of rules; alerts: also show which alarms it silences now",
     )
     add_json(parser)
     parser.set_defaults(run=run, options=MonitorOptions)
@@ -109,15 +109,15 @@ def _check(options: MonitorOptions) -> int:
     print(f"valid: {number}, {counted(len(rules.score), 'score rule')}")
     for watch, one in zip(rules.watch, watches, strict=True):
         chance = one["false_alarms_per_month"]
-        said = _fixed(watch) if chance is None else f"{chance:.3g} false alarms a month"
-        print(f"  {watch.name}: {said}")
+        condition = _fixed(watch) if chance is None else f"{chance:.3g} false alarms a month"
+        print(f"  {watch.name}: {condition}")
     for line in _price_lines(rules, prices):
         print(line)
     return 0
 
 
 def _fixed(watch: "Watch") -> str:
-    """Say what raises the alarm of a watch that learns nothing."""
+    """Describe the alarm condition of a watch without a baseline."""
     if not watch.has_limit:
         return f"alarm after {counted(watch.minutes, 'minute')} without a turn"
     limits = [
@@ -131,13 +131,13 @@ def _fixed(watch: "Watch") -> str:
 
 
 def _usual_store() -> list[Path]:
-    """Return the store of evaltap.toml, where there is one."""
+    """Return the store of evaltap.toml if it exists."""
     path = Path(os.environ.get(STORE, "").strip() or "none")
     return [path] if path.is_file() else []
 
 
 def _prices(rules: "MonitorFile", stores: Sequence[Path]) -> "list[Price] | None":
-    """Return what the rules would have scored and spent a day; None without a store."""
+    """Return what the rules would have scored and spent per day; None without a store."""
     from evaltap.evaluator.batch.pricing import price_rules
 
     if not rules.score or not stores:

@@ -13,7 +13,7 @@ from evaltap.schemas.text import counted, utc_text
 
 @dataclass(frozen=True, slots=True)
 class PruneOptions:
-    """From which file, and what."""
+    """The store to prune, and the age of the sessions to delete."""
 
     db: Path
     older_than: timedelta
@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: PruneOptions) -> int:
-    """Prune, and say what went."""
+    """Delete old sessions and report how many rows were deleted."""
     from evaltap.evaluator.maintenance.pruning import prune
 
     before = datetime.now(UTC) - options.older_than

@@ -6,14 +6,16 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evaltap.cli.settings import of_settings
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:
     from evaltap.recorder.sources.otlp_files import ReadingReport
+    from evaltap.schemas.data import CaseData
 
 INCOMPLETE = 3
 EXIT_CODES = """
@@ -35,7 +37,7 @@ OTLP_EXAMPLE = f"""examples:
 
 @dataclass(frozen=True, slots=True)
 class OtlpOptions:
-    """Telemetry files, and where their runs go."""
+    """Telemetry files, and the destination of their runs."""
 
     files: tuple[str, ...]
     out: str | None
@@ -46,7 +48,7 @@ class OtlpOptions:
 
 @dataclass(frozen=True, slots=True)
 class CasesOptions:
-    """Eval case files, and the log onto which their turns are replayed."""
+    """Eval case files, and the log to which their turns are replayed."""
 
     files: tuple[Path, ...]
     log: str
@@ -56,7 +58,7 @@ class CasesOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClaudeCodeOptions:
-    """Transcripts, and where their sessions go."""
+    """Transcripts, and the destination of their sessions."""
 
     files: tuple[str, ...]
     out: str | None
@@ -162,7 +164,7 @@ def _configure_otlp(parser: argparse.ArgumentParser) -> None:
 
 
 def record_otlp(options: OtlpOptions) -> int:
-    """Record the runs of OTLP files; raises EvaltapError for input that cannot be used."""
+    """Record the runs of OTLP files; raise EvaltapError for unusable input."""
     from importlib.metadata import version
 
     if not (options.out or options.log or options.explain):
@@ -193,7 +195,7 @@ def record_otlp(options: OtlpOptions) -> int:
         write_eval_set(Path(options.out), eval_set_of(cases, _eval_set_id(options.out)))
     refused = _append(options.log, cases) if options.log and not options.out else {}
     _summarise(report, len({case["evalId"] for case in cases}), options, refused)
-    return _told(refused)
+    return _report_refused(refused)
 
 
 def _nothing_found(report: "ReadingReport") -> str:
@@ -204,8 +206,8 @@ def _nothing_found(report: "ReadingReport") -> str:
     )
 
 
-def explain(cases: Sequence[dict[str, Any]]) -> list[str]:
-    """Return a line for each turn: what it holds, and which fields were not simply captured."""
+def explain(cases: "Sequence[CaseData]") -> list[str]:
+    """Return a line for each turn: its content, and the fields that were not fully captured."""
     lines = []
     for case in cases:
         turn = case["actualConversation"][0]
@@ -224,12 +226,12 @@ def explain(cases: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _left_out(turn: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the parts of messages of which only the digest or the size was recorded."""
+def _left_out(turn: "CaseData") -> Iterator[str]:
+    """Yield the message parts whose bytes were not recorded, only their digest or size."""
     messages = {name: [turn[name]] for name in ("userContent", "finalResponse") if turn.get(name)}
     messages["intermediateResponses"] = turn.get("intermediateResponses", [])
-    for name, said in messages.items():
-        for part in (part for message in said for part in message.get("content_parts", ())):
+    for name, listed in messages.items():
+        for part in (part for message in listed for part in message.get("content_parts", ())):
             held = (part.get(part["type"]) or {}) | (part.get("file") or {})
             if not (held.get("url") or held.get("file_id")):
                 size = part.get("size_bytes")
@@ -267,8 +269,8 @@ def _eval_set_id(path: str) -> str:
     return name
 
 
-def _append(log: str, cases: Sequence[dict[str, Any]]) -> Mapping[Path, int]:
-    """Append the turns to a log; return how many of them its broker refused, by file."""
+def _append(log: str, cases: "Sequence[CaseData]") -> Mapping[Path, int]:
+    """Append the turns to a log; return the number of turns that its broker refused, by file."""
     from evaltap.recorder.sources.replay import Replay
 
     with Replay(log) as replay:
@@ -280,19 +282,19 @@ def _number(refused: Mapping[Path, int]) -> int:
     return sum(refused.values())
 
 
-def _told(refused: Mapping[Path, int]) -> int:
-    """Say which turns the broker never takes, and where they are; return the exit code."""
+def _report_refused(refused: Mapping[Path, int]) -> int:
+    """Report the turns that the broker refused, and their files; return the exit code."""
     for path, number in refused.items():
         print(
-            f"evaltap record: the broker refused {counted(number, 'turn')} as too large or invalid; they"
-            f" were set aside, land them with evaltap consume --log {path}",
+            f"evaltap record: the broker refused {counted(number, 'turn')} as too large or invalid and"
+            f" evaltap set them aside; land them with evaltap consume --log {path}",
             file=sys.stderr,
         )
     return INCOMPLETE if refused else 0
 
 
 def record_claude_code(options: ClaudeCodeOptions) -> int:
-    """Record the turns of transcripts; raises EvaltapError for files that are none."""
+    """Record the turns of transcripts; raise EvaltapError for files that are not transcripts."""
     from importlib.metadata import version
 
     from evaltap.recorder.sources.claude_code import TranscriptReport, read_transcripts
@@ -319,11 +321,11 @@ def record_claude_code(options: ClaudeCodeOptions) -> int:
             f" ({report.lines_skipped:,} unreadable) -> {target}",
             file=sys.stderr,
         )
-    return _told(refused)
+    return _report_refused(refused)
 
 
 def record_cases(options: CasesOptions) -> int:
-    """Replay eval cases onto a log; raises EvaltapError for a case that holds no recorded turns."""
+    """Replay eval cases to a log; raise EvaltapError for a case without recorded turns."""
     from evaltap.cli.options.common import progress
     from evaltap.recorder.sources.replay import Replay
     from evaltap.schemas.files.documents import eval_set_name, iter_cases
@@ -344,4 +346,4 @@ def record_cases(options: CasesOptions) -> int:
     else:
         turns, cases = counted(counts.turns, "turn"), counted(counts.cases, "case")
         print(f"{turns} of {cases} -> {options.log}", file=sys.stderr)
-    return _told(counts.refused)
+    return _report_refused(counts.refused)

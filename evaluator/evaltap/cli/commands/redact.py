@@ -19,7 +19,7 @@ Redactor = Any
 
 @dataclass(frozen=True, slots=True)
 class RedactOptions:
-    """The files to look through, and the policy and rules to apply."""
+    """The files to search, and the policy and rules to apply."""
 
     files: tuple[str, ...]
     check: bool
@@ -103,7 +103,7 @@ def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) ->
 
     found = []
     for path in files:
-        for leak in leaks_in_file(path, redactor, partial(_say_searched_as_text, path)):
+        for leak in leaks_in_file(path, redactor, partial(_report_searched_as_text, path)):
             found.append(
                 {
                     "file": str(path),
@@ -121,12 +121,12 @@ def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) ->
     return 1 if found else 0
 
 
-def _say_searched_as_text(path: Path, part: str) -> None:
+def _report_searched_as_text(path: Path, part: str) -> None:
     print(f"{path}: {part} is not valid JSON and was only searched as text", file=sys.stderr)
 
 
 def _summary(number: int) -> str:
-    """Say what was found, and what was not looked for: nothing found is not the same as nothing there."""
+    """Return the count with the kinds that were and were not searched for: 0 found does not mean clean."""
     from evaltap.recorder.privacy.detectors import LOOKED_FOR, NOT_LOOKED_FOR
 
     return f"{number:,} found ({', '.join(LOOKED_FOR)}). {NOT_LOOKED_FOR}"

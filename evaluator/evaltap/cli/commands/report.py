@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """Which scores to report on, and in which form."""
+    """The scores to report, and the format."""
 
     db: tuple[Path, ...]
     run_id: str | None
@@ -109,7 +109,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_figures(add: "Callable[..., object]") -> None:
-    """Add what a report shows besides the metrics."""
+    """Add the options for figures other than the metrics."""
     add(
         "--by",
         type=names,
@@ -141,7 +141,7 @@ def run(options: ReportOptions) -> int:
         wanted = format_of(options.out, wanted)
     if wanted not in (None, "console") and (options.by or options.pass_k):
         raise InputError("--by, --pass-k: only for the console and --json; leave out --out")
-    section = _compared(options, wanted)  # before the file is held
+    section = _compared(options, wanted)  # before the file is opened and locked
     from evaltap.evaluator.datasets.trials import trials_apart
 
     with trials_apart(options.cases) as trials, options.chosen.open(options.db) as store:
@@ -190,7 +190,7 @@ def _on_console(options: ReportOptions, store: "StoreReader") -> int:
 
 
 def _rates(options: ReportOptions, store: "StoreReader") -> "tuple[Rate, ...]":
-    """Return the rates by what was asked for; none where nothing was."""
+    """Return the rates by the requested names; empty without `--by`."""
     from evaltap.evaluator.estimates.rates import estimate_rates
     from evaltap.evaluator.estimates.scope import Scope as Turns
 
@@ -200,7 +200,7 @@ def _rates(options: ReportOptions, store: "StoreReader") -> "tuple[Rate, ...]":
 
 
 def _compared(options: ReportOptions, wanted: str | None) -> "Markup | None":
-    """Return the section that compares with the baseline, None without one."""
+    """Return the section with the comparison; None without a baseline."""
     if options.baseline is None:
         return None
     store, *others = options.db

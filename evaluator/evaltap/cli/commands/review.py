@@ -8,14 +8,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from evaltap.cli.options.common import add_json, open_store, open_stores, print_outcome
 from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.parsing import positive
 from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import counted, did_you_mean, did_you_mean_one_of
+from evaltap.schemas.known import check_known
+from evaltap.schemas.text import counted, did_you_mean
 
 if TYPE_CHECKING:
     from evaltap.evaluator.review.queue import Item
@@ -175,9 +176,9 @@ def run(options: ReviewOptions) -> int:
 
 
 def _check_queue(store: "StoreReader", queue: str) -> None:
-    known = [name for (name,) in store.rows("SELECT DISTINCT queue FROM review_items ORDER BY 1")]
-    if queue and known and queue not in known:
-        raise InputError(f"--queue {queue}: no such queue; {did_you_mean_one_of(queue, known)}")
+    known = store.column("SELECT DISTINCT queue FROM review_items ORDER BY 1")
+    if queue and known:
+        check_known(queue, known, f"--queue {queue}: no such queue")
 
 
 def _words(words: Sequence[str]) -> tuple[str, Path, Sequence[str]]:
@@ -348,22 +349,10 @@ def _list(options: ReviewOptions, store: "StoreReader") -> int:
 
 def _export(options: ReviewOptions, store: "StoreReader") -> int:
     from evaltap.evaluator.datasets.exports.rows import json_lines
-    from evaltap.evaluator.review.queue import items
+    from evaltap.evaluator.review.exchange import exported, exported_labels
     from evaltap.schemas.files.documents import write_bytes
 
-    found = items(store, options.queue)
-    rows: list[dict[str, Any]] = [one.data() for one in found]
-    if options.labels:
-        rows = [
-            {
-                "evalId": one.eval_id,
-                "invocationId": one.invocation_id,
-                "evalSetId": one.eval_set_id,
-                "label": "pass" if one.verdict == "good" else "fail",
-            }
-            for one in found
-            if one.verdict
-        ]
+    rows = (exported_labels if options.labels else exported)(store, options.queue)
     if options.out is None:
         sys.stdout.write(json_lines(rows).decode())
     else:
@@ -375,32 +364,11 @@ def _export(options: ReviewOptions, store: "StoreReader") -> int:
 
 
 def _import(options: ReviewOptions, store: "Store") -> int:
-    """Write decisions that were made elsewhere: `item_id`, `action`, perhaps `answer`, `tools`, `comment`."""
-    from evaltap.evaluator.review.queue import DECIDED, decide, edited, item
-    from evaltap.schemas.errors import FormatError
-    from evaltap.schemas.files import canonical
-    from evaltap.schemas.files.documents import iter_case_lines
+    from evaltap.evaluator.review.exchange import import_decisions
 
     if options.file is None:
         raise InputError("review import: give --from FILE")
-    decided = []
-    for number, line in iter_case_lines(options.file):
-        place = f"line {number}"
-        row = canonical.loads(line, path=str(options.file), place=place)
-        action = row.get("action") if isinstance(row, dict) else None
-        if action not in DECIDED:
-            raise FormatError(
-                f"action is {action!r}; expected item_id and action, one of {', '.join(DECIDED)}",
-                path=str(options.file), place=place,
-            )  # fmt: skip
-        one = item(store, str(row.get("item_id")))
-        after = None
-        if action == "edit":
-            after = edited(one, answer=row.get("answer"), tools=row.get("tools"))
-        decided.append((one, row.get("reviewer") or options.who, action, after, row.get("comment")))
-    with store.transaction():
-        for one, who, action, after, comment in decided:
-            decide(store, one, who, action, after=after, comment=comment or "")
-    text = f"{counted(len(decided), 'decision')} imported"
-    print_outcome({"imported": len(decided)}, text, as_json=options.json)
+    decided = import_decisions(store, options.file, options.who)
+    text = f"{counted(decided, 'decision')} imported"
+    print_outcome({"imported": decided}, text, as_json=options.json)
     return 0

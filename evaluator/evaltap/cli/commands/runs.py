@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from evaltap.cli.options.common import add_json, open_stores, print_outcome
 from evaltap.cli.settings import STORE, of_settings
+from evaltap.evaluator.store.queries import Record
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted, utc_text
 
@@ -19,9 +20,13 @@ _LEAST_SOURCE = 6
 _COUNTS = ("cases", "passed", "failed", "crashed", "not_evaluated", "errors")
 
 
+if TYPE_CHECKING:
+    from evaltap.evaluator.store.queries import Record
+
+
 @dataclass(frozen=True, slots=True)
 class RunsOptions:
-    """The store whose runs are listed, or `export` and the runs whose scores are written."""
+    """The stores to list, or `export` and the runs whose scores to write."""
 
     db: tuple[str, ...]
     out: Path | None
@@ -60,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: RunsOptions) -> int:
     """Print a row for each run, oldest first, or write the scores of runs."""
-    if "export" in options.db[:2]:  # the store of the settings stands before it
+    if "export" in options.db[:2]:  # the store of the settings may precede it
         return _export(options)
     if options.out is not None:
         raise InputError("--out: only works with export: `evaltap runs export X.duckdb --out FILE`")
@@ -80,8 +85,8 @@ def run(options: RunsOptions) -> int:
     return 0
 
 
-def _data(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a run for JSON, with its times as other commands write them."""
+def _data(row: "Record") -> "Record":
+    """Return a run for JSON, with times in the same format as in other commands."""
     times = {name: row[name] for name in ("started_at", "ended_at", "last_scored_at") if row[name]}
     written = {
         name: utc_text(datetime.fromisoformat(text), "milliseconds") for name, text in times.items()
@@ -89,8 +94,8 @@ def _data(row: dict[str, Any]) -> dict[str, Any]:
     return row | written
 
 
-def _print_table(rows: list[dict[str, Any]]) -> None:
-    """Print a line for each run; on a narrow terminal times are short and sources cut, ids never."""
+def _print_table(rows: "list[Record]") -> None:
+    """Print a line for each run; a narrow terminal shortens times and sources, never ids."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -121,7 +126,7 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
 
 
 def _fit(widths: dict[str, int], width: int) -> None:
-    """Cut the sources and, where that is not enough, leave out the kinds."""
+    """Shorten the sources; if that is not enough, omit the kinds."""
 
     def over() -> int:
         return sum(widths.values()) + 2 * len(widths) + 2 - width
@@ -131,8 +136,8 @@ def _fit(widths: dict[str, int], width: int) -> None:
         del widths["kind"]
 
 
-def _cells(row: dict[str, Any], counts: Sequence[str], narrow: bool) -> dict[str, str]:
-    """Return the cells of a run by their titles; of no run, only the titles."""
+def _cells(row: "Record", counts: Sequence[str], narrow: bool) -> dict[str, str]:
+    """Return the cells of a run by title; an empty run gives the titles."""
     cells = {
         "run": row.get("run_id", ""),
         "kind": row.get("kind", ""),

@@ -3,7 +3,6 @@
 import argparse
 import json
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,22 +40,17 @@ from evaltap.cli.options.verdict import (
     write_reports,
 )
 from evaltap.cli.parsing import positive
+from evaltap.cli.scored_files import KeptResults, bad_input_exit, check_files
 from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.documents import write_document
-from evaltap.schemas.files.missing import no_such_file
 
 if TYPE_CHECKING:
     from evaltap.evaluator.batch.run import FilesScored
-    from evaltap.evaluator.cases.identity import BadLine, CaseIdentity
+    from evaltap.evaluator.cases.identity import BadLine
     from evaltap.evaluator.datasets.trials import TrialFiles
     from evaltap.evaluator.reports.summary import Difference, Summary
-    from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer
+    from evaltap.evaluator.scoring.scorer import CaseScorer
     from evaltap.evaluator.store.database import Store
-    from evaltap.schemas.formats.case import CaseData
-    from evaltap.schemas.formats.result import EvalCaseResult
-
-SHOWN_BAD_LINES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,14 +183,14 @@ def run(options: ScoreOptions) -> int:
                 raise InputError(
                     "--references: does not work with --engine ray; score in one process instead"
                 )
-            _check_files(options.cases)
+            check_files(options.cases)
             return _score_files(options, chosen, options.cases)
         from evaltap.evaluator.datasets.cases import as_case_files
         from evaltap.evaluator.datasets.columns import parse_columns
         from evaltap.evaluator.datasets.trials import trials_apart
 
         with as_case_files(options.cases, parse_columns(options.map)) as files:
-            _check_files(files.paths)
+            check_files(files.paths)
             with trials_apart(files.paths) as trials:
                 return _score_case_files(options, chosen, files.bad_lines, trials)
 
@@ -234,17 +228,6 @@ def _report_trials(options: ScoreOptions, trials: "TrialFiles") -> None:
     )
 
 
-def _check_files(paths: Sequence[Path]) -> None:
-    for path in paths:
-        if not path.is_file():
-            expected = "expected a file with eval cases"
-            if path.is_dir():
-                raise InputError(
-                    f"{path}: is a folder; {expected} (`evaltap convert` makes one from a data set)"
-                )
-            raise InputError(no_such_file(path, expected))
-
-
 def _score_files(
     options: ScoreOptions,
     chosen: ChosenMetrics,
@@ -263,7 +246,7 @@ def _score_files(
         scored, verdict = _here(options, chosen.scorer, paths, bad_lines)
     _print(options, verdict, chosen, len(scored.bad_lines))
     report_missing_references(options.command, scored.without_reference, chosen.scorer.metrics)
-    return _bad_input_exit(scored) or verdict.exit_code
+    return bad_input_exit(scored) or verdict.exit_code
 
 
 def _here(
@@ -275,7 +258,7 @@ def _here(
     """Score in this process and its workers."""
     from evaltap.evaluator.batch.files import FileScorer
 
-    kept = _KeptResults() if options.result else None
+    kept = KeptResults() if options.result else None
     selection = options.chosen.selection()
     files = FileScorer(
         scorer,
@@ -412,53 +395,3 @@ def _print(options: ScoreOptions, verdict: _Verdict, chosen: ChosenMetrics, bad_
         print(json.dumps(data, ensure_ascii=False))
     else:
         print_summary(verdict.summary, console(), verdict.differences, store=options.store)
-
-
-def _bad_input_exit(scored: "FilesScored") -> int:
-    from evaltap.schemas.text import counted
-
-    lines = scored.bad_lines
-    for line in lines[:SHOWN_BAD_LINES]:
-        print(f"evaltap score: {line.message}", file=sys.stderr)
-    if len(lines) > SHOWN_BAD_LINES:
-        print(f"evaltap score: ... and {len(lines) - SHOWN_BAD_LINES:,} more", file=sys.stderr)
-    if lines:
-        print(
-            f"evaltap score: not scored because they are not eval cases: {counted(len(lines), 'line')};"
-            " with --db they are kept in dead_letters",
-            file=sys.stderr,
-        )
-    if scored.repeated_ids:
-        print(
-            "evaltap score: several cases of one eval set have the same evalId"
-            f" ({', '.join(scored.repeated_ids)}, …), so their scores cannot be told apart; give each case"
-            " its own id, put the turns of a session into one case, or name repeats in `source.run`",
-            file=sys.stderr,
-        )
-    return 2 if lines or scored.repeated_ids else 0
-
-
-class _KeptResults:
-    """Keeps the result of every case, by eval set, for the result files."""
-
-    def __init__(self) -> None:
-        self._results: dict[tuple[str, str], list[EvalCaseResult]] = {}
-
-    def add(self, identity: "CaseIdentity", case: "CaseData", score: "CaseScore") -> None:
-        from evaltap.evaluator.scoring.evaluate import case_result
-
-        result = case_result(case, score, eval_set_id=identity.eval_set_id, run_id=1)
-        self._results.setdefault((identity.app_name, identity.eval_set_id), []).append(result)
-
-    def write(self, target: Path) -> None:
-        from evaltap.evaluator.results.result_file import eval_set_result, result_path
-
-        if target.suffix == ".json" and len(self._results) > 1:
-            raise InputError(
-                f"--result {target}: the cases belong to {len(self._results)} eval sets; expected a folder"
-            )
-        for (app_name, eval_set_id), results in self._results.items():
-            result = eval_set_result(
-                eval_set_id, results, app_name=app_name, created_at=time.time()
-            )
-            write_document(result_path(target, result, app_name), result)

@@ -12,7 +12,9 @@ import orjson
 
 from evaltap.cli.options.common import add_databases, add_json, open_stores
 from evaltap.evaluator.cases.text import one_line
+from evaltap.evaluator.reports.charts import money
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,9 +25,9 @@ if TYPE_CHECKING:
 TEXT_WIDTH = 400
 LABEL_WIDTH = 10
 _LONGEST_TEXT = 20_000
-"""Wrapping a long word takes time that grows with the square of its length."""
+"""Longer texts are cut: wrapping a long word takes time quadratic in its length."""
 
-Row = Mapping[str, Any]
+Row = Mapping[str, Any]  # Any: of the type of its column
 
 _TIME = "%Y-%m-%dT%H:%M:%S.%gZ"
 TURNS = f"""
@@ -88,13 +90,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "case",
         metavar="CASE",
-        help="the eval id, its beginning, or as `evaltap cases` abbreviates it; EVAL_SET/EVAL_ID if it is"
-        " in two eval sets",
+        help="the eval id, its beginning, or its abbreviation in `evaltap cases`; EVAL_SET/EVAL_ID if two"
+        " eval sets contain it",
     )
     parser.add_argument(
         "--app",
         metavar="NAME",
-        help="the case of this application, if several have one of that name",
+        help="the application, if several have a case of that name",
     )
     add_json(parser)
     parser.set_defaults(run=run, options=ShowOptions)
@@ -115,7 +117,7 @@ def run(options: ShowOptions) -> int:
     return 0
 
 
-def _key(store: "StoreReader", case: str, app: str | None) -> dict[str, Any]:
+def _key(store: "StoreReader", case: str, app: str | None) -> dict[str, object]:
     from evaltap.evaluator.filters.case_names import IS_CASE, NAMES, full_name, nearest
 
     case = full_name(store, case)
@@ -139,7 +141,7 @@ def _key(store: "StoreReader", case: str, app: str | None) -> dict[str, Any]:
     return found[0]
 
 
-def _load(store: "StoreReader", key: dict[str, Any]) -> dict[str, Any]:
+def _load(store: "StoreReader", key: dict[str, object]) -> dict[str, object]:
     turns = store.records(TURNS, key)
     for turn in turns:
         expected = turn.pop("expected_json")
@@ -162,13 +164,13 @@ def _load(store: "StoreReader", key: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _expect(store: "StoreReader", key: Row, turns: Sequence[dict[str, Any]]) -> None:
-    """Give turns that landed without an expected turn those that they were scored with."""
+def _expect(store: "StoreReader", key: Row, turns: Sequence[dict[str, object]]) -> None:
+    """Attach the references of the scores to turns that landed without an expected turn."""
     from evaltap.evaluator.results.references import attach_kept
 
     if any(turn["expected"] for turn in turns):
         return
-    case: dict[str, Any] = {
+    case: CaseData = {
         "evalId": key["eval_id"],
         "actualConversation": [turn["actual"] for turn in turns],
     }
@@ -228,15 +230,17 @@ def _lines(data: Row) -> Iterator[_Line]:
     for attempt in data["attempts"]:
         yield from _attempt_lines(attempt, data["attempts"])
     gated = {one["run_id"] for one in data["attempts"]}
-    # Under its only turn, a case's scores are shown already.
-    told = {one["metric_name"] for one in data["turn_scores"]} if len(turns) == 1 else set()
+    # For a case with one turn, the scores were already shown under that turn.
+    shown_metrics = (
+        {one["metric_name"] for one in data["turn_scores"]} if len(turns) == 1 else set()
+    )
     for score in data["scores"]:
-        if score["run_id"] not in gated and score["metric_name"] not in told:
+        if score["run_id"] not in gated and score["metric_name"] not in shown_metrics:
             yield _score_line(score, "", "case")
 
 
 def _attempt_lines(attempt: Row, attempts: Sequence[Row]) -> Iterator[_Line]:
-    """Yield an answer that a gate judged, and the verdict."""
+    """Yield an answer that a gate checked, and the verdict."""
     names = ["gate"]
     if attempts[-1]["trial"] > 1:
         names.append(f"trial {attempt['trial']}")
@@ -276,14 +280,14 @@ def _turn_lines(number: int, turn: Row, data: Row) -> Iterator[_Line]:
 
 
 def _agent(turn: Row) -> str:
-    """Return which agent it was, in which version, where it ran, and its tags."""
+    """Return the agent's name, version, environment and tags."""
     version = f"version {turn['version']}" if turn["version"] else None
     parts = (turn["agent_name"], version, turn["environment"], *(turn["tags"] or ()))
     return ", ".join(filter(None, parts))
 
 
 def _figures(turn: Row) -> Iterator[str]:
-    """Yield latency, tokens and cost, as far as they were captured."""
+    """Yield latency, tokens and cost if they were captured."""
     if turn["latency_ms"] is not None:
         milliseconds = turn["latency_ms"]
         yield f"{milliseconds / 1000:.1f} s" if milliseconds >= 1000 else f"{milliseconds:.0f} ms"
@@ -293,7 +297,7 @@ def _figures(turn: Row) -> Iterator[str]:
         yield f"{into} tokens in, {out} out"
     if turn["cost_usd"] is not None:
         computed = (turn["capture"] or {}).get("costUsd") == "synthesized"
-        yield f"${turn['cost_usd']:.4f}" + (" (from list prices)" if computed else "")
+        yield money(turn["cost_usd"]) + (" (from list prices)" if computed else "")
 
 
 def _content(turn: Row, indent: int = 2) -> Iterator[_Line]:
@@ -314,8 +318,8 @@ def _feedback_line(given: Row) -> _Line:
     verdict = {True: "positive", False: "negative"}.get(given["positive"], "")
     score = "" if given["score"] is None else f"{given['score']:g}"
     by = f"by {given['given_by']}" if given["given_by"] else ""
-    told: Iterable[str] = filter(None, (given["name"], verdict, score, by))
-    text = " ".join(told)
+    parts: Iterable[str] = filter(None, (given["name"], verdict, score, by))
+    text = " ".join(parts)
     for name in ("comment", "correction"):
         if given[name]:
             text += f"; {name}: {given[name]}"
@@ -334,7 +338,7 @@ def _score_line(score: Row, before: str = "", label: str = "score") -> _Line:
     return _Line(label, visible(text), style=_STATUS_STYLES.get(score["status"], ""))
 
 
-def _compact(value: Any) -> str:
+def _compact(value: object) -> str:
     return "not captured" if value is None else orjson.dumps(value).decode()
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evaltap.cli.commands.cases import NARROW
 from evaltap.cli.options.common import add_json
@@ -23,7 +23,7 @@ _ROWS_AT_ONCE = 5_000
 
 @dataclass(frozen=True, slots=True)
 class SqlOptions:
-    """The statement, and how its rows are printed."""
+    """The statement, and how to print its rows."""
 
     statement: str
     db: Path
@@ -85,7 +85,7 @@ def run(options: SqlOptions) -> int:
             _print(options, names, chunks)
         except duckdb.Error as error:
             if isinstance(error, duckdb.InterruptException):
-                raise  # its time was over
+                raise  # the time limit was exceeded
             first, _, _ = str(error).partition("\n\n")  # the rest repeats the statement
             raise InputError(" ".join(first.split())) from None
     return 0
@@ -146,23 +146,23 @@ def _print_table(options: SqlOptions, names: Sequence[str], chunks: "Iterator[Ro
 
 
 def _needed(names: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
-    """Return how many columns of the terminal a table needs whose cells are not wrapped."""
+    """Return the width that a table needs without wrapping cells."""
     return sum(max(map(len, column)) + 2 for column in zip(names, *cells, strict=True))
 
 
 def _upright(names: Sequence[str], cells: Sequence[Sequence[str]]) -> "Iterator[str]":
-    """Yield the rows with a line for each value, where a table would be too wide."""
+    """Yield the rows with one line for each value, for rows too wide for a table."""
     width = max(map(len, names))
     for row in cells:
         yield from (f"{name:<{width}}  {value}" for name, value in zip(names, row, strict=True))
         yield ""
 
 
-def _text(value: Any) -> str:  # Any: whatever a column holds
+def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(_plain(value))
 
 
-def _plain(value: Any) -> Any:  # Any: see above
+def _plain(value: object) -> object:
     if value is None:
         return ""
     if isinstance(value, list | dict | tuple):

@@ -1,4 +1,4 @@
-"""`evaltap ui`: look at a DuckDB file in the browser."""
+"""`evaltap ui`: explore a DuckDB file in the browser."""
 
 import argparse
 import getpass
@@ -34,7 +34,7 @@ ROLES = ("viewer", "reviewer", "admin")
 
 @dataclass(frozen=True, slots=True)
 class UiOptions:
-    """Which file to show, where, and whom to let in."""
+    """The file to show, the address, and who has access."""
 
     db: Path
     host: str
@@ -153,7 +153,7 @@ def add_proxy(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: UiOptions) -> int:
-    """Serve the page until a signal ends it, or print a link."""
+    """Serve the page until a signal stops it, or print a link."""
     from evaltap.evaluator.page.security.access import (
         INVITATION_SECONDS,
         Access,
@@ -221,7 +221,7 @@ def _serve(options: UiOptions, access: "Access", me: "Person") -> int:
 
 
 def _check(options: UiOptions) -> None:
-    """Raise InputError for what would let strangers in."""
+    """Raise InputError for options that would let strangers in."""
     from evaltap.evaluator.page.security.proxy import SECRET_HEADER
     from evaltap.evaluator.page.security.site import is_loopback
 
@@ -273,7 +273,7 @@ def _site(options: UiOptions, access: "Access") -> "Site":
     from evaltap.evaluator.page.security.site import Site, is_loopback
 
     scheme = "https" if options.tls_cert else "http"
-    if options.socket is not None:  # whoever forwards a port to it calls it so
+    if options.socket is not None:  # browsers reach a forwarded port under this name
         names = frozenset(one.lower() for one in options.allow_host)
         return Site("localhost", options.port, "", names, scheme)
     name = access.own_name() if is_loopback(options.host) and scheme == "http" else ""
@@ -282,13 +282,13 @@ def _site(options: UiOptions, access: "Access") -> "Site":
 
 
 def _running(options: UiOptions, access: "Access") -> str:
-    """Return the address of the page that runs; the one that the options would give where none does."""
+    """Return the address of the running page; if none is running, the one that the options give."""
     from evaltap.evaluator.page.running import running_address
 
     if address := running_address(options.db):
         return address
     print(
-        f"evaltap ui: no page is running for {options.db}; the link works once one runs at this address",
+        f"evaltap ui: no page is running for {options.db}; the link works once a page runs at this address",
         file=sys.stderr,
     )
     return _site(options, access).address

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from evaltap.evaluator.live.consumer import Consumer
 
 LAST_SECONDS: Final = 20.0
-"""What landing and scoring of the last records may take at the end; the rest waits on the log."""
+"""Time limit for landing and scoring the last records at the end; the rest stays on the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """What is received, where it goes, how it is scored and where it is shown."""
+    """The log, the store, the metrics, and the addresses of receiver and page."""
 
     log: str
     db: Path
@@ -47,10 +47,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap up                                   # agent.log.db, cases.duckdb\n"
         "  evaltap up --metrics metrics.json --port 4319\n"
         "  evaltap up --metrics metrics.json --references golden.evalset.json\n\n"
-        "Prints a link to the page, and the settings that make an agent send its spans here. It"
-        " serves this machine only; for other machines and more options run its parts: `collect`,"
-        " `consume` and `ui`.\n\n"
-        "On SIGTERM it stops receiving, lands and scores the rest, then stops the page. Turns that"
+        "Prints a link to the page, and the settings that make an agent send its spans here. Only"
+        " this machine can connect; for other machines and more options, run the parts separately:"
+        " `collect`, `consume` and `ui`.\n\n"
+        "On SIGTERM, up stops receiving, lands and scores the rest, then stops the page. Turns that"
         " could not land in time stay on the log.\n\n"
         "exit code: 0 stopped by a signal, 2 bad input, 3 some turns did not reach the log"
     )
@@ -87,7 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: UpOptions) -> int:
-    """Receive, consume and show until a signal ends it."""
+    """Receive, consume and serve the page until a signal stops the command."""
     from evaltap.cli.receiving import Receiver
 
     if not isinstance(parse_log_location(options.log), Path):
@@ -103,7 +103,7 @@ def run(options: UpOptions) -> int:
         closing(Receiver("up", options.log, options.port)) as receiver,
     ):
         lines = _exports(receiver.port)
-        _tell(lines, options)
+        _print_settings(lines, options)
         ending = _InOrder(receiver, early)
         code = consume.run(consuming, ending, lines)
         ending.over()
@@ -111,7 +111,7 @@ def run(options: UpOptions) -> int:
 
 
 def _consuming(options: UpOptions) -> consume.ConsumeOptions:
-    """Return the options that `consume` has for the same."""
+    """Return the equivalent options of `consume`."""
     arguments = ["--log", options.log, "--db", str(options.db), "--ui", options.ui]
     if options.metrics is not None:
         arguments += ["--metrics", str(options.metrics)]
@@ -129,7 +129,7 @@ def _consuming(options: UpOptions) -> consume.ConsumeOptions:
 
 
 def _exports(port: int) -> Sequence[str]:
-    """Return the lines for the shell of an agent that is traced with OpenTelemetry."""
+    """Return the shell lines for an agent that is instrumented with OpenTelemetry."""
     return (
         f"export OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:{port}",
         "export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf",
@@ -137,7 +137,7 @@ def _exports(port: int) -> Sequence[str]:
     )
 
 
-def _tell(lines: Sequence[str], options: UpOptions) -> None:
+def _print_settings(lines: Sequence[str], options: UpOptions) -> None:
     print("evaltap up: for an agent instrumented with OpenTelemetry, set in its shell:", flush=True)
     for line in lines:
         print(f"  {line}", flush=True)
@@ -153,7 +153,7 @@ def _tell(lines: Sequence[str], options: UpOptions) -> None:
 
 
 class _InOrder(consume.Ending):
-    """Ends the receiver first; then the consumer lands what is on the log, for a while."""
+    """Stops the receiver first; then the consumer lands the rest of the log, for LAST_SECONDS at most."""
 
     def __init__(self, receiver: "Receiver", early: threading.Event) -> None:
         self._receiver = receiver
@@ -161,12 +161,12 @@ class _InOrder(consume.Ending):
         self._limit: threading.Timer | None = None
 
     def begin(self, consumer: "Consumer") -> None:
-        """End at once when a signal came before."""
+        """Stop immediately if a signal arrived earlier."""
         if self._early.is_set():
             self.end(consumer)
 
     def end(self, consumer: "Consumer") -> None:
-        """End both, from another thread: signal handlers must not wait."""
+        """Stop both from another thread, because signal handlers must not wait."""
 
         def end() -> None:
             self._receiver.close()
@@ -178,7 +178,7 @@ class _InOrder(consume.Ending):
         self._limit.start()
 
     def over(self) -> None:
-        """Set no limit any more: both have ended."""
+        """Cancel the time limit once both have stopped."""
         if self._limit is not None:
             self._limit.cancel()
             self._limit.join()

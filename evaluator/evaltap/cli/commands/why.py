@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WhyOptions:
-    """The case to explain, and a log that may hold it."""
+    """The case to explain, and a log that may contain it."""
 
     db: Path
     case: str | None
@@ -77,10 +77,10 @@ def run(options: WhyOptions) -> int:
 
 
 def _print(answer: "Answer", before: str) -> None:
-    """Print what is known about a case: a line for each metric and note."""
+    """Print the explanation of a case: a line for each metric and note."""
     for metric in answer.metrics:
         reason = " ".join(readable(metric.reason).split())
-        said = f"{metric.metric_name}: {metric.status}{': ' if reason else ''}{reason}"
-        print(visible(f"{before}{said}"))
+        line = f"{metric.metric_name}: {metric.status}{': ' if reason else ''}{reason}"
+        print(visible(f"{before}{line}"))
     for note in answer.notes:
         print(visible(f"{before}{note}"))

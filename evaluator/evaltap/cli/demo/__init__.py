@@ -1,1 +1,1 @@
-"""The demo: a scripted support agent, what it should have done, and the metrics that it is scored by."""
+"""The demo: a scripted support agent, its expected turns, and the metrics that score it."""

@@ -1,4 +1,4 @@
-"""The demo's agent: Google ADK, driven by the script instead of a model."""
+"""The demo's agent: Google ADK, with the script in place of a model."""
 
 import asyncio
 import logging
@@ -58,7 +58,7 @@ def _parts(step: Step, prefix: str) -> list[types.Part]:
 
 def run_sessions(plugins: list[BasePlugin]) -> None:
     """Run every session of the script through a real ADK runner with these plugins."""
-    # ADK writes message content to its spans only when told to; nothing is sent anywhere.
+    # ADK writes message content to its spans only with these settings; nothing leaves the process.
     os.environ.setdefault("OTEL_SEMCONV_STABILITY_OPT_IN", "gen_ai_latest_experimental")
     os.environ.setdefault("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")
     logging.getLogger("google_adk").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""The live part of the demo: its agent keeps working, and the page shows what lands."""
+"""The live part of the demo: the agent keeps running, and the page shows its turns as they land."""
 
 import asyncio
 import random
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from evaltap.evaluator.store.database import Store
 
 PAUSE_SECONDS: Final = 1.0
-"""Between two sessions, on average."""
+"""Mean pause between two sessions."""
 _OFTEN: Final = {"s-delivery": 5, "s-outage": 3, "s-too-generous": 1, "s-promise": 1}
 
 
 def show(
     at: str, log: Path, store: "Store", scorer: "CaseScorer", references: "References"
 ) -> None:
-    """Serve the page at an address and land new sessions of the agent until a signal ends it."""
+    """Serve the page at an address and land new sessions of the agent until a signal stops it."""
     from evaltap.evaluator.batch.scorer import PendingScorer
     from evaltap.evaluator.live.consumer import Consumer
     from evaltap.evaluator.remote.server import served
@@ -55,7 +55,7 @@ def show(
 
 @contextmanager
 def _working(log: Path) -> Iterator[None]:
-    """Have the agent answer users in the block, one after the other, from another thread."""
+    """Run the agent on another thread during the block; it answers one user after another."""
     from evaltap.recorder import Recorder
     from evaltap.recorder.plugins.adk import EvaltapPlugin
 
@@ -71,7 +71,7 @@ def _working(log: Path) -> Iterator[None]:
         ended.set()
         thread.join(10)
         if not recorder.close():
-            raise EvaltapError(f"a recording was not written in time: {recorder.counters()}")
+            raise EvaltapError(f"recorded turns were not written in time: {recorder.counters()}")
 
 
 def _work(plugin: "BasePlugin", ended: threading.Event) -> None:

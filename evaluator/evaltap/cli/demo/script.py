@@ -1,7 +1,7 @@
-"""What the demo's users say and what its model answers: the whole demo in one table.
+"""The demo's script in one table: the messages of its users and the answers of its model.
 
-The agent is real, but its model is not: each step below is one answer of the model.  So the demo needs
-neither a key nor a network, and recordings can be checked against this script.
+The agent is real, but its model is not: each step below is one answer of the model. Therefore the demo
+needs neither a key nor a network, and recordings can be checked against this script.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ Step = str | tuple[Call, ...]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One turn: what the user says, and the steps of the model."""
+    """One turn: the user's message and the steps of the model."""
 
     user: str
     steps: Sequence[Step]
@@ -90,7 +90,7 @@ def get_order(order_id: str) -> dict[str, Any]:
 
 
 def track_parcel(order_id: str) -> dict[str, Any]:
-    """Say when a parcel arrives."""
+    """Return when a parcel arrives."""
     if order_id not in ARRIVALS:
         return {"status": "error", "error": "the carrier does not answer"}
     return {"order_id": order_id, "arrives": ARRIVALS[order_id]}

@@ -26,12 +26,12 @@ def add_allow_code(parser: argparse.ArgumentParser) -> None:
 
 
 def code_allowed(*, given: bool) -> bool:
-    """Tell whether a file may name code that is run: by `--allow-code`, or by the environment."""
+    """Check whether `--allow-code` or the environment lets files name code to run."""
     return given or os.environ.get(VARIABLE, "").strip().lower() in ("1", "true", "yes", "on")
 
 
 def check_code(metrics: "Iterable[EvalMetric]", place: object, *, allowed: bool) -> None:
-    """Raise InputError for a metric that runs code, unless that is allowed; nothing is imported before."""
+    """Raise InputError for a metric that runs code, unless that is allowed; import none of the code."""
     if code_allowed(given=allowed):
         return
     for metric in _with_parts(metrics):

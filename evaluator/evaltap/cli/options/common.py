@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evaltap.cli.parsing import moment, positive
 from evaltap.cli.settings import STORE, of_settings
 
 if TYPE_CHECKING:
@@ -22,11 +23,39 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def print_outcome(data: Mapping[str, object], text: str, *, as_json: bool) -> None:
-    """Print what a command has done: as JSON for scripts, or in words on stderr."""
+    """Print the outcome of a command: as JSON on stdout for scripts, or as text on stderr."""
     if as_json:
         print(json.dumps(data, ensure_ascii=False))
     else:
         print(text, file=sys.stderr)
+
+
+def add_period(parser: argparse.ArgumentParser) -> None:
+    """Add `--since` and `--until`."""
+    parser.add_argument(
+        "--since",
+        type=moment,
+        metavar="TIME",
+        help="only turns that started at this time or later: RFC 3339 (2026-11-21T12:00:00Z), or an age"
+        " such as 24h or 7d",
+    )
+    parser.add_argument(
+        "--until",
+        type=moment,
+        metavar="TIME",
+        help="only turns that started before this time",
+    )
+
+
+def add_concurrency(parser: argparse.ArgumentParser) -> None:
+    """Add `--concurrency`."""
+    parser.add_argument(
+        "--concurrency",
+        type=positive,
+        default=8,
+        metavar="N",
+        help="number of cases to judge concurrently (default: 8)",
+    )
 
 
 def add_columns(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +65,7 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FIELD=COLUMN",
-        help="for data sets: the column that holds a part of a case (default: found by the usual column"
+        help="for data sets: the column for a field of the case (default: recognised by the usual column"
         " names)",
     )
 
@@ -70,7 +99,7 @@ def add_databases(parser: argparse.ArgumentParser) -> None:
 
 
 def open_stores(paths: Sequence[Path]) -> "StoreReader":
-    """Open a DuckDB file for reading, or several that are read as one."""
+    """Open one DuckDB file, or several as one, for reading."""
     from evaltap.evaluator.remote.client import open_to_read
     from evaltap.evaluator.store.shards import ShardedStore
 
@@ -78,19 +107,19 @@ def open_stores(paths: Sequence[Path]) -> "StoreReader":
 
 
 def open_store(path: Path | None, *, create: bool = True) -> "Store":
-    """Open the DuckDB file, or one that is deleted when it is closed when there is no path."""
+    """Open the DuckDB file at `path`; without a path, open a file that is deleted when it is closed."""
     from evaltap.evaluator.store.database import Store, TemporaryStore
 
     if path is not None:
         return Store(path, create=create)
     try:
         return TemporaryStore()
-    except OSError:  # no place for temporary files
+    except OSError:  # no folder for temporary files
         return Store(":memory:")
 
 
 class MinuteLine:
-    """Says once a minute how far long work is."""
+    """Writes a line about the progress of long work once a minute."""
 
     def __init__(
         self,
@@ -104,24 +133,24 @@ class MinuteLine:
         self._clock = clock
         self._next = clock() + seconds
 
-    def due(self, say: Callable[[], str]) -> None:
-        """Write what `say` returns when a minute is over; call it as often as you like."""
+    def due(self, line: Callable[[], str]) -> None:
+        """Write the line that `line` returns if a minute has passed; may be called any number of times."""
         now = self._clock()
         if now >= self._next:
             self._next = now + self._seconds
-            self._write(say())
+            self._write(line())
 
 
 @contextmanager
 def progress(what: str, *, logged: bool = True) -> Iterator[Callable[[int], None]]:
-    """Show a running count: all the time on a terminal, and if `logged` a line a minute in a log."""
+    """Show a running count: continuously on a terminal; otherwise, if `logged`, a line per minute."""
     if not sys.stderr.isatty():
         line = MinuteLine()
 
-        def say(count: int) -> None:
+        def report(count: int) -> None:
             line.due(lambda: f"evaltap: {count:,} {what}")
 
-        yield say if logged else lambda _: None
+        yield report if logged else lambda _: None
         return
     from evaltap.evaluator.reports.console import visible_console
 

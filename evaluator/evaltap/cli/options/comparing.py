@@ -1,4 +1,4 @@
-"""Options that decide a comparison, and its printing, for the commands that compare."""
+"""Rules and output of a comparison, for the commands that compare."""
 
 import argparse
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _STYLES = {"-": "red", "+": "green", "!": "yellow", ">": "yellow"}
 
 @dataclass(frozen=True, slots=True)
 class RuleOptions:
-    """When a difference counts."""
+    """The rules that decide when a difference counts."""
 
     alpha: float
     margin: float
@@ -46,7 +46,7 @@ class RuleOptions:
 
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
-    """Add what decides a comparison."""
+    """Add the options that decide a comparison."""
     add = parser.add_argument_group("what counts as worse").add_argument
     add(
         "--alpha", type=level, default=0.02, metavar="SHARE",
@@ -112,7 +112,7 @@ def share(text: str) -> float:
 
 
 def level(text: str) -> float:
-    """Parse a level of significance."""
+    """Parse a significance level."""
     return _number(text, "a share from 0.0001 to 0.5", 0.0001, 0.5)
 
 

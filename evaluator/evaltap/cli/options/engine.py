@@ -66,7 +66,7 @@ class LiveEngineOptions:
     ray_workers: int | None
 
     def check(self, *, scores: bool) -> None:
-        """Raise InputError for options that do not go together."""
+        """Raise InputError for options that cannot be combined."""
         if self.engine == "ray" and not scores:
             raise InputError("--engine ray: nothing to score without --metrics; add it")
         given = {"--ray-address": self.ray_address, "--ray-workers": self.ray_workers}
@@ -76,7 +76,7 @@ class LiveEngineOptions:
 
 
 def add_live_engine(parser: argparse.ArgumentParser) -> None:
-    """Add what chooses where landed cases are scored."""
+    """Add the options that choose where landed cases are scored."""
     add = _add_ray(parser, "ray: a Ray cluster, for expensive metrics (judges, models, commands)")
     add(
         "--ray-workers",
@@ -88,7 +88,7 @@ def add_live_engine(parser: argparse.ArgumentParser) -> None:
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Add what chooses where the cases of files are scored."""
+    """Add the options that choose where the cases of files are scored."""
     add = _add_ray(parser, "ray: a Ray cluster, for large batches of JSON Lines and Parquet")
     add(
         "--out",
@@ -115,9 +115,9 @@ def _add_ray(parser: argparse.ArgumentParser, ray: str) -> "Callable[..., argpar
 def check_engine(
     options: EngineOptions, one_process_only: Sequence[str], databases: Sequence[Path]
 ) -> None:
-    """Raise InputError for options that do not go with the engine.
+    """Raise InputError for options that the engine does not support.
 
-    `one_process_only` are the options given that cannot be kept on many nodes.
+    `one_process_only` are the given options that cannot be enforced across nodes.
     """
     if not options.on_ray:
         for name, value in (("--ray-address", options.ray_address), ("--out", options.out)):
@@ -206,9 +206,10 @@ def score_on_ray(
 
 @dataclass(frozen=True, slots=True)
 class WorkerScorer:
-    """Builds the scorer on a worker; sent to each.
+    """Builds the scorer on a worker; sent to every worker.
 
-    Judges and embeddings are those of the owner's environment, and of the node's where that says nothing.
+    Judges and embeddings are configured by the owner's environment. Variables that it does not set come
+    from the node's environment.
     """
 
     metrics: "tuple[EvalMetric, ...]"
@@ -219,7 +220,7 @@ class WorkerScorer:
 
     @classmethod
     def of(cls, scorer: "CaseScorer", judges: JudgeOptions) -> "WorkerScorer":
-        """Return what builds this scorer elsewhere; the budget stays here."""
+        """Return an object that builds this scorer in another process, without the budget."""
         sent = {
             name: value
             for name, value in os.environ.items()
@@ -234,10 +235,10 @@ class WorkerScorer:
         )
 
     def __call__(self, workers: int = 1, budget: "BudgetAccount | None" = None) -> "CaseScorer":
-        """Build the scorer of one of so many workers."""
+        """Build the scorer for one of `workers` processes."""
         from evaltap.evaluator.scoring.scorer import CaseScorer
 
-        os.environ.update(self.environ)  # the process is a worker's, and has no other work
+        os.environ.update(self.environ)  # this process belongs to the worker alone
         session = JudgeSession(self.judges, workers=workers, budget=budget)
         return CaseScorer(
             self.metrics,
@@ -251,7 +252,7 @@ class WorkerScorer:
 def live_engine(
     options: LiveEngineOptions, scorer: "CaseScorer", concurrency: int, judges: JudgeSession
 ) -> "Iterator[Engine | None]":
-    """Yield what scores landed cases; None for this process."""
+    """Yield the engine that scores landed cases; None to score in this process."""
     if options.engine != "ray":
         yield None
         return

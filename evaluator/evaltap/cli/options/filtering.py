@@ -1,4 +1,4 @@
-"""`FILTER`, `--filter` and `--where`: which cases a command uses."""
+"""`FILTER`, `--filter` and `--where`: choose the cases that a command uses."""
 
 import argparse
 from collections.abc import Sequence
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FilterOptions:
-    """A filter as it was written, and an SQL condition."""
+    """A filter as the user wrote it, and an SQL condition."""
 
     filter: tuple[str, ...]
     where: str
 
     def choice(self) -> "Choice":
-        """Parse the filter; raise InputError for one that makes no sense."""
+        """Parse the filter; raise InputError if it is invalid."""
         from evaltap.evaluator.filters.choice import Choice
         from evaltap.evaluator.filters.language import parse_filter
 
         return Choice(parse_filter(" ".join(self.filter)), self.where)
 
     def and_filter(self, filter_: str) -> "FilterOptions":
-        """Return the same with more terms."""
+        """Return the options with additional filter terms."""
         return FilterOptions((*self.filter, filter_), self.where)
 
     def open(self, paths: Sequence[Path]) -> "StoreReader":
@@ -49,7 +49,7 @@ class FilterOptions:
         return restrict(open_stores(paths), choice)
 
     def keys(self, store: "StoreReader") -> "list[CaseKey] | None":
-        """Return the chosen cases, None without a choice; raise InputError when no case fits."""
+        """Return the chosen cases, None without a filter; raise InputError when no case matches."""
         from evaltap.evaluator.filters.choice import chosen_keys
         from evaltap.evaluator.filters.restricted import no_case
         from evaltap.evaluator.summaries.summaries import catch_up

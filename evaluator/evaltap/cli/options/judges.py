@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JudgeOptions:
-    """How judges are asked; what is not given comes from the environment."""
+    """Settings of judges; the environment supplies options that are not given."""
 
     command: str = "score"
     judge_cache: str = ""
@@ -35,7 +35,7 @@ class JudgeOptions:
     allow_variables: bool = False
 
     def environ(self) -> dict[str, str]:
-        """Return the environment with the limits given here instead of its own."""
+        """Return the environment, overridden by the limits given here."""
         given = {
             "EVALTAP_JUDGE_CONCURRENCY": self.judge_concurrency,
             "EVALTAP_JUDGE_RPM": self.judge_rpm,
@@ -45,11 +45,11 @@ class JudgeOptions:
         return {**os.environ, **{name: str(value) for name, value in given.items() if value}}
 
     def without_budget(self) -> "JudgeOptions":
-        """Return the options of a process that asks another one about the budget."""
+        """Return the options for a process whose budget another process manages."""
         return replace(self, budget_usd=None, budget_tokens=None, budget_calls=None)
 
     def budget_limits(self, environ: Mapping[str, str]) -> "BudgetLimits | None":
-        """Return the budget, None without one; raise ConfigurationError for one that is not an amount."""
+        """Return the budget, None without one; raise ConfigurationError if it is not an amount."""
         from evaltap.evaluator.judges.budget import BudgetLimits
 
         given = {"USD": self.budget_usd, "TOKENS": self.budget_tokens, "CALLS": self.budget_calls}
@@ -103,10 +103,10 @@ def add_judging(parser: argparse.ArgumentParser) -> None:
 
 
 class JudgeSession:
-    """The judges of one command: asked for with `services`, closed at the end of the block.
+    """The judges of one command: created by `services`, closed at the end of the block.
 
-    At the end it reports a spent budget and a cache that failed.  One of several `workers` has its part
-    of the limits, and the `budget` of all.
+    At the end it reports a spent budget and a cache that failed. Each of several `workers` gets its share
+    of the limits and uses the common `budget`.
     """
 
     def __init__(
@@ -124,9 +124,9 @@ class JudgeSession:
         self._budget: Budget | None = None
 
     def services(self, metrics: "Sequence[EvalMetric]") -> "Services | None":
-        """Return the services that the metrics need; None where none asks a model.
+        """Return the services that the metrics need; None if no metric uses a model.
 
-        Raises ConfigurationError for a cache that cannot be used, or a budget that cannot be kept.
+        Raises ConfigurationError for a cache that cannot be used, or a budget that cannot be enforced.
         """
         from evaltap.evaluator.contract.context import Services
         from evaltap.evaluator.embeddings import EnvironmentEmbedders
@@ -159,40 +159,40 @@ class JudgeSession:
         return Services(judge=self._judges, embeddings=embedders)
 
     def _check(self, models: "Sequence[JudgeModel | None]", judges: "EnvironmentJudges") -> None:
-        """Say once, before anything is scored, which judges are not configured.
+        """Report once, before scoring starts, which judges are not configured.
 
-        Their metrics are not evaluated, and the others are scored.
+        Their metrics are not evaluated; the other metrics are scored.
         """
-        said: dict[str, None] = {}
+        messages: dict[str, None] = {}
         for model in models:
             try:
                 judges(model).check()
             except JudgeNotConfigured as error:
-                said[str(error)] = None
-        for text in said:
+                messages[str(error)] = None
+        for text in messages:
             self._announce(text)
 
     def check_reachable(self, metrics: "Iterable[EvalMetric]", *, required: bool = True) -> None:
-        """Connect to the judges and embedders of the metrics once, and say what keeps them from answering.
+        """Connect once to each judge and embedder of the metrics, and report why any cannot answer.
 
-        Raises ConfigurationError for one that nobody reaches, where it is `required`; called after
-        `services`, before the first case.  A judge whose answers are kept may do without.
+        Call it after `services` and before the first case. If `required`, an unreachable model raises
+        ConfigurationError. A judge whose answers are cached needs no connection.
         """
         from evaltap.evaluator.judges.http import Unreachable
 
-        said: dict[str, None] = {}
+        messages: dict[str, None] = {}
         for reach in dict.fromkeys(self._reaching(metrics)):
             try:
-                said[reach()] = None
+                messages[reach()] = None
             except Unreachable as error:
                 if required:
                     raise Unreachable(f"{error}; check the address and the network") from None
-                said[str(error)] = None
-        for text in filter(None, said):
+                messages[str(error)] = None
+        for text in filter(None, messages):
             self._announce(text)
 
     def _reaching(self, metrics: "Iterable[EvalMetric]") -> "Iterator[Callable[[], str]]":
-        """Yield what connects to each judge and each embedder of the metrics."""
+        """Yield a function that connects, for each judge and each embedder of the metrics."""
         from evaltap.evaluator.embeddings import reach
         from evaltap.evaluator.judges.settings import embedding_models_of, judge_models_of
 
@@ -211,7 +211,7 @@ class JudgeSession:
         print(visible(f"evaltap {self.options.command}: {text}"), file=sys.stderr, flush=True)
 
     def record_spending(self, spent: "Spending", refused: int) -> None:
-        """Add what judges were paid for, and what was refused, elsewhere."""
+        """Add the spending of judges in other processes, and the calls that were refused there."""
         if self._budget is not None:
             self._budget.record(spent, refused)
 

@@ -1,4 +1,4 @@
-"""`--monitor` and `--serve`: rules, watches and alerts of a consumer; its probes, figures and reloads."""
+"""`--monitor` and `--serve`: rules, watches and alerts of a consumer; its probes, metrics and reloads."""
 
 import argparse
 import os
@@ -19,7 +19,7 @@ from evaltap.cli.options.code import code_allowed
 from evaltap.cli.options.page import LivePage
 from evaltap.cli.options.redaction import text_redactor
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean
+from evaltap.schemas.known import check_known
 
 if TYPE_CHECKING:
     from evaltap.evaluator.alerting.notice import Notice
@@ -86,7 +86,7 @@ def add_scores_otlp(parser: argparse.ArgumentParser) -> None:
 def otlp_outboxes(
     endpoint: str | None, store: "Store", *, explanations: bool = False
 ) -> "list[Outbox]":
-    """Return the outbox of scores for an OTLP endpoint, none without one."""
+    """Return the outbox of scores for an OTLP endpoint, or an empty list without an endpoint."""
     if endpoint is None and explanations:
         raise InputError("--explanations: only works with --scores-otlp; add it")
     if endpoint is None:
@@ -95,7 +95,7 @@ def otlp_outboxes(
     from evaltap.evaluator.live.outbox import Outbox
 
     scores = otlp_scores
-    if explanations:  # under the name by which the outbox knows how far it is
+    if explanations:  # keeps the function's name, under which the outbox stores its progress
         scores = update_wrapper(partial(otlp_scores, explained=text_redactor()), otlp_scores)
     return [Outbox(store, OtlpWriter(endpoint), urlsplit(endpoint).netloc, scores)]
 
@@ -109,7 +109,7 @@ def figures_of(
     endpoint: str | None,
     evidence: "Callable[[], Mapping[str, float]]",
 ) -> "list[Figures]":
-    """Return the task that keeps the figures of `/metrics` and of OTLP; none where nobody reads them."""
+    """Return the task that updates the values of `/metrics` and OTLP; empty if neither is enabled."""
     if not serve and endpoint is None:
         return []
     from evaltap.evaluator.live.figures import Figures
@@ -120,7 +120,7 @@ def figures_of(
 
 
 def address(text: str) -> tuple[str, int]:
-    """Parse a host and a port; a port alone is of this machine."""
+    """Parse a host and a port; a port alone means this machine."""
     found = host_and_port(text)
     if found is None:
         raise argparse.ArgumentTypeError(
@@ -130,7 +130,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 class Running:
-    """A consumer as its surroundings see it: its status, what systemd is told, and reloads on SIGHUP."""
+    """The outside view of a consumer: its status, notifications to systemd, and reloads on SIGHUP."""
 
     def __init__(self, command: str, check: Callable[[], None]) -> None:
         from evaltap.evaluator.live.reloading import Reload
@@ -139,15 +139,15 @@ class Running:
 
         self.status = LiveStatus()
         self.reload = Reload(
-            check, lambda said: print(f"evaltap {command}: {said}", file=sys.stderr)
+            check, lambda text: print(f"evaltap {command}: {text}", file=sys.stderr)
         )
         self.page = LivePage(command)
         self.stopped = threading.Event()
-        """Set by the first signal: what has been told to end does not begin anew."""
+        """Set by the first signal, so that a stopping consumer is not restarted by a reload."""
         self._systemd = Systemd()
 
     def beat(self) -> None:
-        """Note a step of the consumer; the first one says that it is ready."""
+        """Record a step of the consumer; the first step marks it as ready."""
         self.status.beat()
         if not self.status.ready:
             self.status.set_ready(ready=True)
@@ -155,7 +155,7 @@ class Running:
         self._systemd.alive()
 
     def ending(self, stop: Callable[[], None]) -> Callable[[], None]:
-        """Return what ends the consumer by `stop`, and says so."""
+        """Return a function that announces the end of the consumer and calls `stop`."""
 
         def end() -> None:
             self.stopped.set()
@@ -166,7 +166,7 @@ class Running:
         return end
 
     def again(self) -> bool:
-        """Tell whether the consumer ended in order to start again with new files."""
+        """Check whether the consumer ended in order to restart with new files."""
         accepted, self.reload.accepted = self.reload.accepted, False
         if accepted:
             self.status.set_ready(ready=False)
@@ -178,11 +178,11 @@ class Running:
 def running(
     command: str, serve: tuple[str, int] | None, check: Callable[[], None]
 ) -> Iterator[Running]:
-    """Serve and take SIGHUP for the block; a terminal that is closed still ends the command."""
+    """Serve probes and handle SIGHUP during the block; closing the terminal still ends the command."""
     found = Running(command, check)
     before = None
     if hasattr(signal, "SIGHUP") and not sys.stderr.isatty():
-        before = signal.signal(signal.SIGHUP, lambda *_: found.reload.ask())
+        before = signal.signal(signal.SIGHUP, lambda *_: found.reload.request())
     try:
         if serve is None:
             yield found
@@ -199,7 +199,7 @@ def running(
 
 
 def read_monitor(path: Path | None, scorer: "CaseScorer | None") -> "MonitorFile":
-    """Return the rules of `--monitor`, empty ones without it; raises InputError for what cannot hold."""
+    """Return the rules of `--monitor`, or empty rules without it; raise InputError for invalid rules."""
     from evaltap.evaluator.monitoring.rules import read_rules
     from evaltap.schemas.formats.monitor import MonitorFile
 
@@ -216,7 +216,7 @@ def read_monitor(path: Path | None, scorer: "CaseScorer | None") -> "MonitorFile
 def watchers(
     command: str, path: Path | None, rules: "MonitorFile", store: "Store", *, allow_code: bool
 ) -> "list[ConsumerTask]":
-    """Return the tasks that watch and tell; none without watches.
+    """Return the tasks that run the watches and send their alerts; empty without watches.
 
     Raises InputError for receivers whose secrets are not set.
     """
@@ -236,11 +236,11 @@ def watchers(
         store,
         check_receivers(rules, path, allow_code=allow_code),
         _notices(rules, store),
-        said=_said(store),
+        excerpts_of=_excerpts_of(store),
         silenced=silenced,
     )
 
-    def say(found: "Sequence[Alert]") -> None:
+    def report(found: "Sequence[Alert]") -> None:
         for alert in found:
             event = alert.event
             cases = f"evaltap cases {store.path} {shlex.quote(event.cases_filter)}"
@@ -251,11 +251,11 @@ def watchers(
             print(f"evaltap {command}: {status} {summary(event)}{shown}", file=sys.stderr)
         outbox.add(found)
 
-    return [Watcher(store, rules, say), outbox]
+    return [Watcher(store, rules, report), outbox]
 
 
 def evidence_of(tasks: "Sequence[ConsumerTask]") -> "Mapping[str, float]":
-    """Return how near each watch was to an alarm at the last look, by its name."""
+    """Return the evidence of each watch at its last check, by name: how close it was to an alarm."""
     from evaltap.evaluator.live.watcher import Watcher
 
     return {name: one for task in tasks if isinstance(task, Watcher)
@@ -265,7 +265,7 @@ def evidence_of(tasks: "Sequence[ConsumerTask]") -> "Mapping[str, float]":
 def check_receivers(
     rules: "MonitorFile", path: Path | None, *, allow_code: bool
 ) -> "list[Receiver]":
-    """Return the receivers of alerts; raises InputError for one that cannot be told."""
+    """Return the receivers of alerts; raise InputError for a receiver that cannot be used."""
     from evaltap.evaluator.alerting.receivers import make_receiver
     from evaltap.evaluator.monitoring.rules import name_of
 
@@ -289,17 +289,17 @@ def _notices(rules: "MonitorFile", store: "Store") -> "Callable[[Alert, datetime
 
     def notice_of(alert: "Alert", began_at: "datetime", repeated: bool) -> "Notice":
         name = alert.event.watch
-        watch = watches.get(name) or Watch(name=name)  # gone from the rules: its alarm has ended
+        watch = watches.get(name) or Watch(name=name)  # removed from the rules: its alarm has ended
         page = evidence_page(rules, watch, alert, store)
         return Notice(alert, began_at, watch, page, store.path.name, repeated)
 
     return notice_of
 
 
-def _said(store: "Store") -> "Callable[[Sequence[str]], list[str]]":
-    """Return what gives the last words of some cases, redacted."""
+def _excerpts_of(store: "Store") -> "Callable[[Sequence[str]], list[str]]":
+    """Return a function that returns redacted excerpts of some cases."""
 
-    def said(cases: "Sequence[str]") -> list[str]:
+    def excerpts(cases: "Sequence[str]") -> list[str]:
         redacted = text_redactor()
         rows = store.rows(_WORDS, {"ids": list(cases)[:_CASES_QUOTED]})
         return [
@@ -307,7 +307,7 @@ def _said(store: "Store") -> "Callable[[Sequence[str]], list[str]]":
             for case, asked, answer in rows
         ]
 
-    return said
+    return excerpts
 
 
 def _short(text: str) -> str:
@@ -322,6 +322,5 @@ def check_metrics(rules: "MonitorFile", metrics: Sequence[str], path: Path) -> N
         named += [(f"score {rule.name!r}", metric) for metric in rule.metrics]
         named += [(f"score {rule.name!r}", one.failed) for one in rule.always if one.failed]
     for place, metric in named:
-        if metric not in metrics:
-            hint = did_you_mean(metric, metrics) or f"scored are {', '.join(metrics)}"
-            raise InputError(f"{path}: {place}: no metric {metric!r}; {hint}")
+        scored = f"scored are {', '.join(metrics)}"
+        check_known(metric, metrics, f"{path}: {place}: no metric {metric!r}", scored)

@@ -1,4 +1,4 @@
-"""Choose the source for a log that the user named; joins the recorder's assembler to the evaluator."""
+"""Choose the source for the given log; connect the recorder's assembler to the evaluator."""
 
 import sys
 from pathlib import Path
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def open_source(
     log: str, *, until_idle: bool, partitions: "tuple[int, ...] | None" = None
 ) -> "CaseSource":
-    """Return the source of a log, or of some of its partitions; call `remember` before it is read.
+    """Return the source of a log, or of some of its partitions; call `restore_progress` before reading.
 
-    With `until_idle` the log must be there, and traces of raw telemetry that are open at its end are
-    told as they are.  Raises ConfigurationError and InputError for a log that cannot be read.
+    With `until_idle` the log must exist, and traces of raw telemetry that are still open at its end are
+    recorded incomplete. Raises ConfigurationError and InputError for a log that cannot be read.
     """
     location = parse_log_location(log)
     if partitions is not None:
@@ -50,10 +50,10 @@ def _check_partitions(log: str, location: LogLocation) -> None:
         )
 
 
-def remember(log: str, source: "CaseSource", store: "Store") -> list[str]:
-    """Let a source know what `store`, where it lands, remembers: of traces, and of the cluster.
+def restore_progress(log: str, source: "CaseSource", store: "Store") -> list[str]:
+    """Give a source the state that the landing `store` has of its traces and its cluster.
 
-    Returns what to tell of topics that are read from their start, since they are another cluster's.
+    Returns a message for each topic that is read from its start because it belongs to another cluster.
     """
     from evaltap.evaluator.landing.trace_progress import progress
     from evaltap.evaluator.sources.otlp_topics import OtlpSource
@@ -76,7 +76,7 @@ def _assembler(location: KafkaLocation) -> "TraceAssembler":
     import uuid
     from importlib.metadata import version
 
-    # Here and not at the first message: a package that is missing is no reason to call it poison.
+    # Imported now, not at the first message: a missing package must not make a message a dead letter.
     import evaltap.recorder.telemetry.otlp_protobuf  # noqa: F401
     from evaltap.recorder.config import RecorderConfig
     from evaltap.recorder.sources.otlp_topics import TopicTraces
@@ -89,7 +89,7 @@ def _assembler(location: KafkaLocation) -> "TraceAssembler":
 
 
 def report_telemetry(source: "CaseSource") -> None:
-    """Report on stderr what became of raw telemetry, when the source reads any."""
+    """Report the counts of raw telemetry on stderr, if the source reads any."""
     from evaltap.evaluator.sources.otlp_topics import OtlpSource
     from evaltap.recorder.sources.otlp_topics import TopicTraces
 
@@ -107,10 +107,10 @@ def report_telemetry(source: "CaseSource") -> None:
     )
 
 
-def tell_where_it_begins(
+def report_start_position(
     command: str, log: str, begin: str, source: "CaseSource", store: "Store"
 ) -> None:
-    """Say where a file that is new to a local log begins, when that is not the log's first record."""
+    """Report where a store that is new to a local log begins, if that is not the log's first record."""
     from evaltap.evaluator.sources.positions import stored_offsets
 
     if not isinstance(parse_log_location(log), Path):

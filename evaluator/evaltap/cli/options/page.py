@@ -1,4 +1,4 @@
-"""`--ui`: show the page of a store while it is being written."""
+"""`--ui`: serve the web page of a store while it is being written."""
 
 import argparse
 import getpass
@@ -33,7 +33,7 @@ def add_page(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=ADDRESS,
         metavar="HOST:PORT",
-        help=f"also show in the browser what lands, for this machine only (default: {ADDRESS})",
+        help=f"also show landed cases in the browser, for this machine only (default: {ADDRESS})",
     )
     add_shown(parser)
 
@@ -58,14 +58,14 @@ def add_trace_url(parser: argparse.ArgumentParser) -> None:
 
 
 def read_trace_url(text: str | None) -> "TraceUrl | None":
-    """Return what `--trace-url` names; raise InputError for what is no address of a trace."""
+    """Return the URL template of `--trace-url`; raise InputError if it is not the address of a trace."""
     from evaltap.evaluator.reports.tracing import TraceUrl
 
     return None if text is None else TraceUrl(text)
 
 
 class LivePage:
-    """The page of a store that is being written; its address stays while the consumer starts again."""
+    """The page of a store that is being written; it keeps its address while the consumer restarts."""
 
     def __init__(self, command: str, *, opens: bool = False) -> None:
         self._command = command
@@ -75,7 +75,7 @@ class LivePage:
         self._record_with: tuple[str, ...] = ()
 
     def reads(self, log: str, record_with: Sequence[str] = ()) -> None:
-        """Note which log lands here, and the lines that make an agent write to it."""
+        """Set the log that lands here, and the lines of code that make an agent write to it."""
         self._log = log
         self._record_with = tuple(record_with) or (
             "from evaltap.recorder import Recorder",
@@ -92,10 +92,10 @@ class LivePage:
         sets: tuple[Path, ...] = (),
         trace_url: "TraceUrl | None" = None,
     ) -> "Iterator[list[ConsumerTask]]":
-        """Serve the page in the block; yield the tasks that the consumer has for it.
+        """Serve the page in the block; yield the tasks that the consumer must run for it.
 
-        Prints a link that logs in once, the first time.  At the end requests under way are answered, then
-        the summaries are brought up to date.
+        The first time, print a link that logs in once. At the end, active requests are answered, then the
+        summaries are brought up to date.
         """
         if at is None:
             yield []
@@ -120,7 +120,7 @@ class LivePage:
             source=Source(self._log, self._record_with),
         )  # fmt: skip
         server = PageServer(app, listener.dup())
-        keeper = SummaryKeeper(store, ticks, progress=self._tell)
+        keeper = SummaryKeeper(store, ticks, progress=self._report_step)
         keeper.begin()  # without summaries the pages of a large store would take too long
         server.start()
         try:
@@ -135,18 +135,18 @@ class LivePage:
             server.stop()
         keeper.close()
 
-    def _tell(self, step: str) -> None:
+    def _report_step(self, step: str) -> None:
         if sys.stderr.isatty():
             print(f"evaltap {self._command}: summaries: {step}", file=sys.stderr)
 
     def close(self) -> None:
-        """Let go of the address."""
+        """Release the address."""
         if self._listener is not None:
             self._listener.close()
 
 
 def open_in_browser(link: str) -> None:
-    """Open a link where there is a screen to show it on."""
+    """Open a link in the browser if there is a screen."""
     screens = ("DISPLAY", "WAYLAND_DISPLAY")
     if sys.platform != "linux" or any(os.environ.get(name) for name in screens):
         import webbrowser
@@ -155,7 +155,7 @@ def open_in_browser(link: str) -> None:
 
 
 def redact(case: "CaseData") -> "CaseData":
-    """Redact a case that leaves by the page."""
+    """Redact a case that the page exports."""
     return _redactor()(case)
 
 

@@ -1,4 +1,4 @@
-"""Redaction of texts that leave the store, because they may be older than a rule."""
+"""Redaction of texts that leave the store: they may have been recorded before a rule existed."""
 
 import argparse
 import os
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def case_redactor() -> "Callable[[CaseData], CaseData]":
-    """Return what redacts a case as the recorder's settings of this environment say.
+    """Return a function that redacts a case by the recorder's settings of this environment.
 
-    With EVALTAP_REDACTION_KEY pseudonyms are those of the recorder.  Without it they are numbered within
-    the case, `<email:000000000001>`: the same case gives the same bytes, and a number tells nothing.
+    With EVALTAP_REDACTION_KEY it produces the recorder's pseudonyms. Without it they are numbered within
+    the case, `<email:000000000001>`: the same case gives the same bytes, and a number reveals nothing.
     """
     import orjson
 
@@ -30,7 +30,7 @@ def case_redactor() -> "Callable[[CaseData], CaseData]":
     def redact(case: "CaseData") -> "CaseData":
         before = orjson.dumps(case).decode()
         redacted, _ = redactor(orjson.loads(before))
-        redacted["evalId"] = case["evalId"]  # a name, by which the set knows the case
+        redacted["evalId"] = case["evalId"]  # the set identifies the case by this id
         text = orjson.dumps(redacted).decode()
         if secret or text == before:
             return redacted
@@ -49,7 +49,10 @@ def case_redactor() -> "Callable[[CaseData], CaseData]":
 
 
 def redaction_key(log: str | None) -> bytes:
-    """Return the key of a log, of the environment, or a new one; raise InputError without a key."""
+    """Return the key of a log; without a log, that of the environment, or a new key.
+
+    Raises InputError if the log's key cannot be read.
+    """
     from evaltap.recorder.delivery.redaction_key import key_path, read_key
     from evaltap.recorder.privacy.pseudonyms import derived_key, random_key
 
@@ -60,7 +63,7 @@ def redaction_key(log: str | None) -> bytes:
         except OSError as error:
             raise InputError(
                 f"{path}: cannot read the key of the log {log} ({error.strerror or error}); a recorder"
-                " makes it when it first writes to the log with redaction and without"
+                " creates it when it first writes to the log with redaction and without"
                 " EVALTAP_REDACTION_KEY"
             ) from None
     secret = os.environ.get("EVALTAP_REDACTION_KEY")
@@ -68,7 +71,7 @@ def redaction_key(log: str | None) -> bytes:
 
 
 def report_redactor() -> Callable[[str], str]:
-    """Return what redacts the texts of a report; raise InputError for settings that it cannot work with."""
+    """Return a function that redacts the texts of a report; raise InputError for unusable settings."""
     from evaltap.recorder.config import RecorderConfig
 
     redactor = RecorderConfig().redactor(redaction_key(None))
@@ -86,7 +89,7 @@ def add_redact(parser: argparse.ArgumentParser) -> None:
 
 
 def text_redactor() -> Callable[[str], str]:
-    """Return what redacts a text as the answers of cases are redacted."""
+    """Return a function that redacts a text like an answer of a case."""
     redact = case_redactor()
 
     def redacted(text: str) -> str:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from evaltap.cli.options.code import add_allow_code, check_code
+from evaltap.cli.options.common import add_concurrency
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
-from evaltap.cli.parsing import cost_classes, of_environment, positive, seconds, threshold
+from evaltap.cli.parsing import cost_classes, of_environment, seconds, threshold
 from evaltap.cli.settings import of_settings
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import read_metrics
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScoringOptions:
-    """Which metrics are applied, and how."""
+    """The metrics to apply, and how to apply them."""
 
     command: str
     metrics: Path | None
@@ -51,7 +52,7 @@ class ScoringOptions:
 
 @dataclass(frozen=True, slots=True)
 class ChosenMetrics:
-    """The scorer of the metrics that may run, and the names of those that may not."""
+    """The scorer of the metrics that may run, and the names of the metrics that may not."""
 
     scorer: "CaseScorer"
     not_run: tuple[str, ...] = ()
@@ -65,7 +66,7 @@ def read_references(path: Path | None, join: str) -> "References | None":
 
 
 def add_join(parser: argparse.ArgumentParser) -> None:
-    """Add how a case finds its reference."""
+    """Add `--join`: how a case is matched with its reference."""
     parser.add_argument(
         "--join",
         choices=("auto", "eval_id", "user_text"),
@@ -76,7 +77,7 @@ def add_join(parser: argparse.ArgumentParser) -> None:
 
 
 def add_references(parser: argparse.ArgumentParser) -> None:
-    """Add the references to score landed cases against, and how they are joined."""
+    """Add the references to score landed cases against, and `--join`."""
     references = parser.add_argument(
         "--references",
         type=Path,
@@ -88,7 +89,7 @@ def add_references(parser: argparse.ArgumentParser) -> None:
 
 
 def add_other_references(parser: argparse.ArgumentParser) -> None:
-    """Add references to compare landed cases with, instead of those they were scored against."""
+    """Add references that replace those that landed cases were scored against, and `--join`."""
     parser.add_argument(
         "--references",
         type=Path,
@@ -98,10 +99,10 @@ def add_other_references(parser: argparse.ArgumentParser) -> None:
     add_join(parser)
 
 
-def report_surprises(
+def report_ineffective_settings(
     command: str, metrics: "Sequence[EvalMetric]", *, thresholds: bool = True
 ) -> None:
-    """Say what metrics leave out or say in vain; without `thresholds` those of metrics do not matter."""
+    """Report missing and ineffective settings of metrics; without `thresholds`, ignore thresholds."""
     from evaltap.evaluator.scoring.settings import surprises
 
     for metric in metrics:
@@ -110,27 +111,27 @@ def report_surprises(
 
 
 def report_missing_references(command: str, cases: int, metrics: "Sequence[EvalMetric]") -> None:
-    """Say which metrics compared so many cases of files with placeholders: with nothing."""
+    """Report which metrics compared `cases` cases of files with an empty placeholder turn."""
     from evaltap.evaluator.scoring.batch import compares
     from evaltap.schemas.text import counted
 
     comparing = [metric.metric_name for metric in metrics if compares(metric)]
     if cases and comparing:
         print(
-            f"evaltap {command}: {counted(cases, 'case')} without a reference (`conversation` beside"
-            f" `actualConversation`), which {', '.join(comparing)} compared with an empty turn; add"
-            " references, or use metrics that need none",
+            f"evaltap {command}: {', '.join(comparing)} compared {counted(cases, 'case')} with an empty turn"
+            " because they have no reference (`conversation` next to `actualConversation`); add references,"
+            " or use metrics that need none",
             file=sys.stderr,
         )
 
 
 def report_joined(command: str, count: "JoinCount") -> None:
-    """Say how many cases found their references."""
+    """Report how many cases had a reference."""
     print(f"evaltap {command}: references: {count}", file=sys.stderr)
 
 
 def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required: bool) -> None:
-    """Add what every command that scores takes: metrics, references, concurrency."""
+    """Add the options of every command that scores: metrics, references, concurrency."""
     add = parser.add_argument
     of_settings(
         add("--metrics", required=required, type=Path, metavar="M.json", help=metrics_help),
@@ -158,13 +159,7 @@ def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required:
         help="run only metrics of these classes, e.g. free,local_model; classes: free, local_model,"
         " paid_judge (default: all)",
     )
-    add(
-        "--concurrency",
-        type=positive,
-        default=8,
-        metavar="N",
-        help="how many cases to judge at a time (default: 8)",
-    )
+    add_concurrency(parser)
     add(
         "--threshold",
         type=threshold,
@@ -186,11 +181,11 @@ def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required:
 
 
 def case_scorer(options: ScoringOptions, judges: JudgeSession) -> ChosenMetrics:
-    """Build the scorer of the metrics file; raise when it holds none or one that cannot be built."""
+    """Build the scorer of the metrics file; raise InputError if it has none or an unusable metric."""
     from evaltap.evaluator.scoring.scorer import CaseScorer
     from evaltap.evaluator.scoring.settings import require_thresholds
 
-    assert options.metrics is not None  # commands that score nothing without it ask first
+    assert options.metrics is not None  # the commands check this before
     metrics = read_metrics(options.metrics)
     if not metrics:
         raise InputError(f"{options.metrics}: contains no metrics; add at least one")
@@ -206,7 +201,7 @@ def case_scorer(options: ScoringOptions, judges: JudgeSession) -> ChosenMetrics:
         placeholders=placeholders,
         case_seconds=_case_seconds(options),
     )
-    report_surprises(options.command, scorer.metrics)
+    report_ineffective_settings(options.command, scorer.metrics)
     return _of_cost(scorer, options)
 
 
@@ -220,7 +215,7 @@ def _case_seconds(options: ScoringOptions) -> float:
 
 
 def _of_cost(scorer: "CaseScorer", options: ScoringOptions) -> ChosenMetrics:
-    """Choose the metrics of the cost classes that may run; report the others."""
+    """Keep the metrics whose cost class is allowed; report the others."""
     if options.cost_class is None:
         return ChosenMetrics(scorer)
     classes = scorer.cost_classes()
@@ -244,9 +239,9 @@ def _of_cost(scorer: "CaseScorer", options: ScoringOptions) -> ChosenMetrics:
 def _with_thresholds(
     metrics: "Sequence[EvalMetric]", given: Sequence[tuple[str, float]]
 ) -> "list[EvalMetric]":
-    """Return the metrics with the thresholds of arguments and environment instead of their own.
+    """Return the metrics, with thresholds overridden by arguments and environment.
 
-    Raises InputError for a threshold of a metric that is not there.
+    Raises InputError for a threshold of an unknown metric.
     """
     text = os.environ.get("EVALTAP_THRESHOLDS", "")
     named = [part.strip() for part in text.split(",") if part.strip()]
@@ -276,7 +271,7 @@ def pending_scorer(
     engine: "Engine | None" = None,
     rules: "Sequence[ScoreRule]" = (),
 ) -> "PendingScorer":
-    """Build the scorer of what has landed."""
+    """Build the scorer of landed cases."""
     from evaltap.evaluator.batch.scorer import PendingScorer
 
     return PendingScorer(

@@ -1,4 +1,4 @@
-"""`--tasks` and `--items`: which cases are scored."""
+"""`--tasks` and `--items`: limit the cases that are scored."""
 
 import argparse
 import os
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SelectionOptions:
-    """Glob patterns and a number of cases; what is not given comes from the environment."""
+    """Glob patterns and a number of cases; the environment supplies options that are not given."""
 
     command: str
     tasks: tuple[str, ...] | None
     items: int | None
 
     def selection(self, chosen: "Sequence[CaseKey] | None" = None) -> "Selection | None":
-        """Return which cases are to be scored, None for all; `chosen` by a filter."""
+        """Return the selection of cases to score, None for all; `chosen` are the cases of a filter."""
         from evaltap.evaluator.scoring.selection import Selection
 
         given = (os.environ.get("EVALTAP_TASKS", ""),) if self.tasks is None else self.tasks
@@ -37,7 +37,7 @@ class SelectionOptions:
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
-    """Add what limits the cases that are scored."""
+    """Add the options that limit the cases to score."""
     parser.add_argument(
         "--tasks",
         action="append",
@@ -54,7 +54,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def report_selection(command: str, selection: "Selection | None") -> None:
-    """Say what was left out; raise InputError when that was everything."""
+    """Report how many cases were selected; raise InputError when none was."""
     if selection is None:
         return
     tasks = ",".join(selection.tasks)

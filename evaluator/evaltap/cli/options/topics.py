@@ -41,7 +41,7 @@ def add_dlq_topic(parser: argparse.ArgumentParser) -> None:
 
 
 def outboxes(options: PublishOptions, store: "Store") -> "list[Outbox]":
-    """Return the outboxes of the topics that were given."""
+    """Return the outboxes of the given topics."""
     from evaltap.evaluator.live.outbox import dead_letters, scores
 
     found: list[Outbox] = []

@@ -23,7 +23,7 @@ _READ_AGAIN_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class GuardOptions:
-    """What decides the exit code."""
+    """The options that decide the exit code."""
 
     command: str
     fail_on: FailOn | None
@@ -31,21 +31,21 @@ class GuardOptions:
     allow_agent_errors: bool = False
 
     def crashes_allowed(self) -> bool:
-        """Return whether crashed runs leave the exit code alone: as given, or by the environment."""
+        """Check whether crashed runs do not affect the exit code, by option or environment."""
         text = os.environ.get("EVALTAP_ALLOW_AGENT_ERRORS", "").strip()
         return self.allow_agent_errors or (
             bool(text) and of_environment("EVALTAP_ALLOW_AGENT_ERRORS", yes_or_no, text)
         )
 
     def strictness(self) -> FailOn:
-        """Return what fails the command: as given, by EVALTAP_FAIL_ON, or by default."""
+        """Return the verdicts that fail the command: by option, EVALTAP_FAIL_ON or default."""
         if self.fail_on is not None:
             return self.fail_on
         text = os.environ.get("EVALTAP_FAIL_ON", "").strip() or FailOn.NOT_EVALUATED
         return of_environment("EVALTAP_FAIL_ON", fail_on, text)
 
     def latency_limit(self) -> float | None:
-        """Return the bound on the 95th percentile in milliseconds: as given, or by EVALTAP_P95_MS."""
+        """Return the limit of the 95th percentile in milliseconds, by option or EVALTAP_P95_MS."""
         text = os.environ.get("EVALTAP_P95_MS", "").strip()
         if self.p95_ms is None and text:
             return of_environment("EVALTAP_P95_MS", milliseconds, text)
@@ -54,7 +54,7 @@ class GuardOptions:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which scores a verdict is about, and where the turns they belong to are read."""
+    """The scores that a verdict covers, and the files with their turns."""
 
     run_id: str | None = None
     digests: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class Scope:
 
 
 def add_guards(parser: argparse.ArgumentParser) -> None:
-    """Add what decides the exit code."""
+    """Add the options that decide the exit code."""
     add = parser.add_argument_group("guards").add_argument
     add(
         "--fail-on",
@@ -107,7 +107,7 @@ def write_reports(
     *,
     clean: "Callable[[str], str] | None" = None,
 ) -> None:
-    """Write the reports that were asked for, their texts redacted by `clean`."""
+    """Write the requested reports, with texts redacted by `clean`."""
     if not files:
         return
     from evaltap.evaluator.reports.formats import write_report
@@ -129,9 +129,9 @@ def write_reports(
 
 
 def worst_differences(store: "StoreReader", summary: "Summary", scope: Scope) -> "list[Difference]":
-    """Return the calls in which the worst cases differ from what was expected.
+    """Return the calls in which the worst cases differ from the expected turns.
 
-    Large files are not read again for it: a report is for that.
+    Files above 8 MiB are not read again for this; use a report to see their differences.
     """
     small = [path for path in scope.case_files if path.stat().st_size <= _READ_AGAIN_BYTES]
     if not summary.worst or (scope.case_files and not small):
@@ -146,7 +146,7 @@ def worst_differences(store: "StoreReader", summary: "Summary", scope: Scope) ->
 def guarded_exit(
     options: GuardOptions, store: "StoreReader", summary: "Summary", scope: Scope
 ) -> int:
-    """Return the exit code of a summary under the guards; report what a guard found."""
+    """Return the exit code of a summary under the guards; report the findings of the guards."""
     from evaltap.evaluator.reports.summary import exit_code
 
     strictness, limit = options.strictness(), options.latency_limit()
@@ -158,7 +158,7 @@ def guarded_exit(
         uses = read_uses(
             store, run_id=summary.run_id, digests=scope.digests, case_files=scope.case_files
         )
-        # A run that failed at once was not a fast answer.
+        # A run that failed immediately was not a fast answer.
         latencies = [inf if use.run_failed else use.latency_ms for use in uses]
         found = latency_guard(latencies, limit, [use.weight for use in uses])
         print(f"evaltap {options.command}: {found.message}", file=sys.stderr)

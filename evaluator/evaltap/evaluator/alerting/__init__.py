@@ -1,1 +1,1 @@
-"""Notifies receivers when an alarm starts and ends: at least once, in the background."""
+"""Notify receivers when an alarm begins and ends: at least once, in the background."""

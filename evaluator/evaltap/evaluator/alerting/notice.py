@@ -1,7 +1,7 @@
 """The content of a notification, in the form of a webhook, Alertmanager, Slack or PagerDuty.
 
 A notification contains names of metrics, tools and slices, rates, times and case ids.  It contains text from
-traces only if the receiver asks for it.
+traces only if the receiver is configured for that.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from evaltap.schemas.text import utc_text
 
 NOT_ENDED: Final = "0001-01-01T00:00:00Z"
-"""What Alertmanager writes for the end of an alarm that is on."""
+"""Alertmanager's end time of an alarm that is on."""
 _LONGEST_SLACK: Final = 3_000
 _SEVERITIES: Final = ("critical", "error", "warning", "info")
 
@@ -31,14 +31,14 @@ class Notice:
 
     alert: Alert
     began_at: datetime
-    """UTC, without a zone; in the time of the traffic."""
+    """UTC, without a time zone, in the time of the traffic."""
     watch: Watch
     evidence_url: str = ""
-    """A page about one of its cases."""
+    """The page of one of its cases."""
     database: str = ""
     repeated: bool = False
-    said: tuple[str, ...] = ()
-    """What was said in some of its cases, redacted; only for receivers that ask for it."""
+    excerpts: tuple[str, ...] = ()
+    """Redacted excerpts of some of its cases, for receivers that are configured for content."""
 
     @property
     def status(self) -> str:
@@ -47,17 +47,17 @@ class Notice:
 
     @property
     def summary(self) -> str:
-        """A sentence."""
+        """The alarm as a sentence."""
         return summary(self.alert.event)
 
     @property
     def description(self) -> str:
-        """What changed, and the command that lists the cases."""
+        """The changed slices, and the command that lists the cases."""
         event = self.alert.event
         lines = [explanation(one, event) for one in event.changed]
         if event.cases_filter:
             lines.append(f"evaltap cases {self.database} {shlex.quote(event.cases_filter)}")
-        lines += self.said
+        lines += self.excerpts
         return "\n".join(lines)
 
     @property
@@ -67,7 +67,7 @@ class Notice:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What tells its alarm from others."""
+        """The labels that identify the alarm."""
         found = {
             "alertname": f"evaltap_{self.watch.signal}",
             "watch": self.watch.name,
@@ -82,12 +82,12 @@ class Notice:
 
     @property
     def fingerprint(self) -> str:
-        """Names the watch and slice, whenever the alarm began."""
+        """Identifies the watch and slice, whenever the alarm began."""
         return hashlib.sha256(json.dumps(self.labels, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def evidence_page(rules: MonitorFile, watch: Watch, alert: Alert, store: StoreReader) -> str:
-    """Return the address of the page about the first case of an alert; empty without one."""
+    """Return the address of the page of an alert's first case; empty if there is none."""
     if not rules.evidence_url or not alert.event.cases:
         return ""
     case = alert.event.cases[0]
@@ -96,7 +96,7 @@ def evidence_page(rules: MonitorFile, watch: Watch, alert: Alert, store: StoreRe
 
 
 def _app_of(case: str, store: StoreReader) -> str:
-    """Return the app of a case, of several with its id that of the newest; empty when it has none."""
+    """Return the app of a case, or the newest app if several share its id; empty if it has none."""
     found = store.rows(_APP, {"case": case})
     return found[0][0] if found else ""
 
@@ -114,7 +114,7 @@ def alertmanager(notice: Notice) -> list[Json]:
 
 
 def webhook(notice: Notice) -> Json:
-    """Return what Alertmanager sends to a webhook, with the row of `monitor alerts --json` beside it."""
+    """Return the body that Alertmanager sends to webhooks, plus the row of `monitor alerts --json`."""
     event = notice.alert.event
     ended = event.at if notice.status == "resolved" else None
     annotations = {"summary": notice.summary, "description": notice.description}

@@ -1,4 +1,4 @@
-"""A task of the consumer: deliver alerts to receivers, at least once, without delaying landing.
+"""A consumer's task: deliver alerts to receivers, at least once, without delaying landing.
 
 The rows of `alerts` are the outbox, and `alert_deliveries` records what was delivered.  A consumer that is
 killed between a delivery and its row delivers again, under the same id.
@@ -21,18 +21,19 @@ FIRST_PAUSE: Final = timedelta(seconds=1)
 LONGEST_PAUSE: Final = timedelta(minutes=15)
 GIVEN_UP_AFTER: Final = timedelta(hours=24)
 TRIES_BEFORE_IDLE: Final = 3
-"""A consumer that ends by itself has tried so often; the rest is delivered when it starts again."""
+"""The number of attempts before a consumer that stops by itself gives up; the rest is delivered at its next
+start."""
 log = logging.getLogger(__name__)
 
-Told = tuple[str, str]
+NoticeKey = tuple[str, str]
 """An alarm's id, and firing or resolved."""
 
 
 class AlertOutbox:
-    """Delivers to each receiver in its own time; `notice_of` says what it is told about an alert.
+    """Delivers to each receiver at its own pace; `notice_of` builds the notice of an alert.
 
-    `said` gives what was said in cases, for receivers that ask for content; of a watch that is `silenced`
-    nobody is told until it is no more, and not of an alarm that began and ended meanwhile.
+    `excerpts_of` returns excerpts of cases, for receivers that are configured for content.  While a watch is
+    `silenced`, its alarms are held back, and those that began and ended meanwhile are dropped.
     """
 
     def __init__(
@@ -41,17 +42,17 @@ class AlertOutbox:
         receivers: Sequence[Receiver],
         notice_of: Callable[[Alert, datetime, bool], Notice],
         *,
-        said: Callable[[Sequence[str]], Sequence[str]] = lambda _: (),
+        excerpts_of: Callable[[Sequence[str]], Sequence[str]] = lambda _: (),
         silenced: Callable[[str], bool] = lambda _: False,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._store = store
         self._now = now
-        self._channels = [_Channel(one, notice_of, said, silenced, now) for one in receivers]
+        self._channels = [_Channel(one, notice_of, excerpts_of, silenced, now) for one in receivers]
 
     def begin(self) -> None:
-        """Take up what the store says is still to be delivered."""
-        done: dict[str, dict[Told, datetime]] = {}
+        """Load undelivered alerts from the store."""
+        done: dict[str, dict[NoticeKey, datetime]] = {}
         for receiver, alert_id, status, ended_at in self._store.rows(_DELIVERIES):
             done.setdefault(receiver, {})[alert_id, status] = ended_at
         alerts = read_alerts(self._store)
@@ -59,13 +60,13 @@ class AlertOutbox:
             channel.load(alerts, done.get(channel.name, {}))
 
     def add(self, alerts: Iterable[Alert]) -> None:
-        """Take alerts that were just stored."""
+        """Add alerts that were just stored."""
         for channel in self._channels:
             for alert in alerts:
                 channel.add(alert)
 
     def step(self, changed: ChangedCases | None) -> bool:
-        """Keep what was delivered since the last step, and begin the next deliveries."""
+        """Store the deliveries since the last step, and begin the next ones."""
         rows = [row for channel in self._channels for row in channel.step()]
         if rows:
             with self._store.transaction():
@@ -74,17 +75,17 @@ class AlertOutbox:
 
     @property
     def idle(self) -> bool:
-        """Whether all was delivered, or tried often enough for now."""
+        """Whether everything was delivered, or attempted often enough for now."""
         return all(channel.idle for channel in self._channels)
 
     def close(self) -> None:
-        """Keep what was delivered; what is under way or waits is delivered with the next start."""
+        """Store completed deliveries; running and waiting ones are delivered after the next start."""
         self.step(None)
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A notice that is still to be delivered."""
+    """A notice that has not been delivered yet."""
 
     alert: Alert
     not_before: datetime
@@ -93,78 +94,78 @@ class _Waiting:
     attempts: int = 0
 
     @property
-    def told(self) -> Told:
+    def key(self) -> NoticeKey:
         return self.alert.alert_id, self.alert.event.status
 
 
 class _Channel:
-    """What one receiver is still to be told, the oldest first, and the thread that tells it."""
+    """The pending notices of one receiver, the oldest first, and the thread that delivers them."""
 
     def __init__(
         self,
         receiver: Receiver,
         notice_of: Callable[[Alert, datetime, bool], Notice],
-        said: Callable[[Sequence[str]], Sequence[str]],
+        excerpts_of: Callable[[Sequence[str]], Sequence[str]],
         silenced: Callable[[str], bool],
         now: Callable[[], datetime],
     ) -> None:
         self.name = receiver.name
         self._receiver = receiver
         self._notice_of = notice_of
-        self._said = said
+        self._excerpts_of = excerpts_of
         self._silenced = silenced
         self._now = now
         self._waiting: list[_Waiting] = []
         self._began: dict[str, datetime] = {}
         """When alarms began, in the time of the traffic."""
         self._on: dict[str, tuple[Alert, datetime]] = {}
-        """Alarms that are on, and when the receiver was last told."""
-        self._under_way: tuple[_Waiting, _Delivery] | None = None
+        """Alarms that are on, and when the receiver was last notified."""
+        self._running: tuple[_Waiting, _Delivery] | None = None
 
     @property
     def idle(self) -> bool:
-        return self._under_way is None and all(
+        return self._running is None and all(
             one.attempts >= TRIES_BEFORE_IDLE or self._silenced(one.alert.event.watch)
             for one in self._waiting
         )
 
-    def load(self, alerts: Sequence[Alert], done: Mapping[Told, datetime]) -> None:
-        """Take alerts of the store, without those that are done or too old to matter."""
+    def load(self, alerts: Sequence[Alert], done: Mapping[NoticeKey, datetime]) -> None:
+        """Load alerts from the store, except those that are delivered or too old."""
         ended = {one.alert_id for one in alerts if not one.began}
         for alert in alerts:
-            told = (alert.alert_id, alert.event.status)
+            key = (alert.alert_id, alert.event.status)
             old = self._now() - alert.noted_at > GIVEN_UP_AFTER
-            if told in done:
-                self._note_state(alert, done[told])
+            if key in done:
+                self._record_state(alert, done[key])
             elif not old or alert.alert_id not in ended:
                 self.add(alert)
 
     def add(self, alert: Alert) -> None:
-        """Take an alert that the receiver was not notified of."""
-        self._note_state(alert, None)
-        if alert.told:
+        """Add an alert that the receiver was not notified of."""
+        self._record_state(alert, None)
+        if alert.notify:
             self._waiting.append(_Waiting(alert, self._now(), self._now()))
 
-    def _note_state(self, alert: Alert, told: datetime | None) -> None:
+    def _record_state(self, alert: Alert, notified_at: datetime | None) -> None:
         if not alert.began:
             self._on.pop(alert.alert_id, None)
             return
         self._began[alert.alert_id] = alert.event.at or alert.noted_at
-        if told is not None:
-            self._on[alert.alert_id] = alert, told
+        if notified_at is not None:
+            self._on[alert.alert_id] = alert, notified_at
 
     def step(self) -> list[tuple[object, ...]]:
-        """Return rows of what ended since the last step; begin what is due."""
-        rows = [*self._ended(), *self._passed_over()]
-        if self._under_way is None:
+        """Return rows for deliveries that ended since the last step, and begin the ones that are due."""
+        rows = [*self._take_ended(), *self._drop_silenced()]
+        if self._running is None:
             self._repeat()
             self._begin()
         return rows
 
-    def _ended(self) -> list[tuple[object, ...]]:
-        if self._under_way is None or not self._under_way[1].done:
+    def _take_ended(self) -> list[tuple[object, ...]]:
+        if self._running is None or not self._running[1].done:
             return []
-        (one, delivery), self._under_way = self._under_way, None
+        (one, delivery), self._running = self._running, None
         one.attempts += 1
         if delivery.problem is None:
             return self._delivered(one)
@@ -177,8 +178,8 @@ class _Channel:
         one.not_before = self._now() + pause
         return []
 
-    def _passed_over(self) -> list[tuple[object, ...]]:
-        """Let go of alarms that began and ended while their watch was silenced."""
+    def _drop_silenced(self) -> list[tuple[object, ...]]:
+        """Drop alarms that began and ended while their watch was silenced."""
         silenced = [
             one for one in self._waiting
             if not one.attempts and self._silenced(one.alert.event.watch)
@@ -197,18 +198,18 @@ class _Channel:
         return [self._row(one, "delivered", None)] if kept else []
 
     def _row(self, one: _Waiting, outcome: str, detail: str | None) -> tuple[object, ...]:
-        return (*one.told, self.name, outcome, detail, one.attempts, self._now())
+        return (*one.key, self.name, outcome, detail, one.attempts, self._now())
 
     def _repeat(self) -> None:
-        """Queue alarms that are still firing since the receiver was last notified."""
+        """Queue alarms that have been firing for the repeat interval since the last notification."""
         waiting = {one.alert.alert_id for one in self._waiting}
-        for alert_id, (alert, told) in self._on.items():
-            late = (self._now() - told).total_seconds() >= self._receiver.repeat_seconds
+        for alert_id, (alert, notified_at) in self._on.items():
+            late = (self._now() - notified_at).total_seconds() >= self._receiver.repeat_seconds
             if late and alert_id not in waiting:
                 self._waiting.append(_Waiting(alert, self._now(), self._now(), repeated=True))
 
     def _begin(self) -> None:
-        """Deliver the first notice that is due; the end of an alarm comes after its begin."""
+        """Deliver the first notice that is due; an alarm's end is delivered after its beginning."""
         before: set[str] = set()
         for one in list(self._waiting):
             blocked = one.alert.alert_id in before
@@ -219,13 +220,13 @@ class _Channel:
             began = self._began.get(one.alert.alert_id, one.alert.noted_at)
             notice = self._notice_of(one.alert, began, one.repeated)
             if self._receiver.content:
-                notice = replace(notice, said=tuple(self._said(one.alert.event.cases)))
-            self._under_way = one, _Delivery(self._receiver, notice)
+                notice = replace(notice, excerpts=tuple(self._excerpts_of(one.alert.event.cases)))
+            self._running = one, _Delivery(self._receiver, notice)
             return
 
 
 class _Delivery(threading.Thread):
-    """One attempt; a thread that hangs keeps nobody from ending."""
+    """One attempt; a daemon thread, so that a hanging receiver does not keep the process from exiting."""
 
     def __init__(self, receiver: Receiver, notice: Notice) -> None:
         super().__init__(name=f"evaltap-alert-{receiver.name}", daemon=True)
@@ -240,7 +241,7 @@ class _Delivery(threading.Thread):
             self._receiver.deliver(self._notice)
         except NotDelivered as problem:
             self.problem = str(problem)
-        except Exception as error:  # a receiver's fault must not end in silence
+        except Exception as error:  # a fault of a receiver must be recorded
             self.problem = type(error).__name__
         self.done = True
 

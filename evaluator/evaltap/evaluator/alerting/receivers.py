@@ -34,27 +34,27 @@ _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class NotDelivered(Exception):
-    """Report a notice that a receiver did not take; the message names no address and no key."""
+    """Report a notice that a receiver did not accept; the message contains neither address nor key."""
 
 
 class Receiver(Protocol):
-    """Delivers notices; `deliver` is called from a thread of its own, one notice at a time."""
+    """Delivers notices; `deliver` is called from the receiver's own thread, for one notice at a time."""
 
     name: str
     repeat_seconds: float
-    """How often it is told of an alarm that goes on."""
+    """The interval between notifications about an alarm that continues."""
     keeps_all: bool
-    """Whether repeats are kept as deliveries."""
+    """Whether repeated notifications are stored as deliveries."""
     content: bool
-    """Whether it is told what was said in some cases."""
+    """Whether notices include excerpts of cases."""
 
     def deliver(self, notice: Notice) -> None:
-        """Deliver a notice within some seconds; raises NotDelivered."""
+        """Deliver a notice within a few seconds, or raise NotDelivered."""
         ...
 
 
 class HttpReceiver:
-    """Posts JSON to one address, with headers; follows no redirects."""
+    """Posts JSON to one address, with headers; does not follow redirects."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class HttpReceiver:
         self._body = body
 
     def deliver(self, notice: Notice) -> None:
-        """Post the notice; any answer but 2xx is none."""
+        """Post the notice; any response other than 2xx is a failure."""
         try:
             status = self._client.post(json.dumps(self._body(notice)).encode(), SECONDS).status
         except TooSlow:
@@ -105,7 +105,7 @@ class CommandReceiver:
         self._argv = tuple(argv)
 
     def deliver(self, notice: Notice) -> None:
-        """Run the program; any exit code but 0 is a failure."""
+        """Run the program; any exit code other than 0 is a failure."""
         environ = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         given = json.dumps(webhook(notice)).encode()
         try:
@@ -117,7 +117,7 @@ class CommandReceiver:
 def make_receiver(
     settings: AlertReceiver, place: str, environ: Mapping[str, str], *, name: str
 ) -> Receiver:
-    """Return the receiver of settings; raises InputError, which names `place` and never a secret."""
+    """Return the receiver for some settings; raise InputError that names `place` but no secret."""
     seconds, content = settings.repeat_hours * 3600, settings.content
     if settings.type == "command":
         return CommandReceiver(name, settings.argv, seconds, content=content)
@@ -138,7 +138,7 @@ def make_receiver(
 
 
 class _Secrets:
-    """Puts the values of environment variables in the place of their names."""
+    """Replaces names of environment variables by their values."""
 
     def __init__(self, environ: Mapping[str, str], place: str) -> None:
         self._environ = environ

@@ -1,4 +1,4 @@
-"""Finds the cases that metrics still have to score, and scores them in blocks as one run.
+"""Finds cases that lack scores and scores them in blocks as one run: from the store, from files, or on Ray.
 
-From the store, from files or on Ray, with a guard against a case that kills the process.
+A crash guard isolates cases that kill the process.
 """

@@ -15,7 +15,7 @@ DAYS: Final = 7
 
 
 class _Spent(NamedTuple):
-    """Of a rule's metrics: today's cost and calls, and what a scored turn has cost in the last days."""
+    """Today's cost and calls of a rule's metrics, and their averages per scored turn over the last days."""
 
     usd: float
     calls: int
@@ -24,7 +24,7 @@ class _Spent(NamedTuple):
 
 
 class Budgets:
-    """The rates of rules with budgets; read once an hour, and counted on in between."""
+    """The rates of rules with budgets: computed once an hour, with spending counted in between."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -33,7 +33,7 @@ class Budgets:
         self._taken: Counter[str] = Counter()
 
     def rate(self, rule: ScoreRule) -> float:
-        """Return the rate of a rule in this hour."""
+        """Return the sampling rate of a rule for this hour."""
         if rule.budget is None:
             return rule.rate
         now = utc_now()
@@ -45,7 +45,7 @@ class Budgets:
         return planned[1]
 
     def spent(self, rule: ScoreRule) -> bool:
-        """Tell whether the day's budget is gone, though the hours were planned."""
+        """Return whether the day's budget is used up despite the hourly plan."""
         if rule.budget is None:
             return False
         self.rate(rule)
@@ -57,11 +57,11 @@ class Budgets:
         )
 
     def take(self, name: str) -> None:
-        """Count a turn that is going to be scored."""
+        """Count a turn that will be scored."""
         self._taken[name] += 1
 
     def _plan(self, rule: ScoreRule, hour: datetime) -> float:
-        assert rule.budget is not None  # asked by the caller
+        assert rule.budget is not None  # checked by the caller
         today = datetime.combine(hour.date(), time())
         given = {"metrics": rule.metrics, "today": today, "since": today - timedelta(days=DAYS)}
         ((usd, calls, of_days, calls_of_days, turns),) = self._store.rows(_SPENT, given)

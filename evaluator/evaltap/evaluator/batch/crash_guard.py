@@ -1,10 +1,10 @@
 """The crash-loop guard: a case that kills the process that scores it does not block the others for long.
 
-If cases are scored in the process that holds the database, a file next to it names the cases in progress,
-and stays behind if the process dies.  If they are scored in other processes, their owner sees them die.
-After a death, the suspects are scored one at a time, each noted before it starts.  A case that was alone in
-progress at two deaths gets an error with this reason instead of a score.  Without a death, the guard costs
-a small write for every two hundred cases.
+If cases are scored in the process that holds the database, a file next to it names the cases in progress; it
+stays behind if the process dies.  If they are scored in other processes, their owner notices when one dies.
+After a death, the suspects are scored one at a time, and the file is updated before each.  A case that was
+alone in progress at two deaths gets an error with this reason instead of a score.  Without a death, the guard
+costs a small write for every two hundred cases.
 """
 
 import json
@@ -20,26 +20,26 @@ CaseKey: TypeAlias = tuple[str, str, str]
 
 
 class Keyed(Protocol):
-    """Something that is about one case."""
+    """An object that belongs to one case."""
 
     @property
     def key(self) -> CaseKey:
-        """Which case."""
+        """The name of the case."""
         ...
 
 
 Watched = TypeVar("Watched", bound=Keyed)
 
 GROUP: Final = 200
-"""Cases that are noted at a time, and so suspected together."""
+"""Cases that are written to the file together, and so suspected together."""
 DEATHS: Final = 2
-"""Deaths with nothing else under way, after which a case is given up; one may be an accident."""
+"""Deaths with nothing else in progress after which a case is given up; a single one may be an accident."""
 
 
 class CrashGuard:
-    """Knows which cases were under way at a death; for the one process that holds the database.
+    """Tracks the cases in progress at a death, for the process that holds the database.
 
-    Without a file (`:memory:`) it only knows the deaths that it is told about.
+    Without a file (`:memory:`), it only knows the deaths reported to `died`.
     """
 
     def __init__(self, database: Path) -> None:
@@ -52,16 +52,16 @@ class CrashGuard:
 
     @property
     def suspects(self) -> frozenset[CaseKey]:
-        """Cases that were under way at a death and have no score since."""
+        """Cases that were in progress at a death and have not been scored since."""
         return frozenset(self._suspects)
 
     def died(self, under_way: Sequence[CaseKey], *, alone: bool) -> None:
-        """Learn that a process died while it scored these cases, or one that was `alone`."""
+        """Record that a process died with these cases in progress, or with a single one that ran `alone`."""
         for key in under_way:
             self._suspects[key] = self._suspects.get(key, 0) + alone
 
     def gives_up(self, key: CaseKey) -> str | None:
-        """Return why a case is not tried again, None when it is."""
+        """Return why a case is not tried again; None if it is."""
         deaths = self._suspects.get(key, 0)
         if deaths < DEATHS:
             return None
@@ -71,7 +71,7 @@ class CrashGuard:
         )
 
     def watched(self, cases: Sequence[Watched], ahead: int = 0) -> Iterator[Watched]:
-        """Yield cases, each noted before; `ahead` are under way at a time beside the last one yielded."""
+        """Yield cases after noting them; up to `ahead` earlier cases may still be in progress."""
         try:
             for first in range(0, len(cases), GROUP):
                 group = cases[first : first + GROUP]
@@ -81,13 +81,13 @@ class CrashGuard:
             self._watching = bool(cases)
 
     def done(self) -> None:
-        """Learn that nothing is under way any more."""
+        """Record that nothing is in progress any more."""
         if self._watching:
             self._write(())
             self._watching = False
 
     def cleared(self, keys: Sequence[CaseKey]) -> None:
-        """Learn that cases have their scores, or their errors, in the database."""
+        """Record that the scores or errors of cases are in the database."""
         for key in keys:
             self._suspects.pop(key, None)
         self._write(())
@@ -99,12 +99,12 @@ class CrashGuard:
             self._path.unlink(missing_ok=True)
             return
         noted = [[*key, deaths] for key, deaths in self._suspects.items()]
-        # A disk that does not take it has other ways to say so.
+        # A full or broken disk is reported when the database is written.
         with suppress(OSError), private_file(self._path) as file:
             file.write(json.dumps({"suspects": noted, "under_way": list(under_way)}).encode())
 
     def _left_behind(self) -> tuple[dict[CaseKey, int], list[CaseKey]]:
-        """Return the suspects with their deaths so far, and what was under way at the last death."""
+        """Return the suspects with their deaths so far, and the cases in progress at the last death."""
         if self._path is None:
             return {}, []
         try:
@@ -112,5 +112,5 @@ class CrashGuard:
             before = {(app, name, one): deaths for app, name, one, deaths in found["suspects"]}
             return before, [(app, name, one) for app, name, one in found["under_way"]]
         except (OSError, ValueError, TypeError, KeyError):
-            # Nothing, or half of a note: then nobody is suspected.
+            # No file, or an incomplete one: no case is suspected.
             return {}, []

@@ -1,4 +1,4 @@
-"""Where due cases are scored: in this process, or on a Ray cluster (`ray_engine`)."""
+"""Engines score pending cases: in this process, or on a Ray cluster (`ray_engine`)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol, TypeAlias
@@ -11,43 +11,43 @@ from evaltap.evaluator.scoring.batch import CASES_AHEAD, Known, add_rows, score_
 from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer
 
 KnownOf: TypeAlias = Callable[[Sequence[int], Sequence[PendingCase]], Known | None]
-"""Returns what turns of cases were scored before, under the metrics of these numbers."""
+"""Returns earlier scores of the cases' turns under the metrics with these indexes."""
 
 CASES_PER_BATCH: Final = 2_000
-"""Cases that are stored at a time, at most."""
+"""Most cases whose rows are stored together."""
 
 
 class Engine(Protocol):
-    """Scores cases; used by the one thread that owns the database."""
+    """Scores cases.  Used by the thread that owns the database."""
 
     @property
     def capacity(self) -> int:
-        """How many cases are under way at a time."""
+        """How many cases can be in progress."""
         ...
 
     @property
     def takes_outlines(self) -> bool:
-        """Whether cases may come as outlines, which share memory with what was landed."""
+        """Whether cases may be outlines, which share memory with landed records."""
         ...
 
     def score(
         self, cases: Sequence[PendingCase], known_of: KnownOf
     ) -> Iterator[Sequence[PackedRows]]:
-        """Yield the rows of cases as they come; each case once, whatever happens meanwhile.
+        """Yield the rows of cases as they arrive, each case exactly once.
 
-        The generator may be closed early; then some of the cases have no rows.
+        If the generator is closed early, some cases have no rows.
         """
         ...
 
     def close(self) -> None:
-        """Stop what scores."""
+        """Stop scoring."""
 
 
 class LocalEngine:
-    """Scores in this process, on threads where cases wait for a judge.
+    """Scores in this process, on several threads if cases wait for a judge.
 
-    Cases that were under way when the process died before are scored one at a time.  `settle` waits
-    until all rows that were yielded are stored.
+    Cases that were in progress when an earlier process died are scored one at a time.  `settle` waits until
+    all yielded rows are stored.
     """
 
     takes_outlines = True
@@ -67,13 +67,13 @@ class LocalEngine:
 
     @property
     def capacity(self) -> int:
-        """How many cases are under way at a time."""
+        """How many cases can be in progress."""
         return self._threads
 
     def score(
         self, cases: Sequence[PendingCase], known_of: KnownOf
     ) -> Iterator[Sequence[PackedRows]]:
-        """Yield the rows of cases in their order, the suspects of a crash first."""
+        """Yield the rows of cases in order, suspects of a crash first."""
         suspected = self._guard.suspects
         suspects = [one for one in cases if one.key in suspected]
         if suspects:
@@ -86,7 +86,7 @@ class LocalEngine:
         self._guard.done()
 
     def close(self) -> None:
-        """Do nothing: threads end with each call."""
+        """Do nothing: threads end with each call of `score`."""
 
     def _together(
         self, cases: Sequence[PendingCase], known_of: KnownOf, threads: int
@@ -99,7 +99,7 @@ class LocalEngine:
             yield from score_batches(scorer, named, indexes, CASES_PER_BATCH, threads, known=known)
 
     def _alone(self, suspects: Sequence[PendingCase], known_of: KnownOf) -> ScoreRows:
-        """Score cases one at a time, since one of them may have killed the process before."""
+        """Score cases one at a time, since one of them may have killed the previous process."""
         rows = ScoreRows()
         for one in suspects:
             reason = self._guard.gives_up(one.key)
@@ -114,7 +114,7 @@ class LocalEngine:
 def by_metrics(
     cases: Sequence[PendingCase],
 ) -> Iterator[tuple[tuple[int, ...], list[PendingCase]]]:
-    """Yield cases by the metrics that they lack."""
+    """Group cases by the metrics that they lack."""
     groups: dict[tuple[int, ...], list[PendingCase]] = {}
     for one in cases:
         groups.setdefault(one.indexes, []).append(one)
@@ -122,6 +122,6 @@ def by_metrics(
 
 
 def add_given_up(rows: ScoreRows, one: PendingCase, reason: str) -> None:
-    """Add an error for each metric that a case lacks."""
+    """Add an error row for each metric that a case lacks."""
     given_up = CaseScore(one.identity.eval_id, Status.FAILED, None, reason, ())
     add_rows(rows, one.identity, one.case, given_up, one.indexes)

@@ -29,11 +29,11 @@ from evaltap.schemas.files.documents import eval_set_name, is_json_lines, iter_c
 from evaltap.schemas.formats.metric import EvalMetric
 
 RANGE_BYTES = 4 << 20
-"""Bytes of JSON Lines that one worker takes at a time."""
+"""Bytes of JSON Lines in a worker's task."""
 RANGES_PER_WORKER = 8
-"""Ranges under way for each worker: enough to keep it busy while the database is written."""
+"""Ranges in progress per worker: enough to keep it busy while the database is written."""
 BLOCK_BYTES = 1 << 18
-"""Bytes that are read at a time: what was read is still in the processor's cache when it is decoded."""
+"""Bytes per read: small enough to be in the processor's cache when they are decoded."""
 CASES_PER_BATCH = 200
 PARALLEL_FROM_BYTES = 8 << 20
 """Smaller files are scored in this process: starting workers would take longer."""
@@ -41,14 +41,14 @@ PARALLEL_FROM_BYTES = 8 << 20
 
 @dataclass(slots=True)
 class ScoredBatch:
-    """The rows of some cases, and the lines that were not cases."""
+    """The rows of some cases, and the lines that are not cases."""
 
     rows: PackedRows
     bad_lines: list[BadLine] = field(default_factory=list)
 
 
 class Part(NamedTuple):
-    """What is scored at a time: a byte range of JSON Lines, or a whole document (`end` is 0)."""
+    """A unit of work: a byte range of JSON Lines, or a whole document (`end` is 0)."""
 
     path: str
     start: int = 0
@@ -56,12 +56,12 @@ class Part(NamedTuple):
 
 
 class FileScorer:
-    """Scores the cases of files; work begins at once where worker processes do it.
+    """Scores the cases of files; worker processes start immediately.
 
-    Make it before anything starts a thread or opens a database: on Linux the workers are forked.
-    `workers=1` scores in this process; so do judged metrics, which wait on `concurrency` threads, and
-    `observe`, which is called with each case and its score, and `selection`.  `bad_lines` were found
-    already, when files were made of tables; they come before all others.
+    Create it before anything starts a thread or opens a database: on Linux the workers are forked.
+    Scoring stays in this process with `workers=1`, for judged metrics (which wait on `concurrency` threads),
+    and with `observe` (called with each case and its score) or `selection`.  `bad_lines` were found when
+    tables were converted to files; they are yielded first.
     """
 
     def __init__(

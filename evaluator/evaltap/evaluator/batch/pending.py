@@ -4,10 +4,10 @@ The whole store is scanned once.  Later scans only read what landing has changed
 file than where those cases begin, so their cost depends on what is new and not on what is stored.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.identity import (
     OLDEST,
@@ -17,6 +17,7 @@ from evaltap.evaluator.cases.identity import (
     FirstPosition,
 )
 from evaltap.evaluator.cases.references import JoinCount, References
+from evaltap.evaluator.cases.turn import Case
 from evaltap.evaluator.contract.context import Status, TurnScore
 from evaltap.evaluator.landing.cases import assemble
 from evaltap.evaluator.results.runs import RunMetric
@@ -24,31 +25,32 @@ from evaltap.evaluator.scoring.batch import Known
 from evaltap.evaluator.scoring.scorer import KnownScores
 from evaltap.evaluator.store.database import STORE, Store, sql
 from evaltap.evaluator.store.errors import NoMemoryError
+from evaltap.evaluator.store.queries import Row
 
 LARGE_CASES = 8
-"""So few are read whatever memory is allowed: DuckDB looks at the rows around them in any case."""
+"""So few cases are read regardless of the memory limit: DuckDB reads whole blocks of rows anyway."""
 
 LAST: Final = 2**63 - 1
-"""Behind every place in the order of landing."""
+"""A position after every other in the order of landing."""
 
 
 class PendingCase(NamedTuple):
-    """A case revision, and the run's numbers of the metrics that it lacks."""
+    """A case revision, and the run's indexes of the metrics that it lacks."""
 
     identity: CaseIdentity
-    case: Mapping[str, Any]
+    case: Case
     indexes: tuple[int, ...]
 
     @property
     def key(self) -> CaseKey:
-        """Which case."""
+        """The name of the case."""
         return self.identity[:3]
 
 
 class PendingCases:
-    """Looks for landed cases that lack scores under a run's metrics.
+    """Finds landed cases that lack scores under a run's metrics.
 
-    `sampled`: what a rule has left out is not pending.
+    With `sampled`, cases that a rule has left out are not pending.
     """
 
     def __init__(
@@ -65,19 +67,19 @@ class PendingCases:
             unless_left_out=_UNLESS_LEFT_OUT if sampled else ""
         )
         self.joined = JoinCount()
-        """What the cases that were assembled found among the references."""
+        """How many of the assembled cases found a reference."""
         self._digests = {metric.digest: index for index, metric in enumerate(metrics)}
         self._names = {index: digest for digest, index in self._digests.items()}
-        kinds = {kind for (kind,) in store.rows("SELECT DISTINCT kind FROM runs")}
+        kinds = set(store.column("SELECT DISTINCT kind FROM runs"))
         self.scored_after_landing = kinds <= {"live", "landed"}
-        """Whether no case has a score that is older than it; one of a file, or one gated, may have."""
+        """Whether scores are always newer than their case; those of files and gates may be older."""
 
     def read(
         self, changed: ChangedCases, at_a_time: int, *, retry: bool = False
     ) -> Iterator[tuple[list[PendingCase], FirstPosition]]:
-        """Yield those of these cases that are pending, the oldest first, and where each lot begins.
+        """Yield the pending ones of these cases in batches, oldest first, with the first position of each.
 
-        A lot is made of at most `at_a_time` names, of fewer where they do not fit into memory together.
+        A batch covers at most `at_a_time` names, or fewer if they do not fit into memory.
         """
         oldest_first = sorted(changed.items(), key=lambda item: item[1])
         first, size = 0, at_a_time
@@ -92,11 +94,11 @@ class PendingCases:
                 size = max(LARGE_CASES, size // 4)
                 continue
             first += len(some)
-            size = min(2 * size, at_a_time)  # what took the memory may have been something else
+            size = min(2 * size, at_a_time)  # memory may have been short for another reason
             yield found, min(some.values())
 
     def of(self, changed: ChangedCases, *, retry: bool = False) -> list[PendingCase]:
-        """Return those of these cases that are pending, in the order of landing; `retry` as in `names`."""
+        """Return the pending ones of these cases, in the order of landing; `retry` as in `names`."""
         if not changed or not self._digests:
             return []
         apps, sets, ids = (list(names) for names in zip(*changed, strict=True))
@@ -120,16 +122,16 @@ class PendingCases:
 
     @property
     def indexes(self) -> tuple[int, ...]:
-        """The metrics that are looked for: what a case without any score lacks."""
+        """The indexes of all metrics: those that a case without any score lacks."""
         return tuple(sorted(self._digests.values()))
 
     def names(
         self, limit: int, *, after: int = -1, until: int = LAST, retry: bool = False
     ) -> dict[CaseKey, FirstPosition]:
-        """Return the names of the first so many pending cases, in the order of landing.
+        """Return the names of the first `limit` pending cases, in the order of landing.
 
-        Only those that begin behind `after` and not behind `until`, places in the order of landing; with
-        `retry` also those whose score could not be had.  Reads no turn, so it takes little memory.
+        Only cases whose first position is after `after` and not after `until`.  With `retry`, also cases
+        whose scoring ended in an error.  Reads no turns, so it takes little memory.
         """
         if not self._digests:
             return {}
@@ -141,19 +143,19 @@ class PendingCases:
         }
 
     def last_place(self) -> int:
-        """Return the place of the newest turn in the order of landing."""
+        """Return the position of the newest turn in the order of landing."""
         ((last,),) = self._store.rows("SELECT coalesce(max(landed_seq), 0) FROM turns")
         return int(last)
 
     def known(
         self, indexes: Sequence[int], cases: Sequence[PendingCase], since: FirstPosition = OLDEST
     ) -> Known:
-        """Return how turns were scored before: a session that continues is not judged all over again.
+        """Return earlier scores of turns, so that only the new turns of a session are judged.
 
-        The scores stand by the place of a metric in `indexes`.
+        Scores are keyed by the metric's place in `indexes`.
         """
         digests = [self._names[index] for index in indexes]
-        found: dict[tuple[Any, ...], TurnScore] = {}
+        found: dict[tuple[object, ...], TurnScore] = {}
         parameters = {
             "ids": [one.identity.eval_id for one in cases],
             "digests": digests,
@@ -176,13 +178,13 @@ class PendingCases:
 
         return known
 
-    def _wanted(self, *, retry: bool) -> dict[str, Any]:
+    def _wanted(self, *, retry: bool) -> dict[str, object]:
         return {"digests": list(self._digests), "retry": retry}
 
     def _scored_since(self, begin: FirstPosition) -> datetime:
         return begin.landed_at if self.scored_after_landing else OLDEST.landed_at
 
-    def _assembled(self, row: tuple[Any, ...]) -> PendingCase:
+    def _assembled(self, row: Row) -> PendingCase:
         app, eval_set, eval_id, revision, digests, header, revisions, actual, expected = row
         case = assemble(header, actual, expected)
         if self._references is not None:
@@ -197,8 +199,8 @@ _EVERYTHING = """
 these_cases AS (FROM cases), these_turns AS (FROM turns), these_scores AS (FROM scores),
 """
 
-# Copied, not looked up in one query: that takes memory for as many rows as DuckDB expects, a fifth of the
-# table.  The bounds let it pass over what is older without reading it.
+# Copies the rows first: a single query would reserve memory for the rows that DuckDB expects, a fifth of the
+# table.  The bounds let DuckDB skip older rows without reading them.
 _SOME = """
 CREATE OR REPLACE TEMP TABLE some_{table} AS
 FROM {table} SEMI JOIN (
@@ -224,7 +226,7 @@ GROUP BY m.app_name, m.eval_set_id, m.eval_id, m.revision, m.digests, c.case_jso
 ORDER BY min(t.first_landed_seq)
 """
 
-# A turn without a decision, or one that is to be scored.
+# A turn without a decision, or with the decision to score it.
 _UNLESS_LEFT_OUT = """AND EXISTS (
     FROM newest_turns t
     WHERE t.app_name = c.app_name AND t.eval_set_id = c.eval_set_id AND t.eval_id = c.eval_id

@@ -1,4 +1,4 @@
-"""Estimates what the rules of a monitoring file would score and spend per day, from recent turns."""
+"""Estimate how much the rules of a monitoring file would score and spend per day, from recent turns."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,22 +16,22 @@ DAYS: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """One rule; figures are by day, None where nothing stored tells."""
+    """The price of a rule; numbers are per day, and None where the store has no data for them."""
 
     rule: str
     metrics: tuple[str, ...]
     rate: float
-    """The share of its turns that would be scored: what `always` holds of, and the rate of the rest."""
+    """The share of its turns that would be scored: all that match `always`, and the rate of the others."""
     turns: float
-    """That its `where` holds of."""
+    """Turns that match its `where`."""
     always: float
-    """Of these, with a condition of `always`."""
+    """Those of them that match a condition of `always`."""
     scored: float
     calls: float | None
-    """Requests to judges; None: the metrics scored nothing in these days."""
+    """Requests to judges; None if the metrics scored nothing in these days."""
     usd: float | None
     over_budget: bool
-    """The budget would lower the rate."""
+    """Whether the budget would lower the rate."""
 
     def data(self) -> dict[str, Json]:
         """Return the price as JSON data."""
@@ -49,7 +49,7 @@ class Price:
 
 
 def price_rules(store: StoreReader, rules: MonitorFile, now: datetime | None = None) -> list[Price]:
-    """Return what each rule would have scored and spent a day, had it applied in the last days."""
+    """Return how much each rule would have scored and spent per day over the last days."""
     since = (now or utc_now()) - timedelta(days=DAYS)
     landed = store.rows(_LANDED, {"since": since})
     ids, days = [one for one, _ in landed], len({day for _, of in landed for day in of})
@@ -96,7 +96,7 @@ _LANDED: Final = """
 SELECT eval_id, list(DISTINCT landed_at::DATE) FROM turns WHERE landed_at >= $since GROUP BY 1 ORDER BY 1
 """
 
-# Turns are those that any of the metrics scored; a cached answer was paid for when it was given.
+# Counts turns that any of the metrics scored.  A cached answer is priced as when it was first paid for.
 _SPENT: Final = """
 WITH scored AS (
   SELECT DISTINCT app_name, eval_set_id, eval_id, invocation_id, turn_revision

@@ -1,4 +1,4 @@
-"""A Ray cluster for the duration of a block, with its errors as ours."""
+"""A Ray cluster for the duration of a block, with Ray's errors converted to evaltap's."""
 
 import logging
 import os
@@ -8,18 +8,18 @@ from typing import Any, Final, Self
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
 
 OBJECT_STORE_BYTES: Final = 128 << 20
-"""Memory that a cluster started here may take for what tasks are given and return."""
+"""Memory that a cluster started here may use for the arguments and results of tasks."""
 
 OWN_CLUSTER: Final = "local"
-"""The address by which Ray starts a cluster; given none, Ray joins one that runs on this machine."""
+"""The address that makes Ray start a cluster; without an address, Ray joins one running on this machine."""
 
 CONNECT_SECONDS: Final = 10.0
 
 
 class RayCluster:
-    """The cluster at an address, or one on this machine that ends with the block.
+    """The cluster at an address, or a cluster on this machine that ends with the block.
 
-    Raises ConfigurationError without Ray, InputError for a cluster that cannot be reached.
+    Raises ConfigurationError if Ray is not installed, InputError if the cluster cannot be reached.
     """
 
     def __init__(self, address: str | None) -> None:
@@ -51,7 +51,7 @@ class RayCluster:
                     f"no Ray cluster at {address} ({reason}); start one with `ray start --head`"
                 ) from None
             self._began = True
-        # Made anew by `init`; what goes wrong comes as an exception.
+        # `init` recreates this logger.  Errors arrive as exceptions anyway.
         logging.getLogger("ray").setLevel(logging.ERROR)
         return self
 
@@ -65,17 +65,17 @@ class RayCluster:
 
 
 def _knock(address: str) -> None:
-    """Raise OSError where nobody listens: Ray itself would try for minutes."""
+    """Raise OSError if nobody listens at the address: Ray itself would retry for minutes."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
 
 
 def readable(error: Exception) -> EvaltapError:
-    """Return the error of a worker as one of ours."""
+    """Return a worker's error as an EvaltapError."""
     cause: BaseException | None = error
     while cause is not None:
-        # Ray raises a class of its own that is also ours, and says the whole traceback.
+        # Ray raises a class that derives from ours as well, but its message is the whole traceback.
         inner = getattr(cause, "cause", None)
         if isinstance(cause, EvaltapError) and inner is None:
             return cause

@@ -1,11 +1,11 @@
-"""Due cases scored on a Ray cluster, while the process that owns the database lands and stores.
+"""Score pending cases on a Ray cluster, while the process that owns the database lands and stores.
 
 Actors hold the compiled metrics and no other state.  If one dies, it is restarted, and the cases that it
-had in progress are scored again.  A case that kills its worker is found as in the crash guard: the cases in
-progress at a death are scored alone, and one that is alone at two more deaths gets an error.
+had in progress are scored again.  The crash guard finds cases that kill their worker: the cases in progress
+at a death are scored alone, and a case that is alone at two more deaths gets an error.
 
-Limits of judges are divided among the actors.  A budget cannot be divided: one actor on the owner's node
-keeps it, and each worker asks that actor before it asks a judge.
+Rate limits of judges are divided among the actors.  A budget cannot be divided: one actor on the owner's node
+keeps it, and workers reserve from it before each request to a judge.
 """
 
 import logging
@@ -19,59 +19,57 @@ from typing import Any, Final, NamedTuple
 from evaltap.evaluator.batch.crash_guard import CrashGuard
 from evaltap.evaluator.batch.engine import CASES_PER_BATCH, KnownOf, add_given_up, by_metrics
 from evaltap.evaluator.batch.pending import PendingCase
+from evaltap.evaluator.batch.ray_budget import BudgetKeeper, SharedBudget
 from evaltap.evaluator.batch.ray_cluster import RayCluster, readable
 from evaltap.evaluator.cases.identity import CaseIdentity
-from evaltap.evaluator.contract.judge import BudgetSpentError
-from evaltap.evaluator.judges.budget import Budget, BudgetAccount, BudgetLimits, Spending
+from evaltap.evaluator.judges.budget import BudgetAccount, BudgetLimits, Spending
 from evaltap.evaluator.results.rows import PackedRows, ScoreRows
 from evaltap.evaluator.scoring.batch import BATCH_SECONDS, score_batches
 from evaltap.evaluator.scoring.scorer import CaseScorer, KnownScores
-from evaltap.evaluator.waiting import in_thread, sleep
 
 WAITING_TASKS: Final = 8
-"""Tasks that a worker which waits for judges is at: while the slowest case of one is waited for, others
-go on."""
+"""Tasks in progress in a worker that waits for judges: the others continue while one waits for its slowest
+case."""
 READY_TASKS: Final = 2
-"""Tasks that a worker which waits for nobody has: one at work, one ready."""
+"""Tasks of a worker that does not wait: one running, one queued."""
 CASES_PER_TASK: Final = 50
-"""Cases of a task that waits for nobody: enough that sending it costs little."""
+"""Cases in a task without judges: enough that sending it costs little."""
 PING_SECONDS: Final = 1.0
-"""How long after a death an actor is asked whether it is back."""
+"""How long after a death an actor is pinged to find out whether it is back."""
 SILENCE_SECONDS: Final = 30.0
-"""How often to say that no worker is there."""
-BUDGET_POLL_SECONDS: Final = 0.05
+"""How often a warning is logged while there is no worker."""
 
 log = logging.getLogger(__name__)
 
 MakeScorer = Callable[[int, BudgetAccount | None], CaseScorer]
-"""Builds the scorer in a worker, one of so many, with the budget of all."""
+"""Builds a worker's scorer, given the number of workers and their shared budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class RayWorkers:
-    """What the workers do, and how many there are; 0: one for each processor of the cluster."""
+    """How workers score, and their number (`count`); 0 means one for each processor of the cluster."""
 
     make_scorer: MakeScorer
     threads: int = 1
-    """Cases under way at a time in each worker: above 1 where they wait for a judge."""
+    """Cases in progress in each worker: more than 1 if they wait for a judge."""
     count: int = 0
     most: int | None = None
-    """No more than so many, as a limit of the judge cannot be divided further."""
+    """The maximum number of workers, if a rate limit of the judge cannot be divided further."""
     budget: BudgetLimits | None = None
 
     @property
     def tasks(self) -> int:
-        """How many tasks each has at a time."""
+        """Tasks in progress in each worker."""
         return READY_TASKS if self.threads == 1 else min(WAITING_TASKS, self.threads)
 
     @property
     def task_cases(self) -> int:
-        """How many cases a task has."""
+        """Cases in a task."""
         return CASES_PER_TASK if self.threads == 1 else -(-self.threads // self.tasks)
 
 
 class RayEngine:
-    """Scores on a cluster, from when it is entered until it is closed; `spending` is known then."""
+    """Scores on a cluster.  A context manager; `spending` is set when it is closed."""
 
     takes_outlines = False
 
@@ -82,10 +80,10 @@ class RayEngine:
         self._actors: list[_Actor] = []
         self._keeper: Any = None  # an actor handle
         self.spending: tuple[Spending, int] = (Spending(), 0)
-        """What judges were paid for, and how many requests the budget refused."""
+        """What the judges cost, and the number of requests that the budget refused."""
 
     def __enter__(self) -> "RayEngine":
-        """Start the workers and wait for the first; raise what keeps them from being built."""
+        """Start the workers and wait for the first; raise the error that keeps them from starting."""
         self._cluster.__enter__()
         try:
             self._start()
@@ -99,11 +97,11 @@ class RayEngine:
 
     @property
     def capacity(self) -> int:
-        """How many cases are under way at a time."""
+        """How many cases can be in progress."""
         return len(self._actors) * self._workers.tasks * self._workers.task_cases
 
     def close(self) -> None:
-        """Stop the workers, and learn what they spent."""
+        """Read the spending and stop the workers."""
         ray = self._cluster.ray
         try:
             if self._keeper is not None:
@@ -118,7 +116,7 @@ class RayEngine:
     def score(
         self, cases: Sequence[PendingCase], known_of: KnownOf
     ) -> Iterator[Sequence[PackedRows]]:
-        """Yield the rows of cases as they come, of a second or of many cases at a time."""
+        """Yield the rows of cases as they arrive, in batches of a second or of many cases."""
         waiting = deque(self._tasks(cases, known_of))
         rows: list[PackedRows] = []
         yielded_at = time.monotonic()
@@ -133,14 +131,13 @@ class RayEngine:
                         rows += self._again(task, waiting)
                 late = time.monotonic() - yielded_at >= BATCH_SECONDS
                 if late or sum(one.case_count for one in rows) >= CASES_PER_BATCH:
-                    yield rows  # perhaps none: the caller may want to stop
+                    yield rows  # possibly empty, so that the caller can stop
                     rows, yielded_at = [], time.monotonic()
             if rows:
                 yield rows
         finally:
-            for (
-                actor
-            ) in self._actors:  # the caller wants no more: what comes back is not waited for
+            # If the caller stops early, the results of running tasks are ignored.
+            for actor in self._actors:
                 actor.forget()
 
     # -- tasks ------------------------------------------------------------------------------------
@@ -155,7 +152,7 @@ class RayEngine:
                 yield _Task(indexes, some, scores)
 
     def _submit(self, waiting: "deque[_Task]") -> None:
-        """Give every worker what it may have; a task that goes alone waits for an idle one."""
+        """Submit tasks to workers with free capacity; a task that must run alone waits for an idle worker."""
         free = [actor for actor in self._actors if actor.ready and not actor.alone]
         while waiting and free:
             actor = min(free, key=lambda one: len(one.tasks))
@@ -167,7 +164,7 @@ class RayEngine:
                 free.remove(actor)
 
     def _ended(self) -> "list[tuple[_Task, PackedRows | None]]":
-        """Wait for something to end; return tasks with their rows, without them where a worker died."""
+        """Wait until tasks end; return them with their rows, or with None if their worker died."""
         ray = self._cluster.ray
         pings = {actor.ping: actor for actor in self._actors if actor.ping is not None}
         running = {ref: actor for actor in self._actors for ref in actor.tasks}
@@ -195,7 +192,7 @@ class RayEngine:
         return ended
 
     def _died(self, actor: "_Actor", error: Exception) -> "list[_Task]":
-        """Note the death of a worker; return what it had under way."""
+        """Record the death of a worker; return the tasks it had in progress."""
         lost = actor.lose()
         log.warning(
             "a worker died with %d cases in progress: %s",
@@ -208,7 +205,7 @@ class RayEngine:
         return lost
 
     def _again(self, task: "_Task", waiting: "deque[_Task]") -> list[PackedRows]:
-        """Have each case of a lost task scored alone; return the rows of those that are given up."""
+        """Requeue each case of a lost task to be scored alone; return the rows of cases that are given up."""
         given_up = ScoreRows()
         for one, known in zip(task.cases, task.known, strict=True):
             reason = self._guard.gives_up(one.key)
@@ -236,7 +233,7 @@ class RayEngine:
             num_cpus=1,
             max_restarts=-1,
             max_task_retries=0,
-            # Evaluators that wait for nobody need not be safe to call from several threads.
+            # Evaluators that do not wait need not be thread-safe.
             max_concurrency=1 if workers.threads == 1 else workers.tasks,
         )(CaseWorker)
         for number in range(count):
@@ -248,7 +245,7 @@ class RayEngine:
             self._ended()
 
     def _pinged(self, actor: "_Actor") -> None:
-        """Take a worker that answers; raise what keeps it from being built."""
+        """Mark a worker that answered as ready; raise the error that keeps it from starting."""
         ray = self._cluster.ray
         try:
             ray.get(actor.ping)
@@ -260,7 +257,7 @@ class RayEngine:
             actor.ping, actor.ready = None, True
 
     def _look_for_workers(self) -> None:
-        """Ask dead workers whether they are back; say so when there is none."""
+        """Ping dead workers; log a warning while there is none."""
         now = time.monotonic()
         for actor in self._actors:
             if not actor.ready and actor.ping is None:
@@ -278,7 +275,7 @@ class RayEngine:
 
 
 class _Task(NamedTuple):
-    """Cases that go to a worker together, or one that goes alone."""
+    """Cases that a worker scores together, or a single case that must run alone."""
 
     indexes: tuple[int, ...]
     cases: Sequence[PendingCase]
@@ -288,18 +285,18 @@ class _Task(NamedTuple):
 
 @dataclass(slots=True)
 class _Actor:
-    """A worker as the owner sees it: whether it is there, and what it has under way."""
+    """A worker as seen by the owner: whether it is ready, and its tasks in progress."""
 
     name: str
     handle: Any  # Ray's actor handle
-    ping: Any  # the answer that says that it is there; None when nothing is asked
+    ping: Any  # reference to the pending answer of `ready`; None without one
     ready: bool = False
     ping_at: float = 0.0
-    tasks: dict[Any, _Task] = field(default_factory=dict)
+    tasks: dict[object, _Task] = field(default_factory=dict)
 
     @property
     def alone(self) -> bool:
-        """Whether it is at a case that goes alone."""
+        """Whether it is scoring a case that must run alone."""
         return any(task.alone for task in self.tasks.values())
 
     def submit(self, task: _Task) -> None:
@@ -307,7 +304,7 @@ class _Actor:
         self.tasks[self.handle.score.remote(task.indexes, named, task.known)] = task
 
     def lose(self) -> list[_Task]:
-        """Return what was under way when it died."""
+        """Return the tasks that were in progress when it died."""
         lost, self.tasks = [*self.tasks.values()], {}
         self.ready, self.ping, self.ping_at = False, None, time.monotonic()
         return lost
@@ -325,9 +322,9 @@ def _first_line(error: Exception) -> str:
 
 
 class CaseWorker:
-    """Scores cases with the function that one process scores them with; an actor's class."""
+    """An actor that scores cases with the same function as a single process."""
 
-    def __init__(self, workers: RayWorkers, count: int, name: str, keeper: Any) -> None:
+    def __init__(self, workers: RayWorkers, count: int, name: str, keeper: object) -> None:
         self._workers = workers
         self._count = count
         self._budget = (
@@ -338,17 +335,17 @@ class CaseWorker:
         self._scorer: CaseScorer | None = None
 
     def ready(self) -> None:
-        """Build the scorer; raise what keeps it from being built."""
+        """Build the scorer, unless it is built; raise the error that prevents it."""
         if self._scorer is None:
             self._scorer = self._workers.make_scorer(self._count, self._budget)
 
     def score(
         self,
         indexes: Sequence[int],
-        named: Sequence[tuple[CaseIdentity, dict[str, Any]]],
+        named: Sequence[tuple[CaseIdentity, dict[str, object]]],
         known: Sequence[KnownScores | None],
     ) -> PackedRows:
-        """Return the rows of cases under the metrics of these numbers."""
+        """Score cases under the metrics with these indexes; return the rows."""
         self.ready()
         assert self._scorer is not None
         before = {id(identity): one for (identity, _), one in zip(named, known, strict=True)}
@@ -359,62 +356,3 @@ class CaseWorker:
         ):  # fmt: skip
             rows.extend(part)
         return rows.packed()
-
-
-class BudgetKeeper:
-    """The budget of all workers; an actor's class.  What a worker that died had reserved is spent."""
-
-    def __init__(self, limits: BudgetLimits) -> None:
-        self._budget = Budget(limits)
-        self._reserved: dict[str, list[Spending]] = {}
-
-    def reserve(self, name: str, worst: Spending) -> tuple[bool, str]:
-        """Return whether a request may be made now; with the reason where it never may."""
-        try:
-            if not self._budget.try_reserve(worst):
-                return False, ""
-        except BudgetSpentError as spent:
-            return False, str(spent)
-        self._reserved.setdefault(name, []).append(worst)
-        return True, ""
-
-    def settle(self, name: str, worst: Spending, actual: Spending) -> None:
-        """Replace what was set aside by what was spent."""
-        reserved = self._reserved.get(name, [])
-        if worst in reserved:  # else it was counted when the worker died
-            reserved.remove(worst)
-            self._budget.settle(worst, actual)
-
-    def lost(self, name: str) -> None:
-        """Count what a worker had reserved as spent."""
-        for worst in self._reserved.pop(name, []):
-            self._budget.settle(worst, worst)
-
-    def spending(self) -> tuple[Spending, int]:
-        """Return what was spent, and how many requests were refused."""
-        return self._budget.spent, self._budget.refused
-
-
-class SharedBudget:
-    """A worker's way to the budget of all."""
-
-    def __init__(self, limits: BudgetLimits, keeper: Any, name: str) -> None:
-        self.limits = limits
-        self._keeper = keeper
-        self._name = name
-
-    def reserve(self, worst: Spending) -> None:
-        """Set the worst case of a request aside; raise BudgetSpentError when it does not fit."""
-        import ray
-
-        while True:
-            reserved, reason = in_thread(ray.get, self._keeper.reserve.remote(self._name, worst))
-            if reserved:
-                return
-            if reason:
-                raise BudgetSpentError(reason)
-            sleep(BUDGET_POLL_SECONDS)
-
-    def settle(self, worst: Spending, actual: Spending) -> None:
-        """Replace what was set aside by what was spent."""
-        self._keeper.settle.remote(self._name, worst, actual)

@@ -1,4 +1,4 @@
-"""Scoring big batches on Ray Data: parts of files go to workers, results are Parquet files.
+"""Score large batches on Ray Data: workers score parts of files and write Parquet files.
 
 The same pure function scores a part here and in one process, so both produce the same rows.  A part is
 written to its own folder, which is renamed when it is complete, so a part that is scored again because its
@@ -29,23 +29,23 @@ from evaltap.evaluator.store.database import Store
 from evaltap.schemas.files.documents import eval_set_name
 
 PART_BYTES = 8 << 20
-"""Bytes of JSON Lines in a part: a few seconds of work, so that little is done again after a fault."""
+"""Bytes of JSON Lines in a part: a few seconds of work, so that a fault repeats little."""
 
 
 @dataclass(frozen=True, slots=True)
 class RayTask:
-    """What every worker must know; sent to each."""
+    """The settings of a run, sent to every worker."""
 
     run: Run
     folder: Path
-    """Where the run's parts go."""
+    """The folder of the run's parts."""
     make_scorer: Callable[[], CaseScorer]
     columns: Columns = field(default_factory=Columns)
     threads: int = 1
 
 
 class PartScored(NamedTuple):
-    """What became of a part."""
+    """The outcome of a part."""
 
     cases: int
     without_reference: int
@@ -60,9 +60,9 @@ def score_on_ray(
     address: str | None = None,
     part_bytes: int = PART_BYTES,
 ) -> Iterator[PartScored]:
-    """Score files on a Ray cluster, one that is started here without `address`; yield as parts end.
+    """Score files on the Ray cluster at `address`, or on one started here; yield the outcome of each part.
 
-    Raises ConfigurationError without Ray, InputError for a cluster or a file that cannot be reached.
+    Raises ConfigurationError if Ray is not installed, InputError if the cluster or a file cannot be reached.
     """
     numbered = [
         {"number": number, "part": orjson.dumps([*part])}
@@ -105,7 +105,7 @@ def _all_parts(paths: Sequence[Path], part_bytes: int) -> Iterator[Part]:
 
 
 class _Worker:
-    """What a worker process keeps from part to part: compiled metrics, a store to make rows in."""
+    """The state of a worker process: compiled metrics, and a store in memory that produces the rows."""
 
     def __init__(self, task: RayTask) -> None:
         self.scorer = task.make_scorer()
@@ -118,7 +118,7 @@ class _Worker:
 _workers: Final[dict[str, _Worker]] = {}
 
 
-def _score(batch: dict[str, Any], task: RayTask) -> dict[str, Any]:
+def _score(batch: dict[str, Any], task: RayTask) -> dict[str, object]:
     """Score the part of a batch of one."""
     number = int(batch["number"][0])
     scored = _score_part(task, number, Part(*orjson.loads(batch["part"][0])))
@@ -156,7 +156,7 @@ def _score_part(task: RayTask, number: int, part: Part) -> PartScored:
 
 
 def _row_group_cases(part: Part, columns: Columns, bad_lines: list[BadLine]) -> Iterator[NamedCase]:
-    """Yield the cases of a row group of a Parquet file; of a part, `end` is its first row's number."""
+    """Yield the cases of a Parquet file's row group `start`; the part's `end` is its first row's number."""
     path = Path(part.path)
     name = eval_set_name(path.with_suffix(""))
     for number, row in row_group(path, part.start, part.end):

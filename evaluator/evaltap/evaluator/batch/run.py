@@ -1,4 +1,4 @@
-"""The two ways to score: cases from files, and landed cases that have no score yet."""
+"""Score the cases of files as a run."""
 
 import time
 from collections.abc import Sequence
@@ -17,22 +17,22 @@ from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store, utc_now
 
 ROWS_PER_WRITE = 25_000
-"""Turn scores a statement: enough that its fixed cost does not matter, few enough that the last
-statement, which no worker overlaps, is short."""
+"""Turn scores per statement: enough that its fixed cost does not matter, and few enough that the last
+statement, during which no worker scores, is short."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilesScored:
-    """What scoring files came to, besides the scores."""
+    """The result of scoring files, apart from the scores."""
 
     run: Run
     bad_lines: list[BadLine]
     without_reference: int
-    """Cases that were compared with placeholders, as they hold nothing to be compared with."""
+    """Cases that were compared with placeholders because they have no reference."""
     sampled: int
-    """Cases that sampling kept by a chance below 1: rates of them are not those of the traffic."""
+    """Cases that sampling kept with a probability below 1: their rates are not those of the traffic."""
     repeated_ids: list[str]
-    """Some eval ids that several cases of one eval set share: their scores cannot be told apart."""
+    """Some eval ids that several cases of an eval set share: their scores cannot be distinguished."""
 
 
 def score_files(
@@ -40,13 +40,13 @@ def score_files(
 ) -> FilesScored:
     """Score the cases of files as a new run; lines that are not cases become dead letters.
 
-    The rows of a run without judges are one transaction: written once, and all of them or none.
+    A run without judges is one transaction: all its rows are written, or none.
     """
     run = start_run(store, "files", source, run_metrics(scorer))
     writer, bad_lines = ScoreWriter(store, run), []
     waiting: list[PackedRows] = []
     cases, without_reference, sampled, written = 0, 0, 0, time.monotonic()
-    # What a judge was paid for is kept as it comes.
+    # Judged scores cost money, so they are committed as they arrive.
     whole = nullcontext() if files.judged else store.transaction()
     with store.limited_memory(), whole:
         for batch in files.batches():
@@ -75,7 +75,7 @@ def end_files(
     without_reference: int,
     sampled: int,
 ) -> FilesScored:
-    """End a run over files and return what it came to."""
+    """End a run over files and return its result."""
     end_run(store, run, cases)
     repeated = store.rows(_REPEATED_IDS, {"run_id": run.run_id})
     ids = [eval_id for (eval_id,) in repeated]
@@ -93,7 +93,7 @@ ORDER BY eval_id LIMIT 3
 
 
 def write_bad_lines(store: Store, lines: Sequence[BadLine]) -> None:
-    """Keep lines of files that hold no usable case as dead letters."""
+    """Store lines that are not usable cases as dead letters."""
     now = utc_now()
     with store.transaction():
         store.append(

@@ -1,8 +1,8 @@
-"""Which turns of live traffic a metric scores: by rules, with draws that are hashes and are stored.
+"""Decide by rules which turns of live traffic a metric scores, with draws that are hashes and are stored.
 
-The draw depends on neither metric nor rule, so a costly metric scores a subset of what a cheaper one with a
-higher rate scores.  It uses a different hash from the recorder's, whose draws are all small for the turns
-that it kept.
+A draw depends neither on the metric nor on the rule, so an expensive metric scores a subset of the turns that
+a cheaper one with a higher rate scores.  The hash differs from the recorder's: among recorded turns, all of
+the recorder's draws are small.
 """
 
 import hashlib
@@ -22,13 +22,13 @@ from evaltap.schemas.formats.monitor import Condition, ScoreRule
 
 SEED: Final = "evaltap score sample v1\0"
 LEFT_OUT: Final = TurnScore(Status.NOT_EVALUATED, None, "left out by a rule")
-"""Stands for a turn that is not scored while others of its case are; it gets no row."""
+"""Marks a turn that is not scored although others of its case are; it gets no row."""
 _SCORE, _SKIP, _UNCOVERED = "score", "skip", "uncovered"
 TurnKey = tuple[str, str, str, str]
 
 
 class Decision(NamedTuple):
-    """Whether a metric scores a turn, by which rule, and how likely that was."""
+    """Whether a metric scores a turn, by which rule, and with what probability."""
 
     rule: str | None
     unit: str
@@ -40,21 +40,21 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What holds of a turn, by the rules' numbers: where, and which of always."""
+    """Which conditions a turn meets, by the rules' indexes: `where`, and each of `always`."""
 
     where: Sequence[bool]
     always: Sequence[Sequence[bool]]
 
 
 def draw_of(eval_id: str, invocation_id: str | None = None) -> float:
-    """Return the draw of a session, or of a turn: 53 bits of a hash, from 0 to 1."""
+    """Return the draw of a session or turn: 53 bits of a hash, scaled to [0, 1)."""
     named = SEED + eval_id + ("" if invocation_id is None else f"\0{invocation_id}")
     digest = hashlib.sha256(named.encode("utf-8", "surrogatepass")).digest()
     return (int.from_bytes(digest[:8], "big") >> 11) / (1 << 53)
 
 
 class ScoreSampling:
-    """Decides on turns of pending cases under the rules, and keeps the decisions."""
+    """Applies the rules to the turns of pending cases, and stores the decisions."""
 
     def __init__(
         self, store: Store, rules: Sequence[ScoreRule], metrics: Sequence[RunMetric]
@@ -77,16 +77,16 @@ class ScoreSampling:
             tuple(one for one in every if one not in waiting),
             *([tuple(waiting)] if waiting else []),
         ]
-        """The metrics, those first that do not look at what others gave."""
+        """The metrics in stages: first those whose rules do not depend on other metrics' scores."""
         self._left_out: dict[tuple[CaseKey, int], frozenset[int]] = {}
 
     @staticmethod
     def left_anything_out(store: Store) -> bool:
-        """Tell whether rules have left out turns of a store, which stay left out without them."""
+        """Return whether rules have left out turns of a store; they stay left out without the rules."""
         return bool(store.rows("SELECT 1 FROM sampling_decisions LIMIT 1"))
 
     def choose(self, cases: Sequence[PendingCase], stage: Sequence[int]) -> list[PendingCase]:
-        """Return the cases with the metrics of a stage that score any of their turns."""
+        """Return the cases of which a metric of the stage scores any turn, with those metrics."""
         self._left_out.clear()
         staged = [
             one._replace(indexes=tuple(index for index in one.indexes if index in stage))
@@ -107,7 +107,7 @@ class ScoreSampling:
     def without_left_out(
         self, identity: CaseIdentity, indexes: Sequence[int], known: KnownScores, turns: int
     ) -> KnownScores:
-        """Return what is known of a case's turns, with those that are not to be scored marked."""
+        """Return the known scores of a case's turns, with turns that must not be scored marked."""
         found: dict[int, Sequence[TurnScore | None]] = {}
         for number, index in enumerate(indexes):
             places = self._left_out.get((identity[:3], index), frozenset())
@@ -126,7 +126,7 @@ class ScoreSampling:
         known: Mapping[tuple[TurnKey, int, str], Decision],
         rows: list[tuple[object, ...]],
     ) -> bool:
-        """Decide on the turns of a case under a metric; tell whether any is scored."""
+        """Decide on the turns of a case under a metric; return whether any is scored."""
         of = self._of[index]
         if not of:
             return True
@@ -202,9 +202,9 @@ class ScoreSampling:
 
 
 def facts_query(rules: Sequence[ScoreRule]) -> tuple[str, int]:
-    """Return a query over the turns of the sessions $ids, and how many columns of truth it ends with.
+    """Return a query over the turns of the sessions $ids, and the number of its boolean columns at the end.
 
-    Of each rule they are whether its `where` holds, then each condition of its `always`.
+    For each rule, there is a column for its `where`, then one for each condition of its `always`.
     """
     columns = []
     for rule in rules:

@@ -1,4 +1,4 @@
-"""Score the due cases of a store, one block at a time."""
+"""Score the pending cases of a store in blocks."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -25,18 +25,18 @@ Progress: TypeAlias = Callable[[int], None]
 """Called with the number of cases scored so far."""
 
 NAMES_PER_READ = 20_000
-"""Names of pending cases that are held at a time."""
+"""Names of pending cases held in memory."""
 
 CASES_PER_READ = 1_000
-"""Cases that are read at a time."""
+"""Cases per read."""
 READS_PER_CAPACITY = 8
-"""... or so many times what is under way at a time: at the end of each read some of that is idle."""
+"""... or this multiple of the engine's capacity, part of which is idle at the end of each read."""
 
 RECENT_AT_A_TIME = 2_000
-"""Cases that are still in memory and are stored with their scores at a time."""
+"""Cases still in memory whose scores are stored together."""
 
 READS_IN_BACKLOG = 2
-"""The same while other cases land, which waits for the end of a read."""
+"""The same multiple while other cases land, as landing waits for the end of a read."""
 
 _NOTHING: Final[Mapping[CaseKey, RecentCase]] = {}
 
@@ -51,7 +51,7 @@ def never() -> bool:
 
 
 _Lot: TypeAlias = tuple[list[PendingCase], FirstPosition]
-"""Cases that are due, and where the first of them begins."""
+"""Pending cases, and the position of the first."""
 
 
 class _Scored(NamedTuple):
@@ -60,11 +60,11 @@ class _Scored(NamedTuple):
 
 
 class PendingScorer:
-    """Scores what has landed and has no score yet under the scorer's metrics.
+    """Scores landed cases that have no score yet under the scorer's metrics.
 
-    Takes the latest revision of each case; with `retry` also those whose score could not be had.
-    `threads` above 1 suit metrics that wait for a judge; an `engine` scores elsewhere.  `rules` say which
-    turns are scored; what they have left out stays so.
+    Scores the latest revision of each case; with `retry`, also cases whose scoring ended in an error.  Use
+    several `threads` for metrics that wait for a judge, and an `engine` to score elsewhere.  `rules` select
+    the turns to score; turns that they have left out stay left out.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class PendingScorer:
             and self._pending.scored_after_landing
             and self._sampling is None
         )
-        """Whether `score` makes use of cases that are still in memory."""
+        """Whether `score` uses cases that are still in memory."""
 
     @property
     def metrics(self) -> list[RunMetric]:
@@ -123,11 +123,10 @@ class PendingScorer:
         progress: Progress = no_progress,
         stopped: Callable[[], bool] = never,
     ) -> tuple[Run | None, int]:
-        """Score all that is pending, a transaction for each chunk, until `stopped` says so.
+        """Score everything pending, with a transaction per block, until `stopped` returns True.
 
-        With `changed` only these cases are looked at; those of them that are `recent`, and so have no
-        score, are not read.  Returns the run, None when nothing was pending, and the number of cases
-        scored.
+        With `changed`, only these cases are considered; those in `recent` have no score yet and are not read
+        from the store.  Returns the run (None if nothing was pending) and the number of scored cases.
         """
         run, cases = None, 0
         at_a_time = max(CASES_PER_READ, self._engine.capacity * READS_PER_CAPACITY)
@@ -145,13 +144,13 @@ class PendingScorer:
         return run, cases
 
     def is_due(self, *, retry: bool = False) -> bool:
-        """Tell whether a case waits for a score."""
+        """Return whether any case is pending."""
         return bool(self._pending.names(1, retry=retry))
 
     def backlog(self, source: str, *, stopped: Callable[[], bool] = never) -> Iterator[int]:
-        """Score all that is pending under the live run, some cases at each `next`; yield how many.
+        """Score everything pending now under the live run, a block at each `next`; yield its size.
 
-        Between two of them other cases may land and be scored, which are no part of it.
+        Other cases may land and be scored between two blocks; they are not part of the backlog.
         """
         at_a_time = self._engine.capacity * READS_IN_BACKLOG if self._knows else CASES_PER_READ
         everything = self._everything(at_a_time, until=self._pending.last_place())
@@ -166,7 +165,7 @@ class PendingScorer:
     def _steps(
         self, kind: RunKind, source: str, lots: Iterator[_Lot]
     ) -> Iterator[Iterator[_Scored]]:
-        """Yield a step for each lot of cases: it scores them while it is gone through."""
+        """Yield an iterator for each batch of cases, which scores them as it is consumed."""
         begun = cache(partial(self._begin, kind, source))
         for read, since in lots:
             lot = [
@@ -187,7 +186,7 @@ class PendingScorer:
         since: FirstPosition,
     ) -> Iterator[_Scored]:
         for part in self._parts(lot):
-            run, writer = begun()  # not before a case is due
+            run, writer = begun()  # no run is started before a case is pending
             for rows in self._engine.score(part, partial(self._known_of, since)):
                 if rows:
                     # The next cases are scored while these are written.
@@ -195,7 +194,7 @@ class PendingScorer:
                 yield _Scored(run, sum(one.case_count for one in rows))
 
     def _parts(self, chunk: Sequence[PendingCase]) -> Iterator[Sequence[PendingCase]]:
-        """Yield cases with the metrics to score; by rules in stages, as some look at what others gave."""
+        """Yield cases with the metrics to score; in stages if rules depend on other metrics' scores."""
         if self._sampling is None:
             if chunk:
                 yield chunk
@@ -207,7 +206,7 @@ class PendingScorer:
     def _known_of(
         self, since: FirstPosition, indexes: Sequence[int], cases: Sequence[PendingCase]
     ) -> Known | None:
-        """Return what turns were scored before; to score again what costs nothing is faster."""
+        """Return earlier scores of turns; None for metrics without cost, which are faster to recompute."""
         known = self._pending.known(indexes, cases, since) if self._knows else None
         sampling = self._sampling
         if known is None or sampling is None:
@@ -219,7 +218,7 @@ class PendingScorer:
 
     def _started(self, kind: RunKind, source: str) -> Run:
         if self._live is not None and kind == "live":
-            return self._live  # to look whether it is there would wait for what is being written
+            return self._live  # a query would wait for pending writes
         if self._references is not None:
             keep_references(self._store, self._references)
         run = start_run(self._store, kind, source, self._wanted)

@@ -1,1 +1,1 @@
-"""Compares judges with human labels."""
+"""Compare judges with human labels."""

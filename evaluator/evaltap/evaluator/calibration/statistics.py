@@ -1,8 +1,8 @@
-"""How far a judge can be trusted: its verdicts compared with human labels.
+"""Measure how far a judge can be trusted, by comparing its verdicts with human labels.
 
-"Positive" is pass: a *false pass* is a judge's pass of what a person fails, the error that lets bad answers
-through.  Labels only have to be a random choice within each verdict of the judge: every figure is weighted
-by how often the judge gives that verdict (see `stats.labelled`).
+"Positive" means pass: a *false pass* is a judge's pass of an answer that a person fails, the error that lets
+bad answers through.  Labels only have to be a random sample within each verdict of the judge: every figure is
+weighted by how often the judge gives that verdict (see `stats.labelled`).
 """
 
 import math
@@ -17,17 +17,17 @@ from evaltap.evaluator.stats.labelled import Derived, Judged, Labels, people_rat
 
 LEAST_LABELS: Final = 50
 LEAST_OF_EACH: Final = 15
-"""Fewer labels than these, of both verdicts together and of each, say nothing."""
+"""Fewer labels, in total or of each verdict, are inconclusive."""
 TRUSTED_KAPPA: Final = 0.6
 DOUBTED_KAPPA: Final = 0.4
 TRUSTED_FALSE_PASSES: Final = 0.1
 DOUBTED_FALSE_PASSES: Final = 0.3
 MOST_LABELS: Final = 100_000
-"""More labels than these nobody gives."""
+"""An upper bound on the number of labels that people would provide."""
 
 
 class Trust(StrEnum):
-    """What to do with a judge's verdicts."""
+    """A recommendation for using a judge's verdicts."""
 
     TRUST = "trust"
     CARE = "with care"
@@ -36,7 +36,7 @@ class Trust(StrEnum):
 
 
 class Table(NamedTuple):
-    """Labels by what judge and person say."""
+    """Counts of labels by the verdicts of judge and person."""
 
     both_pass: int = 0
     false_pass: int = 0
@@ -50,34 +50,34 @@ class Table(NamedTuple):
 
     @property
     def human_pass(self) -> int:
-        """Labels that are pass."""
+        """The number of labels that are pass."""
         return self.both_pass + self.false_fail
 
     @property
     def human_fail(self) -> int:
-        """Labels that are fail."""
+        """The number of labels that are fail."""
         return self.both_fail + self.false_pass
 
 
 class Share(NamedTuple):
-    """A figure with its 95 % interval; None where nothing was counted or it is undefined."""
+    """A figure with its 95 % interval; None if nothing was counted or it is undefined."""
 
     value: float | None
     interval: Interval | None
 
 
 class Corrected(NamedTuple):
-    """The pass rate that people would find, beside the judge's own."""
+    """The pass rate that people would find, next to the judge's own."""
 
     observed: float | None
     judged: int
-    """Verdicts behind it: of all that were judged, labelled or not."""
+    """The number of verdicts behind the judge's rate, labelled or not."""
     value: float | None
     interval: Interval | None
 
 
 class Labelled(NamedTuple):
-    """What judge and person say of one thing, and how many of the traffic it stands for."""
+    """The verdicts of judge and person on one item, and its weight in the traffic."""
 
     judge_passes: bool
     person_passes: bool
@@ -85,7 +85,7 @@ class Labelled(NamedTuple):
 
 
 class Verdicts(NamedTuple):
-    """All verdicts of a judge: how many of each kind, its pass rate, and the reach of its 95 % interval."""
+    """All verdicts of a judge: counts, pass rate, and half the width of its 95 % interval."""
 
     passes: int
     fails: int
@@ -94,7 +94,7 @@ class Verdicts(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """What labels say about a judge."""
+    """The result of comparing a judge with labels."""
 
     table: Table
     agreement: Share
@@ -102,24 +102,24 @@ class Calibration(NamedTuple):
     base_rate: Share
     """The share that people would pass."""
     constant_baseline: float | None
-    """Agreement of a judge that always says what people say most."""
+    """The agreement of a judge that always gives the people's most frequent verdict."""
     false_pass_rate: Share
-    """Among what people fail."""
+    """As a share of the answers that people fail."""
     false_fail_rate: Share
-    """Among what people pass."""
+    """As a share of the answers that people pass."""
     corrected: Corrected
     trust: Trust
     reasons: tuple[str, ...]
 
 
 def table_of(labels: Sequence[Labelled]) -> Table:
-    """Count labels by what judge and person say."""
+    """Count labels by the verdicts of judge and person."""
     counts = Counter((label.judge_passes, label.person_passes) for label in labels)
     return Table(counts[True, True], counts[True, False], counts[False, True], counts[False, False])
 
 
 def calibrate(labels: Sequence[Labelled], verdicts: Verdicts) -> Calibration:
-    """Return what labels say about a judge that gave these verdicts."""
+    """Return the calibration of a judge with these verdicts."""
     judged = Judged(
         verdicts.rate,
         verdicts.half_width,
@@ -151,7 +151,7 @@ def calibrate(labels: Sequence[Labelled], verdicts: Verdicts) -> Calibration:
 
 
 def _has_labels(judged: Judged) -> bool:
-    """Return whether each verdict that the judge gives has labels; else nothing but a guess would be said."""
+    """Return whether each verdict that the judge gives has labels; otherwise, figures would be guesses."""
     return all(
         labels.count or not share
         for labels, share in ((judged.passed, judged.rate), (judged.failed, 1 - judged.rate))
@@ -166,8 +166,8 @@ def _corrected(judged: Judged, verdicts: Verdicts) -> Corrected:
     return Corrected(judged.rate, count, found.value, found.interval)
 
 
-# The four shares of what judge and person say follow from the judge's pass rate q and the shares g1 and g0
-# that people pass of what it passes and fails.  At its ends q may lie beyond 0 to 1.
+# The four shares of verdicts of judge and person follow from the judge's pass rate q and the shares
+# g1 and g0 that people pass of what it passes and fails.  At its ends q may lie beyond 0 to 1.
 
 
 def _agreement(q: float, g1: float, g0: float) -> float:
@@ -175,7 +175,7 @@ def _agreement(q: float, g1: float, g0: float) -> float:
 
 
 def _kappa(q: float, g1: float, g0: float) -> float | None:
-    """Cohen's kappa; undefined where one of both gives a single verdict only."""
+    """Cohen's kappa; undefined if judge or person gives only a single verdict."""
     judge = _cut(q)
     person = judge * g1 + (1 - judge) * g0
     by_chance = judge * person + (1 - judge) * (1 - person)
@@ -205,9 +205,9 @@ def _share(found: Derived | None, low: float = 0.0) -> Share:
 
 
 def labels_needed(judged: Judged) -> tuple[str, int] | None:
-    """Return the verdict that needs more labels to bound the false passes, and how many at today's rate.
+    """Return the verdict that needs more labels to bound the false passes, and their number at today's rate.
 
-    None when they are bounded already, or when no number of labels of one verdict would.
+    None if they are bounded already, or if no number of labels of one verdict suffices.
     """
     found = judged.derive(_false_pass)
     if found is None or found.interval.high <= TRUSTED_FALSE_PASSES:
@@ -221,7 +221,7 @@ def labels_needed(judged: Judged) -> tuple[str, int] | None:
 
 
 def _more(judged: Judged, labels: Labels) -> int | None:
-    """Return how many more labels of a verdict are enough; None when no number is."""
+    """Return how many more labels of a verdict suffice; None if no number does."""
 
     def bounded(more: int) -> bool:
         trials = labels.weight**2 / labels.squares + more
@@ -251,7 +251,7 @@ def _trust(found: Calibration, judged: Judged, verdicts: Verdicts) -> tuple[Trus
 
 
 def _against(found: Calibration) -> tuple[str, ...]:
-    """Return why the judge is not to be trusted, whatever its intervals."""
+    """Return why the judge is not to be trusted, regardless of its intervals."""
     kappa, agreement = found.kappa.value, found.agreement.value
     false_pass, baseline = found.false_pass_rate.value, found.constant_baseline
     against: list[str] = []
@@ -269,7 +269,7 @@ def _against(found: Calibration) -> tuple[str, ...]:
 
 
 def _doubts(found: Calibration, judged: Judged, verdicts: Verdicts) -> tuple[str, ...]:
-    """Return what the intervals leave open."""
+    """Return the doubts that the intervals leave."""
     doubts = [
         f"the judge {verdict} only {given} of what it judged, fewer than {LEAST_OF_EACH}"
         for verdict, given in (("passes", verdicts.passes), ("fails", verdicts.fails))
@@ -293,7 +293,7 @@ def _doubts(found: Calibration, judged: Judged, verdicts: Verdicts) -> tuple[str
 
 
 def _missing(table: Table, judged: Judged, verdicts: Verdicts) -> tuple[str, ...]:
-    """Return which labels are too few; of a verdict that the judge hardly gives all that there are do."""
+    """Return which labels are too few; for a rare verdict of the judge, all available labels suffice."""
     found = [
         (table.total, LEAST_LABELS, "labels"),
         (table.human_pass, 1, "labels that are pass"),

@@ -1,4 +1,4 @@
-"""Pairs a judge's verdicts with human labels."""
+"""Pair a judge's verdicts with human labels."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -19,19 +19,19 @@ Level: TypeAlias = Literal["cases", "turns", "rubrics"]
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """One metric at one level against its labels."""
+    """One metric at one level, compared with its labels."""
 
     metric_name: str
     level: Level
     calibration: Calibration
     without_verdict: int
-    """Labels of what the metric has no verdict on: not evaluated, or in error."""
+    """The number of labels without a verdict of the metric: not evaluated, or an error."""
     disagreements: tuple[tuple[str, str, str, bool], ...]
-    """Eval id, invocation id, rubric id and whether the judge passes it, where people say otherwise."""
+    """Eval id, invocation id, rubric id and the judge's verdict, for labels that disagree."""
 
 
 class _Verdict(NamedTuple):
-    """What the judge says of one thing, if anything, and how likely sampling kept it."""
+    """The judge's verdict on one item, if any, and its inclusion probability."""
 
     passes: bool | None
     probability: float
@@ -39,7 +39,7 @@ class _Verdict(NamedTuple):
 
 @dataclass(slots=True)
 class _Verdicts:
-    """The verdicts of one metric, by eval id, invocation id and rubric id, and within by place."""
+    """The verdicts of one metric, by eval id, invocation id and rubric id, then by app and eval set."""
 
     by_key: dict[tuple[str, str, str], dict[str, _Verdict]] = field(
         default_factory=lambda: defaultdict(dict)
@@ -49,7 +49,7 @@ class _Verdicts:
     )
 
     def of(self, level: Level) -> Verdicts:
-        """Return all verdicts of a level: their counts, and the pass rate with the reach of its interval."""
+        """Return all verdicts of a level: their counts, the pass rate and half the width of its interval."""
         given = [one for found in self.by_session[level].values() for one in found]
         judged = estimate(_profile(found) for found in self.by_session[level].values())
         passes = sum(one.passes is True for one in given)
@@ -60,7 +60,7 @@ class _Verdicts:
 
 
 def _profile(verdicts: Iterable[_Verdict]) -> Profile:
-    """Return a session's verdicts as estimators see them."""
+    """Return a session's verdicts in the form that estimators need."""
     cells: defaultdict[float, list[bool]] = defaultdict(list)
     for one in verdicts:
         cells[one.probability].append(one.passes is True)
@@ -72,7 +72,7 @@ def calibrate_metric(
 ) -> list[Calibrated]:
     """Compare the latest verdicts of a metric with the labels about it, level by level.
 
-    Raises InputError for a label of something that was never scored, or of two eval sets at once.
+    Raises InputError for a label of an item that was never scored, or that is in two eval sets.
     """
     verdicts = _Verdicts()
     query = sql(__name__, "judged_verdicts")

@@ -1,25 +1,24 @@
-"""The context that a session's turns were given besides the conversation, each part once.
+"""Remove repeated context from the turns of a session.
 
-A recorder leaves out context that an earlier turn of the session already has.  But a restarted recorder
-does not know the earlier turns, and raw telemetry is kept as it is.  Readers of a session therefore repeat
-the step.
+A recorder leaves out context that an earlier turn of the session already has.  But a restarted recorder does
+not know the earlier turns, and raw telemetry is stored unchanged.  So readers of a session repeat this step.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from evaltap.schemas.formats.case import CaseData
 
 _FIELD: Final = "contextMessages"
 
 
-def told_once(turns: Sequence[CaseData]) -> Sequence[CaseData]:
-    """Return the turns of a session without instructions that hold already and turns told as context."""
+def without_repeats(turns: Sequence[CaseData]) -> Sequence[CaseData]:
+    """Return the turns without instructions already in effect or context that repeats earlier turns."""
     if not any(_FIELD in turn for turn in turns[1:]):
         return turns
     found: list[CaseData] = []
     said: set[tuple[str, str]] = set()
-    holding: list[Any] = []
+    holding: list[object] = []
     for turn in turns:
         context = turn.get(_FIELD) or []
         instructions = [one for one in context if one.get("role") not in ("user", "assistant")]
@@ -32,10 +31,10 @@ def told_once(turns: Sequence[CaseData]) -> Sequence[CaseData]:
     return found
 
 
-def _with_context(turn: CaseData, kept: Sequence[Any]) -> CaseData:
+def _with_context(turn: CaseData, kept: Sequence[object]) -> CaseData:
     rest = {name: value for name, value in turn.items() if name != _FIELD or kept}
     return {**rest, _FIELD: kept} if kept else rest
 
 
-def _words(message: Mapping[str, Any]) -> tuple[str, str]:
+def _words(message: Mapping[str, object]) -> tuple[str, str]:
     return str(message.get("role")), " ".join(str(message.get("content")).split())

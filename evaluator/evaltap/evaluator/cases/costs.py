@@ -1,7 +1,7 @@
-"""The cost of a turn: from its telemetry, otherwise computed from its tokens and list prices.
+"""The cost of a turn: from its telemetry, or computed from its tokens and list prices.
 
-Prices come from the package genai-prices, which contains its table, so nothing here uses a network.  Cached
-tokens cost what the table says; discounts for batches and contracts are not considered.
+Prices come from the package genai-prices, which includes its table, so nothing here uses the network.  Cached
+tokens have their own prices in the table; discounts for batches and contracts are not considered.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,28 +12,28 @@ Telemetry = Mapping[str, Any]
 """The `telemetry` of a turn, as JSON."""
 
 Price = Callable[[int, int, int, int], float]
-"""Returns USD for input and output tokens, and for those of the input that a cache gave and took."""
+"""Returns the USD for input tokens, output tokens, and the input tokens read from and written to a cache."""
 
 MARK: Final = '"costUsd":"synthesized"'
-"""How `capture` of a landed turn says that its cost was computed."""
+"""The entry in a landed turn's `capture` that marks a computed cost."""
 
 _MOST_MODELS: Final = 4096
 _COUNTS: Final = ("inputTokens", "outputTokens", "cachedTokens", "cacheWriteTokens")
 
 
 class ModelUsage(NamedTuple):
-    """Tokens of the calls of one model."""
+    """The tokens of all calls of a model."""
 
     model: str
     input_tokens: int | None
     output_tokens: int | None
     cached_tokens: int | None = None
-    """Of the input tokens, those that were read from the provider's cache."""
+    """The part of the input tokens that was read from the provider's cache."""
     cache_write_tokens: int | None = None
 
 
 def cost_of(telemetry: Telemetry) -> float | None:
-    """Return the cost of a turn in USD, None where neither it nor all tokens and prices are known."""
+    """Return the cost of a turn in USD; None if it is unknown and cannot be computed."""
     given = telemetry.get("costUsd")
     if given is not None:
         return float(given)
@@ -55,7 +55,7 @@ def computed_cost(
     input_tokens: int | None,
     output_tokens: int | None,
 ) -> float | None:
-    """Return what tokens cost by list prices: those of `usage`, or all of them where there is one model."""
+    """Return the cost in USD by list prices, of `usage` or, with a single model, of the total tokens."""
     each = list(usage)
     if not each and len(models) == 1:
         each = [ModelUsage(models[0], input_tokens, output_tokens)]
@@ -70,7 +70,7 @@ def computed_cost(
 
 @lru_cache(maxsize=_MOST_MODELS)
 def _price_of(model: str) -> Price | None:
-    """Return what tokens of a model cost, None for a model that the table does not have."""
+    """Return the price function of a model; None if the table does not have the model."""
     try:
         from genai_prices import Usage, calc_price
     except ImportError:
@@ -84,7 +84,7 @@ def _price_of(model: str) -> Price | None:
         return None
 
     def listed(inputs: int, outputs: int, cached: int, written: int) -> float:
-        # A count that contradicts the others, more cached than all, is not priced apart.
+        # Cache counts that exceed the input tokens are ignored.
         known = cached + written <= inputs
         used = Usage(
             input_tokens=inputs,

@@ -1,4 +1,4 @@
-"""Values that a file or a table has in place of an eval case; they are kept as dead letters."""
+"""The identity of cases in the tables, and lines of files that are not cases."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -10,14 +10,14 @@ from evaltap.schemas.wire.record import recording_name
 
 
 class BadLine(NamedTuple):
-    """A line of a file, or a row of a table, that holds no usable case."""
+    """A line of a file, or a row of a table, that is not a usable case; it becomes a dead letter."""
 
     path: str
     offset: int
-    """The byte where a line begins, the number of a row from 0."""
+    """The byte offset of a line, or the number of a row, counting from 0."""
     message: str
     raw: bytes
-    """The line as it is in the file, the row as JSON."""
+    """The original line, or the row as JSON."""
 
 
 CaseKey: TypeAlias = tuple[str, str, str]
@@ -25,7 +25,7 @@ CaseKey: TypeAlias = tuple[str, str, str]
 
 
 class FirstPosition(NamedTuple):
-    """The first position of a case in the file: none of its rows is older."""
+    """The first position of a case in the store: none of its rows is older."""
 
     landed_seq: int
     landed_at: datetime
@@ -36,7 +36,7 @@ ChangedCases: TypeAlias = Mapping[CaseKey, FirstPosition]
 
 
 class CaseIdentity(NamedTuple):
-    """What names a case revision in the tables; no turn revisions means a file, all of them 1."""
+    """Identifies a case revision in the tables.  A case of a file has no turn revisions: all are 1."""
 
     app_name: str
     eval_set_id: str
@@ -46,10 +46,10 @@ class CaseIdentity(NamedTuple):
 
 
 def case_identity(case: Mapping[str, Json], eval_set_id: str) -> CaseIdentity:
-    """Return how a case that has not landed is named in the tables.
+    """Return the identity of a case that has not landed.
 
-    `eval_set_id` is for one without its own.  Repeats of a case are told apart by their `source.run`, within
-    a version.
+    `eval_set_id` applies to a case without its own.  Repeats of a case are distinguished by their
+    `source.run`, within a version.
     """
     if isinstance(case, LazyCase):
         known = case.outline
@@ -65,7 +65,7 @@ def case_identity(case: Mapping[str, Json], eval_set_id: str) -> CaseIdentity:
 
 
 def is_sampled(case: Mapping[str, Json]) -> bool:
-    """Tell whether a case stands for more traffic than itself: it was kept by a chance below 1."""
+    """Return whether a case was sampled with a probability below 1, so that it represents more traffic."""
     if isinstance(case, LazyCase):
         source = case.outline.source
         chance = source.inclusionProbability if source else None

@@ -1,4 +1,4 @@
-"""A restricted JSON path: `$.a.b[0]`, one place and no wildcards."""
+"""A restricted JSON path such as `$.a.b[0]`: a single place, without wildcards."""
 
 import re
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ _KEY: Final = re.compile(r"[^.\[\]]+")
 
 
 def extract(text: str, path: str) -> str:
-    """Return the value at `path` in a JSON text: a string as it is, anything else as compact JSON.
+    """Return the value at `path` in a JSON text: strings unchanged, other values as compact JSON.
 
-    Raises ValueError when the text is no JSON, the path cannot be read, or leads nowhere.
+    Raises ValueError if the text is not JSON, or the path is invalid or does not exist in it.
     """
     steps = read_path(path)
     try:
@@ -27,14 +27,14 @@ def extract(text: str, path: str) -> str:
 
 
 def follow(value: Json, steps: Sequence[str | int]) -> Json:
-    """Return the value at the end of a path that was read; raise ValueError when it leads nowhere."""
+    """Return the value at the end of a parsed path; raise ValueError if it does not exist."""
     for step in steps:
         value = _step(value, step)
     return value
 
 
 def read_path(path: str) -> list[str | int]:
-    """Return the keys and indexes of a path; raise ValueError when it cannot be read."""
+    """Parse a path into keys and indexes; raise ValueError if it is invalid."""
     if not path.startswith("$"):
         raise ValueError(f"path '{path}' must begin with $, e.g. $.answer")
     steps: list[str | int] = []

@@ -1,4 +1,4 @@
-"""Strict reading of one JSON document from text that an agent wrote."""
+"""Strictly parse a JSON document in text written by an agent."""
 
 import json
 from decimal import Decimal, InvalidOperation
@@ -20,7 +20,7 @@ def parse(text: str, *, exact: bool = False) -> Json:
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError:
-            pass  # read again below: a lone surrogate is allowed, and the message is better
+            pass  # parsed again below, which allows lone surrogates and has better messages
     if text.startswith("\ufeff"):
         raise ValueError("starts with a byte order mark")
     try:
@@ -44,7 +44,7 @@ def _finite(text: str) -> float:
 
 
 def _exact_number(text: str) -> float | int:
-    """Return a whole number as an integer with all digits, any other as a double."""
+    """Return a whole number as an integer with all its digits, any other number as a double."""
     try:
         number = Decimal(text)
     except InvalidOperation:

@@ -1,4 +1,4 @@
-"""The language of a text: by its script, then by py3langid where it is installed and letters are enough."""
+"""Detect the language of a text: by its script, then with py3langid if it is installed."""
 
 import unicodedata
 from collections import Counter
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 UNKNOWN: Final = "und"
 FEWEST_LETTERS: Final = 20
-"""Fewer letters of a script that several languages share say nothing."""
+"""Fewer letters of a script that several languages use are not classified."""
 _SCRIPTS: Final = {
     "HIRAGANA": "ja",
     "KATAKANA": "ja",
@@ -20,11 +20,11 @@ _SCRIPTS: Final = {
     "TAMIL": "ta",
     "BENGALI": "bn",
 }
-"""Scripts of one language each."""
+"""Scripts that a single language uses."""
 
 
 def language_of(text: str) -> str:
-    """Return the ISO 639-1 code of a text's language, `und` where that is not known."""
+    """Return the ISO 639-1 code of a text's language, or `und` if it is unknown."""
     letters = [letter for letter in text if letter.isalpha()]
     if not letters:
         return UNKNOWN

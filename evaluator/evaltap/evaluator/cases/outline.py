@@ -1,11 +1,11 @@
-"""A case from a file of which only the outline is decoded until something reads the rest.
+"""Lazy cases: only an outline is decoded until something reads the rest.
 
-Most tool calls of a recorded trace equal their reference, and equal bytes prove that without decoding
-either. So arguments and results stay the bytes of the line.  The outline is built from the models and
-accepts only lines that the models would accept unchanged; any other line is read in full.
+Most tool calls of a recorded trace equal their reference, and equal bytes prove that without decoding them.
+So arguments and results remain bytes.  The outline's types are derived from the models and accept only lines
+that the models would accept unchanged; other lines are decoded in full.
 
-One error is found later than elsewhere: a number beyond the range of a double within arguments or results
-is only rejected when a metric reads it.
+One error is reported later than elsewhere: a number beyond the range of a double in arguments or results is
+only rejected when a metric reads it.
 """
 
 import types
@@ -27,9 +27,9 @@ _NOT_YET: Final[Mapping[str, Any]] = {}
 
 
 class LazyCall(Struct, gc=False):
-    """A tool call with its arguments and result as bytes; read like the call's JSON data.
+    """A tool call with arguments and result as bytes; `get` works as on the call's JSON data.
 
-    Equal bytes are equal values; other bytes may still be, as JSON can be written in many ways.
+    Equal bytes mean equal values.  Different bytes may still be equal values, formatted differently.
     """
 
     name: str = ""
@@ -37,7 +37,7 @@ class LazyCall(Struct, gc=False):
     result: Raw = _NO_BYTES
 
     def get(self, field: str) -> Any:
-        """Return a field of the call, None when it has none; raise FormatError for a broken number."""
+        """Return a field of the call, None if it is missing; raise FormatError for an invalid number."""
         value = getattr(self, field, None)
         if type(value) is Raw:
             text = bytes(value)
@@ -49,7 +49,7 @@ class LazyCall(Struct, gc=False):
 
 
 class LazyTurn(Turn, eq=False, gc=False, kw_only=True):
-    """A turn that knows its outline; `data` and `tools` decode the whole case when they are used."""
+    """A turn with an outline; reading `data` or `tools` decodes the whole case."""
 
     case: "LazyCase"
     side: str
@@ -59,7 +59,7 @@ class LazyTurn(Turn, eq=False, gc=False, kw_only=True):
     def data(self) -> Mapping[str, Any]:
         """The invocation's JSON data, decoded with the whole case."""
         if not self.referenced:
-            return {}  # a place that no reference was given for
+            return {}  # a turn without a reference
         turns = getattr(self.case.outline, self.side)
         place = next(i for i, one in enumerate(turns) if one is self.outline)
         data: Mapping[str, Any] = self.case[self.side][place]
@@ -67,24 +67,24 @@ class LazyTurn(Turn, eq=False, gc=False, kw_only=True):
 
     @property
     def invocation_id(self) -> str:
-        """The invocation's id, empty when it has none."""
+        """The invocation's id; empty if it has none."""
         return self.outline.invocationId or ""
 
     @property
     def user_text(self) -> str | None:
-        """What the user said, None when there is no user message."""
+        """The text of the user's message; None without a message."""
         message = self.outline.userContent
         return (message.content or "") if message else None
 
     @property
     def final_text(self) -> str | None:
-        """The text of the final response, None when there is no final response."""
+        """The text of the final response; None without a response."""
         message = self.outline.finalResponse
         return (message.content or "") if message else None
 
     @property
     def references(self) -> Sequence[Turn]:
-        """None: a case with such turns has no outline."""
+        """Always empty: cases with alternatives have no outline."""
         return ()
 
     @property
@@ -95,12 +95,12 @@ class LazyTurn(Turn, eq=False, gc=False, kw_only=True):
 
     @property
     def calls(self) -> Sequence[Any]:
-        """The tool calls, each read by `get`."""
+        """The tool calls; use only their `get`."""
         return self.outline.tools or ()
 
     @property
     def marked_calls(self) -> Sequence[Any]:
-        """The calls with a `capture`: some field of theirs was not recorded unchanged."""
+        """The calls with a `capture`, of which some field was not recorded unchanged."""
         return [call for call in self.outline.tools or () if call.capture]
 
     @property
@@ -110,11 +110,11 @@ class LazyTurn(Turn, eq=False, gc=False, kw_only=True):
 
 
 class LazyCase(Mapping[str, Any]):
-    """A case of JSON Lines; what the outline does not hold is decoded when it is asked for."""
+    """A case from a line of JSON; fields outside the outline are decoded when they are read."""
 
     __slots__ = ("_whole", "line", "outline")
     recorded_here = False
-    """Whether evaltap landed it, so that a turn without a reference has nothing to be compared with."""
+    """Whether evaltap landed the case, so that turns without a reference are not compared."""
 
     def __init__(self, line: bytes, outline: Any) -> None:
         self.outline = outline
@@ -123,13 +123,13 @@ class LazyCase(Mapping[str, Any]):
 
     @property
     def app_name(self) -> str:
-        """The application of the session, empty when it has none."""
+        """The application of the session; empty if it has none."""
         return self.outline.sessionInput.appName or "" if self.outline.sessionInput else ""
 
     def paired_turns(self) -> "tuple[tuple[LazyTurn, ...], tuple[LazyTurn, ...]] | None":
-        """Return the actual and the expected turns of a recorded case that only has to be paired.
+        """Return the actual and expected turns of a recorded case whose pairing is simple.
 
-        None for any other case: its turns are paired from all that it holds.
+        None for other cases: pairing them needs the whole case.
         """
         known = self.outline
         actual, expected = known.actualConversation, known.conversation
@@ -154,7 +154,7 @@ class LazyCase(Mapping[str, Any]):
         return tuple(turns)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a field, without decoding the case when the outline knows it."""
+        """Return a field, without decoding the case if the outline has it."""
         value = getattr(self.outline, key, UNSET) if key in _CASE_FIELDS else UNSET
         if value is UNSET:
             return default
@@ -179,18 +179,18 @@ class LazyCase(Mapping[str, Any]):
 
 
 def lazy_case(line: bytes) -> LazyCase | None:
-    """Return the case of a line, None when it must be decoded as a whole to be understood."""
+    """Return the lazy case of a line; None if the line must be decoded in full."""
     try:
         outline: Any = _decoder.decode(line)  # its fields are those of a model
         if not line.isascii():
-            line.decode()  # bytes that are skipped are not checked otherwise
+            line.decode()  # msgspec does not check the UTF-8 of skipped values
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return LazyCase(line, outline) if outline.evalId else None
 
 
 def _changes_pairing(outline: Any) -> bool:
-    """Tell whether a case has fields that change how its turns are paired."""
+    """Return whether a case has fields that change how its turns are paired."""
     return bool(
         outline.contextMessages
         or outline.conversationScenario
@@ -204,7 +204,7 @@ _outlines: dict[type[BaseModel], type[Struct] | None] = {}
 
 
 def _outline(model: type[BaseModel], base: type[Struct] = Struct) -> type[Struct] | None:
-    """Return the struct of a model, None for one whose fields are being looked at right now."""
+    """Return the struct of a model; None for a model that is already being converted (recursion)."""
     if model in _outlines:
         return _outlines[model]
     _outlines[model] = None
@@ -216,7 +216,7 @@ def _outline(model: type[BaseModel], base: type[Struct] = Struct) -> type[Struct
         if kind is Raw:
             fields.append((field.alias or name, Raw, _NO_BYTES))
         elif kind is not None:
-            # A field left out here is an unknown one to the outline: the case is then read as a whole.
+            # Fields left out here are unknown to the outline, so cases with them are decoded in full.
             fields.append((field.alias or name, kind | UnsetType, UNSET))
     known = _outlines[model] = msgspec.defstruct(
         model.__name__, fields, bases=(base,), forbid_unknown_fields=True, gc=False
@@ -225,7 +225,7 @@ def _outline(model: type[BaseModel], base: type[Struct] = Struct) -> type[Struct
 
 
 def _kind(annotation: Any) -> Any:
-    """Return the type of a field in its outline, None when it has none."""
+    """Return the type of a field in the outline; None if it has none."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _kind(arguments[0])

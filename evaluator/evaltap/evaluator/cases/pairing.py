@@ -1,9 +1,9 @@
-"""What evaluators see of a case: its actual turns paired with expected ones, and its added rubrics.
+"""Pair a case's actual turns with its expected ones, and collect the rubrics it adds.
 
 Only trace mode can be scored offline, as every other mode runs the agent.  A case with both conversations
 compares them.  With only one, that one is actual, and the expected turns are placeholders with the user's
-message.  Files of tRPC-Agent-Go are compared with these, as that project does; a case that evaltap recorded
-counts as having no reference, so comparing metrics are not evaluated.
+message.  tRPC-Agent-Go's files are compared with these placeholders, as that project does.  A case recorded
+by evaltap counts as having no reference, so comparing metrics are not evaluated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,18 +22,18 @@ Placeholders = Literal["auto", "peer"]
 
 
 class UnscorableCaseError(ValueError):
-    """Report a case whose turns cannot be paired and scored; its text fails the case."""
+    """Raised for a case whose turns cannot be paired; the message becomes the case's error."""
 
 
 class PairedTurns(Struct, frozen=True, gc=False):
-    """The turns of a case: one expected turn, perhaps a placeholder, for each actual one."""
+    """The turns of a case: an expected turn, possibly a placeholder, for each actual one."""
 
     actual: tuple[Turn, ...]
     expected: tuple[Turn, ...]
     placeholders: bool = False
-    """Whether expected turns are placeholders that are compared with."""
+    """Whether the comparison uses placeholders."""
     rubrics: Sequence[Mapping[str, Json] | None] = ()
-    """Those that the case adds to the metrics."""
+    """The rubrics that the case adds to metrics."""
 
     def only(self, places: Sequence[int]) -> "PairedTurns":
         """Return the turns at these places."""
@@ -46,9 +46,9 @@ class PairedTurns(Struct, frozen=True, gc=False):
 
 
 def pair_turns(case: Mapping[str, Json], placeholders: Placeholders = "auto") -> PairedTurns:
-    """Return the turns of a trace-mode case; raise UnscorableCaseError when they cannot be scored.
+    """Return the paired turns of a trace-mode case; raise UnscorableCaseError if they cannot be scored.
 
-    `placeholders="peer"`: a case that evaltap recorded is compared with placeholders, too.
+    With `placeholders="peer"`, cases recorded by evaltap are compared with placeholders as well.
     """
     if isinstance(case, LazyCase) and (paired := case.paired_turns()):
         found = PairedTurns(*paired)
@@ -65,7 +65,7 @@ def pair_turns(case: Mapping[str, Json], placeholders: Placeholders = "auto") ->
         raise UnscorableCaseError("invocations are empty: give actualConversation, or conversation")
     peers = placeholders == "peer" or not recorded_by_evaltap(case)
     written_down = bool(recorded and written)
-    # A null in a file is an absent turn; in a case that landed it is a turn that no reference was given for.
+    # In a file, null is an absent turn; in a landed case, it is a turn without a reference.
     referenced = [
         one is not None or (written_down and not recorded_by_evaltap(case)) for one in expected
     ]
@@ -89,14 +89,14 @@ def pair_turns(case: Mapping[str, Json], placeholders: Placeholders = "auto") ->
 
 
 def recorded_by_evaltap(case: Mapping[str, Json]) -> bool:
-    """Tell whether evaltap recorded a case: it landed, or says where it was seen (`source`)."""
+    """Return whether evaltap recorded a case: it has landed, or has a `source`."""
     if isinstance(case, LazyCase) and case.recorded_here:
         return True
     return case.get("source") is not None
 
 
 def _compared(paired: PairedTurns) -> PairedTurns:
-    """Return turns whose placeholders are compared with."""
+    """Return the turns with placeholders that count as references."""
     if all(turn.referenced for turn in paired.expected):
         return paired
     expected = tuple(
@@ -109,10 +109,10 @@ def _compared(paired: PairedTurns) -> PairedTurns:
 def with_case_rubrics(
     metrics: Sequence[EvalMetric], rubrics: Sequence[Mapping[str, Json] | None]
 ) -> list[EvalMetric]:
-    """Return the metrics with the case's own rubrics appended to the ones they name.
+    """Return the metrics with the case's rubrics appended to the metrics that they name.
 
-    Raises UnscorableCaseError for a rubric that is null, names no metric with an `llmJudge` criterion, has
-    no text or repeats an id.  A blank id becomes `case_rubric_<n>`, n counting from 1.
+    Raises UnscorableCaseError for a rubric that is null, has no text, repeats an id, or does not name a
+    metric with an `llmJudge` criterion.  A blank id becomes `case_rubric_<n>`, counting from 1.
     """
     added: dict[str, list[Rubric]] = {}
     for number, data in enumerate(rubrics, start=1):
@@ -172,7 +172,7 @@ def _check_recorded(recorded: Sequence[TurnData], written: Sequence[TurnData]) -
 
 
 def placeholder(turn: TurnData) -> TurnData:
-    """Return an expected turn that holds only the user's message."""
+    """Return an expected turn with only the user's message."""
     if turn is None:
         return {}
     kept = ((key, turn.get(key)) for key in ("invocationId", "userContent"))
@@ -207,5 +207,5 @@ def _extended(metric: EvalMetric, rubrics: list[Rubric] | None) -> EvalMetric:
 
 
 def has_references(case: Mapping[str, Json]) -> bool:
-    """Tell whether the expected turns were written down, and are not placeholders."""
+    """Return whether the case has expected turns of its own, not placeholders."""
     return bool(case.get("actualConversation")) and bool(case.get("conversation"))

@@ -1,11 +1,11 @@
-"""Expected turns for recorded cases, from a file of references."""
+"""Join recorded cases with expected turns from a file of references."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Self, TypeAlias, get_args
+from typing import Literal, Self, TypeAlias
 
 import orjson
 
@@ -15,25 +15,24 @@ from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
 
 Join: TypeAlias = Literal["eval_id", "user_text", "auto"]
-"""How a case finds its reference: by eval id, by what the user said, or by the first that fits."""
-JOINS: tuple[Join, ...] = get_args(Join)
+"""How a case finds its reference: by eval id, by the user's message, or by either (`auto`)."""
 Found: TypeAlias = Literal["eval_id", "user_text", "ambiguous", "none"]
-"""By what a case found its reference; ambiguous: several fit, so it has none."""
+"""How a case found its reference; `ambiguous`: several match, so it has none."""
 
 
 @dataclass(slots=True)
 class JoinCount:
-    """How many cases looked for a reference, and what they found."""
+    """Counts of cases and of how they found their references."""
 
     cases: int = 0
     joined: int = 0
     by_text: int = 0
-    """Cases that were joined by what the user said: no reference has their id."""
+    """Cases that were joined by the user's message because no reference has their id."""
     ambiguous: int = 0
-    """Cases whose user said what the users of several references say."""
+    """Cases whose user's message occurs in several references."""
 
     def add(self, found: Found) -> None:
-        """Count a case by what `References.attach` returned."""
+        """Count a case with the result of `References.attach`."""
         self.cases += 1
         self.joined += found in ("eval_id", "user_text")
         self.by_text += found == "user_text"
@@ -46,13 +45,12 @@ class JoinCount:
 
 
 class References:
-    """Expected turns for recorded cases: a recording itself does not know them.
+    """Expected turns for recorded cases, which do not have their own.
 
-    A reference's expected turns are its `conversation`, or else its `actualConversation`: a recorded
-    case that was found good is a reference too.  By user text, a case and a reference belong together
-    when the user's first message is the same; of several references those with as many turns, and then
-    those with the same messages.  Case and white space do not count.  `read` raises FormatError for an eval
-    id that occurs twice.
+    A reference's expected turns are its `conversation`, or its `actualConversation` if it has none: a good
+    recorded case can serve as a reference.  By user text, a case matches references with the same first user
+    message, preferring those with the same number of turns, then those with the same messages.  Letter case
+    and white space are ignored.  `read` raises FormatError if an eval id occurs twice.
     """
 
     def __init__(
@@ -61,7 +59,7 @@ class References:
         join: Join = "auto",
         said: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        """Take expected turns by eval id; `said` is `said_in` of turns whose words are not kept."""
+        """Take expected turns by eval id; `said` gives the hashes of `said_in` if messages are not stored."""
         self.join: Join = join
         self.turns = turns
         self.said = said or {eval_id: said_in(one) for eval_id, one in turns.items()}
@@ -72,7 +70,7 @@ class References:
 
     @classmethod
     def read(cls, path: Path, join: Join = "auto") -> Self:
-        """Read the references of a file."""
+        """Read references from a file."""
         found: dict[str, list[CaseData]] = {}
         for case in iter_cases(path):
             if case["evalId"] in found:
@@ -85,12 +83,12 @@ class References:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of the references and of how cases are joined to them."""
+        """A hash of the references and of the join."""
         held = orjson.dumps([self.join, self.turns])
         return hashlib.sha256(held).hexdigest()[:16]
 
     def attach(self, case: CaseData) -> Found:
-        """Give a case its expected turns; return by what they were found."""
+        """Add expected turns to a case; return how they were found."""
         if self.join != "user_text" and (turns := self.turns.get(case["evalId"])):
             case["conversation"] = turns
             return "eval_id"
@@ -103,7 +101,7 @@ class References:
         return "user_text"
 
     def _alike(self, case: CaseData) -> Sequence[str]:
-        """Return the references whose user says what the case's user said."""
+        """Return the references with the same user messages as the case."""
         said = said_in(case.get("actualConversation") or [])
         found = self._by_text.get(said[0], []) if said and said[0] else []
         for narrower in (
@@ -116,9 +114,9 @@ class References:
 
 
 def said_in(turns: Sequence[Mapping[str, Json]]) -> tuple[str, ...]:
-    """Return a hash of what the user says in each turn; empty for nothing.
+    """Return a hash of the user's message in each turn, empty if there is none.
 
-    Case and white space do not count.
+    Letter case and white space are ignored.
     """
     return tuple(_hash(_user_text(turn)) for turn in turns)
 

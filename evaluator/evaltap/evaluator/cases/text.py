@@ -1,8 +1,8 @@
-"""Recorded text within limits, for reasons and reports that people read."""
+"""Shorten recorded text for reasons and reports."""
 
 
 def quoted(text: str, limit: int = 200) -> str:
-    """Return a text in quotes, cut in the middle when it is long."""
+    """Return a quoted text, cut in the middle if it is long."""
     if len(text) <= limit:
         return repr(text)
     half = limit // 2
@@ -10,13 +10,13 @@ def quoted(text: str, limit: int = 200) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """Return a text, or its beginning and how much is missing."""
+    """Return a text; if it is too long, its beginning and the number of missing characters."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]}… ({len(text) - limit:,} more characters)"
 
 
 def one_line(text: str, limit: int) -> str:
-    """Return a text on one line, cut at so many characters."""
+    """Return a text on one line, cut at `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

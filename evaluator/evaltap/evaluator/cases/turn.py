@@ -15,23 +15,23 @@ ToolCall: TypeAlias = dict[str, Any]  # as above
 
 _NO_DATA: Final[Case] = {}
 FAILED_RUNS: Final = frozenset({"error", "incomplete"})
-"""What `telemetry.status` says of a run that failed, or that never ended or was cut off."""
+"""The `telemetry.status` of runs that failed, and of those that never ended or were cut off."""
 _ERROR_TEXT: Final = 300
 _ABSENT_EVIDENCE: Final = frozenset({"missing", "redacted", "truncated"})
 
 
 EARLIER_TURNS: Final = "earlierTurns"
-"""What `capture` marks on the first turn after others of its session that were not recorded."""
+"""The entry in `capture` of the first recorded turn after turns of its session that were not recorded."""
 
 
 def absent_state(data: Case, field: str) -> str | None:
-    """Return why a field of a turn or a tool call is no evidence, None when it is."""
+    """Return why a field of a turn or tool call is not usable as evidence; None if it is."""
     state = (data.get("capture") or _NO_DATA).get(field)
     return state if state in _ABSENT_EVIDENCE else None
 
 
 def gaps_of(turn: Case) -> list[str]:
-    """Return what of a turn is no evidence, or was left out, in words."""
+    """Describe the parts of a turn that are not usable as evidence or were left out."""
     gaps = [
         f"{name} is {state}"
         for name, state in (turn.get("capture") or {}).items()
@@ -47,9 +47,9 @@ def gaps_of(turn: Case) -> list[str]:
 
 
 def run_failure(turn: Case, *, message: bool = True) -> str | None:
-    """Return why a turn has no final answer: `the run failed (TimeoutError: …)`; None when it ended well.
+    """Return why a run failed, such as `the run failed (TimeoutError: …)`; None if it succeeded.
 
-    Without `message` only the type of the error is named, where it has one.
+    Without `message`, only the type of the error is included.
     """
     telemetry = turn.get("telemetry") or _NO_DATA
     if telemetry.get("status") not in FAILED_RUNS:
@@ -62,65 +62,65 @@ def run_failure(turn: Case, *, message: bool = True) -> str | None:
 
 
 class Turn(Struct, eq=False, gc=False):
-    """A read-only view of one invocation in canonical JSON form; `None` data is an absent turn."""
+    """A read-only view of an invocation in canonical JSON form; None as data is an absent turn."""
 
     given: Case | None
-    """The invocation as it was given; read it by `data`."""
+    """The original invocation; read it through `data`."""
     unmarked: bool = False
     """Whether its evidence is known to be complete, so that `capture` need not be checked."""
     referenced: bool = True
-    """Of an expected turn: whether it may be compared with; not when there is no reference."""
+    """Of an expected turn: whether it is a reference, so that it may be compared with."""
 
     @property
     def absent(self) -> bool:
-        """Whether there is no such turn: a null in the file."""
+        """Whether the turn is absent: null in the file."""
         return self.given is None
 
     @property
     def data(self) -> Case:
-        """The invocation's JSON data, empty when the turn is absent."""
+        """The invocation's JSON data; empty if the turn is absent."""
         return _NO_DATA if self.given is None else self.given
 
     @property
     def invocation_id(self) -> str:
-        """The invocation's id, empty when it has none."""
+        """The invocation's id; empty if it has none."""
         return self.data.get("invocationId") or ""
 
     @property
     def user_text(self) -> str | None:
-        """What the user said, None when there is no user message."""
+        """The text of the user's message; None without a message."""
         message = self.data.get("userContent")
         return None if message is None else message.get("content") or ""
 
     @property
     def final_text(self) -> str | None:
-        """The text of the final response, None when there is no final response."""
+        """The text of the final response; None without a response."""
         message = self.data.get("finalResponse")
         return None if message is None else message.get("content") or ""
 
     @property
     def references(self) -> "Sequence[Turn]":
-        """Of an expected turn: other turns that are equally good."""
+        """Of an expected turn: alternatives that are equally good."""
         return [Turn(one) for one in self.data.get("references") or ()]
 
     @property
     def run_failed(self) -> bool:
-        """Whether the run failed, never ended or was cut off; `run_failure` says which."""
+        """Whether the run failed, never ended or was cut off; `run_failure` returns which."""
         return (self.data.get("telemetry") or _NO_DATA).get("status") in FAILED_RUNS
 
     @property
     def tools(self) -> list[ToolCall]:
-        """The tool calls in the order they were made; a null entry of the file stays None."""
+        """The tool calls in order; a null entry of the file is None."""
         return self.data.get("tools") or []
 
     @property
     def calls(self) -> Sequence[Any]:
-        """The tool calls for readers that only use `get`; they may not be decoded yet."""
+        """The tool calls, possibly not decoded yet; use only their `get`."""
         return self.data.get("tools") or ()
 
     @property
     def marked_calls(self) -> Sequence[Any]:
-        """The calls with a `capture`: some field of theirs was not recorded unchanged."""
+        """The calls with a `capture`, of which some field was not recorded unchanged."""
         return [call for call in self.data.get("tools") or () if call and "capture" in call]
 
     @property
@@ -129,14 +129,14 @@ class Turn(Struct, eq=False, gc=False):
         return self.data.get("capture") or _NO_DATA
 
     def lacks(self, field: str) -> str | None:
-        """Return why `field` is no evidence (`finalResponse is redacted`), None when it is."""
+        """Return why `field` is not usable as evidence (`finalResponse is redacted`); None if it is."""
         state = self.capture.get(field)
         return f"{field} is {state}" if state in _ABSENT_EVIDENCE else None
 
     def missing(self, field: str) -> str | None:
-        """Return why `field` cannot be scored: no evidence or absent; None when it can.
+        """Return why `field` cannot be scored, as it is absent or not usable as evidence; None if it can.
 
-        `tools` is never absent, as a turn may make no calls; `tools.result` is the field of each call.
+        `tools` is never absent, since a turn may have no calls.  `tools.result` is a field of every call.
         """
         whole, _, part = field.partition(".")
         reason = self.lacks(whole)

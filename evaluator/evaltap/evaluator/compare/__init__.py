@@ -1,1 +1,1 @@
-"""Two runs over the same cases: what changed, how certain that is, and what could not have been detected."""
+"""Compare two runs over the same cases: what changed, how certain that is, and what is detectable."""

@@ -1,4 +1,4 @@
-"""A baseline for git: how often each case passed each metric, one case per line, without times."""
+"""Baseline files for git: how often each case passed each metric, one case per line, without times."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ _TRIAL: Final = "baseline"
 
 
 def read_baseline(data: Json, path: Path) -> Side:
-    """Return a side from the content of a baseline file; raises FormatError with the place."""
+    """Return a side from the content of a baseline file; raise FormatError with the position."""
     file = parse(BaselineFile, data, path=str(path))
     if file.format != FORMAT:
         raise FormatError(
@@ -58,8 +58,8 @@ def read_baseline(data: Json, path: Path) -> Side:
 
 
 def write_baseline(path: Path, side: Side) -> None:
-    """Write a side as a baseline, cases sorted; the same scores give the same bytes."""
-    newest = dict(side.metrics)  # of each name the newest version comes last
+    """Write a side as a baseline with sorted cases; the same scores produce the same bytes."""
+    newest = dict(side.metrics)  # the newest version of each name is last
     versions = {name: (name, digest) for name, digest in newest}
     metrics = [_written(name, newest[key]) for name, key in sorted(versions.items())]
     keys = sorted({case for key in versions.values() for case in newest[key].cases})

@@ -11,7 +11,7 @@ from evaltap.evaluator.stats.intervals import wilson
 
 _SUSPECT: Final = 0.05
 _STEADY: Final = 10
-"""Trials without a failure after which a failure is news."""
+"""The number of trials without a failure after which a failure counts as new."""
 _NONE: Final = Counts(0, 0)
 _LASTING: Final = frozenset({"newly_failing", "still_failing"})
 
@@ -22,7 +22,7 @@ def case_changes(
     names: Mapping[CaseKey, str],
     regressed: Collection[CaseKey],
 ) -> tuple[CaseChange, ...]:
-    """Return how each case of either side did; `regressed` are those that are named by the test."""
+    """Return the change of each case of either side; `regressed` are the cases that the test named."""
     return tuple(
         _case_change(key, name, base.get(key, _NONE), head.get(key, _NONE), key in regressed)
         for key, name in names.items()

@@ -1,4 +1,4 @@
-"""`compare`: takes two sides, and returns what changed and whether it is worse."""
+"""`compare`: takes two sides, and returns what changed and whether head is worse."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -22,8 +22,8 @@ from evaltap.evaluator.compare.strata import slices_of
 from evaltap.evaluator.compare.usage import usage_changes
 from evaltap.evaluator.compare.verdict import verdict_of
 from evaltap.evaluator.compare.wording import p_value, points
-from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import counted, did_you_mean_one_of
+from evaltap.schemas.known import check_known
+from evaltap.schemas.text import counted
 
 _FEW_TRIALS: Final = 10
 
@@ -31,8 +31,8 @@ _FEW_TRIALS: Final = 10
 def compare(base: Side, head: Side, rules: Rules | None = None) -> Comparison:
     """Compare two sides case by case.
 
-    Raises InputError where they have no case or no metric version in common, or `rules` name a metric
-    that is not there.
+    Raises InputError if they have no case or no metric version in common, or if `rules` name a metric that
+    does not exist.
     """
     rules = rules or Rules()
     base, head, renamed = alike(base, head, by_id=rules.pair_by_id)
@@ -65,9 +65,7 @@ def compare(base: Side, head: Side, rules: Rules | None = None) -> Comparison:
 def _check(rules: Rules, pairs: Sequence[PairedMetric]) -> None:
     known = [pair.name for pair in pairs]
     for name in rules.fail_on_metrics:
-        if name not in known:
-            hint = did_you_mean_one_of(name, known)
-            raise InputError(f"--fail-on-metrics {name}: not a metric of both sides; {hint}")
+        check_known(name, known, f"--fail-on-metrics {name}: not a metric of both sides")
 
 
 def _named(keys: Sequence[CaseKey], names: Mapping[CaseKey, str]) -> tuple[str, ...]:
@@ -114,7 +112,7 @@ def _notes(
 
 
 def _repeated(side: Side, cases: Sequence[CaseKey]) -> int:
-    """Return how many cases have several recordings with one answer, if all of several have."""
+    """Return the number of cases with several recordings if the answers of each are all equal, else 0."""
     several = [
         answers for key in cases if len(answers := _answers(side.recordings.get(key, ()))) > 1
     ]

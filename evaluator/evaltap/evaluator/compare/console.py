@@ -1,4 +1,4 @@
-"""A comparison as lines of text for a terminal of 80 columns; names and ids are never cut."""
+"""A comparison as lines of text for a terminal of 80 columns; names and ids are never truncated."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ _DIFFERENCES: Final = 10
 
 
 def console_lines(found: Comparison) -> Iterator[str]:
-    """Yield the lines; what is left out of long lists is counted."""
+    """Yield the lines; omitted items of long lists are counted."""
     for line in _lines(found):
         yield from _wrapped(visible(line))
 
@@ -73,7 +73,7 @@ def _lines(found: Comparison) -> Iterator[str]:
 
 
 def _row(name: str, figures: str) -> Iterator[str]:
-    """Yield a name and its figures on one line, or on two where that is too long."""
+    """Yield a name and its figures on one line, or on two if the line is too long."""
     if len(name) + len(figures) + 4 <= WIDTH:
         yield f"  {name:<24}  {figures}" if len(figures) <= WIDTH - 28 else f"  {name}  {figures}"
         return

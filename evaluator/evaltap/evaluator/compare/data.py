@@ -8,7 +8,7 @@ from evaltap.schemas.formats.model import Json
 
 
 def comparison_data(found: Comparison) -> dict[str, Json]:
-    """Return the comparison as JSON data; the figures at the top are of the leading metric."""
+    """Return the comparison as JSON data; the top-level figures are those of the leading metric."""
     lead = found.leading
     return {
         "verdict": found.verdict,
@@ -105,5 +105,5 @@ def _case(case: CaseChange, metric: str) -> dict[str, Json]:
 
 
 def _number(value: float) -> float | None:
-    """Return a number, None for one that JSON cannot hold: nothing was there to count."""
+    """Return a number; None for NaN and infinity, which JSON cannot represent and which mean no data."""
     return value if math.isfinite(value) else None

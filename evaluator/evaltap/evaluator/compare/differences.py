@@ -1,4 +1,4 @@
-"""What the agent did differently in the cases that fail: calls and answers of base and head."""
+"""Differences in the agent's behaviour in failing cases: calls and answers of base and head."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -18,7 +18,7 @@ _ANSWER: Final = 400
 
 
 def differences(base: Side, head: Side, metrics: Sequence[MetricChange]) -> tuple[Difference, ...]:
-    """Return the recorded differences of cases that fail or began to pass, newly failing first."""
+    """Return the recorded differences of cases that fail or newly pass, newly failing ones first."""
     wanted: dict[CaseKey, CaseChange] = {}
     for outcome in SHOWN:
         for metric in metrics:
@@ -37,7 +37,7 @@ def differences(base: Side, head: Side, metrics: Sequence[MetricChange]) -> tupl
 
 
 def _turns(trials: Mapping[str, Sequence[Case]], trial: str) -> Sequence[Case]:
-    """Return the turns of a trial, of the first where that one was not recorded."""
+    """Return the turns of a trial, or of the first trial if that one was not recorded."""
     return trials.get(trial) or next(iter(trials.values()), ())
 
 

@@ -1,4 +1,4 @@
-"""Writing a comparison to files; the file name's ending selects the format."""
+"""Write a comparison to a file; the extension of the file name selects the format."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from evaltap.schemas.files.documents import write_bytes
 
 
 def write_comparison(found: Comparison, path: Path) -> None:
-    """Write a comparison; raises InputError for an unknown ending, or saying why writing failed."""
+    """Write a comparison; raise InputError for an unknown extension or if writing fails."""
     text = _WRITERS[format_of(path)](found)
     write_bytes(path, text.encode("utf-8", "replace"))
 

@@ -25,14 +25,14 @@ from evaltap.evaluator.stats.intervals import Interval
 
 
 class GatedCase(NamedTuple):
-    """A case and what the gate found; a case that comes again is another trial of it."""
+    """A case and the gate's result; repetitions of a case are separate trials."""
 
     case: Case
     result: GateResult
 
 
 def gated_side(gate: Gate, cases: Sequence[GatedCase], name: str) -> Side:
-    """Return the dimensions' verdicts on some cases, and those of the metrics."""
+    """Return the verdicts of the dimensions and of the metrics on some cases."""
     digests = _digests(gate)
     rows: list[ScoreRow] = []
     made: defaultdict[CaseKey, dict[str, Sequence[Case]]] = defaultdict(dict)
@@ -44,12 +44,12 @@ def gated_side(gate: Gate, cases: Sequence[GatedCase], name: str) -> Side:
         trial = str(seen[key])
         for one in result.dimensions:
             if one.threshold is None:
-                continue  # it only informs
+                continue  # it is only informational
             verdict = (one.status.value, one.score, one.threshold)
             rows.append(ScoreRow(key, trial, one.name, digests[one.name], *verdict))
         for metric in result.score.metrics:
             if metric.name in gate.members:
-                continue  # the dimension of that name is what counts
+                continue  # the dimension of that name counts instead
             scored = (metric.status.value, metric.score, metric.threshold)
             rows.append(ScoreRow(key, trial, metric.name, digests[metric.name], *scored))
         made[key][trial] = [turn or {} for turn in case.get("actualConversation") or ()]
@@ -65,14 +65,14 @@ def gated_side(gate: Gate, cases: Sequence[GatedCase], name: str) -> Side:
 
 
 def dimensions_only(gate: Gate, side: Side) -> Side:
-    """Return a side without the metrics that dimensions are made of."""
+    """Return a side without the metrics that form dimensions."""
     return _only(side, gate.members)
 
 
 def gate_sides(gate: Gate, base: Side, head: Side) -> tuple[Side, Side]:
-    """Return both sides with what is compared: dimensions, or metrics where base knows no dimensions.
+    """Return both sides, restricted to dimensions, or to metrics if base has no dimensions.
 
-    The scores of base are held against the thresholds that the gate has now.
+    Base's scores are compared with the gate's current thresholds.
     """
     rows = _dimension_rows(gate, base)
     dimensions = set(gate.members)
@@ -86,7 +86,7 @@ def gate_sides(gate: Gate, base: Side, head: Side) -> tuple[Side, Side]:
 def pass_rate(cases: Sequence[GatedCase]) -> tuple[float, Interval] | None:
     """Return the share of trials that pass every dimension, by case, with its 95 % interval.
 
-    None where a gate could not check more than 5 % of them.
+    None if the gate could not check more than 5 % of them.
     """
     passed: Counter[CaseKey] = Counter()
     checked: Counter[CaseKey] = Counter()
@@ -106,13 +106,13 @@ def _only(side: Side, names: Collection[str]) -> Side:
 
 
 def _digests(gate: Gate) -> dict[str, str]:
-    """Return what names the version of each metric and of each dimension."""
+    """Return the version digest of each metric and of each dimension."""
     found = {one.metric.metric_name: one.digest for one in run_metrics(gate.scorer)}
     return found | dimension_digests(gate)
 
 
 def _dimension_rows(gate: Gate, side: Side) -> list[ScoreRow]:
-    """Return the verdicts on dimensions, from the scores of their metrics where base has those only."""
+    """Return the verdicts on dimensions, computed from the scores of their metrics if base only has those."""
     digests = dimension_digests(gate)
     trials: defaultdict[tuple[CaseKey, str], dict[str, ScoreRow]] = defaultdict(dict)
     for row in side.rows:

@@ -1,4 +1,4 @@
-"""A comparison as a section of the HTML report, and as a page of its own."""
+"""A comparison as a section of the HTML report, and as a separate page."""
 
 from markupsafe import Markup
 
@@ -17,7 +17,7 @@ _STATUS = {
 
 
 def comparison_section(found: Comparison) -> Markup:
-    """Return the section; it needs the style of the report and nothing else."""
+    """Return the section; it only needs the style of the report."""
     text = (
         templates(_PACKAGE)
         .get_template("sections.html.j2")

@@ -1,8 +1,8 @@
 """A comparison as JUnit XML: one test case for each eval case and metric.
 
-Only certain regressions fail: a regressed case is a failure, one that only looks worse or is flaky is
-skipped with its counts, and one without a verdict on one side is an error.  A verdict that no single case
-explains is a test case of the metric.
+Only certain regressions fail: a regressed case is a failure, a suspect or flaky case is skipped with its
+counts, and a case without a verdict on one side is an error.  A verdict that no single case explains becomes
+a test case of the metric.
 """
 
 import io
@@ -44,7 +44,7 @@ def comparison_junit(found: Comparison) -> str:
     every = [test for _, tests in suites for test in tests]
     xml.startDocument()
     counts = _counts(every)
-    del counts["skipped"]  # the root has no such attribute
+    del counts["skipped"]  # the root element has no such attribute
     xml.startElement("testsuites", AttributesImpl({"name": "evaltap compare", **counts}))
     for name, tests in suites:
         xml.startElement("testsuite", AttributesImpl({"name": visible(name), **_counts(tests)}))
@@ -68,7 +68,7 @@ def _tests(metric: MetricChange, found: Comparison) -> list[_Test]:
 
 
 def _whole(metric: MetricChange, found: Comparison) -> _Test:
-    """Return the test of all cases together."""
+    """Return the test of all cases of a metric together."""
     reasons = [one for one in found.reasons if one.startswith(f"{metric.metric}: ")]
     tag = None
     if metric.decides and reasons and found.exit_code:
@@ -111,5 +111,5 @@ def _counts(tests: Sequence[_Test]) -> dict[str, str]:
 
 
 def _part(name: str) -> str:
-    """Return a name without the dots that would divide the class name."""
+    """Return a name without dots, which would divide the class name."""
     return visible(name).replace(".", "_")

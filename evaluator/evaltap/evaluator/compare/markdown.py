@@ -11,7 +11,7 @@ from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.text import counted
 
 MAX_BYTES: Final = 60_000
-"""GitHub refuses a comment of more than 65,536 characters."""
+"""GitHub rejects comments of more than 65,536 characters."""
 _SIGNS: Final = {
     "regression": "❌",
     "below_minimum": "❌",
@@ -29,7 +29,7 @@ _TABLE: Final = (
 
 
 def comparison_markdown(found: Comparison) -> str:
-    """Return the verdict, metrics, cases that changed and their calls; what does not fit is counted."""
+    """Return the verdict, metrics, changed cases and their calls; omitted differences are counted."""
     text = "\n\n".join(filter(None, _head(found))) + "\n"
     budget = MAX_BYTES - len(text.encode()) - 200
     parts, left = [], len(found.differences)

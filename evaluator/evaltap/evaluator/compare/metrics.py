@@ -26,7 +26,7 @@ from evaltap.evaluator.stats.several import benjamini_hochberg, fisher, holm
 from evaltap.evaluator.stats.student import t95
 
 _LEAST_CASES: Final = 8
-"""With one trial a case, scores need so many cases."""
+"""With one trial per case, a comparison of scores needs at least this many cases."""
 _MISSING: Final = 0.05
 _UNEVEN: Final = 0.05
 
@@ -34,7 +34,7 @@ _UNEVEN: Final = 0.05
 def metric_changes(
     pairs: Sequence[PairedMetric], names: Mapping[CaseKey, str], rules: Rules
 ) -> tuple[MetricChange, ...]:
-    """Compare metrics; those that decide come first, with p-values that allow for how many they are."""
+    """Compare metrics; deciding metrics are first, with p-values adjusted for their number."""
     pairs = [_within(pair, names) for pair in pairs]
     wanted = rules.fail_on_metrics or [one.name for one in pairs if not one.graded]
     deciding_names = {*wanted} or {one.name for one in pairs}
@@ -57,7 +57,7 @@ def stratified(
 
 
 def with_adjusted_p(found: Sequence[MetricChange]) -> tuple[MetricChange, ...]:
-    """Return those that decide first with adjusted p-values, then the others with q-values."""
+    """Return the deciding metrics first, with adjusted p-values, then the others with q-values."""
     deciding = [one for one in found if one.decides]
     others = [one for one in found if not one.decides]
     worse = holm([_or_one(one.p_value) for one in deciding])
@@ -73,21 +73,22 @@ def with_adjusted_p(found: Sequence[MetricChange]) -> tuple[MetricChange, ...]:
 
 
 def regressed(metric: MetricChange, rules: Rules) -> bool:
-    """Tell whether a metric is worse, as surely as the rules ask for."""
+    """Return whether a metric is worse, at the level that the rules require."""
     value = metric.q_value if metric.adjusted_p is None else metric.adjusted_p
     return value is not None and value <= rules.alpha and metric.drop > rules.margin
 
 
 def improved(metric: MetricChange, rules: Rules) -> bool:
-    """Tell whether a metric is better, as surely as the rules ask for."""
+    """Return whether a metric is better, at the level that the rules require."""
     value = metric.adjusted_p_improvement
     return value is not None and value <= rules.alpha and metric.drop < 0
 
 
 def _within(pair: PairedMetric, names: Collection[CaseKey]) -> PairedMetric:
-    """Return a metric with the cases that are compared only.
+    """Return a metric restricted to the compared cases.
 
-    What one side has no score of at all is missing there, as often as the other side tried it.
+    Cases for which one side has no score at all are missing there, with the number of trials of the other
+    side.
     """
     base, head = (
         {key: one for key, one in side.cases.items() if key in names}
@@ -190,7 +191,7 @@ def _graded(
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, Interval]:
-    """Return the mean over cases with its 95 % interval (Student's); the widest with one case."""
+    """Return the mean over cases with its 95 % interval (Student's); unbounded with one case."""
     if len(values) < 2:
         return (values[0] if values else math.nan), Interval(-math.inf, math.inf)
     mean = fmean(values)
@@ -218,9 +219,9 @@ def _pairs(base: Mapping[CaseKey, Counts], head: Mapping[CaseKey, Counts]) -> di
 
 
 def _missing(base: Mapping[CaseKey, Counts], head: Mapping[CaseKey, Counts]) -> list[str]:
-    """Return why missing verdicts leave the comparison open, if they do.
+    """Return why missing verdicts leave the comparison inconclusive, if they do.
 
-    Cases that neither side could evaluate, as the metric does not apply to them, are no gap.
+    Cases that neither side could evaluate, because the metric does not apply to them, are not a gap.
     """
     apply = [key for key in {*base, *head} if not _does_not_apply(key, base, head)]
     gaps, totals = [], []

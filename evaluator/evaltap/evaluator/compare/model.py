@@ -1,4 +1,4 @@
-"""What a comparison holds: plain frozen data, the same for every format it is shown in."""
+"""The data of a comparison: plain and frozen, the same for every output format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,34 +21,35 @@ EXIT_CODES: Final[dict[Verdict, int]] = {
 Change = Literal[
     "regressed", "suspect", "improved", "flaky", "newly_flaky", "same", "missing", "not_evaluated"
 ]
-"""What repeats say of a case: regressed is certain among all cases, suspect by itself (p <= 0.05) only."""
+"""The judgement on a case from its repeats: regressed is certain among all cases, suspect only alone (p <=
+0.05)."""
 
 Outcome = Literal["newly_failing", "newly_passing", "still_failing", "flaky", "passing", "unknown"]
-"""How a case does now: flaky passes and fails, without a significant change."""
+"""The current outcome of a case; flaky: it passes and fails, without a significant change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What decides the verdict."""
+    """The rules that decide the verdict."""
 
     alpha: float = 0.02
-    """How often a comparison of equal runs may call a regression."""
+    """The probability that a comparison of equal runs reports a regression."""
     margin: float = 0.0
-    """A drop of this much, from 0 to 1, is no regression."""
+    """A drop of at most this much, from 0 to 1, is not a regression."""
     max_drop: float | None = None
-    """Harmless must be shown: the interval of the drop must end below this."""
+    """Requires proof of harmlessness: the interval of the drop must end below this."""
     min_pass_rate: float | None = None
-    """The pass rate of head: below it when its interval is, above it when its interval is."""
+    """The minimum pass rate of head: fails if its interval is below, passes if its interval is above."""
     max_cost_ratio: float | None = None
     max_latency_ratio: float | None = None
     fail_on_metrics: tuple[str, ...] = ()
-    """Those that decide; empty: all that pass or fail."""
+    """The deciding metrics; empty: all metrics with verdicts."""
     across_metrics: bool = False
     """Compare scores of different versions of a metric."""
     by: tuple[str, ...] = ()
-    """Also compare within these slices, which decides nothing."""
+    """Also compare within these slices; they do not affect the verdict."""
     pair_by_id: bool = False
-    """Pair cases by their eval ids alone: trials lie in eval sets, or apps, of different names."""
+    """Pair cases by their eval ids alone: trials are in eval sets or apps with different names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +58,19 @@ class CaseChange:
 
     key: CaseKey
     name: str
-    """The eval id; with the eval set and the app before it where ids repeat."""
+    """The eval id, preceded by the eval set and the app if ids repeat."""
     base: Trials
     head: Trials
     p_value: float | None
-    """Of "head passes no less often", in this case alone; None without a verdict on a side."""
+    """Of the hypothesis "head passes no less often", for this case alone; None without verdicts on both
+    sides."""
     change: Change
     outcome: Outcome
     rate: float | None = None
-    """Of head's trials, for flaky cases."""
+    """The pass rate of head's trials, for flaky cases."""
     interval: Interval | None = None
     passing: str = ""
-    """A trial of base that passed, else any."""
+    """A trial of base that passed, otherwise any trial that passed."""
     failing: str = ""
     """A trial of head that did not pass."""
 
@@ -80,7 +82,7 @@ class Totals:
     cases: int
     trials: int
     rate: float
-    """The mean of the cases' pass rates; of a metric with scores only, of their mean scores."""
+    """The mean of the cases' pass rates; for a metric with only scores, of their mean scores."""
     interval: Interval
     missing: int = 0
     """Trials without a verdict."""
@@ -93,30 +95,30 @@ class MetricChange:
 
     metric: str
     graded: bool
-    """It has scores only; its drop is of the mean score."""
+    """Whether the metric has only scores; its drop is that of the mean score."""
     decides: bool
-    """The verdict looks at it."""
+    """Whether the metric affects the verdict."""
     base: Totals
     head: Totals
     drop: float
-    """Base less head."""
+    """Base minus head."""
     interval: Interval
-    """Of the drop, 95 %."""
+    """The 95 % interval of the drop."""
     p_value: float | None
-    """Of "no worse"; None where too few cases allow no test."""
+    """Of the hypothesis "no worse"; None if there are too few cases for a test."""
     p_improvement: float | None
     detectable: float | None
-    """The drop that would be found in 80 of 100 such comparisons."""
+    """The drop that 80 of 100 such comparisons would detect."""
     adjusted_p: float | None = None
-    """By Holm, among the metrics that decide."""
+    """Adjusted among the deciding metrics (Holm)."""
     adjusted_p_improvement: float | None = None
     q_value: float | None = None
-    """By Benjamini and Hochberg, among the others."""
+    """The q-value among the other metrics (Benjamini and Hochberg)."""
     undecided: tuple[str, ...] = ()
-    """Why nothing can be said of it."""
+    """Why no conclusion is possible."""
     cases: tuple[CaseChange, ...] = ()
     unit: Literal["case", "session"] = "case"
-    """What `Totals.cases` counts; sessions of traffic are not paired, and their trials are turns."""
+    """The unit of `Totals.cases`; sessions of traffic are not paired, and their trials are turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,76 +128,76 @@ class Stratum:
     by: str
     value: str
     metric: MetricChange
-    """Its adjusted p-value allows for all slices (Holm)."""
+    """The p-value is adjusted for all slices (Holm)."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageChange:
-    """Cost or latency over the cases that both sides recorded it of."""
+    """Cost or latency, over the cases for which both sides recorded it."""
 
     name: Literal["cost", "latency"]
     unit: str
     cases: int
     base: float
-    """Geometric mean over cases."""
+    """The geometric mean over cases."""
     head: float
     ratio: float
-    """Head by base."""
+    """Head divided by base."""
     interval: Interval | None
-    """Of the ratio, 95 %; None with one case."""
+    """The 95 % interval of the ratio; None with one case."""
     p_value: float
-    """Two-sided, by flipping signs over cases."""
+    """Two-sided, by flipping signs across cases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What was recorded of a case on both sides."""
+    """The recorded differences of a case between the sides."""
 
     name: str
     outcome: Outcome
     lines: tuple[str, ...]
-    """The calls, `-` base only, `+` head only, and answers where they differ."""
+    """The calls (`-` for base only, `+` for head only), and the answers if they differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What changed from base to head."""
+    """The changes from base to head."""
 
     verdict: Verdict
     reasons: tuple[str, ...]
-    """What led to the verdict, in words."""
+    """The reasons for the verdict, in words."""
     rules: Rules
     base_name: str
     head_name: str
     base_runs: int
     head_runs: int
     metrics: tuple[MetricChange, ...]
-    """Those that decide first."""
+    """Deciding metrics first."""
     usage: tuple[UsageChange, ...] = ()
     added: tuple[str, ...] = ()
-    """Cases of head only."""
+    """Cases only in head."""
     removed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
-    """Cases whose input or expectation differs; they are not compared."""
+    """Cases with different input or expectation; they are not compared."""
     notes: tuple[str, ...] = ()
     differences: Sequence[Difference] = field(default_factory=tuple)
     strata: tuple[Stratum, ...] = ()
-    """The surest first."""
+    """Most certain first."""
 
     @property
     def exit_code(self) -> int:
-        """0 pass, 1 worse or below the bar, 3 inconclusive."""
+        """0 passed, 1 worse or below the minimum, 3 inconclusive."""
         return EXIT_CODES[self.verdict]
 
     @property
     def leading(self) -> MetricChange:
-        """The metric that the headline is about: of those that decide the one with the least p-value."""
+        """The metric of the headline: the deciding metric with the smallest p-value."""
         better = self.verdict == "improvement"
         return min(self.metrics, key=lambda one: _certainty(one, better=better))
 
 
 def _certainty(metric: MetricChange, *, better: bool) -> tuple[bool, float, float]:
-    """Return the order of a metric among those that got worse, or better: the surest first."""
+    """Return the sort key of a metric among those that got worse, or better: most certain first."""
     adjusted = metric.adjusted_p_improvement if better else metric.adjusted_p
     value = (metric.p_improvement if better else metric.p_value) if adjusted is None else adjusted
     drop = 0.0 if isnan(metric.drop) else metric.drop

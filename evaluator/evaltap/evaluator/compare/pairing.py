@@ -13,13 +13,13 @@ from evaltap.schemas.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class PairedCases:
-    """The cases of two sides, by their keys, each list sorted."""
+    """The keys of the cases of two sides, each list sorted."""
 
     both: Sequence[CaseKey]
     added: Sequence[CaseKey]
     removed: Sequence[CaseKey]
     changed: Sequence[CaseKey]
-    """Their input or expectation differs; they are not among `both`."""
+    """Their input or expectation differs; they are not in `both`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +32,15 @@ class PairedMetric:
 
     @property
     def graded(self) -> bool:
-        """Whether the metric has scores only, no verdicts, on both sides."""
+        """Whether the metric has only scores, no verdicts, on both sides."""
         return self.base.graded and self.head.graded
 
 
 def alike(base: Side, head: Side, *, by_id: bool) -> tuple[Side, Side, list[str]]:
-    """Return the sides with cases named alike, and notes on what their names lost.
+    """Return the sides with comparable case names, and notes on the dropped parts of names.
 
-    Apps are left out where one side knows none.  With `by_id`, or where each side has one eval set and
-    their names differ, cases are known by their eval ids alone.
+    Apps are dropped if one side has none.  With `by_id`, or if each side has one eval set and their names
+    differ, cases are identified by their eval ids alone.
     """
     if any(key[0] for key in base.cases) != any(key[0] for key in head.cases):
         base, head = _renamed(base, _without_app), _renamed(head, _without_app)
@@ -55,7 +55,7 @@ def alike(base: Side, head: Side, *, by_id: bool) -> tuple[Side, Side, list[str]
 
 
 def pair_cases(base: Side, head: Side) -> PairedCases:
-    """Pair cases by app, eval set and eval id; raises InputError when none is on both sides."""
+    """Pair cases by app, eval set and eval id; raise InputError if no case is on both sides."""
     ones, others = set(base.cases), set(head.cases)
     both = sorted(ones & others)
     if not both:
@@ -86,9 +86,9 @@ def pair_cases(base: Side, head: Side) -> PairedCases:
 
 
 def pair_metrics(base: Side, head: Side, *, across: bool) -> list[PairedMetric]:
-    """Pair metrics by name and version; raises InputError where no version is on both sides.
+    """Pair metrics by name and version; raise InputError if no version is on both sides.
 
-    A file without versions (a result file) stands for any, as long as thresholds are the same.
+    A file without versions (a result file) matches any version with the same thresholds.
     """
     names = [name for name in _names(base) if name in set(_names(head))]
     if not names:
@@ -110,7 +110,7 @@ def only_one_side(base: Side, head: Side) -> list[str]:
 
 
 def names_of(keys: Iterable[CaseKey]) -> Mapping[CaseKey, str]:
-    """Return what cases are called: their eval id, with eval set and app before it where ids repeat."""
+    """Return the display names of cases: their eval id, preceded by eval set and app if ids repeat."""
     every = list(keys)
     ids = Counter(key[2] for key in every)
     sets = Counter(key[1:] for key in every)
@@ -159,7 +159,7 @@ def _only_id(key: CaseKey) -> CaseKey:
 
 
 def _renamed(side: Side, rename: Callable[[CaseKey], CaseKey]) -> Side:
-    """Return a side under other names of cases; those that get one name are trials of one case."""
+    """Return a side with renamed cases; cases with the same new name become trials of one case."""
     metrics: dict[MetricKey, MetricSide] = {}
     for name, metric in side.metrics.items():
         cases: dict[CaseKey, Counts] = {}

@@ -1,4 +1,4 @@
-"""Read a side of a comparison: a file, or some of its runs or traffic."""
+"""Read a side of a comparison: a file, some of its runs, or traffic."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,8 @@ FORMS = (
 
 
 def split_runs(text: str) -> tuple[Path, tuple[str, ...]]:
-    """Return the file and the runs that `FILE#RUN,RUN` names; a file of that very name comes first."""
+    """Return the file and the runs of `FILE#RUN,RUN`; an existing file of that whole name takes
+    precedence."""
     whole = Path(text)
     name, mark, runs = text.rpartition("#")
     if not mark or whole.exists():
@@ -31,7 +32,7 @@ def split_runs(text: str) -> tuple[Path, tuple[str, ...]]:
 
 
 def read_side(text: str) -> Side:
-    """Return the scores that an argument names; raises InputError for what is none."""
+    """Return the scores that an argument names; raise InputError for an invalid argument."""
     path, runs = split_runs(text)
     if is_database(path):
         from evaltap.evaluator.compare.stores import read_store_side
@@ -53,9 +54,9 @@ def read_side(text: str) -> Side:
 
 
 def compare_sides(base: str, head: str, rules: Rules) -> Comparison:
-    """Compare what two arguments name: runs case by case, slices of traffic as a whole.
+    """Compare the sides named by two arguments: runs case by case, slices of traffic as a whole.
 
-    Raises InputError for an argument that names neither, and for one of each.
+    Raises InputError for an invalid argument, and if one side is runs and the other traffic.
     """
     selections = [selection_of(text) for text in (base, head)]
     first, second = selections
@@ -73,7 +74,7 @@ def compare_sides(base: str, head: str, rules: Rules) -> Comparison:
 def export_scores(texts: Sequence[str], out: Path) -> int:
     """Write the scores that arguments name as JSON Lines (`.jsonl`) or as a baseline (`.json`).
 
-    Returns how many scores or cases were written; raises InputError for another ending.
+    Returns the number of written scores or cases; raises InputError for another extension.
     """
     sides = [read_side(text) for text in texts]
     if out.suffix in LINES_ENDINGS:

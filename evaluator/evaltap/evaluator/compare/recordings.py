@@ -1,4 +1,4 @@
-"""Hashes of what an agent did in a trial: input, expectation and answers, however they were stored."""
+"""Hashes of an agent's behaviour in a trial: input, expectation and answers, independent of their storage."""
 
 import hashlib
 import json
@@ -14,9 +14,9 @@ TrialTurns: TypeAlias = Mapping[CaseKey, Mapping[str, Sequence[Case]]]
 
 
 class RecordedTurn(NamedTuple):
-    """A turn as far as comparisons look at all of them."""
+    """The parts of a turn that comparisons read for all turns."""
 
-    said: str | None
+    user_text: str | None
     answer: str | None
     expected: Case | None
     cost_usd: float | None
@@ -25,23 +25,24 @@ class RecordedTurn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What an agent did in one trial of a case."""
+    """The agent's behaviour in one trial of a case."""
 
     trial: str
     content: str
-    """Names input and expectation; empty: not known."""
+    """Hash of input and expectation; empty if unknown."""
     answers: str
-    """Names the answers; empty: not known."""
+    """Hash of the answers; empty if unknown."""
     cost_usd: float | None
-    """Of all turns; None where one does not say."""
+    """The total of all turns; None if it is unknown for a turn."""
     latency_ms: float | None
-    """The sum over turns; None where one does not say."""
+    """The sum over turns; None if it is unknown for a turn."""
 
 
 def recording_of(trial: str, turns: Sequence[RecordedTurn]) -> Recording:
-    """Return the recording of a session; ids, times and telemetry do not enter its content."""
+    """Return the recording of a session; ids, times and telemetry are not part of its content hash."""
     content = [
-        (turn.said, None if turn.expected is None else _expected(turn.expected)) for turn in turns
+        (turn.user_text, None if turn.expected is None else _expected(turn.expected))
+        for turn in turns
     ]
     return Recording(
         trial,
@@ -53,7 +54,7 @@ def recording_of(trial: str, turns: Sequence[RecordedTurn]) -> Recording:
 
 
 def contents_of(recordings: Mapping[CaseKey, Sequence[Recording]]) -> dict[CaseKey, str]:
-    """Return what names the content of each case whose recordings agree on it."""
+    """Return the content hash of each case whose recordings agree on it."""
     found = {key: {one.content for one in many} for key, many in recordings.items()}
     agreed = {key: contents.pop() for key, contents in found.items() if len(contents) == 1}
     return {key: content for key, content in agreed.items() if content}

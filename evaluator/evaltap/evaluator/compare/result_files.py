@@ -26,7 +26,7 @@ from evaltap.schemas.formats.result import EvalMetricResult, EvalMetricResultPer
 
 
 def read_result_side(path: Path) -> Side:
-    """Return the runs of a result file; raises FormatError for one without a case or with other statuses."""
+    """Return the runs of a result file; raise FormatError if it has no cases or unknown statuses."""
     result = read_result(path)
     rows: list[ScoreRow] = []
     recordings: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
@@ -59,7 +59,7 @@ def _row(key: CaseKey, trial: str, metric: EvalMetricResult, path: str, place: s
             path=path,
             place=place,
         )
-    # The format leaves a score of zero out.
+    # The format omits a score of zero.
     score = None if status in WITHOUT_VERDICT else metric.score or 0.0
     return ScoreRow(key, trial, metric.metric_name, "", status, score, metric.threshold)
 

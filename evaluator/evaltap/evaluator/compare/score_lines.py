@@ -18,10 +18,10 @@ _STATUSES: Final = (*VERDICTS, *WITHOUT_VERDICT)
 
 def read_score_lines(path: Path) -> Side:
     """Return the scores of a file: `{"runId","evalSetId","evalId","metricName","metricDigest","score",
-    "status","threshold"}`, and `appName` where there is one; every run id is a trial.
+    "status","threshold"}`, and optionally `appName`; each run id is a trial.
 
-    A line without status passes when its score reaches its threshold; without a threshold, too, the
-    metric has scores only.  Raises FormatError with the line.
+    A line without status passes if its score reaches its threshold.  If it has no threshold either, the
+    metric has only scores.  Raises FormatError with the line number.
     """
     rows = [
         _row(canonical.loads(line, path=str(path), place=f"line {number}"), str(path), number)
@@ -33,7 +33,7 @@ def read_score_lines(path: Path) -> Side:
 
 
 def write_score_lines(path: Path, rows: Iterable[ScoreRow]) -> None:
-    """Write scores, sorted; the same scores give the same bytes."""
+    """Write sorted scores; the same scores produce the same bytes."""
     write_bytes(path, b"".join(sorted(_lines(rows))))
 
 

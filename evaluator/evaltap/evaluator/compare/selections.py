@@ -1,4 +1,4 @@
-"""`FILE@WHAT`: the landed traffic of a period, a version or another slice."""
+"""Parse `FILE@WHAT`: the landed traffic of a period, a version or another slice."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -11,18 +11,18 @@ from evaltap.schemas.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Some of the traffic of a DuckDB file."""
+    """A part of the traffic in a DuckDB file."""
 
     name: str
-    """As it was given."""
+    """The argument as given."""
     path: Path
     scope: Scope
 
 
 def selection_of(text: str) -> Selection | None:
-    """Return the traffic that `FILE@SINCE/UNTIL` or `FILE@version=V,app=A` names; None for another argument.
+    """Return the traffic that `FILE@SINCE/UNTIL` or `FILE@version=V,app=A` selects; None for other arguments.
 
-    Times are dates or RFC 3339 in UTC; either may be left out.  Raises InputError for what names none.
+    Times are dates or RFC 3339 in UTC; either may be omitted.  Raises InputError for an invalid selection.
     """
     name, mark, given = text.rpartition("@")
     if not mark or Path(text).exists() or not Path(name).exists():

@@ -1,4 +1,4 @@
-"""One side of a comparison: how often each case passed each metric, and what was recorded."""
+"""One side of a comparison: how often each case passed each metric, and the recordings."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,19 +13,19 @@ from evaltap.schemas.errors import InputError
 VERDICTS: Final = ("passed", "failed", "crashed")
 WITHOUT_VERDICT: Final = ("not_evaluated", "error")
 MetricKey: TypeAlias = tuple[str, str]
-"""Metric name and digest; the digest is empty where the file does not have it."""
+"""Metric name and digest; the digest is empty if the file does not contain it."""
 
 
 class ScoreRow(NamedTuple):
-    """One score: of a case under a metric in a trial."""
+    """One score: a case under a metric in a trial."""
 
     case: CaseKey
     trial: str
-    """Rows with the same one are of the same recording, scored again."""
+    """Rows with the same trial are of the same recording, scored repeatedly."""
     metric: str
     digest: str
     status: str | None
-    """None: the metric only has scores, it does not pass or fail."""
+    """None: the metric has only scores, no verdicts."""
     score: float | None
     threshold: float | None = None
 
@@ -36,24 +36,24 @@ class Counts:
 
     passes: int
     trials: int
-    """Those with a verdict."""
+    """The trials with a verdict."""
     missing: int = 0
-    """Trials without one: error or not evaluated."""
+    """Trials without a verdict: error or not evaluated."""
     not_evaluated: int = 0
-    """Of the missing ones, those where evidence or judge were not there."""
+    """The missing trials for which evidence or a judge was missing."""
     scores: tuple[float, ...] = ()
     passing: str = ""
     """The first trial that passed."""
     failing: str = ""
-    """The first trial that did not."""
+    """The first trial that did not pass."""
 
     @property
     def verdicts(self) -> Trials:
-        """The trials that have a verdict."""
+        """The trials with a verdict."""
         return Trials(self.passes, self.trials)
 
     def plus(self, other: "Counts") -> "Counts":
-        """Return the trials of both."""
+        """Return the sum of both."""
         return Counts(
             self.passes + other.passes,
             self.trials + other.trials,
@@ -73,52 +73,52 @@ class MetricSide:
     thresholds: frozenset[float]
     cases: Mapping[CaseKey, Counts]
     graded: bool
-    """The metric has scores only, no verdicts."""
+    """Whether the metric has only scores, no verdicts."""
 
 
 def no_turns(cases: Collection[CaseKey]) -> TrialTurns:
-    """Return the turns of a side whose recordings are not at hand: none."""
+    """Return no turns, for a side whose recordings are unavailable."""
     return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The scores of one side, by metric version, and the recordings that are at hand."""
+    """The scores of one side, by metric version, and the available recordings."""
 
     name: str
     runs: int
     metrics: Mapping[MetricKey, MetricSide]
-    """Of each metric the newest version comes last."""
+    """The newest version of each metric is last."""
     recordings: Mapping[CaseKey, Sequence[Recording]] = field(default_factory=dict)
     contents: Mapping[CaseKey, str] = field(default_factory=dict)
-    """What names input and expectation of cases; a case is missing where its trials differ."""
+    """Hashes of input and expectation of cases, except cases whose trials differ."""
     turns: Callable[[Collection[CaseKey]], TrialTurns] = no_turns
     """Reads the recorded turns of some cases."""
     rows: Sequence[ScoreRow] = ()
-    """The scores one by one, where the file has them."""
+    """The individual scores, if the file has them."""
     stored: Mapping[CaseKey, CaseKey] = field(default_factory=dict)
-    """How a store names the last trial of a case."""
+    """The key of the last trial of a case in the store."""
 
     @property
     def cases(self) -> Collection[CaseKey]:
-        """The cases that have a row under any metric."""
+        """The cases that have a score under any metric."""
         return {key for metric in self.metrics.values() for key in metric.cases}
 
 
 def metrics_of(rows: Iterable[ScoreRow]) -> dict[MetricKey, MetricSide]:
-    """Count trials; a recording that was scored several times counts once, by majority (of two: the last)."""
+    """Count trials; repeated scores of a recording count once, by majority (for a tie: the last one)."""
     groups: defaultdict[MetricKey, defaultdict[CaseKey, defaultdict[str, list[ScoreRow]]]]
     groups = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for row in rows:
         key = (row.metric, row.digest)
         cases = groups.pop(key, None) or defaultdict(lambda: defaultdict(list))
-        groups[key] = cases  # the newest version of a metric comes last
+        groups[key] = cases  # the newest version of a metric is last
         cases[row.case][row.trial].append(row)
     return {key: _metric(key, cases) for key, cases in groups.items()}
 
 
 def merged(sides: Sequence[Side]) -> Side:
-    """Return several sides as one, the trials of all; a case whose content differs has none."""
+    """Return several sides as one with all their trials; cases that differ have no content hash."""
     metrics: dict[MetricKey, MetricSide] = {}
     recordings: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
     for side in sides:

@@ -1,4 +1,4 @@
-"""DuckDB files as a side of a comparison: the scores of all runs, or of the runs that are named."""
+"""A DuckDB file as a side of a comparison: the scores of all runs, or of the named runs."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from evaltap.evaluator.remote.client import open_to_read
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean
+from evaltap.schemas.known import check_known
 
 _SEEN = "user_text, final_text, expected_json, cost_usd, latency_ms"
 _EVAL_SET = """CASE
@@ -30,14 +30,14 @@ _EVAL_SET = """CASE
   WHEN s.eval_set_id = s.repeat THEN ''
   ELSE left(s.eval_set_id, len(s.eval_set_id) - len(s.repeat) - 1)
 END"""
-"""The eval set of a recording (`<set>@<repeat>`, or the repeat's name alone) without the repeat."""
+"""The eval set of a recording (`<set>@<repeat>`, or only the repeat's name), without the repeat."""
 _Row = Sequence[Any]  # of a query
 
 
 def read_store_side(path: Path, runs: Sequence[str] = ()) -> Side:
-    """Return the scores of a file, of the runs that are named or of all.
+    """Return the scores of a file, either of the named runs or of all.
 
-    Raises InputError for a run that the file does not have, and where nothing is scored.
+    Raises InputError for a run that does not exist, and if nothing is scored.
     """
 
     def turns(cases: Collection[CaseKey]) -> TrialTurns:
@@ -49,7 +49,7 @@ def read_store_side(path: Path, runs: Sequence[str] = ()) -> Side:
 
 
 def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
-    """Return the scores of an open store as `read_store_side` does; its turns are read while it is open."""
+    """Return the scores of an open store like `read_store_side`; its turns are read while it is open."""
     path = store.path
     _check_runs(store, path, runs)
     scored = _score_rows(store, runs)
@@ -70,15 +70,13 @@ def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
 
 
 def _check_runs(store: StoreReader, path: Path, runs: Sequence[str]) -> None:
-    known = [run for (run,) in store.rows("SELECT run_id FROM runs ORDER BY started_at")]
+    known = store.column("SELECT run_id FROM runs ORDER BY started_at")
     for run in runs:
-        if run not in known:
-            hint = did_you_mean(run, known) or f"`evaltap runs {path}` lists them"
-            raise InputError(f"{path}: no run '{run}'; {hint}")
+        check_known(run, known, f"{path}: no run '{run}'", f"`evaltap runs {path}` lists them")
 
 
 def _score_rows(store: StoreReader, runs: Sequence[str]) -> list[tuple[ScoreRow, str, str]]:
-    """Return scores with the run and the eval set that each is of, oldest first."""
+    """Return scores with their run and stored eval set, oldest first."""
     query = sql(__name__, "side_scores").format(eval_set=_EVAL_SET)
     rows = store.rows(query, {"runs": list(runs)})
     return [
@@ -109,8 +107,10 @@ def _recordings(rows: Iterable[_Row]) -> Mapping[CaseKey, Sequence[Recording]]:
     found: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
     for key, trial, turns in _by_trial(rows):
         seen = [
-            RecordedTurn(said, answer, None if expected is None else orjson.loads(expected), *used)
-            for said, answer, expected, *used in turns
+            RecordedTurn(
+                user_text, answer, None if expected is None else orjson.loads(expected), *used
+            )
+            for user_text, answer, expected, *used in turns
         ]
         found[key].append(recording_of(trial, seen))
     return found

@@ -16,7 +16,7 @@ from evaltap.evaluator.compare.model import MetricChange, Stratum
 from evaltap.evaluator.compare.sides import Side
 from evaltap.evaluator.stats.several import holm
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 CASE_SLICES: Final = ("app", "eval_set", "tool", "tool_path", "language")
 MOST_VALUES: Final = 20
@@ -27,19 +27,17 @@ Members = Mapping[str, Collection[CaseKey]]
 
 
 def check_by(by: Sequence[str], known: Collection[str]) -> None:
-    """Raise InputError for a slice that there is not."""
+    """Raise InputError for an unknown slice."""
     for name in by:
-        if name not in known:
-            hint = did_you_mean_one_of(name, known)
-            raise InputError(f"--by {name}: unknown slice; {hint}")
+        check_known(name, known, f"--by {name}: unknown slice")
 
 
 def slices_of(
     base: Side, head: Side, cases: Sequence[CaseKey], by: Sequence[str]
 ) -> dict[str, Members]:
-    """Return the cases by the values of each slice, the most frequent values and the rest as `other`.
+    """Return the cases by the values of each slice; values beyond the most frequent ones become `other`.
 
-    Raises InputError where neither side holds recorded turns and a slice looks at them.
+    Raises InputError if a slice reads recorded turns but neither side has any.
     """
     check_by(by, CASE_SLICES)
     turns: Mapping[CaseKey, Sequence[Case]] = {}
@@ -61,7 +59,7 @@ def slices_of(
 
 
 def most_frequent(values: Mapping[str, Sequence[CaseKey]]) -> Members:
-    """Return the largest slices by name, and the cases of the others as one."""
+    """Return the largest slices by name, and the cases of the remaining ones as one slice."""
     sizes = Counter({value: len(keys) for value, keys in values.items()})
     kept = [value for value, _ in sizes.most_common(MOST_VALUES)]
     found: dict[str, Collection[CaseKey]] = {value: values[value] for value in sorted(kept)}
@@ -71,7 +69,7 @@ def most_frequent(values: Mapping[str, Sequence[CaseKey]]) -> Members:
 
 
 def with_holm(found: Sequence[Stratum]) -> tuple[Stratum, ...]:
-    """Return the slices with p-values that allow for how many they are, the surest first."""
+    """Return the slices with p-values adjusted for their number, the most certain first."""
     values = [one.metric.p_value for one in found]
     adjusted = holm([1.0 if value is None else value for value in values])
     ordered = [
@@ -96,8 +94,8 @@ def _values(name: str, key: CaseKey, turns: Sequence[Case]) -> Collection[str]:
     if name in ("app", "eval_set"):
         return [key[0 if name == "app" else 1]]
     if name == "language":
-        said = {turn.user_text or "": None for turn in map(Turn, turns)}
-        return [language_of(" ".join(said))]
+        texts = {turn.user_text or "": None for turn in map(Turn, turns)}
+        return [language_of(" ".join(texts))]
     paths = [list(_calls(turn)) for turn in turns]
     if name == "tool":
         return {tool for path in paths for tool in path}

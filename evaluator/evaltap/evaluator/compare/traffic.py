@@ -1,7 +1,7 @@
 """Compare two slices of live traffic, such as versions or weeks; nothing is paired, as sessions differ.
 
-Rates are estimates of all traffic from what was kept, and their intervals account for sessions and
-sampling (`estimates`).  A difference between two periods does not say why they differ.
+Rates are estimates of all traffic from the recorded part, and their intervals account for sessions and
+sampling (`estimates`).  A difference between two periods does not show why they differ.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from evaltap.evaluator.remote.client import open_to_read
 from evaltap.evaluator.stats import difference as stats
 from evaltap.evaluator.stats.difference import detectable_difference, difference
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 _NOT_COUNTED: Final = 0.05
 
@@ -28,7 +28,7 @@ _NOT_COUNTED: Final = 0.05
 def compare_traffic(base: Selection, head: Selection, rules: Rules) -> Comparison:
     """Compare two slices of traffic by metric.
 
-    Raises InputError where a side has no scored turns or they have no metric version in common.
+    Raises InputError if a side has no scored turns or they have no metric version in common.
     """
     ones, notes = _rates(base)
     others, more = _rates(head)
@@ -39,20 +39,18 @@ def compare_traffic(base: Selection, head: Selection, rules: Rules) -> Compariso
             f" {', '.join(others)}"
         )
     for name in rules.fail_on_metrics:
-        if name not in names:
-            hint = did_you_mean_one_of(name, names)
-            raise InputError(f"--fail-on-metrics {name}: not a metric of both sides; {hint}")
+        check_known(name, names, f"--fail-on-metrics {name}: not a metric of both sides")
     changes = [
         _change(name, *_versions(name, ones[name], others[name], rules), rules) for name in names
     ]
     metrics = with_adjusted_p(changes)
     verdict, reasons = verdict_of(metrics, (), rules)
     strata = _strata(base, head, names, rules)
-    said = tuple(
+    all_notes = tuple(
         dict.fromkeys([*notes, *more, *_flags(base.name, ones), *_flags(head.name, others)])
     )
     return Comparison(
-        verdict, tuple(reasons), rules, base.name, head.name, 1, 1, metrics, notes=said, strata=strata
+        verdict, tuple(reasons), rules, base.name, head.name, 1, 1, metrics, notes=all_notes, strata=strata
     )  # fmt: skip
 
 
@@ -100,7 +98,7 @@ def _by_slice(side: Selection, by: str) -> Mapping[str, Mapping[str, Mapping[str
 
 
 def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, Rate]], list[str]]:
-    """Return the rates of a slice by metric and digest, the newest version last."""
+    """Return the rates of a slice by metric and digest, with the newest version last."""
     with open_to_read(side.path) as store:
         found = estimate_rates(store, side.scope)
     rates: dict[str, dict[str, Rate]] = {}
@@ -109,7 +107,7 @@ def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, Rate]], list[str]
             rates.setdefault(rate.metric or "", {})[rate.metric_digest or ""] = rate
     if not rates:
         raise InputError(
-            f"{side.name}: contains no scored turns; see what is there with `evaltap estimate {side.path}"
+            f"{side.name}: contains no scored turns; count its turns with `evaltap estimate {side.path}"
             " --by day`"
         )
     return rates, list(found.notes)
@@ -150,7 +148,7 @@ def _change(name: str, base: Rate, head: Rate, rules: Rules) -> MetricChange:
 
 def _measured(rate: Rate) -> stats.Rate:
     assert rate.rate is not None
-    assert rate.process is not None  # where there is a rate there is its interval
+    assert rate.process is not None  # every rate has an interval
     return stats.Rate(rate.rate, rate.process)
 
 

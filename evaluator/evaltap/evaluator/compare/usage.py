@@ -18,9 +18,9 @@ _Recordings = Mapping[CaseKey, Sequence[Recording]]
 def usage_changes(
     base: _Recordings, head: _Recordings, cases: Sequence[CaseKey], *, level: float
 ) -> tuple[UsageChange, ...]:
-    """Return cost and latency as ratios of geometric means over cases; what was not recorded is left out.
+    """Return cost and latency as ratios of geometric means over the cases with recorded values.
 
-    A case has the geometric mean of its trials; those that cost nothing are left out.
+    The value of a case is the geometric mean of its trials; trials that cost nothing are ignored.
     """
     found = (
         _change("latency", "ms", lambda one: one.latency_ms, base, head, cases, level),

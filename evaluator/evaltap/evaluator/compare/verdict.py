@@ -1,4 +1,4 @@
-"""From the figures of a comparison to its verdict."""
+"""Derive the verdict from the figures of a comparison."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,7 +10,7 @@ from evaltap.evaluator.compare.wording import p_value, points
 def verdict_of(
     metrics: Sequence[MetricChange], usage: Sequence[UsageChange], rules: Rules
 ) -> tuple[Verdict, list[str]]:
-    """Return the verdict and why: a regression wins over what is open, that over a pass."""
+    """Return the verdict and its reasons: a regression overrides inconclusive, which overrides passing."""
     deciding = [metric for metric in metrics if metric.decides]
     if worse := [*_worse(deciding, usage, rules)]:
         return "regression", worse

@@ -33,7 +33,7 @@ _GROUPS: Final[Sequence[tuple[Outcome, str]]] = (
 
 
 class CaseRow(NamedTuple):
-    """A case in a list: its name, the metric, and how it did."""
+    """A case in a list: its name, the metric, and its figures."""
 
     case: CaseChange
     metric: str
@@ -51,10 +51,10 @@ class CaseGroup(NamedTuple):
 def headline(found: Comparison) -> str:
     """Return the verdict as a sentence."""
     lead = found.leading
-    said = HEADLINES[found.verdict]
+    verdict = HEADLINES[found.verdict]
     if not lead.base.cases:
-        return f"{said}: nothing could be compared"
-    return f"{said}: {lead.metric} {change(lead)}"
+        return f"{verdict}: nothing could be compared"
+    return f"{verdict}: {lead.metric} {change(lead)}"
 
 
 def change(metric: MetricChange) -> str:
@@ -70,7 +70,7 @@ def rate(metric: MetricChange, side: Totals) -> str:
 
 
 def difference(metric: MetricChange) -> str:
-    """Return head less base with its interval."""
+    """Return head minus base with its interval."""
     low, high = -metric.interval.high, -metric.interval.low
     if not metric.base.cases:
         return "not compared"
@@ -82,7 +82,7 @@ def difference(metric: MetricChange) -> str:
 
 
 def certainty(metric: MetricChange) -> str:
-    """Return the p-value of "no worse", as it is used; of "no better" where the metric rose."""
+    """Return the p-value of "no worse", adjusted if applicable; of "no better" if the metric rose."""
     value, adjusted = metric.p_value, metric.adjusted_p
     if value is None:
         return "not tested"
@@ -95,7 +95,7 @@ def certainty(metric: MetricChange) -> str:
 
 
 def evidence(metric: MetricChange) -> str:
-    """Return how much there was to go by, and what could have been seen."""
+    """Return the size of the evidence, and the detectable drop."""
     base, head = metric.base, metric.head
     found = f"{counted(base.cases, 'case')}, {base.trials:,} and {head.trials:,} trials"
     if metric.unit == "session":
@@ -114,7 +114,7 @@ def evidence(metric: MetricChange) -> str:
 
 
 def stratum(one: Stratum) -> str:
-    """Return how a metric changed within a slice, with a p-value that allows for all slices."""
+    """Return the change of a metric within a slice, with a p-value adjusted for all slices."""
     metric = one.metric
     if metric.adjusted_p is None or metric.p_value is None:
         return f"{change(metric)}, not tested"
@@ -123,32 +123,32 @@ def stratum(one: Stratum) -> str:
 
 
 def stratum_name(found: Comparison, one: Stratum) -> str:
-    """Return the slice, with the metric where there are several."""
+    """Return the slice, with the metric if there are several."""
     several = len(found.metrics) > 1
     return f"{one.by} {one.value or '(none)'}" + (f", {one.metric.metric}" if several else "")
 
 
 def usage(one: UsageChange) -> str:
-    """Return how cost or latency changed, as a ratio."""
+    """Return the change of cost or latency, as a ratio."""
     interval = "" if one.interval is None else f" (95 %: {_times(one.interval)})"
     amounts = f"{_amount(one.base)} -> {_amount(one.head)} {one.unit}"
     return f"{amounts}, x {one.ratio:.2f}{interval}, {p_value(one.p_value)}"
 
 
 def p_value(value: float, name: str = "p") -> str:
-    """Return a p-value with two digits, `p = 0.01`; none is 0."""
+    """Return a p-value with two digits, `p = 0.01`; never 0."""
     if value < 0.0001:
         return f"{name} < 0.0001"
     return f"{name} = {value:.2g}" if value < 0.1 else f"{name} = {value:.2f}"
 
 
 def points(share: float) -> str:
-    """Return a difference of shares in points of a hundred."""
+    """Return a difference of shares in percentage points."""
     return f"{100 * share:.1f} points"
 
 
 def groups(found: Comparison) -> Iterator[CaseGroup]:
-    """Yield the cases that did not simply pass, by outcome, those that are certain first."""
+    """Yield the cases that did not simply pass, by outcome, the certain ones first."""
     for outcome, title in _GROUPS:
         rows = [
             CaseRow(case, metric.metric, figures(case))
@@ -162,7 +162,7 @@ def groups(found: Comparison) -> Iterator[CaseGroup]:
 
 
 def figures(case: CaseChange) -> str:
-    """Return passes of trials on both sides, and what repeats say of it."""
+    """Return passes and trials of both sides, and the judgement from the repeats."""
     base, head = case.base, case.head
     counts = f"{base.passes}/{base.trials} -> {head.passes}/{head.trials}"
     if case.p_value is None:
@@ -173,12 +173,12 @@ def figures(case: CaseChange) -> str:
             f"{counts}, {case.change.replace('_', ' ')}: {case.rate:.0%} ({low:.0%} to {high:.0%})"
         )
     certain = f", {p_value(case.p_value)}" if case.p_value < 1 else ""
-    said = "" if case.change == "same" else f", {case.change}"
-    return f"{counts}{certain}{said}"
+    suffix = "" if case.change == "same" else f", {case.change}"
+    return f"{counts}{certain}{suffix}"
 
 
 def listed(found: Comparison) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield what was not compared: a title, and names of cases."""
+    """Yield the cases that were not compared: a title, and their names."""
     for title, names in (
         ("only in head", found.added),
         ("only in base", found.removed),
@@ -189,7 +189,7 @@ def listed(found: Comparison) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def sides(found: Comparison) -> str:
-    """Return what was compared."""
+    """Return the names of the two sides."""
     if found.leading.unit == "session":
         return f"{found.base_name} -> {found.head_name}"
     return (

@@ -1,7 +1,7 @@
-"""From samples to a turn, from turns to a metric, from metrics to a case.
+"""Aggregate samples to a turn, turns to a metric, and metrics to a case.
 
-Semantics are tRPC-Agent-Go's, with one difference: what could not be scored has no score instead of
-a zero, and keeps its own status.
+The rules are those of tRPC-Agent-Go, with one difference: a turn that could not be scored has no score
+instead of a zero, and retains its own status.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,16 +10,16 @@ from evaltap.evaluator.contract.context import MetricScore, RubricVerdict, Statu
 
 
 def status_of(score: float, threshold: float) -> Status:
-    """Return passed when the score reaches the threshold; the same rule for turns and cases."""
+    """Return passed if the score reaches the threshold; the rule is the same for turns and cases."""
     return Status.PASSED if score >= threshold else Status.FAILED
 
 
 def majority(votes: Sequence[Vote], threshold: float) -> Vote:
     """Return the vote that represents all samples of a turn.
 
-    Votes without evaluation are left out.  Strictly more passes than failures choose the first
-    passing vote, anything else (a tie, too) the first failing one; with nothing evaluated it is
-    the first vote.  Raises ValueError when there are no votes.
+    Votes without a score are ignored.  If strictly more votes pass than fail, it is the first passing vote,
+    otherwise (also on a tie) the first failing one.  If no vote has a score, it is the first vote.  Raises
+    ValueError if there are no votes.
     """
     if not votes:
         raise ValueError("no votes to count; expected at least one sample")
@@ -31,10 +31,10 @@ def majority(votes: Sequence[Vote], threshold: float) -> Vote:
 
 
 def mean_vote(votes: Sequence[Vote], threshold: float) -> Vote:
-    """Return a vote with the mean score of the samples that have one, and the means of their rows.
+    """Return a vote with the mean score of the scored samples and the means of their rubrics.
 
-    Its reasons are those of all samples; with nothing evaluated it is the first vote.  Raises
-    ValueError when there are no votes.
+    Its reason joins the reasons of the scored samples.  If no sample has a score, the first vote is returned.
+    Raises ValueError if there are no votes.
     """
     if not votes:
         raise ValueError("no votes to average; expected at least one sample")
@@ -57,8 +57,8 @@ def mean_vote(votes: Sequence[Vote], threshold: float) -> Vote:
 def average(turns: tuple[TurnScore, ...], threshold: float) -> MetricScore:
     """Return the metric's score: the mean over the turns that were evaluated.
 
-    A turn in error makes the whole metric an error without a score, because a mean over the rest
-    would hide it.  No evaluated turn means not evaluated.
+    An error in one turn makes the whole metric an error without a score, because a mean over the rest would
+    hide it.  If no turn was evaluated, the metric is not evaluated.
     """
     total, scored, failed, reasons = 0.0, 0, False, False
     for turn in turns:
@@ -79,9 +79,10 @@ def average(turns: tuple[TurnScore, ...], threshold: float) -> MetricScore:
 
 
 def joined_reasons(reasons: Sequence[str]) -> str:
-    """Return the reasons of turns as one: each that is given once, with the turns that have it.
+    """Join the reasons of turns; each distinct reason is listed once, with the numbers of its turns.
 
-    A reason that all turns share needs no turns: `turns 1, 3: no call; turn 2: two calls`.
+    A reason that all turns share is returned without turn numbers.  Example: `turns 1, 3: no call; turn 2:
+    two calls`.
     """
     turns: dict[str, list[int]] = {}
     for number, reason in enumerate(reasons, start=1):
@@ -99,7 +100,7 @@ def joined_reasons(reasons: Sequence[str]) -> str:
 
 
 def summarize(statuses: Iterable[Status]) -> Status:
-    """Return the status of a case: crashed over failed over passed; an error is a failure."""
+    """Return the status of a case: crashed over failed over passed; an error counts as failed."""
     found = {*statuses}
     if Status.CRASHED in found:
         return Status.CRASHED

@@ -1,8 +1,8 @@
-"""What an evaluator is given and what it returns: plain frozen values, no I/O.
+"""The input and output of an evaluator: plain frozen values, no I/O.
 
-A turn is read through `Turn`, a thin view of the invocation's JSON data; nothing is copied, because
-millions of turns pass here.  Values that are made for each case and metric are frozen structs: a
-named tuple takes six times as long to make, a frozen dataclass more than ten times.
+A turn is read through `Turn`, a thin view of the invocation's JSON data.  Nothing is copied, because millions
+of turns are processed.  Values that are created for each case and metric are frozen structs: creating a named
+tuple takes six times as long, a frozen dataclass more than ten times.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from evaltap.schemas.formats.metric import EvalMetric, JudgeModel
 
 JudgeProvider = Callable[["JudgeModel | None"], "Judge"]
-"""Return the judge for a metric's `judgeModel`; raise `JudgeNotConfigured` when there is none."""
+"""Return the judge for a metric's `judgeModel`; raise `JudgeNotConfigured` if none is configured."""
 EmbedderProvider = Callable[["EmbeddingModel | None"], "Embedder"]
-"""Return the embedder for a metric's `embedding.model`; raise `EmbeddingsNotConfiguredError` without one."""
+"""Return the embedder for a metric's `embedding.model`; raise `EmbeddingsNotConfiguredError` if there is
+none."""
 
 
 class Status(StrEnum):
@@ -33,9 +34,9 @@ class Status(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     NOT_EVALUATED = "not_evaluated"
-    """The evidence or the judge is missing; nothing was tried."""
+    """The evidence or the judge is missing; no evaluation was attempted."""
     ERROR = "error"
-    """It was tried and failed; there is no score, and the reason explains that."""
+    """The evaluation was attempted and failed; there is no score, and the reason explains the failure."""
     CRASHED = "crashed"
     """The agent's run failed, never ended or was cut off: not passed, whatever the score is."""
 
@@ -48,16 +49,16 @@ class RubricVerdict:
     score: float
     reason: str
     evidence: str = ""
-    """The words of the trace that a judge quotes for it."""
+    """The words of the trace that a judge quotes as evidence."""
     evidence_found: bool | None = None
-    """Whether the trace contains them; None when no quote was asked for."""
+    """Whether the trace contains the quote; None if no quote was requested."""
     confidence: float | None = None
-    """How sure the judge says it is, from 0 to 1."""
+    """The confidence that the judge states, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """One sample of the judge: its verdict, or why it has none, and what it cost."""
+    """One sample of the judge: its verdict, or the reason why it has none, and its cost."""
 
     sample: int
     status: Status
@@ -71,12 +72,12 @@ class Vote:
     value: float | bool | str | None = None
     """The typed score: numeric, boolean or categorical."""
     judge: str = "judge"
-    """Which judge of the metric: `judge`, `panel-<n>` or `second` (of a cascade)."""
+    """The judge among the metric's judges: `judge`, `panel-<n>` or `second` (of a cascade)."""
     cost_usd: float | None = None
-    """None when it is not known; 0 for an answer that was paid for before."""
+    """None if unknown; 0 for an answer that had already been paid for."""
     cached: bool = False
     saved_usd: float | None = None
-    """What a kept answer cost when it was given."""
+    """The original cost of a cached answer."""
 
 
 class TurnScore(Struct, frozen=True, gc=False):
@@ -90,7 +91,8 @@ class TurnScore(Struct, frozen=True, gc=False):
     rubric_scores: tuple[RubricVerdict, ...] = ()
     votes: tuple[Vote, ...] = ()
     beforehand: tuple[Vote, ...] = ()
-    """What a judge was asked in order to ask the question: paid for, but no votes."""
+    """Preparatory judge calls, made in order to ask the actual question: they are billed, but are not
+    votes."""
 
 
 class MetricScore(Struct, frozen=True, gc=False):
@@ -104,21 +106,21 @@ class MetricScore(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorFailure:
-    """Why an evaluator has no result at all; failure is a value, so other metrics keep theirs."""
+    """The reason why an evaluator has no result at all; a value, so that other metrics are not affected."""
 
     reason: str
     error_type: str
 
 
 def no_judge(_: "JudgeModel | None") -> "Judge":
-    """Answer that no judge is available: the provider of `Services()`."""
+    """Raise JudgeNotConfigured: the default provider of `Services()`."""
     from evaltap.evaluator.contract.judge import JudgeNotConfigured
 
     raise JudgeNotConfigured("no judge service was given to the evaluator")
 
 
 def no_embeddings(_: "EmbeddingModel | None") -> "Embedder":
-    """Answer that no embeddings are available: the provider of `Services()`."""
+    """Raise EmbeddingsNotConfiguredError: the default provider of `Services()`."""
     from evaltap.evaluator.contract.embedder import EmbeddingsNotConfiguredError
 
     raise EmbeddingsNotConfiguredError("no embeddings service was given to the evaluator")
@@ -126,19 +128,19 @@ def no_embeddings(_: "EmbeddingModel | None") -> "Embedder":
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What evaluators may use besides the case; each service is optional and has a default."""
+    """The services that evaluators may use in addition to the case; each is optional and has a default."""
 
     judge: JudgeProvider = no_judge
     embeddings: EmbedderProvider = no_embeddings
 
 
 class EvaluationContext(Struct, frozen=True):
-    """Everything an evaluator may look at for one case and one metric.
+    """Everything that an evaluator may read for one case and one metric.
 
-    `actual` and `expected` have one turn each for the same position; expected turns may be
-    placeholders that hold only the user's message.  `metric` carries the rubrics that the case
-    adds.  `known` may hold scores that turns got before under this very metric, None for the others:
-    an evaluator that pays for its scores reuses them; any other may ignore them.
+    `actual` and `expected` have the same length, one turn for each position; an expected turn may be a
+    placeholder that only contains the user's message.  `metric` includes the rubrics that the case adds.
+    `known` may contain scores that turns already have under this very metric, and None for the other turns:
+    an evaluator that pays for its scores reuses them; other evaluators may ignore them.
     """
 
     case: Mapping[str, Any]

@@ -1,8 +1,8 @@
-"""Embeddings: a model that turns texts into vectors, and how a metric finds it.
+"""Embeddings: a model that turns texts into vectors, and the protocol of its clients.
 
-`Embedder` is the protocol.  `OpenAIEmbedder` uses any OpenAI-compatible endpoint, `WordLlamaEmbedder` has
-its weights on this machine, and `ScriptedEmbedder` is the in-memory twin.  The metric's `embedding.model`
-chooses one, and the environment overrides it.
+`Embedder` is the protocol.  `OpenAIEmbedder` uses any OpenAI-compatible endpoint, `WordLlamaEmbedder` runs on
+local weights, and `ScriptedEmbedder` is the in-memory twin.  The metric's `embedding.model` chooses one, and
+the environment overrides it.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,22 +15,22 @@ Vector = Sequence[float]
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Turns texts into vectors; `embed` is called from several threads at a time."""
+    """Turns texts into vectors; `embed` is called from several threads concurrently."""
 
     def embed(self, texts: Sequence[str]) -> Sequence[Vector]:
-        """Return a vector for each text, all of one length; raise an EmbeddingError otherwise."""
+        """Return a vector for each text, all of the same length; raise an EmbeddingError on failure."""
         ...
 
 
 class ScriptedEmbedder:
-    """An embedder in memory, for tests and dry runs: a function of one text gives its vector."""
+    """An in-memory embedder for tests and dry runs: a function maps a text to its vector."""
 
     def __init__(self, vector_of: Callable[[str], Vector]) -> None:
         self._vector_of = vector_of
         self.calls: list[list[str]] = []
 
     def embed(self, texts: Sequence[str]) -> Sequence[Vector]:
-        """Return the vectors that the function gives."""
+        """Return the vectors that the function returns."""
         self.calls.append([*texts])
         return [self._vector_of(text) for text in texts]
 
@@ -42,12 +42,12 @@ class EmbeddingError(EvaltapError):
 
 
 class EmbeddingsNotConfiguredError(EmbeddingError):
-    """Report that no embedding model is named, or neither its base URL nor its key."""
+    """Report that no embedding model is configured, or that its base URL and its key are both missing."""
 
 
 class EmbeddingsUnavailableError(EmbeddingError):
-    """Report an endpoint that could not be reached, was overloaded or refused the request."""
+    """Report an endpoint that could not be reached, was overloaded or rejected the request."""
 
 
 class EmbeddingInvalidError(EmbeddingError):
-    """Report an answer that holds no usable vectors."""
+    """Report an answer that contains no usable vectors."""

@@ -1,28 +1,28 @@
-"""The errors of the evaluator; each is defined where it is raised, and this is their tree.
+"""The tree of the evaluator's errors; each is defined where it is raised.
 
 EvaltapError
-├── InputError, FormatError        a file, a record or an argument is not what it should be
+├── InputError, FormatError        a file, a record or an argument is invalid
 ├── ConfigurationError
 │   ├── MetricError                a metric cannot be built from its criterion: correct the metrics file
 │   └── UnknownEvaluatorError      no installed evaluator has that name: install it or correct the name
 ├── EmbeddingError                 there are no vectors, so no similarity (`contract.embedder`)
 │   ├── EmbeddingsNotConfiguredError    no model is named: set one
-│   ├── EmbeddingsUnavailableError      the endpoint could not be reached or refused
-│   └── EmbeddingInvalidError           it answered, but not with vectors
-├── JudgeError                     the judge gave no verdict (`contract.judge`; exit 3: incomplete)
+│   ├── EmbeddingsUnavailableError      the endpoint could not be reached or rejected the request
+│   └── EmbeddingInvalidError           the answer contains no usable vectors
+├── JudgeError                     the judge returned no verdict (`contract.judge`; exit 3: incomplete)
 │   ├── JudgeNotConfigured         no judge is named: set one
 │   ├── JudgeUnavailable           not reachable, overloaded or too slow: try again later
-│   ├── JudgeRejected              the endpoint refused the request: correct key, model or parameters
-│   │   └── AnswerFormRefusedError      ... only the form of answer that was asked for: ask in a simpler one
-│   ├── BudgetSpentError                asking could cost more than is left: give more, or continue later
-│   └── JudgeInvalid               it answered, but not with a verdict
+│   ├── JudgeRejected              the endpoint rejected the request: correct key, model or parameters
+│   │   └── AnswerFormRefusedError      ... only the requested form of answer: request a simpler form
+│   ├── BudgetSpentError                the request could exceed the budget: raise it, or continue later
+│   └── JudgeInvalid               the answer contains no usable verdict
 ├── StoreError                     a DuckDB file that cannot be used (`store.errors`)
-│   └── StoreHeldError             ... as another process holds it: wait, or stop that one
-├── StorageError                   the disk has damaged the file, or cannot take it (`store.errors`)
-│   └── NoMemoryError              ... or DuckDB may not use enough memory
-└── TopicsUnavailableError                     a Kafka cluster that cannot be written to for now (`topics.writer`)
+│   └── StoreHeldError             ... because another process holds it: wait for or stop that process
+├── StorageError                   the disk damaged the file, or cannot store it (`store.errors`)
+│   └── NoMemoryError              ... or DuckDB's memory limit is too low
+└── TopicsUnavailableError         a Kafka cluster that cannot be written to for now (`topics.writer`)
 
-What goes wrong while a case is scored is not raised but returned, as `EvaluatorFailure`.
+Failures while a case is scored are not raised but returned, as `EvaluatorFailure`.
 """
 
 from evaltap.schemas.errors import ConfigurationError

@@ -1,8 +1,8 @@
-"""Evaluators by name: what is installed, and how a metric finds the one that scores it.
+"""The registry of evaluators: which are installed, and which one scores a metric.
 
-An evaluator is anything with the members of `Evaluator`.  A package offers one by an entry point in
-the group `evaltap.evaluators`: the name of the metric, and a factory that takes the metric.
-Nothing is imported before a metric asks for it.
+An evaluator is any object with the members of `Evaluator`.  A package provides one through an entry point in
+the group `evaltap.evaluators`: the name of the metric, and a factory that takes the metric.  Nothing is
+imported before a metric needs it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,11 +22,10 @@ GROUP: Final = "evaltap.evaluators"
 class Evaluator(Protocol):
     """Scores cases under one metric.
 
-    The factory is called once for each metric; it checks the criterion, compiles it and raises
-    `MetricError` when it cannot be used.  `evaluate` is called once for each case, possibly from
-    several threads at a time, and must not change its context.  What goes wrong with a case is
-    returned as `EvaluatorFailure`; an exception counts as a bug in the evaluator and is recorded
-    as a failure of this metric for this case.
+    The factory is called once for each metric; it checks the criterion, compiles it and raises `MetricError`
+    if it is unusable.  `evaluate` is called once for each case, possibly from several threads concurrently,
+    and must not change its context.  A failure to score a case is returned as `EvaluatorFailure`; an
+    exception counts as a bug in the evaluator and is recorded as a failure of this metric for this case.
     """
 
     @property
@@ -40,7 +39,7 @@ class Evaluator(Protocol):
         ...
 
     def evaluate(self, context: EvaluationContext) -> MetricScore | EvaluatorFailure:
-        """Return one row for each turn and the score of the case, or why there is none."""
+        """Return a score for each turn and for the case, or the reason why there is none."""
         ...
 
 
@@ -48,13 +47,13 @@ EvaluatorFactory = Callable[[EvalMetric], Evaluator]
 
 
 class Registry:
-    """The evaluators that metrics may name: installed ones and those given here, which take precedence."""
+    """The evaluators that metrics may name: installed ones and the given ones, which take precedence."""
 
     def __init__(self, factories: Mapping[str, EvaluatorFactory] | None = None) -> None:
         self._given = dict(factories or {})
 
     def extended(self, evaluators: Iterable[Evaluator]) -> "Registry":
-        """Return a registry that has these evaluators as well, under their own names."""
+        """Return a registry that also contains these evaluators, under their own names."""
         made = {one.name: _always(one) for one in evaluators}
         return Registry({**self._given, **made})
 
@@ -65,17 +64,16 @@ class Registry:
     def summary(self, name: str) -> str:
         """Return the first line of an evaluator's docstring.
 
-        Raises UnknownEvaluatorError when no evaluator has the name, MetricError when it cannot be
-        imported.
+        Raises UnknownEvaluatorError if no evaluator has the name, and MetricError if it cannot be imported.
         """
         factory = self._given.get(name) or self._load(name)
         return (factory.__doc__ or "").strip().partition("\n")[0]
 
     def build(self, metric: EvalMetric) -> Evaluator:
-        """Return the evaluator of a metric: `evaluatorName`, or the metric's own name.
+        """Return the evaluator named by the metric's `evaluatorName`, or by the metric's own name.
 
-        Raises UnknownEvaluatorError when no evaluator has the name, MetricError when the criterion
-        does not suit it.
+        Raises UnknownEvaluatorError if no evaluator has the name, and MetricError if the criterion does not
+        suit it.
         """
         name = metric.evaluator_name or metric.metric_name
         factory = self._given.get(name) or self._load(name)
@@ -95,7 +93,7 @@ class Registry:
         if point is None:
             raise UnknownEvaluatorError(name, self.names())
         try:
-            factory: EvaluatorFactory = point.load()  # or whatever the entry point names
+            factory: EvaluatorFactory = point.load()  # whatever the entry point names, unchecked
         except ImportError as error:
             raise MetricError(
                 f"evaluator '{name}' ({point.value}) cannot be imported: {error}; "
@@ -111,7 +109,7 @@ def _always(evaluator: Evaluator) -> EvaluatorFactory:
 
 
 class CostClass(StrEnum):
-    """What scoring a case takes, cheapest first."""
+    """The kinds of cost of scoring a case, cheapest first."""
 
     FREE = "free"
     LOCAL_MODEL = "local_model"
@@ -122,33 +120,33 @@ class Traits(NamedTuple):
     """Attributes that an evaluator may have besides the members of `Evaluator`, and their defaults."""
 
     cost_class: CostClass | None = None
-    """None: a paid judge where the metric has `llmJudge`, else free."""
+    """None: a paid judge if the metric has `llmJudge`, otherwise free."""
     outline_suffices: bool = False
-    """Whether it rarely looks into arguments and results of calls, so that decoding may wait."""
+    """Whether arguments and results of calls are rarely read, so that decoding them can be deferred."""
     threshold: float = 0.0
-    """The threshold of an evaluator that was made without a metric."""
+    """The threshold of an evaluator that was created without a metric."""
     needs: Sequence[str] = ()
     """The fields without which a turn is not evaluated."""
     reads_answer: bool | None = None
-    """Whether a turn whose run failed holds nothing to score; None: where it needs the final response, or
-    costs something."""
+    """Whether turns of failed runs are not scored.  None: they are not if the final response is needed, or if
+    scoring costs something."""
     takes_known: bool = False
-    """Whether it leaves out turns whose scores are known."""
+    """Whether the evaluator skips turns whose scores are known."""
     limits_itself: bool = False
-    """Whether it ends in bounded time by itself, so that the limit for cases is not for it."""
+    """Whether the evaluator always ends in bounded time, so that the time limit for cases does not apply."""
     shares_thread: bool = False
-    """Whether all its waits are those of `evaltap.evaluator.waiting`, so that it needs no thread."""
+    """Whether it only waits through `evaltap.evaluator.waiting`, so that it needs no thread."""
 
 
 def traits_of(evaluator: Evaluator) -> Traits:
-    """Return the traits of an evaluator, the defaults for those it does not have."""
-    # An evaluator need not be a subclass of anything, so its attributes have to be looked up.
+    """Return the traits of an evaluator, with defaults for missing attributes."""
+    # Evaluators need not inherit from any class, so their attributes are looked up by name.
     given = {name: getattr(evaluator, name, None) for name in Traits._fields}
     return Traits(**{name: value for name, value in given.items() if value is not None})
 
 
 def cost_class_of(metric: EvalMetric, evaluator: Evaluator) -> CostClass:
-    """Return what it costs to score a case under a metric."""
+    """Return the cost class of scoring a case under a metric."""
     given = traits_of(evaluator).cost_class
     if given is not None:
         return CostClass(given)
@@ -157,7 +155,7 @@ def cost_class_of(metric: EvalMetric, evaluator: Evaluator) -> CostClass:
 
 
 def reads_answer(metric: EvalMetric, evaluator: Evaluator) -> bool:
-    """Tell whether a metric scores the answer of a turn, which a failed run does not have."""
+    """Return whether a metric scores the answer of a turn, which a failed run does not have."""
     traits = traits_of(evaluator)
     if traits.reads_answer is not None:
         return traits.reads_answer

@@ -1,7 +1,7 @@
-"""Which server a URL names, and which servers the environment trusts with a key.
+"""Find the server of a URL, and decide which servers may receive a key from the environment.
 
-A file may come from anybody.  A key from the environment is therefore sent only to the server that the
-environment names, or to the provider that issued it, never to a server that only a file names.
+Files may come from untrusted people.  A key from the environment is therefore sent only to the server that
+the environment names, or to the provider that issued it, and never to a server named only by a file.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 
 class Provider(NamedTuple):
-    """A provider with an OpenAI-compatible address, and the variables that its users have set."""
+    """A provider with an OpenAI-compatible address, and the environment variables that hold its keys."""
 
     url: str
     keys: tuple[str, ...]
@@ -26,14 +26,14 @@ PROVIDERS: Final = {
     "hunyuan": Provider("https://api.hunyuan.cloud.tencent.com/v1", ("HUNYUAN_API_KEY",)),
 }
 OPENAI_URL: Final = PROVIDERS["openai"].url
-"""Where a key without a URL belongs, of judges and of embeddings."""
+"""The server for a key without a URL, for judges and embeddings."""
 KNOWN_URLS: Final = tuple(provider.url for provider in PROVIDERS.values())
 
 _PORTS: Final = {"http": 80, "https": 443}
 
 
 def origin(url: str) -> tuple[str, str, int | None] | None:
-    """Return scheme, host and port of a URL; None for what names no server."""
+    """Return scheme, host and port of a URL; None if the text does not name a server."""
     try:
         parts = urlsplit(url.strip())
         port = parts.port
@@ -45,7 +45,7 @@ def origin(url: str) -> tuple[str, str, int | None] | None:
 
 
 def host_of(url: str) -> str:
-    """Return host and port for people to read: no path, user or query, which may hold a secret."""
+    """Return host and port for display, without path, user or query, which may contain secrets."""
     try:
         parts = urlsplit(url.strip())
         port = parts.port
@@ -56,6 +56,6 @@ def host_of(url: str) -> str:
 
 
 def among(url: str, trusted: Iterable[str]) -> bool:
-    """Return whether the URL names the server of one of the trusted ones."""
+    """Return whether the URL names the same server as one of the trusted URLs."""
     where = origin(url)
     return where is not None and any(origin(one) == where for one in trusted if one)

@@ -1,4 +1,4 @@
-"""The judge: a model that answers one request with text, and how a metric finds it.
+"""The judge: a model that answers a request with text.
 
 `Judge` is the protocol; `OpenAIJudge` (in `judges.openai`) is the shipped client and `ScriptedJudge` its
 in-memory twin; the package `judges` contains the layers around a client.  The metric's `judgeModel` names
@@ -16,33 +16,34 @@ from evaltap.schemas.errors import EvaltapError
 from evaltap.schemas.formats.metric import GenerationConfig
 
 DEFAULT_GENERATION: Final = GenerationConfig(max_tokens=2000, temperature=0.0)
-"""What a metric without a generation config asks with: the same question, the same answer."""
+"""The generation settings of a metric without its own: temperature 0, so that answers are reproducible."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeRequest:
-    """One question to a judge: a single user message, and the JSON it should answer with."""
+    """One question to a judge: a single user message, and the JSON expected as the answer."""
 
     prompt: str
     answer_name: str = ""
     answer_schema: Mapping[str, Any] | None = None
-    """JSON Schema of the answer; None for free text.  A judge may ignore it, so callers check."""
+    """JSON Schema of the answer; None for free text.  A judge may ignore it, so callers validate answers."""
     generation: GenerationConfig = DEFAULT_GENERATION
     nonce: str = ""
-    """The random word of the fences in `prompt`: two requests that differ in it only are the same."""
+    """The random word of the fences in `prompt`; requests that differ only in it count as the same."""
     sample: int = 0
-    """Number of this request among those that ask the same thing; each wants an answer of its own."""
+    """Number of this request among repeated samples of one question; each sample needs its own answer."""
     version: str = ""
-    """Version of the question and of what reads its answer."""
+    """Version of the question and of the code that reads its answer."""
     check: Callable[[str], object] | None = field(default=None, compare=False, repr=False)
-    """Raises JudgeInvalid for an answer that cannot be used; without it every answer can."""
+    """Raises JudgeInvalid for an unusable answer; without it every answer is accepted."""
     form: int = 0
-    """How much simpler than a JSON Schema the form of answer has to be: set when one was refused."""
+    """How much simpler than a JSON Schema the answer's form must be; raised after a server rejected a
+    form."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeReply:
-    """What a judge answered, and what the answer cost as far as it is known."""
+    """A judge's answer, and its cost as far as it is known."""
 
     text: str
     model: str = ""
@@ -50,38 +51,38 @@ class JudgeReply:
     output_tokens: int | None = None
     latency: timedelta | None = None
     cost_usd: float | None = None
-    """None when the price of the model is not known; 0 for an answer that was kept from before."""
+    """None if the price of the model is unknown; 0 for a cached answer."""
     cached: bool = False
-    """The answer was paid for before: tokens and cost are 0 now."""
+    """Whether the answer had already been paid for; tokens and cost are then 0."""
     saved_usd: float | None = None
-    """What a kept answer cost when it was given."""
+    """The original cost of a cached answer."""
 
 
 @runtime_checkable
 class Judge(Protocol):
-    """Answers requests; `answer` is called from several threads at a time.
+    """Answers requests; `answer` is called from several threads concurrently.
 
-    A judge that waits only through `evaltap.evaluator.waiting` may set `shares_thread = True`; any
-    other gets a thread for each request.
+    A judge that only waits through `evaltap.evaluator.waiting` may set `shares_thread = True`; for any other
+    judge each request runs in its own thread.
     """
 
     def answer(self, request: JudgeRequest) -> JudgeReply:
-        """Return the answer, or raise a JudgeError; any other exception is a fault of the judge."""
+        """Return the answer, or raise a JudgeError; any other exception is a bug in the judge."""
         ...
 
 
 def ask(judge: Judge, request: JudgeRequest) -> JudgeReply:
-    """Return what a judge answers, while others that share this thread continue."""
+    """Return the judge's answer; while it waits, other greenlets on this thread continue."""
     if getattr(judge, "shares_thread", False):
         return judge.answer(request)
     return in_thread(judge.answer, request)
 
 
 class ScriptedJudge:
-    """A judge in memory, for tests and dry runs: it answers from a script and keeps the requests.
+    """An in-memory judge for tests and dry runs: it answers from a script and stores the requests.
 
-    The script is a function of the request, or replies in order; a reply that is an exception is
-    raised.  Without replies left it raises JudgeError.
+    The script is a function of the request, or an iterable of replies; a reply that is an exception is
+    raised.  Raises JudgeError when no replies are left.
     """
 
     def __init__(
@@ -113,17 +114,18 @@ class JudgeError(EvaltapError):
 
     exit_code = 3
     reply: "JudgeReply | None" = None
-    """What the judge answered, where it answered: it may have cost something."""
+    """The judge's answer, if there was one: it may have cost something."""
 
 
 class JudgeNotConfigured(JudgeError):
-    """Report that no judge model is named, or neither its base URL nor its key."""
+    """Report that no judge model is configured, or that its base URL and its key are both missing."""
 
 
 class JudgeUnavailable(JudgeError):
     """Report a judge that could not be reached, was overloaded or did not answer in time.
 
-    `retry_after` is what the server asked to wait; `maybe_billed` says that it may have done the work.
+    `retry_after` is the delay that the server requested; `maybe_billed` means that the server may have done,
+    and billed, the work.
     """
 
     def __init__(
@@ -135,11 +137,11 @@ class JudgeUnavailable(JudgeError):
 
 
 class JudgeRejected(JudgeError):
-    """Report a request that the judge's endpoint refused (key, model or parameters)."""
+    """Report a request that the judge's endpoint rejected (key, model or parameters)."""
 
 
 class AnswerFormRefusedError(JudgeRejected):
-    """Report a server that does not know the form of answer; `simpler` asks for a simpler one."""
+    """Report a server that does not support the form of answer; `simpler` is a request for a simpler form."""
 
     def __init__(self, message: str, simpler: "JudgeRequest") -> None:
         self.simpler = simpler
@@ -147,11 +149,11 @@ class AnswerFormRefusedError(JudgeRejected):
 
 
 class BudgetSpentError(JudgeError):
-    """Report a request that was not made, as it could have cost more than is left."""
+    """Report a request that was not sent, because it could have cost more than the remaining budget."""
 
 
 class JudgeInvalid(JudgeError):
-    """Report an answer that holds no usable verdict; `reply` tells what it cost, where that is known."""
+    """Report an answer that contains no usable verdict; `reply` contains its cost, if it is known."""
 
     def __init__(self, message: str, *, reply: "JudgeReply | None" = None) -> None:
         self.reply = reply

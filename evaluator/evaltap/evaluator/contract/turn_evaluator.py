@@ -1,4 +1,4 @@
-"""`TurnEvaluator`: the base of an evaluator that scores one turn at a time.
+"""`TurnEvaluator`: base class of evaluators that score turns separately.
 
 A subclass names the evidence that it needs and scores a turn.  Missing evidence, scores out of range,
 statuses, the mean and the reason of the case are handled here.
@@ -27,59 +27,60 @@ from evaltap.schemas.formats.metric import EvalMetric
 
 
 class MissingEvidence(NamedTuple):
-    """Why a turn is not evaluated: the evidence for its score was not recorded, or was redacted."""
+    """The reason why a turn is not evaluated: needed evidence was not recorded, or was redacted."""
 
     reason: str
 
 
 NO_REFERENCE: Final = "no reference"
-"""How the reason begins where a metric compares and nothing is expected of the turn."""
+"""The start of the reason if a metric compares turns but no expected turn is given."""
 NOTHING_EXPECTED: Final = MissingEvidence(
     f"{NO_REFERENCE}: no expected turn was given for this one"
 )
 
 
 class Finding(NamedTuple):
-    """A score from 0 to 1 (None: there is nothing to score), the reason, and what it is made of."""
+    """A score from 0 to 1 (None: there is nothing to score), the reason, and the rows it consists of."""
 
     score: float | None
     reason: str = ""
     rows: tuple[RubricVerdict, ...] = ()
     value: float | bool | str | None = None
-    """The typed score where it is not `score` itself."""
+    """The typed score, if it is not `score` itself."""
 
 
 TurnResult: TypeAlias = (
     float | tuple[float | None, str] | Finding | TurnScore | MissingEvidence | None
 )
-"""What may be found of a turn; None: it holds nothing to score.  True and False are 1 and 0."""
+"""The possible results for a turn; None: it contains nothing to score.  True and False mean 1 and 0."""
 CaseResult: TypeAlias = Iterable[TurnResult] | MetricScore | EvaluatorFailure
-"""What may be found of a case: of each of its turns, or as a whole."""
+"""The possible results for a case: one for each turn, or one for the whole case."""
 
 _OF_THE_CASE: Final = (MetricScore, EvaluatorFailure)
 
 
 class TurnEvaluator:
-    """Scores each turn by `score`, and the case by the mean of its turns.
+    """Scores each turn with `score`, and the case with the mean of its turns.
 
-    Use the class itself as the factory of the evaluator: it is called once for each metric.  `needs`
-    and `needs_expected` name the fields without which an actual or an expected turn is not evaluated:
-    `finalResponse`, `userContent`, `state`, `tools`, or a field of each tool call, `tools.arguments`.
+    Use the class itself as the factory of the evaluator: it is called once for each metric.  `needs` and
+    `needs_expected` name the fields without which an actual or an expected turn is not evaluated:
+    `finalResponse`, `userContent`, `state`, `tools`, or a field of every tool call, such as
+    `tools.arguments`.
     """
 
     name: str = ""
     version: str = "1"
-    """Change it whenever the same case could get another score; old scores then count as stale."""
+    """Change it whenever the same case could get another score; older scores then count as stale."""
     needs: Sequence[str] = ()
     needs_expected: Sequence[str] = ()
     threshold: float = 1.0
     cost_class: CostClass | None = None
-    """None: a paid judge where the metric has `llmJudge`, else free."""
+    """None: a paid judge if the metric has `llmJudge`, otherwise free."""
     reads_answer: bool | None = None
-    """Whether a turn whose run failed holds nothing to score; None: where it `needs` the final response,
-    or costs something."""
+    """Whether turns of failed runs are not scored.  None: they are not if it `needs` the final response, or
+    if scoring costs something."""
     outline_suffices: bool = False
-    """Whether it rarely looks into arguments and results of calls, so that decoding may wait."""
+    """Whether arguments and results of calls are rarely read, so that decoding them can be deferred."""
 
     def __init__(self, metric: EvalMetric) -> None:
         self.metric = metric
@@ -87,14 +88,14 @@ class TurnEvaluator:
         self.name = self.name or metric.evaluator_name or metric.metric_name
 
     def score(self, turn: Turn, expected: Turn, case: Case) -> TurnResult:
-        """Return the score of a turn, alone or with a reason; called from several threads.
+        """Return the score of a turn, optionally with a reason; called from several threads concurrently.
 
-        `expected` may be a placeholder that holds only the user's message.
+        `expected` may be a placeholder that only contains the user's message.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `score`")
 
     def score_turns(self, context: EvaluationContext) -> CaseResult:
-        """Return the result of each turn; override it to score all turns of a case at once."""
+        """Return the result of each turn; override it to score all turns of a case together."""
         return (
             self._of_turn(turn, expected, context.case)
             for turn, expected in zip(context.actual, context.expected, strict=True)
@@ -113,7 +114,7 @@ class TurnEvaluator:
         )
 
     def missing(self, turn: Turn, expected: Turn) -> MissingEvidence | None:
-        """Return which of the needed evidence is not there, None when all of it is."""
+        """Return the first piece of needed evidence that is missing; None if all is present."""
         for field in self.needs:
             if (reason := turn.missing(field)) is not None:
                 return MissingEvidence(reason)
@@ -151,7 +152,7 @@ class TurnEvaluator:
 
 
 def best_reference(results: Sequence[TurnScore]) -> TurnScore:
-    """Return the best of the scores that a turn has against several references; the reason says which."""
+    """Return the best of a turn's scores against several references; the reason names the reference."""
     ranks = [-1.0 if one.score is None else one.score for one in results]
     best = max(range(len(ranks)), key=ranks.__getitem__)
     found = results[best]
@@ -162,7 +163,7 @@ def best_reference(results: Sequence[TurnScore]) -> TurnScore:
 
 
 def turn_score(found: TurnResult, threshold: float) -> TurnScore:
-    """Return the score of a turn from what was found; an error for what is not a score."""
+    """Convert a result for a turn into its score; anything that is not a score becomes an error."""
     if isinstance(found, TurnScore):
         return found
     if found is None:

@@ -1,4 +1,4 @@
-"""Checks of criteria: unknown keys and missing parts are configuration errors."""
+"""Validate criteria: unknown keys and missing parts are configuration errors."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -13,7 +13,7 @@ Part = TypeVar("Part")
 
 
 def reject_unknown(part: BaseModel, where: str) -> None:
-    """Raise MetricError for a key that nothing reads: a typing error would change scores."""
+    """Raise MetricError for an unknown key: ignoring a typing error would change scores."""
     if part.model_extra:
         key = next(iter(part.model_extra))
         known = [field.alias or name for name, field in type(part).model_fields.items()]
@@ -22,7 +22,7 @@ def reject_unknown(part: BaseModel, where: str) -> None:
 
 
 def known_keys(part: BaseModel, where: str) -> None:
-    """Raise MetricError for a key that nothing reads, at any depth but in other metrics."""
+    """Raise MetricError for an unknown key at any depth, except inside nested metrics."""
     reject_unknown(part, where)
     for name, field in type(part).model_fields.items():
         value, place = getattr(part, name), f"{where}.{field.alias or name}"
@@ -35,9 +35,9 @@ def known_keys(part: BaseModel, where: str) -> None:
 def require(
     metric: EvalMetric, read: Callable[[Criterion], Part | None], key: str, *, closed: bool = False
 ) -> Part:
-    """Return the part of the metric's criterion that `read` reads; MetricError when it is not given.
+    """Return the part of the metric's criterion that `read` selects; raise MetricError if it is missing.
 
-    A `closed` part may have no keys but the known ones.
+    A `closed` part may only have known keys.
     """
     part = read(metric.criterion) if metric.criterion else None
     if part is None:

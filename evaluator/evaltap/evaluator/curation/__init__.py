@@ -1,1 +1,1 @@
-"""From landed traffic to eval sets: which turns are picked, which are alike, and what their cases contain."""
+"""Build eval sets from landed traffic: pick turns, group near-duplicates, and create their cases."""

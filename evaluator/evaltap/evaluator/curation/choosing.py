@@ -1,4 +1,4 @@
-"""Fills a recipe: picks one turn from each group of near-duplicates."""
+"""Fill a recipe: pick one turn from each group of near-duplicates."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,22 +31,22 @@ Progress = Callable[[int], None]
 
 @dataclass(slots=True)
 class Chosen:
-    """A turn that was picked, and what it stands for."""
+    """A picked turn, and the traffic that it represents."""
 
     turn: ComparedTurn
     labels: list[str]
     weight: float = 1.0
-    """Turns of the traffic that are like it, itself included."""
+    """The number of similar turns of the traffic, including itself."""
     members: int = 1
-    """Recorded ones among them."""
+    """The number of recorded turns among them."""
 
 
 @dataclass(slots=True)
 class Choices:
-    """What a recipe took, by pick, and the groups of what it was offered."""
+    """The turns that a recipe picked, by pick, and the groups of the offered turns."""
 
     chosen: list[Chosen] = field(default_factory=list)
-    picks: list[dict[str, Any]] = field(default_factory=list)
+    picks: list[dict[str, object]] = field(default_factory=list)
     groups: list[TurnGroup] = field(default_factory=list)
 
 
@@ -78,10 +78,8 @@ def choose(store: StoreReader, recipe: Recipe, progress: Progress = lambda _: No
 
 
 def _unknown_metric(store: StoreReader, metric: str) -> str:
-    """Return what to say of a metric that no turn was scored by, empty if one was."""
-    known = [
-        name for (name,) in store.rows("SELECT DISTINCT metric_name FROM turn_scores ORDER BY 1")
-    ]
+    """Return a message about a metric that scored no turn; empty if it scored one."""
+    known = store.column("SELECT DISTINCT metric_name FROM turn_scores ORDER BY 1")
     if metric in known:
         return ""
     hint = did_you_mean_one_of(metric, known) if known else "score some first"
@@ -104,8 +102,8 @@ class _Filling:
         self.chosen: dict[TurnKey, Chosen] = {}
 
     def fill(self, pick: Pick, offers: Sequence[Offer]) -> int:
-        """Take what a pick may have; return how much that is."""
-        there = {offer.key: offer for offer in offers}
+        """Take the offers that a pick may use; return their number."""
+        offered_now = {offer.key: offer for offer in offers}
         most = min(one for one in (pick.limit, pick.count, len(offers)) if one is not None)
         strata: Counter[str] = Counter()
         count = 0
@@ -115,13 +113,13 @@ class _Filling:
             per_stratum = pick.label in ("stratified", "uncovered")
             if per_stratum and strata[offer.label] >= pick.per:
                 continue
-            taken = self._take(offer, there)
+            taken = self._take(offer, offered_now)
             if taken:
                 strata[offer.label] += 1
                 count += 1
         return count
 
-    def _take(self, offer: Offer, there: Mapping[TurnKey, Offer]) -> bool:
+    def _take(self, offer: Offer, offered_now: Mapping[TurnKey, Offer]) -> bool:
         if offer.key in self.chosen or offer.key not in self._compared:
             return False
         key = offer.key
@@ -129,13 +127,13 @@ class _Filling:
             if group.medoid.key in self._taken_groups:
                 return False
             self._taken_groups.add(group.medoid.key)
-            # The medoid stands for its group, unless this pick would not have it.
-            key = group.medoid.key if group.medoid.key in there else key
-        self.chosen[key] = Chosen(self._compared[key], [there[key].label])
+            # The medoid represents its group, unless this pick does not offer it.
+            key = group.medoid.key if group.medoid.key in offered_now else key
+        self.chosen[key] = Chosen(self._compared[key], [offered_now[key].label])
         return True
 
     def label(self, offers: Sequence[Offer]) -> None:
-        """Add every other reason that holds; being drawn is none that holds for what was not."""
+        """Add the other labels that apply to chosen turns, except those of random draws."""
         for offer in offers:
             taken = self.chosen.get(offer.key)
             drawn = offer.label.partition(":")[0] in ("random", "stratified")
@@ -150,7 +148,7 @@ def _allowed(
     compared: Mapping[TurnKey, ComparedTurn],
     recipe: Recipe,
 ) -> list[Offer]:
-    """Return the offers that a pick takes, with its strata as they are looked at in Python."""
+    """Return the offers that a pick accepts, with the strata that are computed in Python."""
     found = [offer for offer in offers if offer.key in compared]
     if "language" in pick.by and pick.label in ("stratified", "uncovered"):
         found = [
@@ -173,7 +171,7 @@ def _with(label: str, value: str) -> str:
 
 
 def _value(pick: Pick, turn: Seen) -> str | None:
-    """Return what labels call the stratum of a case's turn; None where it is unknown."""
+    """Return the stratum of a case's turn as in labels; None if unknown."""
     values = {
         "tool_path": " > ".join(turn.tools),
         "app": turn.key.app,
@@ -181,7 +179,7 @@ def _value(pick: Pick, turn: Seen) -> str | None:
         "version": turn.version,
         "language": language_of(turn.text),
     }
-    names = sorted(pick.by, key=lambda name: name == "language")  # labels end with it
+    names = sorted(pick.by, key=lambda name: name == "language")  # labels end with the language
     found = [values[name] for name in names]
     return None if None in found else ", ".join(value or "(none)" for value in found)
 
@@ -192,7 +190,7 @@ def _new(
     cases: Sequence[CaseData],
     radius: float,
 ) -> list[Offer]:
-    """Return the offers that no case of a set is like: same tools, similar words."""
+    """Return the offers that are not similar to any case of a set: other tools or other words."""
     texts: dict[str, list[str]] = {}
     for case in cases:
         for turn in expected_turns(case):
@@ -209,7 +207,7 @@ def _new(
 
 
 def _count_alike(window: WindowTurns, radius: float, chosen: Sequence[Chosen]) -> None:
-    """Set what each chosen turn stands for: the turns of its block that it is the nearest to."""
+    """Set the traffic that each chosen turn represents: the turns of its block to which it is the nearest."""
     blocks: dict[Block, list[Chosen]] = {}
     for one in chosen:
         blocks.setdefault(one.turn.block, []).append(one)
@@ -231,5 +229,5 @@ def _count_alike(window: WindowTurns, radius: float, chosen: Sequence[Chosen]) -
             taken.weight += compared.weight
             taken.members += 1
     for one in chosen:
-        if not one.members:  # a draw of the traffic need not hold it
+        if not one.members:  # a random draw of the traffic need not contain it
             one.weight, one.members = one.turn.weight, 1

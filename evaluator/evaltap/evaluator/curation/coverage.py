@@ -1,9 +1,9 @@
-"""What occurs in production but not in eval sets, as shares of the traffic with intervals."""
+"""Find values that occur in production but not in eval sets, as shares of the traffic with intervals."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.values import Seen, values_of
@@ -18,19 +18,19 @@ _Session = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A value of production that has too few cases."""
+    """A value in production with too few cases."""
 
     value: str
     share: Estimate
-    """Of the turns, of those that the sample stands for."""
+    """The share of the traffic's turns, estimated from the sample."""
     turns: int
     examples: tuple[TurnKey, ...]
-    """The first turns with this value, each of another case."""
+    """The first turns with this value, each of a different case."""
     text: str = ""
-    """What the user says in the turn that an intent is named by."""
+    """The user's message in the turn that represents an intent."""
 
-    def data(self) -> dict[str, Any]:
-        """Return it for JSON."""
+    def data(self) -> dict[str, object]:
+        """Return the gap as JSON data."""
         return {
             "value": self.value,
             **({"text": self.text} if self.text else {}),
@@ -44,19 +44,19 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class CoveredValue:
-    """A value of production that has enough cases."""
+    """A value in production with enough cases."""
 
     value: str
     rate: float
-    """Its share of the turns, of those that the sample stands for."""
+    """The share of the traffic's turns, estimated from the sample."""
     turns: int
     cases: int
-    """How many cases of the sets have it."""
+    """The number of cases in the sets with this value."""
     text: str = ""
-    """What the user says in the turn that an intent is named by."""
+    """The user's message in the turn that represents an intent."""
 
-    def data(self) -> dict[str, Any]:
-        """Return it for JSON."""
+    def data(self) -> dict[str, object]:
+        """Return the value as JSON data."""
         return {
             "value": self.value,
             **({"text": self.text} if self.text else {}),
@@ -68,23 +68,23 @@ class CoveredValue:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of the traffic has cases, in one dimension."""
+    """The share of the traffic that has cases, in one dimension."""
 
     by: str
     covered: Estimate | None
-    """The share of turns whose value has enough cases; None without a turn."""
+    """The share of turns whose value has enough cases; None without turns."""
     gaps: tuple[Gap, ...]
     covered_values: tuple[CoveredValue, ...]
     unseen: tuple[str, ...]
-    """Values of the sets that production does not show."""
+    """Values of the sets that do not occur in production."""
 
     @property
     def unit(self) -> str:
-        """What shares are of: turns, or the tools that each of them called."""
+        """The unit of shares: turns, or tool uses."""
         return "tool use" if self.by == "tool" else "turn"
 
-    def data(self) -> dict[str, Any]:
-        """Return it for JSON."""
+    def data(self) -> dict[str, object]:
+        """Return the coverage as JSON data."""
         found = self.covered
         return {
             "by": self.by,
@@ -102,7 +102,7 @@ class Coverage:
 def coverage(
     by: str, seen: Sequence[Seen], cases: Sequence[Seen], *, fewest: int = 1, fold: bool = False
 ) -> Coverage:
-    """Return how much of what was seen has at least so many cases of its value."""
+    """Return the coverage of the seen turns by values with at least `fewest` cases."""
     values, of_cases = values_of(by, seen, cases, fold=fold)
     counts = Counter(
         value
@@ -123,7 +123,7 @@ def coverage(
     heaviest = sorted(by_value, key=lambda value: (-weights[value], value))
     for value in [one for one in heaviest if one not in covered][:SHOWN_GAPS]:
         share = share_of(pairs, {value})
-        assert share is not None  # there is a turn with the value
+        assert share is not None  # the value has at least one turn
         turns = by_value[value]
         gaps.append(Gap(value, share, len(turns), _examples(turns), texts.get(value, "")))
     total = sum(weights.values())

@@ -1,14 +1,13 @@
-"""Make or update an eval set from a store by a recipe: the same store and recipe give the same bytes."""
+"""Create or update an eval set from a store by a recipe: the same store and recipe produce the same bytes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.choosing import Choices, Chosen, Progress, choose
 from evaltap.evaluator.curation.expectations import (
+    ExcludedTurnError,
     Good,
-    LeftOutError,
     RegressionCheck,
     ScorerOf,
     as_expected,
@@ -17,12 +16,7 @@ from evaltap.evaluator.curation.expectations import (
 )
 from evaltap.evaluator.curation.grouping import health
 from evaltap.evaluator.curation.recipe import Recipe
-from evaltap.evaluator.curation.sessions import (
-    Session,
-    provenance,
-    read_sessions,
-    recorded_case,
-)
+from evaltap.evaluator.curation.sessions import Session, provenance, read_sessions, recorded_case
 from evaltap.evaluator.evalsets.content import content_hash
 from evaltap.evaluator.review.results import NOTHING_DECIDED, Decisions
 from evaltap.evaluator.store.queries import StoreReader
@@ -37,7 +31,7 @@ Redact = Callable[[CaseData], CaseData]
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What curating needs besides a store and a recipe."""
+    """The inputs of curation in addition to a store and a recipe."""
 
     scorer_of: ScorerOf | None = None
     """Builds the scorer of metrics, for regression cases."""
@@ -50,22 +44,22 @@ class Means:
 
 @dataclass(slots=True)
 class Curated:
-    """The cases that a recipe made, and what people should know of how."""
+    """The cases that a recipe produced, and a report of how."""
 
     cases: list[CaseData] = field(default_factory=list)
     metrics: list[EvalMetric] = field(default_factory=list)
     left_out: list[dict[str, str]] = field(default_factory=list)
     unproven: int = 0
     undecided: int = 0
-    """Those of the unproven cases that a later check may prove."""
-    picks: list[dict[str, Any]] = field(default_factory=list)
-    health: dict[str, Any] | None = None
+    """The number of unproven cases that a later check may prove."""
+    picks: list[dict[str, object]] = field(default_factory=list)
+    health: dict[str, object] | None = None
 
 
 def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
-    """Return the cases that a recipe makes of what has landed.
+    """Return the cases that a recipe creates from the landed turns.
 
-    Raises InputError where nothing has landed.
+    Raises InputError if nothing has landed.
     """
     if not store.rows("SELECT 1 FROM turns LIMIT 1"):
         raise InputError(f"{store.path}: nothing has landed yet; land a log with `evaltap consume`")
@@ -80,7 +74,7 @@ def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
     for session, chosen in _cases(recipe, choices, sessions):
         try:
             case, used = _case(recipe, means, check, session, chosen)
-        except LeftOutError as error:
+        except ExcludedTurnError as error:
             made.left_out.append(_left_out(chosen, str(error)))
             continue
         if check is not None and (why := check.unproven(case, used)):
@@ -105,7 +99,7 @@ def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
 def _cases(
     recipe: Recipe, choices: Choices, sessions: Mapping[CaseKey, Session]
 ) -> list[tuple[Session, list[Chosen]]]:
-    """Return what each case is made of: the chosen turns of a session, or one chosen turn."""
+    """Return the origin of each case: the chosen turns of a session, or one chosen turn."""
     if recipe.unit == "turn":
         return [
             (sessions[one.turn.key[:3]].until([one.turn.key.invocation_id]), [one])
@@ -130,9 +124,9 @@ def _case(
     turns = [one.turn.key.invocation_id for one in chosen]
     rejected = means.reviewed.rejected.get(session.key, set())
     if set(turns) & rejected:
-        raise LeftOutError("a reviewer rejected it")
+        raise ExcludedTurnError("a reviewer rejected it")
     if recipe.whole and session.has_holes:
-        raise LeftOutError(
+        raise ExcludedTurnError(
             "earlier turns were not recorded, and the recipe requires whole sessions"
         )
     case, used = recorded_case(session, recipe.unit), list[EvalMetric]()
@@ -147,7 +141,7 @@ def _case(
     elif check is not None:
         corrected = means.reviewed.corrected.get(session.key, {})
         case, used = check.case(case, session, turns, corrected)
-    # What users said may be older than a rule of redaction.
+    # Users' messages may be older than a redaction rule.
     case = means.redact(case)
     source = provenance(
         session,
@@ -159,7 +153,7 @@ def _case(
     )
     if review := means.reviewed.by.get(session.key):
         source["review"] = dict(review)
-    # As the file will hold it, so that the hash is that of what is read.
+    # In the form of the file, so that the hash is that of the data read back.
     case = EvalCase.model_validate(case).model_dump(by_alias=True)
     source["contentHash"] = content_hash(case)
     case["source"] = {"curation": source}
@@ -171,7 +165,7 @@ def _check(
 ) -> RegressionCheck | None:
     if recipe.expect != "regression":
         return None
-    assert means.scorer_of is not None  # the caller of a regression recipe gives it
+    assert means.scorer_of is not None  # the caller provides it for regression recipes
     wanted = {
         digest
         for session in sessions.values()
@@ -187,7 +181,7 @@ def _check(
 
 
 def _sameness(recipe: Recipe, case: CaseData, chosen: Sequence[Chosen]) -> tuple[str, ...]:
-    """Return what makes a case a second one of another: its content; as recorded, what was done, too."""
+    """Return the keys by which a case is a duplicate: its content and, for recorded behaviour, its blocks."""
     content = case["source"]["curation"]["contentHash"]
     if recipe.expect != "none":
         return (content,)

@@ -1,15 +1,15 @@
 """Test whether the mix of traffic changed between two periods: a permutation test over sessions.
 
-The distance is the total variation ½Σ|a-b| of weighted shares.  It grows with little data and many
-values, so it is compared with the distance expected if periods did not matter: sessions, with all their turns
-and weights, are assigned to the periods at random.  Needs numpy.
+The distance is the total variation ½Σ|a-b| of weighted shares.  It grows with little data and many values, so
+it is compared with the distance expected if periods did not matter, by randomly assigning sessions, with all
+their turns and weights, to the periods.  Needs numpy.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -22,12 +22,12 @@ AT_A_TIME: Final = 100
 SHOWN_SHIFTS: Final = 10
 OTHERS: Final = "(others)"
 MOST_VALUES: Final = 300
-"""Values that are looked at one by one; rarer ones count together."""
+"""The number of values that are compared separately; rarer values are combined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """How the share of a value changed; the interval is of the difference, at 95 %."""
+    """The change of a value's share, with the 95 % interval of the difference."""
 
     value: str
     before: float
@@ -35,8 +35,8 @@ class Shift:
     low: float
     high: float
 
-    def data(self) -> dict[str, Any]:
-        """Return it for JSON."""
+    def data(self) -> dict[str, object]:
+        """Return the shift as JSON data."""
         return {
             "value": self.value,
             "before": self.before,
@@ -54,14 +54,14 @@ class Drift:
     by: str
     distance: float
     expected: float
-    """The mean distance when periods do not matter."""
+    """The mean distance if periods do not matter."""
     p_value: float
     q_value: float
-    """By Benjamini and Hochberg (1995) over the dimensions."""
+    """By Benjamini and Hochberg (1995), over the dimensions."""
     shifts: tuple[Shift, ...]
 
-    def data(self) -> dict[str, Any]:
-        """Return it for JSON."""
+    def data(self) -> dict[str, object]:
+        """Return the drift as JSON data."""
         return {
             "by": self.by,
             "distance": self.distance,
@@ -116,7 +116,7 @@ def _permuted(table: Numbers, is_after: "np.typing.NDArray[np.bool_]") -> Number
 
 
 def _distances(table: Numbers, dealt: "np.typing.NDArray[np.bool_]") -> Numbers:
-    """Return the distance under each dealing, a row of which says what is after."""
+    """Return the distance under each assignment; a row of `dealt` marks the sessions of the later period."""
     after = dealt.astype(np.float64) @ table
     before = table.sum(axis=0) - after
     shares = [
@@ -154,7 +154,7 @@ def _shares(rows: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _adjusted(values: Sequence[float]) -> list[float]:
-    """Return q-values: each p over its rank, never below that of a larger one."""
+    """Return q-values: each p over its rank, never greater than that of a larger p."""
     order = sorted(range(len(values)), key=lambda at: values[at])
     found, lowest = [0.0] * len(values), 1.0
     for rank in range(len(values), 0, -1):

@@ -1,4 +1,4 @@
-"""What a curated case expects: nothing, the approved behaviour, or that a failure does not recur."""
+"""The expectations of curated cases: none, the approved behaviour, or that a failure does not recur."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ _NOT_EXPECTED: Final = frozenset({"capture", "telemetry", "state"})
 ScorerOf = Callable[[Sequence[EvalMetric]], CaseScorer]
 
 
-class LeftOutError(Exception):
-    """Report why a turn makes no case; its text is for people."""
+class ExcludedTurnError(Exception):
+    """Report why a turn does not become a case; the message is for users."""
 
 
 def as_inputs(case: CaseData) -> CaseData:
-    """Return a case that only asks, for runs of a live agent."""
+    """Return a case with only the user's input, for runs of a live agent."""
     turns = case.get("actualConversation") or []
     kept = ("invocationId", "contextMessages", "userContent")
     made = {key: value for key, value in case.items() if key != "actualConversation"}
@@ -35,17 +35,17 @@ def as_inputs(case: CaseData) -> CaseData:
 
 @dataclass(frozen=True, slots=True)
 class Good:
-    """What makes a turn a reference."""
+    """The criteria by which a turn becomes a reference."""
 
     metrics: Collection[str]
-    """One of these passed it."""
+    """The turn passed one of these."""
     approved: Collection[str]
-    """Or a reviewer approved it: ids of turns."""
+    """The ids of turns that a reviewer approved."""
     corrected: Mapping[str, CaseData]
-    """As reviewers edited turns, by their ids."""
+    """Turns as edited by reviewers, by their ids."""
 
     def holds(self, turn: LandedTurn) -> bool:
-        """Return whether what was done in a turn may be expected."""
+        """Return whether the behaviour in a turn may be expected."""
         return turn.invocation_id in self.approved or any(
             metric in self.metrics and status == "passed" for metric, _, status in turn.verdicts
         )
@@ -54,9 +54,10 @@ class Good:
 def as_expected(
     case: CaseData, session: Session, invocation_ids: Collection[str], good: Good
 ) -> CaseData:
-    """Return a case that expects what was done, or what reviewers made of it.
+    """Return a case that expects the recorded behaviour, or the reviewers' edited version.
 
-    Raises LeftOutError unless all of the given turns are good; of others that are not, nothing is expected.
+    Raises ExcludedTurnError unless all of the given turns are good; nothing is expected of other turns that
+    are not good.
     """
     of_case = session.turns[-len(case["actualConversation"]) :]
     conversation: list[CaseData] = []
@@ -68,7 +69,7 @@ def as_expected(
         elif good.holds(turn):
             conversation.append(_reference(plain))
         elif turn.invocation_id in invocation_ids:
-            raise LeftOutError(
+            raise ExcludedTurnError(
                 "neither approved by a reviewer nor passed by"
                 f" {', '.join(good.metrics) or 'a metric (name some with --metric)'}"
             )
@@ -83,7 +84,7 @@ def _reference(turn: CaseData) -> CaseData:
 
 
 def failed_metrics(session: Session, invocation_ids: Collection[str]) -> dict[str, str]:
-    """Return name and digest of the metrics under which some turns failed."""
+    """Return names and digests of the metrics under which some turns failed."""
     return {
         metric: digest
         for turn in session.turns
@@ -94,11 +95,12 @@ def failed_metrics(session: Session, invocation_ids: Collection[str]) -> dict[st
 
 
 class Unproven(NamedTuple):
-    """Why a regression case proves nothing."""
+    """The reason why a regression case proves nothing."""
 
     why: str
     undecided: bool = False
-    """A metric had no verdict, for example because its judge was unavailable: try again."""
+    """Whether a metric had no verdict, for example because its judge was unavailable, so that a retry may
+    help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,10 @@ class RegressionCheck:
     """Makes regression cases, and proves each before it is written."""
 
     metrics: Mapping[str, EvalMetric]
-    """By digest: the checks of what failed."""
+    """The metrics that failed, by digest."""
     scorer_of: ScorerOf
     fixed: Sequence[CaseData] = ()
-    """Recordings of a version in which the failures are gone."""
+    """Recordings of a version without the failures."""
 
     def case(
         self,
@@ -118,14 +120,14 @@ class RegressionCheck:
         invocation_ids: Collection[str],
         corrected: Mapping[str, CaseData],
     ) -> tuple[CaseData, list[EvalMetric]]:
-        """Return the case and the metrics that failed; raise LeftOutError without any, or a reference.
+        """Return the case and its failed metrics; raise ExcludedTurnError without any, or a reference.
 
         `corrected` are the expected turns that reviewers wrote, by invocation id.
         """
         digests = failed_metrics(session, invocation_ids)
         metrics = [self.metrics[digest] for digest in digests.values() if digest in self.metrics]
         if not metrics:
-            raise LeftOutError("no metric failed it, so no metric would catch the failure")
+            raise ExcludedTurnError("no metric failed it, so no metric would catch the failure")
         of_case = session.turns[-len(case["actualConversation"]) :]
         expected = [
             self._expected(turn, plain, invocation_ids, corrected)
@@ -139,7 +141,7 @@ class RegressionCheck:
             return {**case, "conversation": conversation}, metrics
         comparing = [metric.metric_name for metric in metrics if compares(metric)]
         if len(comparing) == len(metrics):
-            raise LeftOutError(
+            raise ExcludedTurnError(
                 f"{', '.join(comparing)} compared it with a reference that no longer exists, and nobody"
                 " corrected the answer"
             )
@@ -152,7 +154,7 @@ class RegressionCheck:
         invocation_ids: Collection[str],
         corrected: Mapping[str, CaseData],
     ) -> CaseData | None:
-        """Return the turn as it should be: by a reviewer, else the user, else the recording's reference."""
+        """Return the expected turn: a reviewer's, otherwise the user's, otherwise the recording's."""
         name = plain["invocationId"]
         if turn.invocation_id in corrected:
             return plain_turn(corrected[turn.invocation_id], name)
@@ -162,7 +164,7 @@ class RegressionCheck:
         return plain_turn(turn.expected, name) if turn.expected else None
 
     def unproven(self, case: CaseData, metrics: Sequence[EvalMetric]) -> Unproven | None:
-        """Return why a case proves nothing, None when it fails as recorded and can be passed."""
+        """Return why a case proves nothing; None if the recording fails and the case can be passed."""
         scorer = self.scorer_of(metrics)
         recorded = scorer.score(case)
         if why := _undecided(recorded):
@@ -198,6 +200,6 @@ class RegressionCheck:
 
 
 def _undecided(found: CaseScore) -> str:
-    """Return why a case has no verdict, empty when it has one or is itself broken."""
+    """Return why a case has no verdict; empty if it has one or is itself broken."""
     lacking = [one for one in found.metrics if one.status in (Status.NOT_EVALUATED, Status.ERROR)]
     return "" if found.score is not None or not lacking else lacking[0].reason

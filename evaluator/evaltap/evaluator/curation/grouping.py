@@ -1,4 +1,4 @@
-"""Groups of near-duplicate turns: similar words, the same tools and the same outcome."""
+"""Group near-duplicate turns: similar words, the same tools and the same outcome."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from evaltap.evaluator.curation.texts import normal
 
 
 class Block(NamedTuple):
-    """What must be the same: a failure never hides behind a success, nor "cancel" behind "track"."""
+    """Properties that must be equal: a failure never joins a success, nor "cancel" a "track"."""
 
     app: str
     tool_path: str
@@ -19,7 +19,7 @@ class Block(NamedTuple):
 
 
 class ComparedTurn(NamedTuple):
-    """A turn as it is compared."""
+    """A turn in the form used for comparison."""
 
     key: TurnKey
     block: Block
@@ -35,17 +35,17 @@ class TurnGroup:
     members: tuple[ComparedTurn, ...]
     """The medoid first; the others by name."""
     weight: float
-    """Turns of the traffic that they stand for."""
+    """The number of turns of the traffic that they represent."""
     similarities: Mapping[TurnKey, float]
     doubtful: int
 
     @property
     def medoid(self) -> ComparedTurn:
-        """The turn that stands for the group."""
+        """The turn that represents the group."""
         return self.members[0]
 
-    def data(self) -> dict[str, Any]:
-        """Return it for JSON."""
+    def data(self) -> dict[str, object]:
+        """Return the group as JSON data."""
         medoid = self.medoid
         return {
             "medoid": medoid.key.name,
@@ -59,11 +59,11 @@ class TurnGroup:
 
 
 class Likeness(NamedTuple):
-    """When texts are near-duplicates."""
+    """The thresholds at which texts are near-duplicates."""
 
     radius: float = RADIUS
     semantic: float | None = None
-    """Cosine of word vectors, which must be installed."""
+    """The cosine of word vectors, which must be installed."""
 
 
 def turn_groups(
@@ -71,9 +71,9 @@ def turn_groups(
     likeness: Likeness = Likeness(),  # noqa: B008  # a frozen value
     progress: Progress = lambda _: None,
 ) -> list[TurnGroup]:
-    """Return the groups, the heaviest first; every turn is in exactly one.
+    """Return the groups, the heaviest first; every turn is in exactly one group.
 
-    The order of turns does not matter.
+    The result does not depend on the order of turns.
     """
     blocks: dict[Block, dict[str, list[ComparedTurn]]] = {}
     for one in turns:
@@ -124,7 +124,7 @@ def _embedder() -> Callable[[Sequence[str]], Any]:
 
     embedder = WordLlamaEmbedder()
 
-    def embed(texts: Sequence[str]) -> Any:
+    def embed(texts: Sequence[str]) -> object:
         vectors = np.asarray(embedder.embed(texts), np.float64)
         return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
@@ -132,7 +132,7 @@ def _embedder() -> Callable[[Sequence[str]], Any]:
 
 
 def health(groups: Sequence[TurnGroup]) -> dict[str, Any]:
-    """Return figures by which people judge the groups, and warnings."""
+    """Return figures for assessing the groups, and warnings."""
     turns = sum(len(group.members) for group in groups)
     together = sum(len(group.members) for group in groups if len(group.members) > 1)
     likenesses = [

@@ -1,7 +1,7 @@
-"""Near-duplicate texts in groups around a medoid: every member is similar to the medoid itself.
+"""Group near-duplicate texts around a medoid: every member is similar to the medoid itself.
 
-The text with the most neighbours takes them all; the same is repeated with the rest.  Ties are broken by
-the larger sum of similarities, then by the smaller index.
+The text with the most neighbours forms a group with them; this is repeated with the remaining texts.  Ties
+are broken by the larger sum of similarities, then by the smaller index.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,28 +14,28 @@ import numpy as np
 from evaltap.evaluator.curation.texts import Numbers, Places, SimilarTexts
 
 RADIUS: Final = 0.5
-"""Jaccard similarity of character 4-grams from which two texts are alike."""
+"""The Jaccard similarity of character 4-grams at which two texts are near-duplicates."""
 MOST_WORK: Final = 400_000_000
-"""Entries of the index beyond which neighbours are counted among some of the texts only."""
+"""The number of index entries beyond which neighbours are counted in a sample of the texts only."""
 COUNTED_AMONG: Final = 2_000
 DOUBTFUL: Final = 0.1
-"""Pairs so little below the radius are doubtful."""
+"""Pairs within this distance below the radius are doubtful."""
 
 Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class TextGroup:
-    """Places of texts that are alike, the medoid's first, with their similarity to it."""
+    """The indexes of similar texts, the medoid's first, with their similarity to it."""
 
     members: tuple[int, ...]
     similarities: tuple[float, ...]
     doubtful: int
-    """Texts that were left, a little less like the medoid than its members."""
+    """The number of texts outside the group whose similarity to the medoid is just below the radius."""
 
     @property
     def medoid(self) -> int:
-        """The place of the text that the others are alike to."""
+        """The index of the text to which the others are similar."""
         return self.members[0]
 
 
@@ -48,16 +48,16 @@ def near_groups(
     cosine: float = 1.0,
     progress: Progress = lambda _: None,
 ) -> list[TextGroup]:
-    """Group different normal texts, each of which occurs with a weight.
+    """Group distinct normalised texts, each with a weight.
 
-    With `vectors`, of length 1, texts of at least that cosine are alike, too.
+    With `vectors` of length 1, texts with at least the given cosine are similar too.
     """
     if len(texts) == 1:
         return [TextGroup((0,), (1.0,), 0)]
     index = SimilarTexts(texts)
-    alike = _Alike(index, np.asarray(weights, np.float64), radius, vectors, cosine)
+    alike = _Neighbours(index, np.asarray(weights, np.float64), radius, vectors, cosine)
     exact = index.work <= MOST_WORK
-    queue = alike.ranked() if exact else alike.ranked_among(_some(texts))
+    queue = alike.ranked() if exact else alike.ranked_among(_text_sample(texts))
     alive = np.ones(len(texts), dtype=bool)
     groups: list[TextGroup] = []
     done = 0
@@ -68,7 +68,7 @@ def near_groups(
         similar = alike.to(place)
         found = np.flatnonzero(alive & (similar >= radius))
         now = alike.rank(similar, found)
-        # Counts only fall as others take their neighbours; counted among some they are no bound.
+        # Exact counts only decrease as groups are formed; counts in a sample are not a bound.
         if exact and queue and (*now, place) > (*queue[0],):
             heappush(queue, (*now, place))
             continue
@@ -86,8 +86,8 @@ Rank = tuple[float, float, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Alike:
-    """Who is like whom, by letters or by meaning."""
+class _Neighbours:
+    """The similarity of texts, by letters or by meaning."""
 
     index: SimilarTexts
     weights: Numbers
@@ -96,7 +96,7 @@ class _Alike:
     cosine: float
 
     def to(self, place: int) -> Numbers:
-        """Return similarities to a text; one that is alike by meaning has at least the radius."""
+        """Return the similarity of all texts to one; texts with similar meaning have at least the radius."""
         similar = self.index.to(place)
         similar[place] = 1.0
         if self.vectors is not None:
@@ -105,7 +105,7 @@ class _Alike:
         return similar
 
     def rank(self, similar: Numbers, found: Places) -> tuple[float, float]:
-        """Return what orders medoids, the best first: neighbours, then the sum of similarities."""
+        """Return the sort key of medoids, the best first: neighbours, then the sum of similarities."""
         weights = self.weights[found]
         return -float(weights.sum()), -round(float((similar[found] * weights).sum()), 9)
 
@@ -117,8 +117,8 @@ class _Alike:
         heapify(ranks)
         return ranks
 
-    def ranked_among(self, some: "_Some") -> list[Rank]:
-        """Rank by the neighbours among some of the texts: where there are many, they show who has most."""
+    def ranked_among(self, some: "_TextSample") -> list[Rank]:
+        """Rank by the neighbours in a sample, which suffices to find the largest groups among many texts."""
         ranks: list[Rank] = []
         weights = self.weights[some.places]
         for place, text in enumerate(some.texts):
@@ -135,15 +135,15 @@ class _Alike:
 
 
 @dataclass(frozen=True, slots=True)
-class _Some:
-    """Some of many texts, spread evenly over them, with an index of their own."""
+class _TextSample:
+    """An evenly spaced sample of many texts, with its own index."""
 
     texts: Sequence[str]
     places: Places
     index: SimilarTexts
 
 
-def _some(texts: Sequence[str]) -> _Some:
+def _text_sample(texts: Sequence[str]) -> _TextSample:
     step = max(1, len(texts) // COUNTED_AMONG)
     places = range(0, len(texts), step)
-    return _Some(texts, np.array(places), SimilarTexts([texts[place] for place in places]))
+    return _TextSample(texts, np.array(places), SimilarTexts([texts[place] for place in places]))

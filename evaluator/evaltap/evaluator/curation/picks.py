@@ -1,4 +1,4 @@
-"""The turns that a recipe's picks may take, each in its order, found by the database."""
+"""Find the turns that a recipe's picks may take, each in its order, in the database."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -7,9 +7,10 @@ from evaltap.evaluator.curation.recipe import DIMENSIONS, Pick, Recipe
 from evaltap.evaluator.filters.turns import turns_with
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.times import stored_time
 
 OFFERED: Final = 5_000
-"""Turns that are offered to one pick at most: near-duplicates among them are left out afterwards."""
+"""The maximum number of turns offered to one pick; near-duplicates among them are removed afterwards."""
 
 
 class TurnKey(NamedTuple):
@@ -22,32 +23,32 @@ class TurnKey(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As reports name it: `<eval id>#<invocation id>`."""
+        """The name in reports: `<eval id>#<invocation id>`."""
         return f"{self.eval_id}#{self.invocation_id}"
 
 
 class Offer(NamedTuple):
-    """A turn that a pick may take, and what its label names."""
+    """A turn that a pick may take, and its label."""
 
     key: TurnKey
     label: str
 
 
 class _Parts(NamedTuple):
-    """What fills picked.sql."""
+    """The parts inserted into picked.sql."""
 
     condition: str
     value: str = "''"
     measure: str = ""
     extra: str = ""
     joins: str = ""
-    parameters: Mapping[str, Any] = {}
+    parameters: Mapping[str, object] = {}
     columns: str = ""
-    """Of the view, with commas between them: what is not named is not computed."""
+    """Columns of the view, separated by commas; other columns are not computed."""
 
 
 def offered(store: StoreReader, recipe: Recipe, pick: Pick) -> list[Offer]:
-    """Return the turns that a pick may take, best first."""
+    """Return the turns that a pick may take, the best first."""
     parts = _PARTS[pick.label](pick)
     statement = sql(__name__, "picked").format(
         source=f"AND (\n{recipe.where}\n)" if recipe.where else "",
@@ -69,8 +70,8 @@ def offered(store: StoreReader, recipe: Recipe, pick: Pick) -> list[Offer]:
 def scope_of(recipe: Recipe) -> dict[str, Any]:
     """Return the parameters of a recipe's window."""
     return {
-        "since": recipe.since and recipe.since.replace(tzinfo=None),
-        "until": recipe.until and recipe.until.replace(tzinfo=None),
+        "since": recipe.since and stored_time(recipe.since),
+        "until": recipe.until and stored_time(recipe.until),
         "app": recipe.app,
     }
 
@@ -111,7 +112,7 @@ def _disagreement(pick: Pick) -> _Parts:
 
 
 def _rare(values: str, columns: str, pick: Pick) -> _Parts:
-    """Return what picks turns with a value of which the weighted share of turns is small."""
+    """Return the parts for turns with a value whose weighted share of turns is small."""
     extra = f""", rare AS (
       SELECT one, sum(weight) AS of_one FROM (
         SELECT weight, unnest({values}) AS one FROM chosen
@@ -128,7 +129,7 @@ def _rare(values: str, columns: str, pick: Pick) -> _Parts:
 
 
 def _top(column: str, pick: Pick) -> _Parts:
-    """Return what picks the turns that have most of something, a share of the traffic."""
+    """Return the parts for the turns with the highest values of a column, up to a share of the traffic."""
     extra = f""", ranked AS (
       SELECT app, eval_set_id, eval_id, invocation_id,
              sum(weight) OVER (ORDER BY {column} DESC) - weight AS above, sum(weight) OVER () AS whole
@@ -141,7 +142,7 @@ def _top(column: str, pick: Pick) -> _Parts:
 
 
 def _stratified(pick: Pick) -> _Parts:
-    """Return a draw in which every stratum has its turn: the first of each, the second of each, …"""
+    """Return the parts for a draw that takes turns evenly from strata: first one of each, then a second, …"""
     names = [DIMENSIONS[name] for name in pick.by if name in DIMENSIONS]
     if not names:
         return _Parts("TRUE")
@@ -178,4 +179,4 @@ _PARTS: Final[Mapping[str, Callable[[Pick], _Parts]]] = {
     "approved": lambda pick: _Parts("TRUE", joins=_APPROVED),
     "random": lambda pick: _Parts("TRUE"),
 }
-"""What each label looks for."""
+"""The parts of each label."""

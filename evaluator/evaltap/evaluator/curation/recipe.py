@@ -1,4 +1,4 @@
-"""Recipes, from JSON or built in: they choose the turns that become cases.  Errors name the misspelt key."""
+"""Recipes choose the turns that become cases; they are JSON files or built in."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
-from evaltap.schemas.errors import FormatError, InputError
+from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import read_bytes
 from evaltap.schemas.files.validation import describe
 from evaltap.schemas.formats.model import Json
+from evaltap.schemas.known import check_known
 from evaltap.schemas.text import did_you_mean_one_of
 
 Expect: TypeAlias = Literal["none", "expected", "regression", "inputs"]
@@ -26,10 +27,10 @@ DIMENSIONS: Final[Mapping[str, str]] = {
     "day": "strftime(started_at, '%Y-%m-%d')",
     "week": "strftime(date_trunc('week', started_at), '%Y-%m-%d')",
 }
-"""What picks may divide turns by, as SQL over `curation_turns`."""
+"""The dimensions by which picks may stratify turns, as SQL over `curation_turns`."""
 
 OF_CASES: Final = ("tool_path", "app", "model", "version", "language")
-"""Of these, what a case of an eval set has, too."""
+"""The dimensions that cases of an eval set have too."""
 
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "failed": ("metric", "limit"),
@@ -48,7 +49,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "approved": ("limit",),
     "random": ("count", "limit"),
 }
-"""The labels of picks, and what may be said of each."""
+"""The labels of picks, and the settings of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +60,19 @@ class Pick:
     metric: str = ""
     limit: int | None = None
     below: float = 0.01
-    """Of rare ones: the share of the traffic below which a tool or path is rare."""
+    """For rare values: the share of the traffic below which a tool or path is rare."""
     top: float = 0.01
     by: tuple[str, ...] = ("tool_path",)
     per: int = 1
-    """Cases of each value."""
+    """The number of cases for each value."""
     against: str = ""
-    """An eval set that covers values already."""
+    """An eval set whose values are already covered."""
     count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What to pick, from where, and what a case of it holds."""
+    """The picks, their source, and the content of the cases."""
 
     name: str
     picks: tuple[Pick, ...]
@@ -82,25 +83,25 @@ class Recipe:
     filter: str = ""
     seed: str = ""
     radius: float | None = 0.5
-    """Of near-duplicates, of which one is kept; None: all are."""
+    """The radius of near-duplicates, of which one is kept; None keeps all."""
     semantic: float | None = None
-    """Cosine of word vectors from which texts are near-duplicates, too."""
+    """The cosine of word vectors at which texts are near-duplicates too."""
     limit: int | None = None
     expect: Expect = "none"
     unit: Unit = "session"
     whole: bool = False
-    """Sessions with holes stay out."""
+    """Whether sessions with missing turns are excluded."""
     metrics: tuple[str, ...] = ()
     """With `expected`: a turn that passed one of these may become a reference."""
     folder: Path = field(default=Path(), compare=False)
-    """What paths in it are relative to."""
+    """The folder to which paths in the recipe are relative."""
 
     def changed(self, **given: Any) -> "Recipe":
-        """Return the recipe with what a command line says instead."""
+        """Return the recipe with values overridden by the command line."""
         return replace(self, **{key: value for key, value in given.items() if value is not None})
 
     def everything(self) -> "Recipe":
-        """Return the recipe that takes all that it is offered, near-duplicates, too."""
+        """Return the recipe that takes all offered turns, including near-duplicates."""
         picks = tuple(replace(pick, count=None, limit=None) for pick in self.picks)
         return replace(self, picks=picks, limit=None, radius=None)
 
@@ -126,7 +127,7 @@ BUILT_IN: Final[Mapping[str, Recipe]] = {
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Read a recipe; raise FormatError that names the key that is unknown or makes no sense."""
+    """Read a recipe; raise FormatError that names the unknown or invalid key."""
     data = canonical.loads(read_bytes(path), path=str(path))
     reader = _Reader(str(path))
     recipe = reader.recipe(data, path.stem.removesuffix(".recipe"))
@@ -135,13 +136,12 @@ def read_recipe(path: Path) -> Recipe:
 
 def built_in(name: str) -> Recipe:
     """Return a built-in recipe; raise InputError for an unknown one."""
-    if name not in BUILT_IN:
-        raise InputError(f"--like {name}: unknown recipe; {did_you_mean_one_of(name, BUILT_IN)}")
+    check_known(name, BUILT_IN, f"--like {name}: unknown recipe")
     return BUILT_IN[name]
 
 
 class _Reader:
-    """Reads the parts of one recipe, and knows its file for messages."""
+    """Reads the parts of a recipe; error messages name its file."""
 
     def __init__(self, path: str) -> None:
         self._path = path

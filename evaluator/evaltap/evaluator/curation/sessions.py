@@ -1,4 +1,4 @@
-"""The sessions of chosen turns as they landed, and cases made of them."""
+"""Read the landed sessions of chosen turns, and create cases from them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 
-from evaltap.evaluator.cases.contexts import told_once
+from evaltap.evaluator.cases.contexts import without_repeats
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.turn import EARLIER_TURNS
 from evaltap.evaluator.curation.picks import TurnKey
@@ -20,17 +20,17 @@ from evaltap.schemas.formats.model import Json
 
 @dataclass(frozen=True, slots=True)
 class LandedTurn:
-    """A turn as the store has it."""
+    """A turn from the store."""
 
     invocation_id: str
     trace_id: str
     actual: CaseData
     expected: CaseData | None
-    """The reference that came with the recording."""
+    """The reference that was part of the recording."""
     verdicts: tuple[tuple[str, str, str], ...]
     """Metric, digest and status."""
     correction: str
-    """What a user said the answer should have been."""
+    """The answer that a user requested instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Session:
 
     @property
     def has_holes(self) -> bool:
-        """Whether turns before these are known to be missing."""
+        """Whether earlier turns are known to be missing."""
         return any(EARLIER_TURNS in (turn.actual.get("capture") or {}) for turn in self.turns)
 
 
@@ -58,7 +58,7 @@ _HEADER: Final = ("contextMessages", "rubrics")
 
 
 def read_sessions(store: StoreReader, keys: Iterable[TurnKey]) -> dict[CaseKey, Session]:
-    """Return the sessions that some turns belong to."""
+    """Return the sessions of some turns."""
     store.execute(
         "CREATE OR REPLACE TEMP TABLE curation_chosen"
         " (app_name VARCHAR, eval_set_id VARCHAR, eval_id VARCHAR)"
@@ -88,34 +88,34 @@ def _turn(row: dict[str, Any]) -> LandedTurn:
 
 
 def recorded_case(session: Session, unit: Unit) -> CaseData:
-    """Return a case of a session, without telemetry; of one turn, with what was said before as context."""
+    """Return a case of a session without telemetry; before a single turn, messages become its context."""
     case: dict[str, Json] = {"evalId": session.key[2], "evalMode": "trace"}
-    # Cases without it cannot be scored, also where neither an app nor a user was recorded.
+    # Cases without it cannot be scored, even if neither an app nor a user was recorded.
     case["sessionInput"] = session.header.get("sessionInput") or {}
     for name in _HEADER:
         if session.header.get(name):
             case[name] = session.header[name]
-    turns = plain_turns(told_once([turn.actual for turn in session.turns]))
+    turns = plain_turns(without_repeats([turn.actual for turn in session.turns]))
     if unit == "session" or len(turns) == 1:
         if unit == "turn":
             case["evalId"] += f"#{session.turns[-1].invocation_id}"
         return case | {"actualConversation": turns}
     last = dict(turns[-1])
     last["invocationId"] = "1"
-    last["contextMessages"] = [*(turns[0].get("contextMessages") or []), *_said(turns[:-1])]
+    last["contextMessages"] = [*(turns[0].get("contextMessages") or []), *_messages(turns[:-1])]
     case["evalId"] += f"#{session.turns[-1].invocation_id}"
     return case | {"actualConversation": [last]}
 
 
-def _said(turns: Sequence[CaseData]) -> list[Json]:
-    """Return what user and agent said in turns, as messages."""
+def _messages(turns: Sequence[CaseData]) -> list[Json]:
+    """Return the messages of user and agent in some turns."""
     return [
         turn[side] for turn in turns for side in ("userContent", "finalResponse") if turn.get(side)
     ]
 
 
 def provenance(session: Session, invocation_ids: Sequence[str], **more: Json) -> dict[str, Json]:
-    """Return where a case comes from and why it was picked; outside of its content hash."""
+    """Return the origin of a case and why it was picked; this is not part of its content hash."""
     app, name, eval_id = session.key
     digests = sorted({digest for turn in session.turns for _, digest, _ in turn.verdicts})
     return {

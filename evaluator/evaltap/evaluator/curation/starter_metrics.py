@@ -1,6 +1,6 @@
-"""Starter metrics: bounds that the recorded traffic meets, and no metric that needs a reference.
+"""Starter metrics: bounds that the recorded traffic meets, without metrics that need a reference.
 
-A bound is one and a half times what 95 of 100 turns needed, so that today's traffic passes and a
+A bound is one and a half times the 95th percentile of the turns, so that today's traffic passes and a
 deterioration fails.
 """
 
@@ -13,26 +13,26 @@ from evaltap.schemas.formats.case import CaseData
 
 MARGIN: Final = 1.5
 FEWEST: Final = 20
-"""Fewer turns say little about the slowest of a hundred."""
+"""The number of turns below which the slowest percent is not informative."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What landed turns have: None where nothing was recorded."""
+    """Statistics of landed turns; None if nothing was recorded."""
 
     turns: int = 0
     seconds: float | None = None
-    """Within which 95 of 100 turns ended, 1 at least."""
+    """The time within which 95 of 100 turns ended, at least 1."""
     cost_usd: float | None = None
     tokens: int | None = None
     calls: int | None = None
-    """Most tool calls of a turn."""
+    """The maximum number of tool calls in a turn."""
     answers: bool = True
     """Whether answers were captured."""
 
 
 def observed(store: Store) -> Observed:
-    """Return what the landed turns of a store have."""
+    """Return the statistics of the landed turns in a store."""
     turns, milliseconds, cost, tokens, calls, answers = store.rows(_OBSERVED)[0]
     return Observed(
         turns,
@@ -53,7 +53,7 @@ FROM latest_turns
 
 
 def starter_metrics(found: Observed, judge_model: str = "") -> list[CaseData]:
-    """Return metrics as a metrics file holds them; with a model, a judge's two rubrics."""
+    """Return metrics in the form of a metrics file; with a model, including two rubrics for a judge."""
     metrics: list[CaseData] = [
         {"metricName": "run_succeeded", "threshold": 1},
         {

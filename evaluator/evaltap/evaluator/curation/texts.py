@@ -1,7 +1,7 @@
-"""What texts have in common: normal form, shingles, and Jaccard similarity by an inverted index.
+"""Compare texts: normal form, shingles, and Jaccard similarity with an inverted index.
 
-Exact: an index of shingles finds every text that shares one, so no pair is missed, as with MinHash, and
-none needs to be verified.  Needs numpy.
+The comparison is exact: the index finds every text that shares a shingle.  Unlike MinHash, no pair is missed,
+and no candidate must be verified.  Needs numpy.
 """
 
 import re
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 SHINGLE: Final = 4
-"""Characters of a shingle."""
+"""The number of characters in a shingle."""
 _NOT_WORDS: Final = re.compile(r"[\W_]+")
 _DIGIT: Final = re.compile(r"\d")
 
@@ -22,9 +22,9 @@ Numbers: TypeAlias = npt.NDArray[np.float64]
 
 
 def normal(text: str) -> str:
-    """Return a text as it is compared: NFKC, folded, words with a digit as 0, without punctuation.
+    """Return the form of a text that is compared: NFKC, case-folded, words with a digit as 0, no punctuation.
 
-    One space is at both ends, so that the beginnings and ends of words count.
+    A space is added at both ends, so that the beginnings and ends of words count.
     """
     words = []
     for word in unicodedata.normalize("NFKC", text).casefold().split():
@@ -36,14 +36,14 @@ def normal(text: str) -> str:
 
 
 def shingles(text: str) -> set[str]:
-    """Return the parts of a normal text that are compared; a short text is one part."""
+    """Return the shingles of a normalised text; a short text is a single shingle."""
     if len(text) <= SHINGLE:
         return {text}
     return {text[at : at + SHINGLE] for at in range(len(text) - SHINGLE + 1)}
 
 
 class SimilarTexts:
-    """Normal texts, each a set of shingles; asks which of them are like a given one."""
+    """Normalised texts as sets of shingles; finds the texts that are similar to a given one."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         known: dict[str, int] = {}
@@ -65,15 +65,15 @@ class SimilarTexts:
 
     @property
     def work(self) -> int:
-        """How many entries of the index all questions together would read."""
+        """The number of index entries that a query for every text would read in total."""
         return int((np.diff(self._starts).astype(np.float64) ** 2).sum())
 
     def to(self, place: int) -> Numbers:
-        """Return the similarity of every text to the text at a place."""
+        """Return the similarity of every text to the text at an index."""
         return self._similar(self._parts[place], int(self._sizes[place]))
 
     def to_text(self, text: str) -> Numbers:
-        """Return the similarity of every text to one that need not be among them."""
+        """Return the similarity of every text to a text that need not be among them."""
         parts = shingles(text)
         there = np.array([self._known[part] for part in parts if part in self._known], np.int64)
         return self._similar(there, len(parts))

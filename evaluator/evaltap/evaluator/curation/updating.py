@@ -1,4 +1,4 @@
-"""Update an existing set with curated cases, keeping what people edited in it."""
+"""Update an existing set with curated cases, preserving manual edits."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -9,54 +9,54 @@ from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
 
 _OF_PEOPLE: Final = ("conversation", "rubrics", "contextMessages", "conversationScenario")
-"""What reviewers edit in a case."""
+"""The fields of a case that reviewers edit."""
 
 
 @dataclass(slots=True)
 class Updated:
-    """The cases of a set afterwards, and what changed by id."""
+    """The updated cases of a set, and the changes by id."""
 
     cases: list[CaseData] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
     updated: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
-    """In the set, and no longer made by the recipe."""
+    """In the set, but no longer produced by the recipe."""
     pruned: list[str] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
-    """Made now, with the content of a case of another id that is there."""
+    """Newly produced, but equal in content to an existing case with another id."""
 
     def data(self) -> dict[str, Json]:
-        """Return the ids for JSON."""
+        """Return the ids as JSON data."""
         names = ("added", "updated", "kept", "gone", "pruned", "same")
         return {name: getattr(self, name) for name in names}
 
 
-def add_to(there: Sequence[CaseData], made: Sequence[CaseData]) -> Updated:
-    """Return a set with what is new added; what is there is not touched."""
-    updated = Updated(cases=list(there), kept=[case["evalId"] for case in there])
-    _add(updated, there, made)
+def add_to(existing: Sequence[CaseData], made: Sequence[CaseData]) -> Updated:
+    """Return a set with new cases added; existing cases are not changed."""
+    updated = Updated(cases=list(existing), kept=[case["evalId"] for case in existing])
+    _add(updated, existing, made)
     return updated
 
 
 def update(
-    there: Sequence[CaseData],
+    existing: Sequence[CaseData],
     made: Sequence[CaseData],
     *,
     prune: bool,
     landed: Collection[str] | None = None,
 ) -> Updated:
-    """Return the updated set; what people edited stays, and gone cases stay unless pruned.
+    """Return the updated set; manual edits are preserved, and gone cases remain unless pruned.
 
-    `landed` are the sessions of the store: of a case whose session was erased the provenance says so.
+    `landed` are the sessions in the store; cases of erased sessions are marked in their provenance.
     """
     by_id = {case["evalId"]: case for case in made}
     updated = Updated()
-    for case in there:
+    for case in existing:
         name = case["evalId"]
         again = by_id.get(name)
         if again is None:
-            # A case without provenance was written by hand, and is nobody's to prune.
+            # A case without provenance was written by hand, and is never pruned.
             curated = bool((case.get("source") or {}).get("curation"))
             (updated.pruned if prune and curated else updated.gone).append(name)
             if not (prune and curated):
@@ -65,12 +65,12 @@ def update(
         merged = _merged(case, again)
         (updated.kept if merged == case else updated.updated).append(name)
         updated.cases.append(merged)
-    _add(updated, there, made)
+    _add(updated, existing, made)
     return updated
 
 
 def _marked(case: CaseData, landed: Collection[str] | None) -> CaseData:
-    """Return a case with `gone` in its provenance where its session is no longer in the store."""
+    """Return a case with `gone` in its provenance if its session is no longer in the store."""
     source = case.get("source") or {}
     curation = source.get("curation") or {}
     origin = curation.get("from") or {}
@@ -80,9 +80,9 @@ def _marked(case: CaseData, landed: Collection[str] | None) -> CaseData:
     return {**case, "source": {**source, "curation": marked}}
 
 
-def _add(updated: Updated, there: Sequence[CaseData], made: Sequence[CaseData]) -> None:
-    names = {case["evalId"] for case in there}
-    hashes = {_content(case) for case in there}
+def _add(updated: Updated, existing: Sequence[CaseData], made: Sequence[CaseData]) -> None:
+    names = {case["evalId"] for case in existing}
+    hashes = {_content(case) for case in existing}
     for case in made:
         if case["evalId"] in names:
             continue
@@ -94,13 +94,13 @@ def _add(updated: Updated, there: Sequence[CaseData], made: Sequence[CaseData]) 
     updated.cases.sort(key=lambda case: str(case["evalId"]))
 
 
-def _merged(there: CaseData, made: CaseData) -> CaseData:
-    """Return the case as it is made now, with what people edited since it was written."""
-    curation = (there.get("source") or {}).get("curation") or {}
-    if curation.get("contentHash") == content_hash(there):
+def _merged(existing: CaseData, made: CaseData) -> CaseData:
+    """Return the newly produced case with the manual edits of the existing one."""
+    curation = (existing.get("source") or {}).get("curation") or {}
+    if curation.get("contentHash") == content_hash(existing):
         return made
     merged: CaseData = dict(made)
-    merged |= {key: there[key] for key in _OF_PEOPLE if key in there}
+    merged |= {key: existing[key] for key in _OF_PEOPLE if key in existing}
     source = dict(made["source"]["curation"])
     source["contentHash"] = curation.get("contentHash", source["contentHash"])
     return merged | {"source": {"curation": source}}

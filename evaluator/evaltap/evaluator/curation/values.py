@@ -1,8 +1,8 @@
-"""The values that compare production with eval sets: tools, paths, models, languages, intents, versions."""
+"""Values for comparing production with eval sets: tools, paths, models, languages, intents, versions."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from evaltap.evaluator.cases.language import language_of
@@ -12,18 +12,18 @@ from evaltap.evaluator.curation.texts import SimilarTexts, normal
 from evaltap.evaluator.evalsets.content import expected_turns, message_text
 from evaltap.evaluator.filters.turns import turns_with
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.schemas.errors import InputError
+from evaltap.evaluator.store.times import stored_time
 from evaltap.schemas.formats.case import CaseData
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 DIMENSIONS: Final = ("tools", "tool", "model", "language", "intent", "version")
 INTENT_RADIUS: Final = 0.35
-"""Texts of one intent are less alike than near-duplicates."""
+"""Texts with the same intent are less similar than near-duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Turns that started in a time, of one application or all; None: without bound."""
+    """Turns that started in a period, of one or all applications; None means unbounded."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -37,26 +37,23 @@ class Seen:
     key: TurnKey
     tools: tuple[str, ...]
     model: str | None
-    """Empty where none was recorded; None where nothing tells, for a case without a recording."""
+    """Empty if none was recorded; None if unknown, for a case without a recording."""
     version: str | None
     text: str
     probability: float = 1.0
 
 
 def check_dimensions(by: Sequence[str]) -> None:
-    """Raise InputError for a dimension that there is not."""
+    """Raise InputError for an unknown dimension."""
     for name in by:
-        if name not in DIMENSIONS:
-            hint = did_you_mean_one_of(name, DIMENSIONS)
-            raise InputError(f"--by {name}: unknown dimension; {hint}")
+        check_known(name, DIMENSIONS, f"--by {name}: unknown dimension")
 
 
 def check_app(store: StoreReader, app: str) -> None:
-    """Raise InputError for an application of which nothing has landed."""
-    known = [name for (name,) in store.rows("SELECT DISTINCT app_name FROM cases ORDER BY 1")]
-    if app and known and app not in known:
-        hint = did_you_mean_one_of(app, known)
-        raise InputError(f"--app {app}: no turn of this application has landed; {hint}")
+    """Raise InputError for an application without landed turns."""
+    known = store.column("SELECT DISTINCT app_name FROM cases ORDER BY 1")
+    if app and known:
+        check_known(app, known, f"--app {app}: no turn of this application has landed")
 
 
 def seen_in(store: StoreReader, period: Period) -> list[Seen]:
@@ -69,7 +66,11 @@ def seen_in(store: StoreReader, period: Period) -> list[Seen]:
           AND ($until::TIMESTAMP IS NULL OR started_at < $until)
           AND ($app::VARCHAR = '' OR app = $app)
         ORDER BY app, eval_set_id, eval_id, invocation_id""",
-        {"since": _plain(period.since), "until": _plain(period.until), "app": period.app},
+        {
+            "since": period.since and stored_time(period.since),
+            "until": period.until and stored_time(period.until),
+            "app": period.app,
+        },
     )
     return [
         Seen(TurnKey(*key), tuple(tools), model or "", of_agent or "", text, probability)
@@ -77,14 +78,11 @@ def seen_in(store: StoreReader, period: Period) -> list[Seen]:
     ]
 
 
-def _plain(moment: datetime | None) -> datetime | None:
-    return None if moment is None else moment.astimezone(UTC).replace(tzinfo=None)
-
-
 def seen_of_set(cases: Iterable[CaseData], store: StoreReader) -> list[Seen]:
-    """Return the turns of a set, as they should be, else as they were recorded.
+    """Return the turns of a set: the expected ones, or otherwise the recorded ones.
 
-    Sets hold no telemetry: models and versions are those of the landed turns that cases come from.
+    Sets contain no telemetry: models and versions are those of the landed turns from which cases were
+    created.
     """
     cases = list(cases)
     origins = [_origin(case) for case in cases]
@@ -104,7 +102,7 @@ def seen_of_set(cases: Iterable[CaseData], store: StoreReader) -> list[Seen]:
 
 
 def _origin(case: CaseData) -> TurnKey | None:
-    """Return the landed turn that a case was made of, of several the last."""
+    """Return the landed turn from which a case was created, or the last of several."""
     origin = ((case.get("source") or {}).get("curation") or {}).get("from") or {}
     turns = origin.get("invocationIds")
     turn = turns[-1] if isinstance(turns, list) and turns else None
@@ -126,10 +124,10 @@ def _recorded(store: StoreReader, turns: Iterable[TurnKey]) -> dict[TurnKey, tup
 def values_of(
     name: str, seen: Sequence[Seen], others: Sequence[Seen] = (), *, fold: bool = False
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Return the values of a dimension, for each turn and for each of some others.
+    """Return the values of a dimension for each turn, and for each of some others.
 
-    `others` are compared with: intents are those of the first turns, and what is unknown is no value.
-    `fold`: a tool that is called several times in a row counts once in a path.
+    `others` are compared with the turns: their intents are those of the turns, and unknown values do not
+    count.  `fold`: consecutive calls of one tool count once in a path.
     """
     if name == "intent":
         return _intents(seen, others)
@@ -153,7 +151,7 @@ def _path(tools: Sequence[str], *, fold: bool) -> str:
 def _intents(
     seen: Sequence[Seen], others: Sequence[Seen]
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Group by what is asked alone; others belong to every group whose medoid they are like."""
+    """Group turns by the user's text alone; others belong to every group whose medoid they are similar to."""
     turns = [
         ComparedTurn(turn.key, Block(turn.key.app, "", ""), turn.text, 1 / turn.probability)
         for turn in seen

@@ -1,7 +1,7 @@
-"""Landed turns in the form in which near-duplicates are searched for."""
+"""Landed turns in the form in which near-duplicates are searched."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from evaltap.evaluator.curation.grouping import Block, ComparedTurn
 from evaltap.evaluator.curation.picks import TurnKey, scope_of
@@ -11,13 +11,13 @@ from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
 
 MOST_COMPARED: Final = 20_000
-"""Turns that are compared with chosen ones; of a block with more than its part, a draw."""
+"""The number of turns that are compared with chosen ones; large blocks are sampled."""
 LEAST_COMPARED: Final = 500
-"""Turns of a block that are compared, however many blocks there are."""
+"""The minimum number of compared turns per block, however many blocks there are."""
 
 
 class WindowTurns:
-    """The turns of a recipe's window; their blocks are found once, and kept in a temporary table."""
+    """The turns of a recipe's window; their blocks are computed once and stored in a temporary table."""
 
     def __init__(self, store: StoreReader, recipe: Recipe) -> None:
         self._store = store
@@ -28,26 +28,26 @@ class WindowTurns:
         )
 
     def all(self) -> list[ComparedTurn]:
-        """Return every turn."""
-        return self._said("SELECT *, weight AS stands_for FROM window_turns")
+        """Return all turns."""
+        return self._compared_turns("SELECT *, weight AS stands_for FROM window_turns")
 
     def of(self, keys: Sequence[TurnKey]) -> dict[TurnKey, ComparedTurn]:
-        """Return these turns."""
+        """Return the turns with these keys."""
         self._store.execute(
             "CREATE OR REPLACE TEMP TABLE offered_turns"
             " (app VARCHAR, eval_set_id VARCHAR, eval_id VARCHAR, invocation_id VARCHAR)"
         )
         self._store.append("offered_turns", keys)
-        found = self._said(
+        found = self._compared_turns(
             "SELECT *, weight AS stands_for FROM window_turns"
             " SEMI JOIN offered_turns USING (app, eval_set_id, eval_id, invocation_id)"
         )
         return {one.key: one for one in found}
 
     def in_blocks(self, blocks: Sequence[Block]) -> list[ComparedTurn]:
-        """Return the turns of some blocks, each with the traffic that it stands for.
+        """Return the turns of some blocks, each with the number of turns that it represents.
 
-        Of a block with many turns a draw that is the same each time.
+        Blocks with many turns are sampled, reproducibly.
         """
         self._store.execute(
             "CREATE OR REPLACE TEMP TABLE window_blocks"
@@ -55,9 +55,11 @@ class WindowTurns:
         )
         self._store.append("window_blocks", sorted(blocks))
         most = max(LEAST_COMPARED, MOST_COMPARED // max(len(blocks), 1))
-        return self._said(sql(__name__, "drawn_turns"), {"most": most})
+        return self._compared_turns(sql(__name__, "drawn_turns"), {"most": most})
 
-    def _said(self, chosen: str, parameters: dict[str, Any] | None = None) -> list[ComparedTurn]:
+    def _compared_turns(
+        self, chosen: str, parameters: dict[str, object] | None = None
+    ) -> list[ComparedTurn]:
         rows = self._store.rows(sql(__name__, "compared_turns").format(chosen=chosen), parameters)
         return [
             ComparedTurn(TurnKey(app, name, eval_id, turn), Block(app, path, outcome), text, weight)

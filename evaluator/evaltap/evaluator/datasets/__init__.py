@@ -1,1 +1,1 @@
-"""Data sets of other tools as eval cases: tables from files, columns as turns, graders as metrics."""
+"""Read data sets of other tools as eval cases: tables from files, columns as turns, graders as metrics."""

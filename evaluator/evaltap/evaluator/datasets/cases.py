@@ -1,4 +1,4 @@
-"""Cases of data sets: one after the other, or as files for a command that reads eval cases."""
+"""Convert data sets to cases: as an iterator, or as files for commands that read eval cases."""
 
 import json
 import tempfile
@@ -19,15 +19,15 @@ from evaltap.schemas.files.private import private_file
 from evaltap.schemas.formats.case import CaseData
 
 SUFFIXES: Final = frozenset({".arrow", ".csv", ".parquet"})
-"""Files that can be nothing but a data set; JSON may be either."""
+"""Extensions that are always data sets; JSON files may be either."""
 
 
 def dataset_cases(
     paths: Sequence[Path], columns: Columns, *, split: str = "", app_name: str = ""
 ) -> Iterator[CaseData]:
-    """Yield the eval cases of data sets, each with an id of its own.
+    """Yield the eval cases of data sets, each with a unique id.
 
-    Raises InputError or FormatError for what is not a data set, and for a row that makes no case.
+    Raises InputError or FormatError for a file that is not a data set, and for a row that is not a case.
     """
     yield from _with_own_ids(_cases(paths, columns, split, app_name))
 
@@ -49,14 +49,14 @@ def _cases(
                 row, columns, number=number, app_name=app_name, path=str(path), place=place
             )
         except FormatError:
-            check.require()  # a column that is not there says more than what a row lacks without it
+            check.require()  # a missing column explains more than the row that lacks it
             raise
         yield case
     check.require()
 
 
 def _is_adk_eval_file(path: Path) -> bool:
-    """Tell whether a file is an eval file in ADK's older form: a list of the turns of one conversation."""
+    """Return whether a file is an eval file in ADK's older form, a list of the turns of one conversation."""
     if path.suffix != ".json" or not path.is_file():
         return False
     try:
@@ -68,7 +68,7 @@ def _is_adk_eval_file(path: Path) -> bool:
 def _cases_and_bad_lines(
     path: Path, columns: Columns, bad_lines: list[BadLine]
 ) -> Iterator[CaseData]:
-    """Yield the eval cases of a data set; rows that make none are added to `bad_lines`."""
+    """Yield the eval cases of a data set; invalid rows are appended to `bad_lines`."""
     check = ColumnCheck(columns)
     for number, (place, row) in enumerate(read_rows(path)):
         check.see(row)
@@ -86,7 +86,7 @@ def _with_own_ids(cases: Iterable[CaseData]) -> Iterator[CaseData]:
         name, run = case["evalId"], (case.get("source") or {}).get("run") or ""
         seen[name, run] += 1
         if seen[name, run] > 1:
-            # A name that several rows share (a source file, a topic) is no id by itself.
+            # A name that several rows share (a source file, a topic) is not an id.
             case["evalId"] = f"{name}-{seen[name, run]}"
         yield case
 
@@ -94,9 +94,9 @@ def _with_own_ids(cases: Iterable[CaseData]) -> Iterator[CaseData]:
 def write_case_lines(
     path: Path, cases: Iterable[CaseData], bad_lines: Sequence[BadLine] = ()
 ) -> int:
-    """Write cases as JSON Lines, one after the other, and return their number; no row is no file.
+    """Write cases as JSON Lines and return their number.
 
-    Raises InputError when there is neither a case nor a bad line by then, or the file cannot be written.
+    Raises InputError if there are neither cases nor bad lines, or if the file cannot be written.
     """
     count = 0
     try:
@@ -113,7 +113,7 @@ def write_case_lines(
 
 
 class CaseFiles(NamedTuple):
-    """Files of eval cases, and the rows of the data sets they were made of that make none."""
+    """Files of eval cases, and the invalid rows of the data sets from which they were created."""
 
     paths: list[Path]
     bad_lines: list[BadLine]
@@ -121,7 +121,7 @@ class CaseFiles(NamedTuple):
 
 @contextmanager
 def as_case_files(paths: Sequence[Path], columns: Columns) -> Iterator[CaseFiles]:
-    """Yield the paths with a file of eval cases in the place of each data set, while they are needed."""
+    """Yield the paths, with a temporary file of eval cases in place of each data set."""
     if not any(map(_is_dataset, paths)):
         yield CaseFiles([*paths], [])
         return
@@ -131,7 +131,7 @@ def as_case_files(paths: Sequence[Path], columns: Columns) -> Iterator[CaseFiles
             if _is_dataset(path):
                 bad_lines: list[BadLine] = []
                 cases = _with_own_ids(_cases_and_bad_lines(path, columns, bad_lines))
-                # The name is that of the eval set.
+                # The file name becomes the name of the eval set.
                 path = Path(folder) / str(number) / f"{path.resolve().stem}.jsonl"
                 write_case_lines(path, cases, bad_lines)
                 made.bad_lines.extend(bad_lines)

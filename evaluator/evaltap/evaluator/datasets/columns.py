@@ -1,4 +1,4 @@
-"""Rows of a data set as eval cases: which column is what, and how a row becomes turns."""
+"""Convert rows of a data set to eval cases: map columns to fields, and build turns from a row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,21 +32,21 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "messages": ("turns", "messages", "conversation", "conversations"),
     "run": (RUN,),
 }  # fmt: skip
-"""What a column can be, and the names it is known by, the first that is there."""
+"""The fields, each with the known names of its column; the first existing one is used."""
 
 _LISTS: Final = {"context", "retrieval_context", "retrievalContext"}
-"""Columns of DeepEval that hold a list; its JSON Lines and CSV join it by `|`."""
+"""DeepEval's columns that contain a list, joined by `|` in its JSON Lines and CSV."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which column of a data set holds which part of a case."""
+    """The mapping from fields of a case to columns of a data set."""
 
     given: Mapping[str, str] = field(default_factory=dict)
-    """Column by field; these override the known names."""
+    """Columns by field; these override the known names."""
 
     def value(self, name: str, row: Mapping[str, Json]) -> Json:
-        """Return what a row has for a field, None when it has nothing."""
+        """Return a row's value for a field; None if it has none."""
         column = self.column(name, row)
         return None if column is None else _at(row, column)
 
@@ -61,14 +61,14 @@ class Columns:
 
 
 class ColumnCheck:
-    """Finds out whether each column that was given occurs in some row."""
+    """Checks that each given column has a value in at least one row."""
 
     def __init__(self, columns: Columns) -> None:
         self._missing = dict(columns.given)
         self._found: dict[str, None] = {}
 
     def see(self, row: Mapping[str, Json]) -> None:
-        """Take note of the columns of a row."""
+        """Record the columns of a row."""
         if self._missing:
             row = unwrapped(row)
             self._found |= dict.fromkeys(row)
@@ -77,7 +77,7 @@ class ColumnCheck:
                     del self._missing[name]
 
     def require(self) -> None:
-        """Raise InputError for the columns that no row had a value in."""
+        """Raise InputError for the given columns without a value in any row."""
         for name, column in self._missing.items():
             found = ", ".join(self._found) or "none"
             near = did_you_mean(column, self._found)
@@ -88,7 +88,7 @@ class ColumnCheck:
 
 
 def _at(row: Mapping[str, Json], path: str) -> Json:
-    """Return what a row holds in a column, or at a dotted path into one; None when it is not there."""
+    """Return a row's value in a column, or at a dotted path into one; None if it is missing."""
     if path in row:
         return row[path]
     value: Json = row
@@ -98,7 +98,7 @@ def _at(row: Mapping[str, Json], path: str) -> Json:
 
 
 def parse_columns(pairs: Sequence[str]) -> Columns:
-    """Return the mapping of `field=column` pairs; raise InputError for one that is none."""
+    """Return the mapping of `field=column` pairs; raise InputError for an invalid pair."""
     given: dict[str, str] = {}
     for pair in pairs:
         name, equals, column = pair.partition("=")
@@ -115,10 +115,10 @@ def row_case(
 ) -> CaseData:
     """Return the eval case of a row.
 
-    A row with an output is a recorded case (trace mode), with what was expected beside it; a row
-    without is a case still to be run, with what is expected as its conversation.  Columns that are no
-    part of a turn go into `sessionInput.state`.  A row that holds a whole eval case, as JSON, is that
-    case.  Raises FormatError when the row has no input.
+    A row with an output is a recorded case (trace mode), with the expected turn next to it.  A row without an
+    output is a case still to be run, with the expected turn as its conversation.  Other columns become
+    `sessionInput.state`.  A row that contains a whole eval case as JSON becomes that case.  Raises
+    FormatError if the row has no input.
     """
     row = unwrapped(row)
     reader = _Reader(path, place)
@@ -133,7 +133,7 @@ def row_case(
         expected = _expected_of(recorded, row, columns, reader)
         acted = any("finalResponse" in turn or "tools" in turn for turn in recorded)
         if not acted and TELEMETRY not in row:
-            # Nobody answered yet: what the user says, for an agent that is still to run.
+            # No answer yet: the user's input, for an agent that is still to run.
             recorded, expected = [], expected or recorded
         fields = [
             "case",
@@ -163,7 +163,7 @@ def row_case(
 
 
 def _end(turn: dict[str, Json], telemetry: Mapping[str, Json], *, whole: bool) -> None:
-    """Note on the last turn of a dialogue how it ended, and what it used if it is the `whole` dialogue."""
+    """Record the end of a dialogue on its last turn, and the usage if the turn is the `whole` dialogue."""
     status = {name: telemetry[name] for name in ("status", "error") if name in telemetry}
     turn["telemetry"] = {**telemetry} if whole else status
     if status["status"] != "ok" and (said := turn.pop("finalResponse", None)) is not None:
@@ -173,7 +173,7 @@ def _end(turn: dict[str, Json], telemetry: Mapping[str, Json], *, whole: bool) -
 def case_or_bad_line(
     row: Mapping[str, Json], columns: Columns, *, number: int, path: str, place: str
 ) -> CaseData | BadLine:
-    """Return the eval case of a row, or what the row holds instead; rows are numbered from 0."""
+    """Return the eval case of a row, or a BadLine with its content; rows are numbered from 0."""
     try:
         return row_case(row, columns, number=number + 1, app_name="", path=path, place=place)
     except FormatError as error:
@@ -184,7 +184,7 @@ def case_or_bad_line(
 def _expected_of(
     recorded: list[dict[str, Json]], row: Mapping[str, Json], columns: Columns, reader: "_Reader"
 ) -> list[dict[str, Json]]:
-    """Return what was expected of a dialogue of one turn; of more it cannot be told which is meant."""
+    """Return the expected turn of a one-turn dialogue; for several turns, it would be ambiguous."""
     wanted, tools = columns.value("expected", row), columns.value("expected_tools", row)
     if len(recorded) > 1 or (wanted is None and tools is None):
         return []
@@ -196,7 +196,7 @@ def _expected_of(
 def _one_turn(
     row: Mapping[str, Json], columns: Columns, reader: "_Reader"
 ) -> tuple[list[dict[str, Json]], list[dict[str, Json]]]:
-    """Return the recorded turn and the expected turn of a row, each in a list of none or one."""
+    """Return the recorded turn and the expected turn of a row, each in a list with at most one item."""
     asked = columns.value("input", row)
     if asked is None:
         names = [columns.given["input"]] if "input" in columns.given else FIELDS["input"]
@@ -219,7 +219,7 @@ def _one_turn(
     if output is not None or tools is not None:
         recorded.append(turn | reader.answered(output, tools))
         if tools is None:
-            # A table that says nothing about tools does not say that none was called.
+            # A table without a column for tools does not mean that none was called.
             recorded[0]["capture"] = {"tools": "missing"}
         if output is None:
             recorded[0].setdefault("capture", {})["finalResponse"] = "missing"
@@ -229,7 +229,7 @@ def _one_turn(
 
 
 class _Reader:
-    """Reads the cells of one row, and names its place in messages."""
+    """Reads the cells of one row, and names its position in messages."""
 
     def __init__(self, path: str, place: str) -> None:
         self.path = path
@@ -240,7 +240,7 @@ class _Reader:
         return text or f"row-{number}"
 
     def text(self, value: Json, what: str) -> str:
-        """Return a cell as text: a text, a number, or the first of a list of texts."""
+        """Return a cell as text: from a text, a number, or the first of a list of texts."""
         if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
             value = value[0]
         if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -270,7 +270,7 @@ class _Reader:
         return turn
 
     def expected(self, answer: Json, tools: Json) -> dict[str, Json]:
-        """Return what is expected; of several right answers each, and what a row leaves open is marked."""
+        """Return the expected turn, with several right answers as alternatives, and missing parts marked."""
         several = (
             isinstance(answer, list) and answer and all(isinstance(one, str) for one in answer)
         )
@@ -287,7 +287,7 @@ class _Reader:
         return first
 
     def tools(self, value: Json) -> list[dict[str, Json]]:
-        """Return tool calls: DeepEval's, ours, or OpenAI's, as a list or as JSON text of one."""
+        """Return tool calls in the format of DeepEval, evaltap or OpenAI, from a list or its JSON text."""
         value = self.parsed(value)
         if not isinstance(value, list):
             raise self.wrong("tools", value, "a list of tool calls")
@@ -313,7 +313,7 @@ class _Reader:
         return made
 
     def parsed(self, value: Json) -> Json:
-        """Return JSON text as what it says: cells of CSV hold lists that way."""
+        """Return the value of JSON text, because cells of CSV contain lists that way."""
         if not isinstance(value, str):
             return self.plain(value, "tools")
         try:
@@ -322,7 +322,7 @@ class _Reader:
             return value
 
     def plain(self, value: Json, column: str) -> Json:
-        """Return a cell as JSON data: times as text; bytes are refused."""
+        """Return a cell as JSON data: times as text; bytes are rejected."""
         if isinstance(value, Mapping):
             return {str(key): self.plain(item, column) for key, item in value.items()}
         if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
-"""Chat messages as turns: each message of the user with what the agent did until the next.
+"""Convert chat messages to turns: each user message with the agent's actions until the next one.
 
-The forms of OpenAI (`tool_calls`, `function_call`, messages of role `tool`), Anthropic (blocks `tool_use` and
-`tool_result`) and ShareGPT (`from`, `value`).
+Supports the forms of OpenAI (`tool_calls`, `function_call`, messages of role `tool`), Anthropic (blocks
+`tool_use` and `tool_result`) and ShareGPT (`from`, `value`).
 """
 
 import re
@@ -14,7 +14,7 @@ from evaltap.schemas.formats.model import Json
 Fields = dict[str, Json]
 
 _FAILED: Final = re.compile(r"\s*(?:error|exception|traceback)\b\s*[:(]", re.IGNORECASE)
-"""How the text of a failed tool call begins: most chat messages have no field that says so."""
+"""The beginning of a failed tool call's text, because most chat messages have no field for failures."""
 _SPEAKERS: Final = {
     "bot": "assistant", "developer": "system", "function": "tool", "gpt": "assistant",
     "human": "user", "model": "assistant",
@@ -25,7 +25,7 @@ _THOUGHTS: Final = ("reasoning", "redacted_thinking", "thinking")
 
 
 class Cells(Protocol):
-    """Reads the values of a row, and knows where they are."""
+    """Reads the values of a row, and knows their position."""
 
     def parsed(self, value: Json) -> Json:
         """Return JSON text as its value."""
@@ -45,7 +45,7 @@ class Cells(Protocol):
 
 
 def read_turns(value: Json, cells: Cells) -> list[Fields]:
-    """Return the turns of a conversation; raises FormatError for what is none."""
+    """Return the turns of a conversation; raise FormatError for anything else."""
     value = cells.parsed(value)
     if not isinstance(value, list) or not value:
         raise cells.wrong("messages", value, "a list of messages")
@@ -97,7 +97,7 @@ def _text(part: Json) -> str:
 
 
 def _apart(given: Json, cells: Cells) -> Iterator[Json]:
-    """Yield a message with its calls as `tool_calls`, after the results that it brings."""
+    """Yield a message with its calls as `tool_calls`, preceded by the results that it contains."""
     content = given.get("content") if isinstance(given, Mapping) else None
     parts = content if isinstance(content, list) else []
     blocks = [one for one in parts if isinstance(one, Mapping)]
@@ -126,7 +126,7 @@ def _apart(given: Json, cells: Cells) -> Iterator[Json]:
 
 
 def _mark_parts(turn: Fields, message: str, given: Mapping[str, Json]) -> None:
-    """Mark a message of which images, audio or files were left out."""
+    """Mark a message whose images, audio or files were omitted."""
     content = given.get("content")
     parts = content if isinstance(content, list) else ()
     kinds = {str(part.get("type")) for part in parts if isinstance(part, Mapping)}
@@ -135,7 +135,7 @@ def _mark_parts(turn: Fields, message: str, given: Mapping[str, Json]) -> None:
 
 
 def _add_answer(turn: Fields, message: Fields, given: Mapping[str, Json], cells: Cells) -> None:
-    """Add what the agent said or asked for; its last words are the answer."""
+    """Add the agent's text or tool calls; its last text becomes the answer."""
     calls = given.get("tools_called") or given.get("tool_calls")
     if calls:
         turn.setdefault("tools", []).extend(cells.tools(calls))
@@ -148,7 +148,7 @@ def _add_answer(turn: Fields, message: Fields, given: Mapping[str, Json], cells:
 
 
 def _add_result(turn: Fields, given: Mapping[str, Json], cells: Cells) -> None:
-    """Add the result of a tool call: of the id that it names, else of the first without one."""
+    """Add the result of a tool call: to the call with the given id, or the first without a result."""
     call_id = given.get("tool_call_id")
     waiting: Sequence[Fields] = [tool for tool in turn.get("tools", ()) if "result" not in tool]
     named = [tool for tool in waiting if call_id and tool.get("id") == call_id]

@@ -1,6 +1,5 @@
-"""Copies of case files with changed cases, for commands that read files."""
+"""Create copies of case files with modified cases, for commands that read files."""
 
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.datasets.cases import CaseFiles
+from evaltap.schemas.data import json_bytes
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.documents import is_json_lines, iter_case_lines, iter_cases, read_case
 from evaltap.schemas.formats.case import CaseData
@@ -17,9 +17,9 @@ from evaltap.schemas.formats.case import CaseData
 def changed_copies(
     paths: Sequence[Path], change: Callable[[Path, CaseData], CaseData]
 ) -> Iterator[CaseFiles]:
-    """Yield a copy of each file, with its cases changed, and the lines that hold no case.
+    """Yield temporary copies of the files, with modified cases, and the lines that are not cases.
 
-    The copies are there while they are needed. They give a file's eval set the same name.
+    The copies preserve the name of a file's eval set.
     """
     made = CaseFiles([], [])
     with tempfile.TemporaryDirectory(prefix="evaltap-") as folder:
@@ -28,7 +28,7 @@ def changed_copies(
             copy.parent.mkdir()
             with copy.open("wb") as file:
                 for case in _cases(path, made.bad_lines):
-                    file.write(json.dumps(change(path, case)).encode() + b"\n")
+                    file.write(json_bytes(change(path, case)) + b"\n")
             made.paths.append(copy)
         yield made
 

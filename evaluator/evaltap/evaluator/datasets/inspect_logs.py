@@ -14,23 +14,23 @@ RUN: Final = "inspect_epoch"
 TELEMETRY: Final = "inspect_telemetry"
 _SAMPLE: Final = {"epoch", "id", "input", "messages", "output"}
 _INPUT: Final = ("input_tokens", "input_tokens_cache_read", "input_tokens_cache_write")
-"""They exclude each other."""
+"""Disjoint counts that add up to the input tokens."""
 
 
 def is_inspect_log(data: Row) -> bool:
-    """Tell whether an object is a log."""
+    """Return whether an object is a log."""
     return isinstance(data.get("eval"), Mapping) and isinstance(data.get("samples"), list)
 
 
 def samples_of(log: Row) -> Iterator[Json]:
-    """Yield the samples; each knows the model of the log."""
+    """Yield the samples; each contains the model of the log."""
     model = log["eval"].get("model")
     for sample in log["samples"]:
         yield {"model": model, **sample} if isinstance(sample, dict) else sample
 
 
 def inspect_sample(row: Row) -> Row | None:
-    """Return a sample as a flat row; None for another row."""
+    """Return a sample as a flat row; None for other rows."""
     if not row.keys() >= _SAMPLE:
         return None
     messages = row["messages"]
@@ -62,7 +62,7 @@ def _message(given: Json) -> Json:
 
 
 def _telemetry(row: Row) -> Row:
-    """Return how the sample ended and what it used; a limit that was reached cut it off."""
+    """Return how the sample ended and its usage; reaching a limit counts as cut off."""
     stated = row.get("model_usage")
     usage = {name: one for name, one in _items(stated) if isinstance(one, Mapping)}
     error, limit, seconds = row.get("error"), row.get("limit"), row.get("total_time")

@@ -13,7 +13,7 @@ from evaltap.schemas.formats.case import CaseData
 
 @dataclass(frozen=True, slots=True)
 class JoinedFiles:
-    """Copies of case files, the lines of them that hold no case, and what was joined."""
+    """Copies of case files, their lines that are not cases, and the number of joined references."""
 
     paths: list[Path]
     bad_lines: list[BadLine]
@@ -22,17 +22,14 @@ class JoinedFiles:
 
 @contextmanager
 def joined_files(paths: Sequence[Path], references: References) -> Iterator[JoinedFiles]:
-    """Yield copies of the files in which each case holds the reference that was found for it.
-
-    They are there while they are needed.
-    """
+    """Yield temporary copies of the files in which each case contains the matching reference."""
     count = JoinCount()
 
     def join(_: Path, case: CaseData) -> CaseData:
         found = references.attach(case)
         count.add(found)
         if found in ("none", "ambiguous") and not case.get("conversation"):
-            # Who gives references wants no placeholder in the place of one that is missing.
+            # If references are given, a missing one must not become a placeholder.
             case.setdefault("source", {})
         return case
 

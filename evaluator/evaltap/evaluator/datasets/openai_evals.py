@@ -1,7 +1,7 @@
 """Configurations of OpenAI's evals: their testing criteria as metrics.
 
 The fields are those of the API's create call: `data_source_config` with an `item_schema`, and
-`testing_criteria`.  A criterion that has no counterpart here is named with the reason, not guessed.
+`testing_criteria`.  A criterion without a counterpart is reported with the reason, not approximated.
 """
 
 import re
@@ -25,29 +25,29 @@ _ROUGE: Final = {f"rouge_{n}": f"rouge{n}" for n in range(1, 6)} | {"rouge_l": "
 
 @dataclass(frozen=True, slots=True)
 class EvalConfig:
-    """A configuration as metrics, the columns they refer to, and what is left out."""
+    """A configuration as metrics, the columns that they use, and the unsupported criteria."""
 
     name: str
     metrics: list[EvalMetric]
     columns: dict[str, str]
-    """Column by field, as far as the criteria tell."""
+    """Columns by field, as far as the criteria reveal them."""
     unsupported: list[str]
-    """The criteria without a counterpart, and why."""
+    """The criteria without a counterpart, with the reasons."""
 
 
 class _Unsupported(ValueError):
-    """Why a criterion cannot be a metric."""
+    """The reason why a criterion cannot be a metric."""
 
 
 def is_eval_config(data: Json) -> bool:
-    """Tell whether decoded JSON is a configuration of OpenAI's evals."""
+    """Return whether decoded JSON is a configuration of OpenAI's evals."""
     return isinstance(data, dict) and "data_source_config" in data and "testing_criteria" in data
 
 
 def read_eval_config(path: Path, given: Mapping[str, str] | None = None) -> EvalConfig:
-    """Read a configuration; raise FormatError naming the place that does not fit.
+    """Read a configuration; raise FormatError with the invalid position.
 
-    `given` are columns by field that are known already.
+    `given` are already known columns by field.
     """
     data = canonical.loads(read_bytes(path), path=str(path))
     if not is_eval_config(data):
@@ -79,7 +79,7 @@ def read_eval_config(path: Path, given: Mapping[str, str] | None = None) -> Eval
 def _columns(
     graders: Sequence[Mapping[str, Json]], properties: Sequence[str], given: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the columns of input and expected: as given, by what is compared with, and by name."""
+    """Return the columns of input and expected: as given, from the criteria, or by name."""
     columns = dict(given)
     for grader in graders:
         reference = _VARIABLE.fullmatch(str(grader.get("reference") or "").strip())

@@ -1,6 +1,6 @@
-"""Rows of other tools as one flat row: what LangSmith, Langfuse and OpenAI's evals put into objects.
+"""Flatten rows of other tools: objects of LangSmith, Langfuse and OpenAI's evals.
 
-And trajectories that are one object a file: chat messages, ATIF (Harbor, Terminal-Bench), SWE-agent.
+Also trajectories with one object per file: chat messages, ATIF (Harbor, Terminal-Bench), SWE-agent.
 """
 
 import re
@@ -20,7 +20,7 @@ _HUGGING_FACE: Final = {"id", "input", "messages", "expected_tools", "tools_call
 
 
 def unwrapped(row: Row) -> Row:
-    """Return a row with its parts as columns; a row of no known shape as it is."""
+    """Return a row with its parts as columns; rows of unknown shape are returned unchanged."""
     for shape in _SHAPES:
         if (found := shape(row)) is not None:
             return found
@@ -28,7 +28,7 @@ def unwrapped(row: Row) -> Row:
 
 
 def is_trajectory(data: Mapping[str, Json]) -> bool:
-    """Tell whether an object is one dialogue, not a wrapper around rows."""
+    """Return whether an object is one dialogue, not a wrapper around rows."""
     return _is_atif(data) or _is_swe_agent(data) or _is_dialogue(data.get("messages"))
 
 
@@ -120,7 +120,7 @@ def _openai(row: Row) -> Row | None:
         return None
     text = sample.get("output_text") if isinstance(sample, Mapping) else None
     flat = dict(item)
-    if {"ideal", "tools"} <= set(item):  # as `evaltap export --format openai-evals` writes them
+    if {"ideal", "tools"} <= set(item):  # as written by `evaltap export --format openai-evals`
         flat["expected_tools"] = flat.pop("tools")
         flat.pop("metadata", None)
     return flat if text is None else {**flat, "actual_output": text}
@@ -164,7 +164,7 @@ def _hugging_face(row: Row) -> Row | None:
 
 
 def _id(row: Row) -> Json:
-    """Return our own id, which the metadata hold, else the tool's."""
+    """Return evaltap's id from the metadata, or otherwise the tool's id."""
     metadata = row.get("metadata")
     if isinstance(metadata, str) and metadata.startswith("{"):
         metadata = orjson.loads(metadata)

@@ -21,7 +21,7 @@ from evaltap.schemas.files.validation import describe
 from evaltap.schemas.formats.model import Json
 
 Row = tuple[str, dict[str, Json]]
-"""The place of a row in its file (`line 3`, `row 3 of train`), and its columns."""
+"""The position of a row in its file (`line 3`, `row 3 of train`), and its columns."""
 
 FORMS: Final = (
     "a file .jsonl, .ndjson, .json, .csv, .parquet or .arrow, or a folder of Hugging Face datasets"
@@ -29,9 +29,9 @@ FORMS: Final = (
 
 
 def read_rows(path: Path, *, split: str = "") -> Iterator[Row]:
-    """Yield the rows of a data set; `split` chooses one of a folder, all when empty.
+    """Yield the rows of a data set; `split` selects a split of a folder, or all if empty.
 
-    Raises InputError for what cannot be read, FormatError for what is not a table.
+    Raises InputError for an unreadable file, and FormatError for one that is not a table.
     """
     if path.is_dir():
         yield from _folder_rows(path, split)
@@ -67,7 +67,7 @@ def _json(path: Path) -> Iterator[Row]:
             yield f"samples[{number}]", _object(sample, path, f"samples[{number}]")
         return
     if isinstance(data, dict) and len(data) == 1:
-        (data,) = data.values()  # {"data": [...]}, as some tools write it
+        (data,) = data.values()  # some tools wrap the rows as {"data": [...]}
     if not isinstance(data, list):
         raise FormatError(f"found {describe(data)}; expected an array of rows", path=str(path))
     for number, row in enumerate(data):
@@ -87,7 +87,8 @@ def _csv(path: Path) -> Iterator[Row]:
                         f"another number of cells than the {len(reader.fieldnames or [])} columns",
                         path=str(path), place=place,
                     )  # fmt: skip
-                # An empty cell says nothing; whether an empty text was meant cannot be told.
+                # An empty cell means no value, because it cannot be distinguished from an empty
+                # text.
                 yield place, {key: value or None for key, value in row.items()}
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
@@ -120,7 +121,7 @@ def row_group_starts(path: Path) -> list[int]:
 
 
 def row_group(path: Path, number: int, first_row: int) -> Iterator[tuple[int, dict[str, Json]]]:
-    """Yield the rows of one row group of a Parquet file, numbered from `first_row` on."""
+    """Yield the rows of one row group of a Parquet file, numbered starting at `first_row`."""
     arrow = _pyarrow()
     from pyarrow import parquet
 
@@ -134,12 +135,12 @@ def row_group(path: Path, number: int, first_row: int) -> Iterator[tuple[int, di
 
 
 def _arrow(path: Path) -> Iterator[Row]:
-    """Read the streaming form, which `datasets` writes, or the file form."""
+    """Read the streaming format, which `datasets` writes, or the file format."""
     arrow = _pyarrow()
     try:
         with arrow.memory_map(str(path)) as source:
             try:
-                batches: Any = arrow.ipc.open_stream(source)
+                batches: object = arrow.ipc.open_stream(source)
             except arrow.ArrowInvalid:
                 reader = arrow.ipc.open_file(source)
                 batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
@@ -160,7 +161,7 @@ _READERS: Final[Mapping[str, Callable[[Path], Iterator[Row]]]] = {
 
 
 def _folder_rows(path: Path, split: str) -> Iterator[Row]:
-    """Read what `save_to_disk` wrote (one data set, or splits), or Parquet or JSON Lines files."""
+    """Read the output of `save_to_disk` (one data set, or splits), or Parquet or JSON Lines files."""
     splits = _splits(path)
     if split and split not in splits:
         known = ", ".join(filter(None, splits)) or "none"
@@ -175,7 +176,7 @@ def _folder_rows(path: Path, split: str) -> Iterator[Row]:
 
 
 def _splits(path: Path) -> dict[str, list[Path]]:
-    """Return the files of each split; a data set without splits has the name ''."""
+    """Return the files of each split; the name is '' for a data set without splits."""
     if (path / "dataset_dict.json").is_file():
         data = _described(path / "dataset_dict.json")
         names = data.get("splits")
@@ -221,14 +222,14 @@ def _described(path: Path) -> dict[str, Json]:
 def _batch_rows(batches: Any) -> Iterator[Row]:
     number = 0
     for batch in batches:
-        batch.validate(full=True)  # offsets that lead elsewhere are else read, or end the process
+        batch.validate(full=True)  # invalid offsets would crash the process
         for row in batch.to_pylist():
             yield f"row {number}", row
             number += 1
 
 
 def _broken(arrow: Any) -> tuple[type[Exception], ...]:
-    """Return what reading a broken file raises."""
+    """Return the exceptions that reading a broken file may raise."""
     return (arrow.ArrowException, OSError, SystemError, UnicodeDecodeError, OverflowError)
 
 

@@ -1,7 +1,7 @@
-"""Tell apart the trials of cases that files hold several times.
+"""Distinguish the trials of cases that files contain several times.
 
-A case is what it asks: lines with the same ids and the same user messages are trials of one case, lines
-with other messages are not.
+A case is identified by its input: lines with the same ids and the same user messages are trials of one case;
+lines with other messages are not.
 """
 
 from collections import Counter
@@ -26,18 +26,18 @@ from evaltap.schemas.files.documents import (
 from evaltap.schemas.formats.case import CaseData
 
 MOST_BYTES: Final = 64 << 20
-"""In larger files repeats are not looked for: every id would have to be remembered."""
+"""Larger files are not searched for repeats, because every id would have to be kept in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialFiles:
-    """Files in which each case occurs once, and how often the cases of the given files occurred."""
+    """Files in which each case occurs once, and the repetitions in the given files."""
 
     files: CaseFiles
     repeated: int = 0
-    """Cases that occurred several times."""
+    """The number of cases that occurred several times."""
     most: int = 1
-    """The most trials of one case."""
+    """The highest number of trials of one case."""
 
 
 class _Turn(msgspec.Struct):
@@ -45,7 +45,7 @@ class _Turn(msgspec.Struct):
 
 
 class _Outline(msgspec.Struct):
-    """What names a case, and what it asks."""
+    """The identity of a case, and its input."""
 
     evalSetId: str = ""
     evalId: str = ""
@@ -65,7 +65,7 @@ class _Seen:
 def trials_apart(paths: Sequence[Path]) -> Iterator[TrialFiles]:
     """Yield files in which the n-th trial of each case belongs to the eval set `NAME@trial-n`.
 
-    Yields the files themselves if no case occurs twice, or if one occurs with other user messages.
+    Yields the original files if no case occurs twice, or if one occurs with different user messages.
     """
     trials = _trials(paths) if _size(paths) <= MOST_BYTES else {}
     if max(trials.values(), default=1) == 1:
@@ -76,7 +76,7 @@ def trials_apart(paths: Sequence[Path]) -> Iterator[TrialFiles]:
     def name_trial(path: Path, case: CaseData) -> CaseData:
         named = case_identity(case, eval_set_name(path))
         if named[:3] not in trials:
-            return case  # a repeat with a name of its own
+            return case  # a repeat with its own name
         occurred[named[:3]] += 1
         return {**case, "evalSetId": f"{named.eval_set_id}@trial-{occurred[named[:3]]}"}
 
@@ -90,7 +90,7 @@ def _size(paths: Sequence[Path]) -> int:
 
 
 def _trials(paths: Sequence[Path]) -> dict[CaseKey, int]:
-    """Return how often each case occurs; empty if cases share an id, but not what they ask."""
+    """Return how often each case occurs; empty if cases share an id but differ in their input."""
     seen: dict[CaseKey, _Seen] = {}
     try:
         for named, questions in (one for path in paths for one in _outlines(path)):
@@ -98,14 +98,14 @@ def _trials(paths: Sequence[Path]) -> dict[CaseKey, int]:
             known.count += 1
             known.questions.add(hash(questions))
     except FormatError:
-        return {}  # whoever scores the file says what is wrong with it
+        return {}  # the command that scores the file reports the error
     if any(len(known.questions) > 1 for known in seen.values()):
         return {}
     return {key: known.count for key, known in seen.items()}
 
 
 def _outlines(path: Path) -> Iterator[tuple[CaseIdentity, str]]:
-    """Yield names and user messages of the cases without `source.run`."""
+    """Yield identities and user messages of the cases without `source.run`."""
     name = eval_set_name(path)
     for case in _outlines_of_lines(path) if is_json_lines(path) else iter_cases(path):
         if not (case.get("source") or {}).get("run"):

@@ -1,1 +1,1 @@
-"""Estimates for all traffic from the turns in the store."""
+"""Estimate rates, means and quantiles of all traffic from the turns in the store."""

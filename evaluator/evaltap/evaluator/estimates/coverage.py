@@ -1,4 +1,4 @@
-"""Traffic that had no chance of being kept, because of sampling or bounds; no estimate covers it."""
+"""Traffic that sampling or bounds could not record at all; no estimate covers it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,30 +10,31 @@ from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
 
 EVERY_PRODUCER: Final = ""
-"""The producer of drops that belong to no turn that was kept."""
+"""The producer of drops that belong to no recorded turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uncovered:
-    """Turns that were left out without a chance, by reason; and for which turns others were kept."""
+    """Turns that could not be recorded, by reason, and the kinds of turns that were recorded nevertheless."""
 
     reasons: Mapping[str, float]
     kept_for: tuple[str, ...]
 
     @property
     def note(self) -> str:
-        """A sentence for people."""
+        """A sentence for display."""
         left_out = ", ".join(f"{reason} {turns:,.0f}" for reason, turns in self.reasons.items())
         kept = ", ".join(self.kept_for)
         return f"turns without a chance of being kept: {left_out}; the figures only describe {kept}"
 
 
 def note_uncovered(store: StoreReader, scope: Scope, by: Sequence[str]) -> Uncovered | None:
-    """Write the temporary table `estimate_uncovered`, and return what is in it.
+    """Write the temporary table `estimate_uncovered`, and return a summary of it.
 
-    Columns: producer_id, bucket (of the finest time in `by`, else NULL), ratio: turns without a chance for
-    each turn of the traffic that kept ones stand for.  Drops are counted by producer and time, not by
-    application, tool or model: there they are taken to be spread as the producer's turns are.
+    Columns: producer_id, bucket (of the finest time in `by`, otherwise NULL), ratio: the number of
+    unrecordable turns for each turn of the traffic that recorded turns represent.  Drops are counted by
+    producer and time, not by application, tool or model; they are assumed to be distributed like the
+    producer's turns.
     """
     store.execute(
         "CREATE OR REPLACE TEMP TABLE estimate_uncovered"
@@ -49,7 +50,7 @@ def note_uncovered(store: StoreReader, scope: Scope, by: Sequence[str]) -> Uncov
     standing: dict[tuple[str, str | None], float] = {}
     reasons: Counter[str] = Counter()
     for producer, when, reason, turns, of_producer, of_all in store.rows(query, scope.window):
-        # A process of which no turn was kept left its turns out of all that there is.
+        # The turns of a process without any recorded turn count against the whole traffic.
         key = (producer if of_producer else EVERY_PRODUCER, when)
         left_out[key] += turns
         standing[key] = of_producer or of_all or 0.0
@@ -66,6 +67,6 @@ def note_uncovered(store: StoreReader, scope: Scope, by: Sequence[str]) -> Uncov
 
 
 def bucket_of(by: Sequence[str]) -> str:
-    """Return SQL for the finest window of time in `by`; NULL without one."""
+    """Return SQL for the finest time window in `by`; NULL without one."""
     named = [name for name in TIMES if name in by]
     return DIMENSIONS[named[0]].expression if named else "NULL::VARCHAR"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from evaltap.evaluator.estimates.labels import Label
 from evaltap.evaluator.estimates.profiles import slice_columns
@@ -23,12 +23,12 @@ class Corrected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LabelledTurns:
-    """Labels by slice, metric and digest: whether the judge passes it, its weight, whether people do."""
+    """Labels by slice, metric and digest: the judge's verdict, the weight, and the person's verdict."""
 
-    found: Mapping[tuple[Any, ...], Sequence[tuple[bool, float, bool]]]
+    found: Mapping[tuple[object, ...], Sequence[tuple[bool, float, bool]]]
     notes: tuple[str, ...]
 
-    def correct(self, key: tuple[Any, ...], judge: Estimate) -> Corrected:
+    def correct(self, key: tuple[object, ...], judge: Estimate) -> Corrected:
         """Return the judge's estimate of a slice, corrected by its labels."""
         of_slice = self.found.get(key, ())
         passed = Labels.of((weight, good) for verdict, weight, good in of_slice if verdict)
@@ -49,8 +49,8 @@ class LabelledTurns:
 def choose_labels(store: StoreReader, labels: Sequence[Label], slices: int) -> LabelledTurns:
     """Return the labels of the turns in `estimate_turns`.
 
-    Raises InputError for a label of what never landed, of a session with several turns, or of a turn twice,
-    and when none is about a turn with a verdict.
+    Raises InputError for a label of a turn that never landed, of a session with several turns, or for a
+    duplicate label, and if no label is about a turn with a verdict.
     """
     of_turns = [label for label in labels if not label.key.rubric_id]
     notes = []
@@ -59,8 +59,8 @@ def choose_labels(store: StoreReader, labels: Sequence[Label], slices: int) -> L
     _write(store, of_turns)
     _check_named(store)
     columns = slice_columns(slices)
-    found: dict[tuple[Any, ...], list[tuple[bool, float, bool]]] = {}
-    seen: dict[tuple[Any, ...], int] = {}
+    found: dict[tuple[object, ...], list[tuple[bool, float, bool]]] = {}
+    seen: dict[tuple[object, ...], int] = {}
     for row in store.rows(_MATCHED.format(slices=columns)):
         *turn, line, verdict, probability, passes = row
         first = seen.setdefault(tuple(turn), line)
@@ -102,7 +102,7 @@ def _write(store: StoreReader, labels: Sequence[Label]) -> None:
 
 
 def _check_named(store: StoreReader) -> None:
-    """Raise InputError for a label that names no turn, or more than one."""
+    """Raise InputError for a label that matches no turn, or more than one."""
     for line, eval_id, invocation_id, turns, sets in store.rows(_UNCLEAR):
         about = f"line {line}: {' '.join(part for part in (eval_id, invocation_id) if part)}"
         if not turns:

@@ -24,7 +24,7 @@ _FORM: Final = (
 
 
 class LabelKey(NamedTuple):
-    """What a label is about; an empty part means any, or the whole."""
+    """The subject of a label; an empty part means any, or the whole."""
 
     eval_id: str
     invocation_id: str = ""
@@ -42,9 +42,9 @@ class Label(NamedTuple):
 
 
 def read_labels(path: Path) -> list[Label]:
-    """Read labels, one a line; raise FormatError for one that makes no sense or occurs twice.
+    """Read labels, one per line; raise FormatError for an invalid or repeated label.
 
-    Of a DuckDB file they are the verdicts of its reviews.
+    For a DuckDB file, return the verdicts of its reviews.
     """
     if path.suffix == ".duckdb":
         return _reviewed(path)

@@ -1,4 +1,4 @@
-"""The languages of what users said, as a temporary table that estimates join."""
+"""Detect the languages of users' messages, and write them to a temporary table for estimates."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from evaltap.evaluator.store.queries import StoreReader
 
 JOIN: Final = "LEFT JOIN estimate_languages g ON g.text = hash(t.user_text)"
 _LONGEST: Final = 1_000
-"""Characters of a text that are looked at."""
+"""The number of characters of a text that are analysed."""
 _NEW: Final = """
 SELECT hash(user_text), any_value(left(user_text, {longest})) FROM {turns} t
 WHERE user_text IS NOT NULL
@@ -20,7 +20,7 @@ GROUP BY 1
 
 
 def write_languages(store: StoreReader, scope: Scope) -> None:
-    """Add the texts of a scope to the temporary table `estimate_languages`; each is looked at once."""
+    """Add the texts of a scope to the temporary table `estimate_languages`; each text is analysed once."""
     store.execute(
         "CREATE TEMP TABLE IF NOT EXISTS estimate_languages (text UBIGINT, language VARCHAR)"
     )

@@ -1,6 +1,4 @@
-"""Sessions of the chosen turns as estimators see them."""
-
-from typing import Any
+"""Read the sessions of the chosen turns in the form that estimators need."""
 
 from evaltap.evaluator.stats.sample import Cell, Profile
 from evaltap.evaluator.store.database import sql
@@ -9,13 +7,13 @@ from evaltap.evaluator.store.queries import StoreReader
 
 def read_profiles(
     store: StoreReader, slices: int = 0, *, value: str = "has::DOUBLE"
-) -> dict[tuple[Any, ...], list[Profile]]:
-    """Return the sessions of `estimate_turns`, alike ones together, by slice, metric and digest.
+) -> dict[tuple[object, ...], list[Profile]]:
+    """Return the sessions of `estimate_turns`, grouped into profiles, by slice, metric and digest.
 
-    `slices` is how many columns a slice has; `value` is SQL for the score of a turn, from 0 to 1.
+    `slices` is the number of columns of a slice; `value` is SQL for the score of a turn, from 0 to 1.
     """
     columns = slice_columns(slices)
-    found: dict[tuple[Any, ...], list[Profile]] = {}
+    found: dict[tuple[object, ...], list[Profile]] = {}
     for row in store.rows(sql(__name__, "profiles").format(slices=columns, value=value)):
         cells = tuple(
             Cell(p, int(turns), total, squares, q, bool(by_turn))
@@ -26,5 +24,5 @@ def read_profiles(
 
 
 def slice_columns(slices: int) -> str:
-    """Return the columns of a slice, to be followed by others in SQL."""
+    """Return the columns of a slice as a prefix for more columns in SQL."""
     return "".join(f"by_{place}, " for place in range(slices))

@@ -1,4 +1,4 @@
-"""The usage of all traffic's turns: mean, total and quantiles of latency, cost, tokens and calls."""
+"""Usage of all traffic: mean, total and quantiles of latency, cost, tokens and calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from evaltap.evaluator.stats.quantiles import Quantile, quantile
 from evaltap.evaluator.store.queries import StoreReader
 
 MEASURES: Final = ("latency_ms", "cost_usd", "input_tokens", "output_tokens", "tool_count")
-"""Columns of turns that may be measured; what is NULL is not known, and not counted."""
+"""The measurable columns of turns; NULL means unknown, and is not counted."""
 COMMON: Final = 0.95
 MEDIAN: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A column over the traffic, in its own unit; intervals at 95 %."""
+    """A column over the traffic, in its own unit; the intervals are 95 %."""
 
     turns: int
-    """Recorded turns of which it is known."""
+    """The number of recorded turns with a known value."""
     sessions: int
     estimated_turns: float
     mean: float
@@ -33,14 +33,14 @@ class Measure:
 
     @property
     def total(self) -> float:
-        """The sum over the turns that the recorded ones stand for."""
+        """The sum over the turns that the recorded ones represent."""
         return self.mean * self.estimated_turns
 
 
 def measure(
     store: StoreReader, column: str, scope: Scope | None = None, *, shares: Sequence[float] = ()
 ) -> Measure | None:
-    """Return mean and quantiles of a column of MEASURES; None where it is known of no turn."""
+    """Return mean and quantiles of a column of MEASURES; None if no turn has a known value."""
     if column not in MEASURES:
         raise ValueError(f"{column} is not measured; expected one of {', '.join(MEASURES)}")
     choose_turns(store, scope or Scope(), (), Signal(column, f"{column} IS NOT NULL"))
@@ -53,7 +53,7 @@ def measure(
     if not values:
         return None
     low, width = values[0], values[-1] - values[0]
-    # Shifted and scaled into 0 to 1, a mean is a mean of scores.
+    # Shifted and scaled to 0 to 1, a mean is a mean of scores.
     mean = _estimate(store, f"(has - {low!r}) / {width or 1.0!r}", scores=True)
 
     def scaled(ends: Interval) -> Interval:
@@ -77,12 +77,12 @@ def measure(
 def _estimate(store: StoreReader, value: str, *, scores: bool = False) -> Estimate:
     (profiles,) = read_profiles(store, value=value).values()
     found = estimate(profiles, scores=scores)
-    assert found is not None  # a profile has turns
+    assert found is not None  # every profile has turns
     return found
 
 
 def common_limit(store: StoreReader, column: str) -> float | None:
-    """Return the weighted 95th percentile of a column over all stored turns; None where it is not known."""
+    """Return the weighted 95th percentile of a column over all stored turns; None if no value is known."""
     (found,) = weighted_quantiles(store, "FROM latest_turns", column, (COMMON,))
     return found
 
@@ -90,9 +90,10 @@ def common_limit(store: StoreReader, column: str) -> float | None:
 def weighted_quantiles(
     store: StoreReader, turns: str, column: str, shares: Sequence[float]
 ) -> list[float | None]:
-    """Return quantiles of a column over the traffic, without intervals: one query, however many turns.
+    """Return quantiles of a column over the traffic, without intervals, in a single query.
 
-    `turns` is SQL, `FROM …`, over rows with the column and their inclusion probability.  None: not known.
+    `turns` is SQL, `FROM …`, over rows with the column and their inclusion probability.  A quantile is None
+    if no value is known.
     """
     rows = store.rows(
         f"""

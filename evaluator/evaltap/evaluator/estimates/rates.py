@@ -18,7 +18,7 @@ from evaltap.evaluator.stats.sample import Profile
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 FEW_SESSIONS: Final = 10
 LEAST_COVERED: Final = 0.99
@@ -26,7 +26,7 @@ LEAST_COVERED: Final = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """One share of one slice, under one metric version or under none."""
+    """The share of a signal in one slice, under one metric version or none."""
 
     slice: Mapping[str, str | None]
     signal: str
@@ -35,32 +35,32 @@ class Rate:
     rate: float | None
     """None: no turn of the slice could be evaluated."""
     process: Interval | None
-    """95 %, for what agent and users do in general."""
+    """The 95 % interval for the general behaviour of agent and users."""
     traffic: Interval | None
-    """95 %, for the turns that there were."""
+    """The 95 % interval for the actual turns."""
     turns: int
-    """Turns that count, as recorded."""
+    """The number of counted turns, as recorded."""
     sessions: int
     estimated_turns: float
-    """Turns of the traffic that they stand for."""
+    """The number of turns of the traffic that they represent."""
     effective_turns: float
     design_effect: float | None
     covered: float
-    """The share of the traffic that had a chance of being kept."""
+    """The share of the traffic that could be recorded."""
     flags: tuple[str, ...]
     sample_rate: float | None
     """The share among the recorded turns, unweighted."""
     not_counted: float
-    """The weighted share of turns without a verdict (not_evaluated, error), which the rate leaves out."""
+    """The weighted share of turns without a verdict (not_evaluated, error), which the rate excludes."""
     mean_score: float | None
-    """The weighted mean of the scores there are, on the metric's scale."""
+    """The weighted mean of the existing scores, on the metric's scale."""
     labels: int | None = None
-    """Labels of people behind the rate; None: it is the metric's own."""
+    """The number of human labels behind the rate; None: the rate is the metric's own."""
 
     def data(self) -> dict[str, Any]:
         """Return the rate as JSON data."""
         process, traffic = self.process or (None, None), self.traffic or (None, None)
-        found: dict[str, Any] = {
+        found: dict[str, object] = {
             "slice": dict(self.slice),
             "metric": self.metric,
             "metric_digest": self.metric_digest,
@@ -85,7 +85,7 @@ class Rate:
 
 
 class Rates(NamedTuple):
-    """Rates by slice, metric and version, the newest version last; and what people should know of them."""
+    """Rates by slice, metric and version, the newest version last, with notes for readers."""
 
     rates: tuple[Rate, ...]
     notes: tuple[str, ...]
@@ -103,8 +103,8 @@ def estimate_rates(
 ) -> Rates:
     """Return the estimated rate of each slice and metric version.
 
-    `labels` of people correct the judge's verdicts; `now` (aware) tells windows that are not over.
-    Raises InputError for a slice, signal, condition or label that makes no sense.
+    Human `labels` correct the judge's verdicts; `now` (aware) identifies windows that are not over.  Raises
+    InputError for an invalid slice, signal, condition or label.
     """
     scope = scope or Scope()
     check_by(by, unit)
@@ -125,10 +125,10 @@ def estimate_rates(
     rates = []
     for row in store.rows(sliced, {"every": EVERY_PRODUCER}):
         key = row[: len(by) + 2]
-        beside = _Beside(*row[len(by) + 2 : -1])
+        context = _SliceContext(*row[len(by) + 2 : -1])
         slice_ = dict(zip(by, key[: len(by)], strict=True))
         ended = _ended(scope, slice_, now)
-        rates.append(_rate(slice_, signal, key, beside, profiles.get(key, ()), ended, labelled))
+        rates.append(_rate(slice_, signal, key, context, profiles.get(key, ()), ended, labelled))
     notes = [uncovered.note] if uncovered else []
     if limit is not None:
         notes.append(f"{signal}: the share of turns with {found.limit} above {limit:,.6g}")
@@ -138,15 +138,14 @@ def estimate_rates(
 
 
 def _check_metric(store: StoreReader, name: str) -> None:
-    known = [
-        row[0] for row in store.rows("SELECT DISTINCT metric_name FROM turn_scores ORDER BY 1")
-    ]
-    if name and name not in known:
+    if not name:
+        return
+    known = store.column("SELECT DISTINCT metric_name FROM turn_scores ORDER BY 1")
+    if not known:
         raise InputError(
-            f"--metric {name}: no turn has a score of it; {did_you_mean_one_of(name, known)}"
-            if known
-            else f"--metric {name}: no turn has a score yet; score some with `evaltap score`"
+            f"--metric {name}: no turn has a score yet; score some with `evaltap score`"
         )
+    check_known(name, known, f"--metric {name}: no turn has a score of it")
 
 
 def _without_time(store: StoreReader) -> Iterable[str]:
@@ -155,26 +154,26 @@ def _without_time(store: StoreReader) -> Iterable[str]:
         yield f"turns without a start time, which are in no window: {turns:,}"
 
 
-class _Beside(NamedTuple):
+class _SliceContext(NamedTuple):
     turns: int
     having: int
     not_counted: float
     mean_score: float | None
     uncovered: float
-    """For each turn of the traffic that kept turns stand for."""
+    """The number of unrecordable turns for each turn of the traffic that recorded turns represent."""
 
 
 def _rate(
     slice_: Mapping[str, str | None],
     signal: str,
-    key: tuple[Any, ...],
-    beside: _Beside,
+    key: tuple[str | None, ...],
+    context: _SliceContext,
     profiles: Iterable[Profile],
     ended: bool,
     labelled: LabelledTurns | None,
 ) -> Rate:
     found = estimate(profiles)
-    covered = 1 / (1 + beside.uncovered)
+    covered = 1 / (1 + context.uncovered)
     flags = []
     if covered < LEAST_COVERED:
         flags.append("uncovered")
@@ -199,9 +198,9 @@ def _rate(
         found.design_effect if found else None,
         covered,
         tuple(flags),
-        beside.having / beside.turns if beside.turns else None,
-        beside.not_counted,
-        beside.mean_score,
+        context.having / context.turns if context.turns else None,
+        context.not_counted,
+        context.mean_score,
         None if corrected is None else corrected.labels,
     )
 
@@ -214,7 +213,7 @@ _LASTS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": t
 
 
 def _ended(scope: Scope, slice_: Mapping[str, str | None], now: datetime) -> bool:
-    """Return whether the window, and the times of the slice, are over."""
+    """Return whether the window, and the period of the slice, are over."""
     ends = [scope.until] if scope.until else []
     for name, lasts in _LASTS.items():
         if begins := slice_.get(name):

@@ -1,17 +1,18 @@
-"""What an estimate is about: which turns, sliced by what, and which share of them."""
+"""The subject of an estimate: which turns, by which slices, and which signal."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from evaltap.evaluator.store.times import stored_time
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 
 class Join(StrEnum):
-    """What is joined to the turns only when a slice, signal or condition looks at it."""
+    """Tables that are only joined to the turns if a slice, signal or condition needs them."""
 
     CASES = "cases"
     CALLS = "calls"
@@ -20,15 +21,15 @@ class Join(StrEnum):
 
 
 class Dimension(NamedTuple):
-    """What turns may be sliced by."""
+    """A property by which turns can be sliced."""
 
     expression: str
-    """SQL over a turn; of a dimension with many values a list."""
+    """SQL over a turn; a list for a dimension with many values."""
     join: Join | None = None
     many: bool = False
-    """A turn is in the slice of each of its values."""
+    """Whether a turn can have several values, and is in the slice of each."""
     whole_cases: bool = True
-    """Cases have it, too."""
+    """Whether whole cases have the dimension too."""
 
 
 DIMENSIONS: Final[Mapping[str, Dimension]] = {
@@ -48,21 +49,21 @@ DIMENSIONS: Final[Mapping[str, Dimension]] = {
     "week": Dimension("strftime(date_trunc('week', started_at), '%Y-%m-%d')"),
 }
 TIMES: Final = ("hour", "day", "week")
-"""Dimensions that are windows of time, the finest first; a week is named by its Monday."""
+"""Dimensions that are time windows, the finest first; a week is named by its Monday."""
 
 
 class Signal(NamedTuple):
-    """A share of turns: of those that count, how many have it."""
+    """A share of turns: the condition for turns with the signal, and the condition for counted turns."""
 
     has: str
     counts: str
     of_metric: bool = False
-    """One share for each metric version, else one for all turns."""
+    """Whether there is one share for each metric version; otherwise one for all turns."""
     join: Join | None = None
     limit: str = ""
     """The column whose weighted 95th percentile over all stored turns is $limit."""
     votes: bool = False
-    """It looks at the samples of judges."""
+    """Whether the signal reads the samples of judges."""
 
 
 SIGNALS: Final[Mapping[str, Signal]] = {
@@ -80,11 +81,11 @@ SIGNALS: Final[Mapping[str, Signal]] = {
     "long_rate": Signal("tool_count > $limit", "TRUE", limit="tool_count"),
     "negative_feedback": Signal("coalesce(complaints, 0) > 0", "TRUE", join=Join.FEEDBACK),
 }
-"""What `--signal` knows; slow, costly and long is more than 95 % of all stored turns are."""
+"""The values of `--signal`; slow, costly and long mean above the 95th percentile of all stored turns."""
 
 
 class Unit(StrEnum):
-    """What is counted."""
+    """The unit that is counted."""
 
     TURN = "turn"
     CASE = "case"
@@ -93,49 +94,46 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which scored turns: by default all landed ones with their latest scores."""
+    """The selection of scored turns; by default, all landed turns with their latest scores."""
 
     metric: str = ""
     digests: tuple[str, ...] = ()
     run_id: str | None = None
-    """The scores of one run; else the latest ones."""
+    """The run whose scores are used; by default, the latest scores."""
     files: bool = False
-    """Also turns that were scored from files and never landed, of which each counts once; they have no time,
-    and are in no window."""
+    """Whether to include turns that were scored from files and never landed, each once.  They have no time,
+    so they are in no window."""
     since: datetime | None = None
-    """Aware; turns that started then or later."""
+    """Aware; selects turns that started at this time or later."""
     until: datetime | None = None
-    """Aware; turns that started before."""
+    """Aware; selects turns that started before this time."""
     where: str = ""
     """An SQL condition over a turn's columns (`turns.COLUMNS`)."""
 
     @property
     def with_files(self) -> bool:
-        """Whether turns that never landed are in it."""
+        """Whether turns that never landed are included."""
         return self.files and self.since is None and self.until is None and not self.where
 
     @property
     def window(self) -> dict[str, datetime | None]:
-        """The window as the tables hold times: UTC, without a zone."""
-        return {"since": _plain(self.since), "until": _plain(self.until)}
-
-
-def _plain(moment: datetime | None) -> datetime | None:
-    return None if moment is None else moment.astimezone(UTC).replace(tzinfo=None)
+        """The window in the form of times in tables: UTC, without a time zone."""
+        return {
+            "since": self.since and stored_time(self.since),
+            "until": self.until and stored_time(self.until),
+        }
 
 
 def check_by(by: Sequence[str], unit: Unit) -> None:
-    """Raise InputError for a slice that there is not, or that cases do not have, or that is named twice."""
+    """Raise InputError for a slice that is unknown, that cases do not have, or that is repeated."""
     known = [name for name, one in DIMENSIONS.items() if one.whole_cases or unit is Unit.TURN]
     for name in by:
-        if name not in known:
-            raise InputError(f"--by {name}: unknown slice; {did_you_mean_one_of(name, known)}")
+        check_known(name, known, f"--by {name}: unknown slice")
     if len(set(by)) < len(by):
         raise InputError(f"--by {','.join(by)}: names something twice; name each once")
 
 
 def check_signal(name: str) -> Signal:
-    """Return a signal; raise InputError for one that there is not."""
-    if name not in SIGNALS:
-        raise InputError(f"--signal {name}: unknown signal; {did_you_mean_one_of(name, SIGNALS)}")
+    """Return a signal; raise InputError for an unknown one."""
+    check_known(name, SIGNALS, f"--signal {name}: unknown signal")
     return SIGNALS[name]

@@ -1,20 +1,17 @@
-"""Conditions on the values by which turns are sliced."""
+"""SQL conditions on the values of slices."""
 
 from typing import Final
 
 from evaltap.evaluator.estimates.scope import DIMENSIONS, TIMES
-from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.known import check_known
 
 SLICES: Final = tuple(name for name in DIMENSIONS if name not in TIMES)
-"""Dimensions that are no windows of time."""
+"""Dimensions that are not time windows."""
 
 
 def condition(name: str, value: str, *, where: str) -> str:
-    """Return the SQL condition that a turn is in a slice; raise InputError that names `where`."""
-    if name not in SLICES:
-        hint = did_you_mean_one_of(name, SLICES)
-        raise InputError(f"{where}: traffic has no {name!r}; {hint}")
+    """Return the SQL condition that a turn is in a slice; raise InputError that mentions `where`."""
+    check_known(name, SLICES, f"{where}: traffic has no {name!r}")
     dimension = DIMENSIONS[name]
     quoted = "'" + value.replace("'", "''") + "'"
     if dimension.many:

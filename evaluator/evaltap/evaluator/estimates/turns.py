@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 
@@ -19,7 +19,7 @@ COLUMNS: Final = (
     "agent_name", "version", "environment", "tags", "run",
     "service", "framework", "tools", "failed_calls", "complaints", "language",
 )  # fmt: skip
-"""What a condition may name."""
+"""The columns that a condition may name."""
 
 _JOINED: Final[Mapping[Join, tuple[str, str]]] = {
     Join.CASES: (
@@ -51,7 +51,7 @@ _NAMES: Final[Mapping[Join, re.Pattern[str]]] = {
         Join.LANGUAGES: "language",
     }.items()
 }
-"""What a condition has to name for a join to be needed: each takes a look at another table."""
+"""The names in a condition that require a join; each join reads another table."""
 
 _SCORES: Final[Mapping[Unit, str]] = {
     Unit.TURN: """
@@ -117,16 +117,16 @@ def choose_turns(
 ) -> None:
     """Write the temporary table `estimate_turns`: a row for each turn, slice and metric version.
 
-    Columns: by_0, by_1, … (the slice, texts), metric, metric_digest, score, scored_at, session (64 bits of
-    a hash), eval_set_id, eval_id, invocation_id, producer_id, started_at, recorded, scored, by_turn (how
-    likely it was recorded, how likely it was then scored, and whether by a draw of its own), probability
-    (the product), has, counts, uncovered (a rule left the metric no chance to score it).
+    Columns: by_0, by_1, … (the slice, texts), metric, metric_digest, score, scored_at, session (64 bits of a
+    hash), eval_set_id, eval_id, invocation_id, producer_id, started_at, recorded, scored, by_turn (the
+    probability that it was recorded, the probability that it was then scored, and whether by its own draw),
+    probability (the product), has, counts, uncovered (a rule excluded it from the metric's sample).
     """
     joins = _joins(scope, by, signal)
     if Join.LANGUAGES in joins:
         languages.write_languages(store, scope)
     chosen = _chosen(scope, joins, unit)
-    parameters: dict[str, Any] = {**scope.window, "metric": scope.metric}
+    parameters: dict[str, object] = {**scope.window, "metric": scope.metric}
     parameters |= {"digests": list(scope.digests), "run_id": scope.run_id}
     if limit is not None:
         parameters["limit"] = limit
@@ -166,7 +166,7 @@ def choose_turns(
 
 
 def _joins(scope: Scope, by: Sequence[str], signal: Signal) -> set[Join | None]:
-    """Return what slices and the signal look at, and what a condition may look at."""
+    """Return the joins that slices, the signal and the condition need."""
     found = {DIMENSIONS[name].join for name in by} | {signal.join}
     return found | {join for join, names in _NAMES.items() if names.search(scope.where)}
 
@@ -188,7 +188,7 @@ def _chosen(scope: Scope, joins: set[Join | None], unit: Unit) -> str:
 
 
 def _check_condition(where: str) -> None:
-    """Raise InputError unless the text is a single condition, which can only read."""
+    """Raise InputError unless the text is a single condition, which can only read data."""
     text = f"SELECT 1 WHERE (\n{where}\n)"
     try:
         statements = duckdb.extract_statements(text)
@@ -220,7 +220,7 @@ def _scores(scope: Scope, signal: Signal, unit: Unit) -> str:
 
 
 def _slices(by: Sequence[str]) -> tuple[str, str]:
-    """Return the columns of a slice, and what makes a row of each value where there are many."""
+    """Return the columns of a slice, and the SQL that creates a row for each of several values."""
     columns, unnested = "", ""
     for place, name in enumerate(by):
         dimension = DIMENSIONS[name]

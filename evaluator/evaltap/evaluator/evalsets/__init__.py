@@ -1,1 +1,1 @@
-"""Eval sets that a team keeps in git: their content, written so that diffs are read, compared and merged."""
+"""Eval sets for git: stable content and bytes, comparison and merging."""

@@ -1,8 +1,8 @@
-"""The content of a case without its recording: no telemetry, no ids of a run, and a hash of the rest."""
+"""The content of a case without its recording (telemetry and ids of a run), and its hash."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -17,12 +17,12 @@ _CONTENT: Final = ("contextMessages", "conversation", "conversationScenario", "r
 
 
 def plain_turns(turns: Sequence[CaseData | None]) -> list[CaseData]:
-    """Return recorded turns as a set holds them: numbered turns and calls, without telemetry."""
+    """Return recorded turns in the form of a set: with numbered turns and calls, without telemetry."""
     return [plain_turn(turn, str(number)) for number, turn in enumerate(turns, start=1) if turn]
 
 
 def plain_turn(turn: CaseData, name: str) -> CaseData:
-    """Return a turn under another id, without what another recording of the same would change."""
+    """Return a turn with another id, without anything that differs between recordings of the same turn."""
     tools = [tool for tool in turn.get("tools") or () if tool]
     names = {
         tool["id"]: str(number) for number, tool in enumerate(tools, start=1) if tool.get("id")
@@ -36,7 +36,7 @@ def plain_turn(turn: CaseData, name: str) -> CaseData:
     error = (turn.get("telemetry") or {}).get("error")
     status = (turn.get("telemetry") or {}).get("status")
     if status in ("error", "incomplete"):
-        # A crashed run without its crash would be another recording.
+        # Without its status, a crashed run would be a different recording.
         made["telemetry"] = {"status": status, **({"error": error} if error else {})}
     return made
 
@@ -53,7 +53,7 @@ def _plain_call(tool: CaseData, name: str, names: Mapping[str, str]) -> CaseData
 
 
 def content_of(case: CaseData) -> dict[str, Json]:
-    """Return what makes a case the case that it is: input, expectation, rubrics, context."""
+    """Return the parts that identify a case: input, expectation, rubrics, context."""
     content: dict[str, Json] = {key: case[key] for key in _CONTENT if case.get(key)}
     state = (case.get("sessionInput") or {}).get("state")
     if state:
@@ -70,18 +70,18 @@ def content_of(case: CaseData) -> dict[str, Json]:
 
 
 def content_hash(case: CaseData) -> str:
-    """Return the SHA-256 of the content; provenance, recordings and ids of cases are not in it."""
+    """Return the SHA-256 of the content; provenance, recordings and ids of cases are not included."""
     return hashlib.sha256(orjson.dumps(content_of(case), option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def user_texts(case: CaseData) -> list[str]:
-    """Return what the user says, turn by turn."""
+    """Return the user's messages, turn by turn."""
     turns = case.get("conversation") or case.get("actualConversation") or ()
     return [message_text((turn or {}).get("userContent")) for turn in turns]
 
 
 def expected_turns(case: CaseData) -> list[CaseData]:
-    """Return the turns as they should be, else as they were recorded."""
+    """Return the expected turns, or otherwise the recorded ones."""
     turns = case.get("conversation") or case.get("actualConversation") or ()
     return [turn for turn in turns if turn]
 
@@ -91,7 +91,7 @@ def tool_path(turn: CaseData) -> str:
     return " > ".join(tool.get("name") or "" for tool in turn.get("tools") or () if tool)
 
 
-def message_text(message: Any) -> str:
-    """Return the text of a message, empty without one."""
+def message_text(message: object) -> str:
+    """Return the text of a message; empty without a message."""
     content = message.get("content") if isinstance(message, Mapping) else None
     return content if isinstance(content, str) else ""

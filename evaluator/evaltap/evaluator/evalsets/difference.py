@@ -1,8 +1,8 @@
-"""How two eval sets differ, case by case and field by field."""
+"""Compare two eval sets, case by case and field by field."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -16,43 +16,43 @@ _LONGEST: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """A field that differs; None: it is not there."""
+    """A field that differs; None means that it is missing."""
 
     place: str
     before: Json
     after: Json
 
     def data(self) -> dict[str, Json]:
-        """Return it for JSON."""
+        """Return the change as JSON data."""
         return {"field": self.place, "before": self.before, "after": self.after}
 
 
 @dataclass(frozen=True, slots=True)
 class CaseChange:
-    """A case that is in both sets and differs."""
+    """A case that is in both sets with differences."""
 
     eval_id: str
     fields: tuple[FieldChange, ...]
     content: bool
-    """Whether input, expectation, rubrics or context differ, and not only recording and provenance."""
+    """Whether input, expectation, rubrics or context differ, not only recording and provenance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is in one set only, and what differs, by id."""
+    """The cases in only one set, and the cases that differ, by id."""
 
     added: tuple[CaseData, ...]
     removed: tuple[CaseData, ...]
     changed: tuple[CaseChange, ...]
     renamed: tuple[tuple[str, str], ...]
-    """Ids before and after of cases with the same content."""
+    """Old and new ids of cases with the same content."""
     same: int
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed or self.renamed)
 
-    def data(self) -> dict[str, Any]:
-        """Return it for JSON."""
+    def data(self) -> dict[str, object]:
+        """Return the difference as JSON data."""
         return {
             "added": [_short(case) for case in self.added],
             "removed": [_short(case) for case in self.removed],
@@ -70,7 +70,7 @@ class Difference:
 
 
 def difference(before: Sequence[CaseData], after: Sequence[CaseData]) -> Difference:
-    """Return how one set became the other; the order of cases does not matter."""
+    """Return the changes from one set to the other; the order of cases does not matter."""
     old = {case["evalId"]: case for case in before}
     new = {case["evalId"]: case for case in after}
     gone = {content_hash(case): name for name, case in old.items() if name not in new}
@@ -78,7 +78,7 @@ def difference(before: Sequence[CaseData], after: Sequence[CaseData]) -> Differe
     for name, case in sorted(new.items()):
         if name in old:
             continue
-        # Only what is expected makes a case known by its content: recordings of one question differ.
+        # Only expectations identify a case by its content: recordings of one question differ.
         same = gone.pop(content_hash(case), None) if case.get("conversation") else None
         if same is None:
             added.append(case)
@@ -117,7 +117,7 @@ def _short(case: CaseData) -> dict[str, Json]:
 
 
 def shown(value: Json) -> str:
-    """Return a value on one line, cut where it is long."""
+    """Return a value on one line, truncated if it is long."""
     if value is None:
         return "(none)"
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
@@ -126,7 +126,7 @@ def shown(value: Json) -> str:
 
 
 def only_content(found: Difference) -> Difference:
-    """Return a difference without cases of which only the recording or the provenance differs."""
+    """Return a difference without cases that only differ in recording or provenance."""
     changed = [one for one in found.changed if one.content]
     return Difference(
         found.added,

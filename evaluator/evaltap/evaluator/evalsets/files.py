@@ -1,4 +1,4 @@
-"""Set files for git: sorted by id, one value a line, texts as they are, the same bytes for the same cases."""
+"""Set files for git: sorted by id, one value per line, texts unescaped, the same bytes for the same cases."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from evaltap.schemas.formats.case import CaseData, EvalSet
 
 @dataclass(frozen=True, slots=True)
 class SetFile:
-    """An eval set as a file holds it."""
+    """The content of an eval set file."""
 
     eval_set_id: str
     cases: tuple[CaseData, ...]
@@ -25,8 +25,8 @@ class SetFile:
 def read_set(path: Path) -> SetFile:
     """Read an eval set or JSON Lines of cases.
 
-    Raises FormatError for an id that occurs twice, for provenance that is none, and for a case nested
-    too deeply to be compared.
+    Raises FormatError for a repeated id, for invalid provenance, and for a case nested too deeply to be
+    compared.
     """
     cases, name = [], ""
     for case in iter_cases(path):
@@ -40,7 +40,8 @@ def read_set(path: Path) -> SetFile:
 
 
 def _check_provenance(case: CaseData, path: str) -> None:
-    # `source` may hold anything; what evaltap reads of it must have the shape it was written in.
+    # `source` may contain anything; the parts that evaltap reads must have the shape that it
+    # writes.
     found, place = case, f"case {case['evalId']!r}: "
     for name in ("source", "curation", "from"):
         value = found.get(name)
@@ -68,7 +69,7 @@ def _check_depth(case: CaseData, path: str) -> None:
 
 
 def check_ids(cases: Iterable[CaseData], path: str) -> None:
-    """Raise FormatError that names ids which several cases have."""
+    """Raise FormatError that names ids shared by several cases."""
     counts = Counter(case["evalId"] for case in cases)
     twice = sorted(name for name, count in counts.items() if count > 1)
     if twice:
@@ -80,7 +81,7 @@ def check_ids(cases: Iterable[CaseData], path: str) -> None:
 
 
 def set_bytes(eval_set_id: str, cases: Sequence[CaseData]) -> bytes:
-    """Return a set file: cases by id, no clock, letters such as < as they are."""
+    """Return a set file: cases sorted by id, no times, and non-ASCII letters and < unescaped."""
     check_ids(cases, eval_set_id)
     ordered = sorted(cases, key=lambda case: case["evalId"])
     data = {"evalSetId": eval_set_id, "name": eval_set_id, "evalCases": ordered}
@@ -89,7 +90,7 @@ def set_bytes(eval_set_id: str, cases: Sequence[CaseData]) -> bytes:
 
 
 def write_set(path: Path, eval_set_id: str, cases: Sequence[CaseData]) -> bool:
-    """Write a set file if that changes it; return whether it did."""
+    """Write a set file if its content changed; return whether it did."""
     content = set_bytes(eval_set_id, cases)
     if path.is_file() and path.read_bytes() == content:
         return False

@@ -8,12 +8,12 @@ from evaltap.schemas.formats.case import CaseData
 
 
 class Merged(NamedTuple):
-    """The cases of both sets, and the ids that both changed in ways of their own."""
+    """The cases of both sets, and the ids that both sides changed differently."""
 
     cases: list[CaseData]
     conflicts: list[str]
     same: list[str]
-    """Ids of the second set whose content the first has under another id."""
+    """Ids of the second set whose content the first set has under another id."""
 
 
 def merge(
@@ -21,9 +21,9 @@ def merge(
 ) -> Merged:
     """Return the cases of both sets.
 
-    Where both hold a case and differ, the one that changed since `base` counts; without a base, or where
-    both changed, it is a conflict and ours stays.  What one side took out of the base stays out, unless the
-    other side changed it.
+    If both contain a case and differ, the side that changed it since `base` wins.  Without a base, or if both
+    changed it, it is a conflict, and ours remains.  A case that one side removed from the base stays removed,
+    unless the other side changed it.
     """
     old, mine, other = (_by_id(cases) for cases in (base or (), ours, theirs))
     hashes = {content_hash(case) for case in ours if case.get("conversation")}
@@ -37,7 +37,7 @@ def merge(
         elif one == before:
             _keep(merged, two)
         else:
-            # Both changed it, or one changed what the other took out.
+            # Both changed it, or one changed it and the other removed it.
             if (one is not None and two is not None) or before is not None:
                 merged.conflicts.append(name)
             _keep(merged, one if one is not None else two)

@@ -1,6 +1,7 @@
 """The common part of evaluators that compare tool calls with references.
 
-Which calls count, which references there are, nested agents, missing evidence, and the reason.
+It selects the calls that count and the references, separates nested agents, and handles missing evidence and
+reasons.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,10 +31,10 @@ _AGENTS: Final = ("flattened", "per_agent")
 
 
 class AgainstReferences(TurnEvaluator):
-    """Scores the calls of each turn by a measure, against the best of its references.
+    """Scores the calls of each turn with a measure, against the best of its references.
 
-    `fields` are the parts of a call that the measure looks at; `instead` takes the place of the
-    references of the case.  Raises MetricError when the criterion makes no sense.
+    `fields` are the parts of a call that the measure reads; `instead` replaces the references of the case.
+    Raises MetricError if the criterion is invalid.
     """
 
     version = "2"
@@ -67,7 +68,7 @@ class AgainstReferences(TurnEvaluator):
         self._similarity = CallSimilarity(criterion.arguments, criterion.tool_arguments)
 
     def score(self, turn: Turn, expected: Turn, case: Case) -> MissingEvidence | Finding:
-        """Return the score against the reference that fits best."""
+        """Return the score against the best-matching reference."""
         own = expected.referenced and has_references(case) and not self._instead
         reason = self._lacking(turn)
         if reason is None and own and (reason := self._lacking(expected)):

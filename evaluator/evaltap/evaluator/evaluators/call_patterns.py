@@ -1,4 +1,4 @@
-"""The trajectory suite without references: what an agent must not do, whatever the task is.
+"""Trajectory evaluators without references: calls that an agent must not make, whatever the task.
 
 Each public function here is the factory of one evaluator.
 """
@@ -25,7 +25,7 @@ _CALL: Final = ("tools.name", "tools.arguments")
 
 
 class CallsEvaluator(TurnEvaluator):
-    """Scores the calls of each turn by a measure that needs no reference."""
+    """Scores the calls of each turn with a measure that needs no reference."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class CallsEvaluator(TurnEvaluator):
         self._attempts = check_attempts(criterion_of(metric).attempts, attempts)
 
     def score(self, turn: Turn, expected: Turn, case: Case) -> Finding:
-        """Return what the measure finds in the calls."""
+        """Return the measure's finding for the calls."""
         return self._measure(select(calls_of(turn), self._attempts))
 
 
 def forbidden(metric: EvalMetric) -> CallsEvaluator:
-    """`trajectory_forbidden`: 1 when none of the forbidden tools was called, failed calls included."""
+    """`trajectory_forbidden`: 1 if no forbidden tool was called, not even in a failed call."""
     names = criterion_of(metric).forbidden
     if not names:
         raise MetricError("criterion.trajectory.forbidden is empty; name the tools")
@@ -62,7 +62,7 @@ def forbidden(metric: EvalMetric) -> CallsEvaluator:
 
 
 def max_calls(metric: EvalMetric) -> CallsEvaluator:
-    """`trajectory_max_calls`: 1 when no bound on the number of calls is exceeded."""
+    """`trajectory_max_calls`: 1 if no bound on the number of calls is exceeded."""
     criterion = criterion_of(metric)
     total, by_tool = criterion.max_calls, criterion.max_calls_per_tool
     if total is None and not by_tool:
@@ -105,7 +105,7 @@ def single_tool_use(metric: EvalMetric) -> CallsEvaluator:
 
 
 def no_loop(metric: EvalMetric) -> CallsEvaluator:
-    """`trajectory_no_loop`: 0 when the same calls are made over and over, else 1."""
+    """`trajectory_no_loop`: 0 if the same sequence of calls is repeated in a loop, otherwise 1."""
     criterion = criterion_of(metric)
     similarity = CallSimilarity(criterion.arguments, criterion.tool_arguments)
     repeats = positive(criterion.repeats, 3, "repeats")
@@ -142,7 +142,7 @@ def redundancy(metric: EvalMetric) -> CallsEvaluator:
 
 
 def error_recovery(metric: EvalMetric) -> CallsEvaluator:
-    """`trajectory_error_recovery`: share of failed calls made up for by a later, changed call."""
+    """`trajectory_error_recovery`: share of failed calls followed by a changed call that succeeded."""
     criterion = criterion_of(metric)
     similarity = CallSimilarity(criterion.arguments, criterion.tool_arguments)
     if criterion.attempts:

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -15,29 +15,29 @@ GROUPS: Final = {
     "own": "your own, and several as one",
     "installed": "from other packages",
 }
-"""The groups of evaluators, by what a user has to bring along."""
+"""The groups of evaluators, by what the user has to provide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """An evaluator as a list of them shows it."""
+    """An evaluator as it appears in a list."""
 
     name: str
     group: str
     """A key of GROUPS."""
     measures: str
     needs: str
-    """The evidence that it reads."""
-    example: dict[str, Any] | None
-    """A metric that uses it, as in a metrics file; None: another package's."""
+    """The evidence that the evaluator reads."""
+    example: dict[str, object] | None
+    """A metric that uses the evaluator, as in a metrics file; None for evaluators of other packages."""
 
-    def data(self) -> dict[str, Any]:
-        """Return it for JSON."""
+    def data(self) -> dict[str, object]:
+        """Return the description as JSON data."""
         return asdict(self)
 
 
 def described(registry: Registry | None = None) -> list[Description]:
-    """Return the installed evaluators: those of evaltap as the catalogue orders them, then others."""
+    """Return the installed evaluators: evaltap's in the order of the catalogue, then all others."""
     registry = registry or Registry()
     text = files("evaltap.evaluator.evaluators").joinpath("catalogue.json").read_bytes()
     ours = [Description(**entry) for entry in orjson.loads(text)]

@@ -1,4 +1,4 @@
-"""`embedding_similarity`: how similar in meaning the final response and the expected one are."""
+"""`embedding_similarity`: the similarity in meaning of the final response and the expected one."""
 
 from collections.abc import Iterator, Mapping
 
@@ -18,9 +18,9 @@ from evaltap.schemas.formats.metric import EvalMetric
 
 
 class EmbeddingSimilarity(TurnEvaluator):
-    """The cosine of two texts' vectors, and 0 where it is negative.
+    """The cosine of the vectors of two texts; negative values count as 0.
 
-    Raises MetricError when `criterion.embedding` is missing.
+    Raises MetricError if `criterion.embedding` is missing.
     """
 
     name = "embedding_similarity"
@@ -35,7 +35,7 @@ class EmbeddingSimilarity(TurnEvaluator):
         self.cost_class = CostClass.LOCAL_MODEL if local else CostClass.PAID_JUDGE
 
     def score_turns(self, context: EvaluationContext) -> Iterator[TurnResult]:
-        """Return what is found of each turn that has both texts; all texts go out in one request."""
+        """Return the result of each turn; all texts are sent in one request."""
         turns = [
             [
                 self.missing(turn, one) or (turn.final_text or "", one.final_text or "")

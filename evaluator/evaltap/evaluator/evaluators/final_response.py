@@ -9,7 +9,7 @@ from evaltap.schemas.formats.metric import EvalMetric
 class FinalResponse(PairwiseEvaluator):
     """Compare the final response of each turn with that of the expected turn.
 
-    Raises MetricError when `criterion.finalResponse` is missing or names a custom comparison.
+    Raises MetricError if `criterion.finalResponse` is missing or names a custom comparison.
     """
 
     name = "final_response_avg_score"

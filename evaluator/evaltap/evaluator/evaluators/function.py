@@ -4,7 +4,7 @@ import hashlib
 import inspect
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, cast
+from typing import cast
 
 from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.contract.context import Status, TurnScore
@@ -15,18 +15,18 @@ from evaltap.evaluator.contract.validation import require
 from evaltap.schemas.formats.metric import EvalMetric
 
 TurnFunction = Callable[[Turn, Turn], TurnResult]
-"""Called with the actual and the expected turn (perhaps a placeholder); may be called from several threads.
+"""Called with the actual turn and the expected turn (possibly a placeholder), from several threads.
 
-It returns true or false, a score from 0 to 1, either of them with a reason as a pair, a `TurnScore`, or
-None when the turn holds nothing to be scored.  Anything else, and an exception, is an error of the turn.
+It returns true or false, a score from 0 to 1, a pair of either with a reason, a `TurnScore`, or None if the
+turn contains nothing to score.  Any other value, and any exception, becomes an error of the turn.
 """
 
 
 class Func(TurnEvaluator):
-    """Scores each turn by a function, and the case by the mean.
+    """Scores each turn with a function, and the case with the mean.
 
-    The version is a digest of the function's source, so a changed function makes old scores stale;
-    pass your own version if the source does not show every change.
+    The version is a digest of the function's source, so a changed function makes old scores stale.  Pass your
+    own version if the source does not reflect every change.
     """
 
     def __init__(
@@ -45,28 +45,28 @@ class Func(TurnEvaluator):
         self._function = function
 
     def score(self, turn: Turn, expected: Turn, case: Case) -> TurnResult:
-        """Return what the function returns for a turn; an exception is an error of the turn."""
+        """Return the function's result for a turn; an exception becomes an error of the turn."""
         try:
             return self._function(turn, expected)
-        except Exception as error:  # anyone's function: its fault is this turn's, not the run's
+        except Exception as error:  # user code: an exception fails this turn, not the run
             return TurnScore(Status.ERROR, reason=f"{type(error).__name__}: {error}")
 
 
 def load_function(path: str) -> TurnFunction:
-    """Return the function at `package.module:function`; raise MetricError when there is none."""
+    """Return the function at `package.module:function`; raise MetricError if it does not exist."""
     found = load_object(path, "function.path")
     if not callable(found):
         raise MetricError(f"function.path '{path}' is {type(found).__name__}, not a function")
-    return cast(TurnFunction, found)  # what it returns is checked when it is called
+    return cast(TurnFunction, found)  # its return value is checked when it is called
 
 
-def load_object(path: str, key: str) -> Any:
+def load_object(path: str, key: str) -> object:
     """Return the object at `package.module:name`; `key` names the setting in the MetricError."""
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise MetricError(f"{key} is '{path}'; expected package.module:name")
     try:
-        found: Any = import_module(module)
+        found: object = import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
     except ImportError as error:

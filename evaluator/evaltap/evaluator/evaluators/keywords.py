@@ -1,4 +1,4 @@
-"""`keyword_coverage`: the share of keywords that the final response holds."""
+"""`keyword_coverage`: the share of keywords that the final response contains."""
 
 import re
 from typing import Final
@@ -24,9 +24,9 @@ _BORDER: Final = re.compile(r"(?<!\w)(?=\w)|(?<=\w)(?!\w)")  # where a word begi
 
 
 class KeywordCoverage(TurnEvaluator):
-    """Look for keywords in the final response of each turn.
+    """Searches the final response of each turn for keywords.
 
-    Raises MetricError when `criterion.keywords` is missing or makes no sense.
+    Raises MetricError if `criterion.keywords` is missing or invalid.
     """
 
     name = "keyword_coverage"
@@ -54,7 +54,7 @@ class KeywordCoverage(TurnEvaluator):
         self._keep_space = criterion.keep_space
 
     def score(self, turn: Turn, expected: Turn, case: Case) -> MissingEvidence | tuple[float, str]:
-        """Return the share of the keywords that the final response holds."""
+        """Return the share of the keywords that the final response contains."""
         keywords = self._keywords(expected, case)
         if isinstance(keywords, str):
             return MissingEvidence(keywords)
@@ -87,6 +87,6 @@ class KeywordCoverage(TurnEvaluator):
         return [*distinct.values()] or "there are no keywords"
 
     def _searched(self, text: str) -> str:
-        """Return a text so that a keyword is found in it exactly when it is a part of it."""
+        """Return a text in which a normalised keyword is a substring exactly if the text contains it."""
         text = normalized(text, case_sensitive=self._case_sensitive, keep_space=self._keep_space)
         return text if self._partial else _BORDER.sub("\x00", text)

@@ -11,7 +11,7 @@ from evaltap.schemas.formats.metric import EvalMetric
 class LexicalSimilarity(TurnEvaluator):
     """Compare the final response of each turn with the expected one, letter by letter.
 
-    Raises MetricError when `criterion.lexical` is missing or names an unknown algorithm.
+    Raises MetricError if `criterion.lexical` is missing or names an unknown algorithm.
     """
 
     name = "lexical_similarity"

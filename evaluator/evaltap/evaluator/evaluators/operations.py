@@ -1,4 +1,4 @@
-"""`cost_within`, `completed_within`, `tokens_within` and `run_succeeded`: turns by their telemetry.
+"""`cost_within`, `completed_within`, `tokens_within` and `run_succeeded`: score turns by telemetry.
 
 Each public function and class here is the factory of one evaluator.
 """
@@ -17,13 +17,13 @@ from evaltap.schemas.formats.metric import EvalMetric
 
 Telemetry = Mapping[str, Any]
 Amount = Callable[[Telemetry], float | None]
-"""Return what a turn used, None when that was not recorded."""
+"""Returns the amount that a turn used; None if it was not recorded."""
 
 _NEVER: Final = float("inf")
 
 
 class Bound:
-    """An upper bound on an amount, and how the amount is called."""
+    """An upper bound on an amount, and the name of the amount."""
 
     def __init__(self, title: str, unit: str, limit: float, amount: Amount) -> None:
         if not 0 <= limit < _NEVER:
@@ -35,7 +35,7 @@ class Bound:
 
 
 class Within(TurnEvaluator):
-    """Each turn, or the whole case, stays within its bounds: 1 or 0."""
+    """Scores 1 if each turn, or the whole case, stays within its bounds, otherwise 0."""
 
     def __init__(
         self, name: str, metric: EvalMetric, bounds: Sequence[Bound], *, whole_case: bool
@@ -46,7 +46,7 @@ class Within(TurnEvaluator):
         self._whole_case = whole_case
 
     def score_turns(self, context: EvaluationContext) -> Iterable[TurnResult]:
-        """Return 1 or 0 for each turn that was measured, the same for all of a whole case."""
+        """Return 1 or 0 for each measured turn; for a whole case, all turns have the same result."""
         turns = [turn.data for turn in context.actual]
         if self._whole_case:
             return [self._verdict(turns)] * len(turns)
@@ -71,7 +71,7 @@ class Within(TurnEvaluator):
 
 
 def cost_within(metric: EvalMetric) -> Within:
-    """`cost_within`: 1 when the cost in USD is at most `maxCostUsd`."""
+    """`cost_within`: 1 if the cost in USD is at most `maxCostUsd`."""
     criterion = _criterion(metric)
     limit = _required(criterion.max_cost_usd, "maxCostUsd")
     bound = Bound("cost", " USD", limit, cost_of)
@@ -79,7 +79,7 @@ def cost_within(metric: EvalMetric) -> Within:
 
 
 def completed_within(metric: EvalMetric) -> Within:
-    """`completed_within`: 1 when the turn was completed, and in at most `maxSeconds`."""
+    """`completed_within`: 1 if the turn was completed within `maxSeconds`."""
     criterion = _criterion(metric)
     limit = _required(criterion.max_seconds, "maxSeconds")
 
@@ -94,7 +94,7 @@ def completed_within(metric: EvalMetric) -> Within:
 
 
 def tokens_within(metric: EvalMetric) -> Within:
-    """`tokens_within`: 1 when no bound on tokens is exceeded."""
+    """`tokens_within`: 1 if no bound on tokens is exceeded."""
     criterion = _criterion(metric)
 
     def both(turn: Telemetry) -> float | None:
@@ -116,12 +116,12 @@ def tokens_within(metric: EvalMetric) -> Within:
 
 
 class RunSucceeded(TurnEvaluator):
-    """`run_succeeded`: 1 for a turn whose run ended well, 0 when it failed, never ended or was cut off."""
+    """`run_succeeded`: 1 if the turn's run succeeded, 0 if it failed, never ended or was cut off."""
 
     name = "run_succeeded"
 
     def score(self, turn: Turn, expected: Turn, case: Case) -> TurnResult:
-        """Return 1 or 0 by the status that was recorded."""
+        """Return 1 or 0 by the recorded status."""
         if not (turn.data.get("telemetry") or {}).get("status"):
             return MissingEvidence("how the run ended was not recorded (telemetry.status)")
         failure = run_failure(turn.data)

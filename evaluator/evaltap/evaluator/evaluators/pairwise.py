@@ -1,4 +1,4 @@
-"""The base of evaluators that match each actual turn with its expected turn: 1 or 0."""
+"""The base class of evaluators that match each actual turn with its expected turn: 1 or 0."""
 
 from typing import Final, Protocol
 
@@ -25,22 +25,22 @@ class Matcher(Protocol):
 
     @property
     def compares(self) -> bool:
-        """Whether it looks at the expected turn at all."""
+        """Whether the criterion reads the expected turn at all."""
         ...
 
     def mismatch(self, actual: Turn, expected: Turn) -> str | None:
-        """Return why the turns do not match, None when they do."""
+        """Return why the turns do not match; None if they do."""
         ...
 
     def lacking(self, actual: Turn, expected: Turn) -> str | None:
-        """Return which compared evidence is not there, None when all of it is."""
+        """Return the first piece of compared evidence that is missing; None if all is present."""
         ...
 
 
 class PairwiseEvaluator(TurnEvaluator):
-    """Scores each turn 1 or 0 by a matcher, and the case by their mean.
+    """Scores each turn 1 or 0 with a matcher, and the case with their mean.
 
-    The scores of turns and cases without a flaw are shared: most of millions of recorded cases have none.
+    The scores of perfect turns and cases are shared objects: most of millions of recorded cases are perfect.
     """
 
     version = "2"
@@ -54,14 +54,14 @@ class PairwiseEvaluator(TurnEvaluator):
         self._all_match: dict[int, MetricScore] = {}
 
     def evaluate(self, context: EvaluationContext) -> MetricScore | EvaluatorFailure:
-        """Return 1 or 0 for each turn and their mean; without the steps of the base, which cost a tenth."""
+        """Return 1 or 0 for each turn and their mean, without the base class's steps, a tenth of the time."""
         actual, expected = context.actual, context.expected
         if len(actual) != len(expected):
             return super().evaluate(context)
         return self.sum_up(tuple(map(self._match_turn, actual, expected)))
 
     def sum_up(self, turns: tuple[TurnScore, ...]) -> MetricScore:
-        """Return the mean, the same object for all cases of so many turns without a flaw."""
+        """Return the mean; perfect cases with the same number of turns share one object."""
         match = self._match
         for turn in turns:
             if turn is not match:
@@ -72,7 +72,7 @@ class PairwiseEvaluator(TurnEvaluator):
         return known
 
     def score(self, turn: Turn, expected: Turn, case: Case) -> TurnScore:
-        """Return 1 or 0, or which evidence is missing."""
+        """Return 1 or 0, or a description of the missing evidence."""
         return self._match_turn(turn, expected)
 
     def _match_turn(self, turn: Turn, expected: Turn) -> TurnScore:

@@ -1,6 +1,6 @@
 """`rule_avg_score`: the weighted share of deterministic rules that a text of each turn meets.
 
-It needs neither a reference nor a judge, so it suits recorded traffic that nobody has labelled.
+It needs neither a reference nor a judge, so it suits recorded traffic without labels.
 """
 
 from evaltap.evaluator.cases.turn import Case, Turn
@@ -12,9 +12,9 @@ from evaltap.schemas.formats.metric import EvalMetric
 
 
 class Rules(TurnEvaluator):
-    """Check one text of each turn against every rule.
+    """Checks one text of each turn against every rule.
 
-    Raises MetricError when `criterion.rules` is missing or a rule makes no sense.
+    Raises MetricError if `criterion.rules` is missing or a rule is invalid.
     """
 
     name = "rule_avg_score"

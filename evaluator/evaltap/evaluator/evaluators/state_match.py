@@ -1,4 +1,4 @@
-"""`state_match`: the similarity of the state after a turn and the expected one."""
+"""`state_match`: the similarity between the state after a turn and the expected state."""
 
 from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.contract.turn_evaluator import TurnEvaluator
@@ -11,9 +11,9 @@ _SHOWN = 8
 
 
 class StateMatch(TurnEvaluator):
-    """Compare `state` of each actual turn with that of the expected turn, key by key.
+    """Compares `state` of each actual turn with that of the expected turn, key by key.
 
-    Raises MetricError when `criterion.trajectory.state` makes no sense.
+    Raises MetricError if `criterion.trajectory.state` is invalid.
     """
 
     name = "state_match"

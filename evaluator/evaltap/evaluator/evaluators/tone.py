@@ -21,7 +21,7 @@ from evaltap.schemas.text import did_you_mean_one_of
 
 
 class TextEvaluator(TurnEvaluator):
-    """Scores one text of each turn by a function of that text."""
+    """Scores one text of each turn with a function of that text."""
 
     def __init__(
         self, name: str, metric: EvalMetric, target: str, find: Callable[[str], Finding]
@@ -32,12 +32,12 @@ class TextEvaluator(TurnEvaluator):
         self._find = find
 
     def score(self, turn: Turn, expected: Turn, case: Case) -> Finding:
-        """Return what the function finds in the text."""
+        """Return the function's finding for the text."""
         return self._find(text_of(turn, self.needs[0]))
 
 
 def sentiment(metric: EvalMetric) -> TextEvaluator:
-    """`sentiment_score`: the tone of a text, as a score or against what is wanted."""
+    """`sentiment_score`: the tone of a text, as a score or compared with the desired tone."""
     criterion = require(metric, lambda given: given.sentiment, "sentiment", closed=True)
     mode = criterion.mode or "normalized"
     make = _MODES.get(mode)
@@ -50,7 +50,7 @@ def sentiment(metric: EvalMetric) -> TextEvaluator:
 
 
 def toxic_words(metric: EvalMetric) -> TextEvaluator:
-    """`toxic_words`: 1 when the text contains none of the listed words, else 0."""
+    """`toxic_words`: 1 if the text contains none of the listed words, otherwise 0."""
     criterion = require(metric, lambda given: given.toxic_words, "toxicWords", closed=True)
     words = [word.strip() for word in criterion.values if word.strip()]
     if not words and not criterion.languages:

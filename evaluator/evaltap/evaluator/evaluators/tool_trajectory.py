@@ -9,7 +9,7 @@ from evaltap.schemas.formats.metric import EvalMetric
 class ToolTrajectory(PairwiseEvaluator):
     """Match the tool calls of each turn one to one with those of the expected turn.
 
-    Raises MetricError when `criterion.toolTrajectory` is missing or names a custom comparison.
+    Raises MetricError if `criterion.toolTrajectory` is missing or names a custom comparison.
     """
 
     name = "tool_trajectory_avg_score"

@@ -1,4 +1,4 @@
-"""`tool_use`: the share of requirements on tools that a turn meets; no reference is needed."""
+"""`tool_use`: the share of requirements on tool calls that a turn meets, without a reference."""
 
 from collections.abc import Sequence
 
@@ -15,9 +15,9 @@ from evaltap.schemas.text import counted
 
 
 class ToolUseChecks(TurnEvaluator):
-    """Check the calls of each turn against what is wanted of each tool.
+    """Checks the calls of each turn against the requirements on each tool.
 
-    Raises MetricError when `criterion.toolUse` is missing or makes no sense.
+    Raises MetricError if `criterion.toolUse` is missing or invalid.
     """
 
     name = "tool_use"
@@ -42,7 +42,7 @@ class ToolUseChecks(TurnEvaluator):
         self.needs = ("tools.name", "tools.arguments") if wants_arguments else ("tools.name",)
 
     def score(self, turn: Turn, expected: Turn, case: Case) -> Finding:
-        """Return the share of fulfilled wishes."""
+        """Return the share of fulfilled requirements."""
         calls = select(calls_of(turn), self._attempts)
         rows = [self._verdict(tool, calls) for tool in self._tools]
         if self._no_others:

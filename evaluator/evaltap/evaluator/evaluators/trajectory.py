@@ -1,6 +1,6 @@
-"""The trajectory suite against references: `trajectory_exact`, `trajectory_f1` and others.
+"""Trajectory evaluators with references: `trajectory_exact`, `trajectory_f1` and others.
 
-Each public name here is the factory of one evaluator; they differ in the measure only.
+Each public name here is the factory of one evaluator; they only differ in their measure.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ Factory = Callable[[EvalMetric], AgainstReferences]
 
 
 def _whole(name: str, holds: Callable[[CallPairs], bool]) -> Factory:
-    """Return the factory of an evaluator that scores a turn 1 when `holds`, else 0."""
+    """Return the factory of an evaluator that scores a turn 1 if `holds`, otherwise 0."""
 
     def measure(pairs: CallPairs) -> Finding:
         return Finding(float(holds(pairs)))
@@ -50,19 +50,19 @@ def _same_calls(pairs: CallPairs) -> bool:
 
 
 exact = _whole("trajectory_exact", CallPairs.equals)
-"""1 when both are the same calls in the same order."""
+"""1 if both sides have the same calls in the same order."""
 strict = _whole("trajectory_strict", CallPairs.equals)
-"""Another name of exact."""
+"""Another name for exact."""
 in_order = _whole("trajectory_in_order", CallPairs.follows)
-"""1 when the reference is a subsequence of the actual calls."""
+"""1 if the reference is a subsequence of the actual calls."""
 any_order = _whole("trajectory_any_order", CallPairs.covers)
-"""1 when each expected call has an actual call of its own."""
+"""1 if each expected call matches a different actual call."""
 superset = _whole("trajectory_superset", CallPairs.covers)
-"""1 when each expected call has an actual call of its own."""
+"""1 if each expected call matches a different actual call."""
 subset = _whole("trajectory_subset", CallPairs.covered)
-"""1 when each actual call has an expected call of its own."""
+"""1 if each actual call matches a different expected call."""
 unordered = _whole("trajectory_unordered", _same_calls)
-"""1 when the calls can be paired one to one with none left over."""
+"""1 if the calls can be paired one to one without remainder."""
 
 
 def _share(name: str, choose: Callable[[trajectory_scores.Shares], float]) -> Factory:
@@ -105,7 +105,7 @@ def edit_similarity(metric: EvalMetric) -> AgainstReferences:
 
 
 def partial_order(metric: EvalMetric) -> AgainstReferences:
-    """`trajectory_partial_order`: share of required calls made after all that they must follow."""
+    """`trajectory_partial_order`: share of required calls made after all their predecessors."""
     criterion = criterion_of(metric)
     if criterion.agents == "per_agent":
         raise MetricError("a partial order spans all agents; leave trajectory.agents out")

@@ -1,1 +1,1 @@
-"""Which cases a command looks at: the filter language, and SQL conditions over a documented view."""
+"""Select the cases for a command: the filter language, and SQL conditions over a documented view."""

@@ -1,4 +1,4 @@
-"""Names of cases: the eval id, with or without its eval set, or a part of it that matches only one case."""
+"""Names of cases: the eval id, with or without its eval set, or a part that matches only one case."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,12 +7,12 @@ from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 
 SHORT: Final = 17
-"""Characters of a shortened id: enough of both ends to tell UUIDs apart that begin with the time."""
+"""The length of a shortened id: both ends suffice to distinguish UUIDs that begin with the time."""
 _LEAST_PIECE: Final = 4
 _MOST_NAMED: Final = 5
 
 IS_CASE: Final = "(eval_id = $case OR eval_set_id || '/' || eval_id = $case)"
-"""SQL: whether a row is of the case that somebody named in full."""
+"""SQL: whether a row belongs to the case with a given full name."""
 
 NAMES: Final = """
 SELECT DISTINCT app_name, eval_set_id, eval_id FROM (
@@ -37,7 +37,7 @@ ORDER BY jaro_winkler_similarity(eval_id, $case) DESC, eval_id LIMIT {_MOST_NAME
 
 
 def shortened(eval_id: str, width: int = SHORT) -> str:
-    """Return an id cut in its middle, so that both ends tell it from others: `01a20ae4…25c88bb8`."""
+    """Return an id shortened in its middle, so that both ends remain distinguishing: `01a20ae4…25c88bb8`."""
     if len(eval_id) <= width:
         return eval_id
     end = (width - 1) // 2
@@ -45,11 +45,11 @@ def shortened(eval_id: str, width: int = SHORT) -> str:
 
 
 def full_name(store: StoreReader, case: str) -> str:
-    """Return the name of a case in full, also for the beginning of an id or one cut in its middle.
+    """Return the full name of a case, given the full name, the beginning of an id or a shortened id.
 
-    A name that no case has, and of which none is a piece, is returned as it is.
+    A name that matches no case is returned unchanged.
 
-    Raises InputError: a piece that fits several cases.
+    Raises InputError if a part matches several cases.
     """
     for table in ("cases", "scores"):
         if store.rows(f"SELECT 1 FROM {table} WHERE {IS_CASE} LIMIT 1", {"case": case}):
@@ -58,7 +58,7 @@ def full_name(store: StoreReader, case: str) -> str:
     if len(start) + len(end) < _LEAST_PIECE:
         return case
     piece = {"start": start, "end": end, "length": len(start) + len(end)}
-    found = [eval_id for (eval_id,) in store.rows(_FITTING, piece)]
+    found = store.column(_FITTING, piece)
     if len(found) > 1:
         more = ", …" if len(found) > _MOST_NAMED else ""
         names = ", ".join(found[:_MOST_NAMED])
@@ -67,10 +67,10 @@ def full_name(store: StoreReader, case: str) -> str:
 
 
 def repeated_ids(store: StoreReader, ids: Sequence[str]) -> set[str]:
-    """Return those of the eval ids that several cases have: repeats, versions, applications."""
-    return {eval_id for (eval_id,) in store.rows(_REPEATED, {"ids": list(ids)})}
+    """Return the eval ids that several cases share: repeats, versions, applications."""
+    return set(store.column(_REPEATED, {"ids": list(ids)}))
 
 
 def nearest(store: StoreReader, case: str) -> str:
-    """Return the ids that look most like a name that no case has, for a message."""
-    return ", ".join(name for (name,) in store.rows(_NEAREST, {"case": case})) or "none"
+    """Return the ids most similar to an unknown name, for a message."""
+    return ", ".join(store.column(_NEAREST, {"case": case})) or "none"

@@ -1,8 +1,8 @@
-"""The cases that a filter takes, as a query and as a temporary table."""
+"""The cases that a filter selects, as a query and as a temporary table."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.filters.conditions import check_condition
@@ -42,7 +42,7 @@ _LOWEST: Final = f"""LEFT JOIN (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A filter and an SQL condition, of which a turn of the case must meet the latter."""
+    """A filter and an SQL condition that one turn of the case must meet."""
 
     filter: Filter = NO_FILTER
     where: str = ""
@@ -52,7 +52,7 @@ class Choice:
 
     @property
     def text(self) -> str:
-        """As the user wrote it."""
+        """The choice as the user wrote it."""
         parts = [self.filter.text, f"where {self.where}" if self.where else ""]
         return ", ".join(part for part in parts if part)
 
@@ -61,9 +61,9 @@ class ChosenQuery(NamedTuple):
     """A statement and the values of its parameters."""
 
     statement: str
-    parameters: dict[str, Any]
+    parameters: dict[str, object]
     is_indexed: bool
-    """Whether it reads the summary of cases only."""
+    """Whether the query only reads the summary of cases."""
 
 
 def chosen_query(
@@ -74,7 +74,7 @@ def chosen_query(
     limit: int | None = None,
     now: datetime | None = None,
 ) -> ChosenQuery:
-    """Return a query for the cases, in the order that the filter asks for; as `fitting_query` else."""
+    """Return a query for the cases, sorted as the filter specifies; otherwise like `fitting_query`."""
     fitting = fitting_query(store, choice, now=now)
     statement = f"""
         SELECT {columns} FROM ({fitting.statement})
@@ -86,10 +86,10 @@ def chosen_query(
 def fitting_query(
     store: StoreReader, choice: Choice, *, now: datetime | None = None
 ) -> ChosenQuery:
-    """Return a query for the cases, from the summaries where they are made and current.
+    """Return a query for the cases; it reads the summaries if they exist and are current.
 
-    Its columns: the keys, first_at, last_at, cost_usd, latency_ms, turns and, for the orders that need
-    them, lowest and not_passed of the latest scores.  Raises InputError for a condition that is none.
+    Its columns: the keys, first_at, last_at, cost_usd, latency_ms, turns and, for orders that need them,
+    lowest and not_passed of the latest scores.  Raises InputError for an invalid condition.
     """
     if choice.where:
         check_condition(store, choice.where)
@@ -118,18 +118,19 @@ def fitting_query(
 
 
 def order_of(choice: Choice) -> str:
-    """Return SQL for the order that the filter asks for."""
+    """Return SQL for the order that the filter specifies."""
     return f"{_SORTED[choice.filter.sort]}, {KEYS}"
 
 
 def first_cases(
     query: ChosenQuery, limit: int, *, ordered: str, where: str = "TRUE", columns: str = "*"
 ) -> str:
-    """Return a statement for the first so many cases of a query, and `matched`: how many fit in all.
+    """Return a statement for the first `limit` cases of a query, and `matched`: the total number of cases.
 
-    `columns` are selected of the query, before `where` and `ordered` look at them.
+    `columns` are selected from the query before `where` and `ordered` are applied.
     """
-    # The summary is read again rather than kept: to find its newest rows few of it are read.
+    # Reading the summary again is cheaper than materialising it: finding its newest rows reads few
+    # rows.
     kept = "NOT MATERIALIZED" if query.is_indexed else "MATERIALIZED"
     return f"""
         WITH fitting AS {kept} ({query.statement})
@@ -139,7 +140,7 @@ def first_cases(
 
 
 def chosen_keys(store: StoreReader, choice: Choice, *, limit: int | None = None) -> list[CaseKey]:
-    """Return the application, eval set and id of the cases that fit, in order."""
+    """Return the application, eval set and id of the selected cases, in order."""
     query = chosen_query(store, choice, limit=limit)
     return [
         (app, name, eval_id) for app, name, eval_id in store.rows(query.statement, query.parameters)

@@ -1,7 +1,7 @@
-"""SQL conditions of users: one expression over the columns of a view, which reads nothing else."""
+"""SQL conditions of users: a single expression over the columns of a view, and nothing more."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 import orjson
@@ -10,16 +10,17 @@ from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 
 VIEW: Final = "curation_turns"
-"""The documented view that conditions are over: a row for each turn as it stands now."""
+"""The documented view for conditions: a row for each turn in its current state."""
 
 
 def check_condition(store: StoreReader, where: str, *, name: str = "--where") -> None:
-    """Raise InputError for what is not a condition over the columns of `curation_turns`.
+    """Raise InputError for anything but a condition over the columns of `curation_turns`.
 
-    Subqueries are refused: with them a condition could read other tables, and files.
+    Subqueries are rejected: a condition could use them to read other tables and files.
     """
-    columns = [row[0] for row in store.rows(f"DESCRIBE {VIEW}")]
-    # Alone it must not close a bracket that it has not opened; in brackets it must be an expression.
+    columns = store.column(f"DESCRIBE {VIEW}")
+    # Alone, it must not close a bracket that it has not opened; in brackets, it must be an
+    # expression.
     for written in (f"SELECT 1 WHERE\n{where}\n", f"SELECT 1 WHERE (\n{where}\n)"):
         tree = duckdb.execute("SELECT json_serialize_sql($sql)", {"sql": written}).fetchall()[0][0]
         parsed = orjson.loads(tree)
@@ -35,12 +36,12 @@ def check_condition(store: StoreReader, where: str, *, name: str = "--where") ->
         raise _wrong(name, where, str(error).splitlines()[0], columns) from None
 
 
-def _holds_query(node: Any, *, top: bool = False) -> bool:
+def _holds_query(node: object, *, top: bool = False) -> bool:
     if isinstance(node, list):
         return any(map(_holds_query, node))
     if not isinstance(node, dict):
         return False
-    # The node of the whole statement is the only query that is expected.
+    # The node of the whole statement is the only expected query.
     if not top and (node.get("class") == "SUBQUERY" or node.get("type") == "SELECT_NODE"):
         return True
     return any(_holds_query(value) for value in node.values())

@@ -16,7 +16,7 @@ _LISTS: Final[Mapping[str, str]] = {
 
 
 def condition_of(term: Term, bound: Bound, now: datetime) -> str | None:
-    """Return what the rows of a term's cases meet; None where the summary does not say."""
+    """Return the condition on the rows of a term's cases; None if the summary lacks the data."""
     if term.field in _TIMES:
         return f"{_TIMES[term.field]} {bound(moment(term, now))}"
     made = _CONDITIONS.get(term.field)
@@ -47,7 +47,7 @@ def _gap(term: Term, bound: Bound) -> str:
 
 
 def _feedback(term: Term, bound: Bound) -> str | None:
-    # The summary does not tell feedback that is neither from none.
+    # The summary does not distinguish feedback that is neither up nor down from no feedback.
     signs = {"up": (1, 0), "down": (-1, 0)}
     if any(value not in signs for value in term.values):
         return None
@@ -76,7 +76,7 @@ def _reviewed(term: Term, bound: Bound) -> str:
 
 
 def _metric(term: Term, bound: Bound) -> str | None:
-    # The summary counts crashed ones to the failed.
+    # The summary counts crashed cases as failed.
     if any(value not in _LISTS for value in term.values):
         return None
     name = bound(term.name)

@@ -54,7 +54,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "in": "all: also search for words in arguments, results and errors of tools",
     "sort": ", ".join(SORTS),
 }
-"""What a term may name, and what its value looks like."""
+"""The fields of a term, and the form of their values."""
 
 NAMED: Final = frozenset({"metric", "score"})
 NUMBERS: Final = frozenset({"cost", "latency", "turns", "calls", "tokens"})
@@ -79,29 +79,29 @@ class Term:
     values: tuple[str, ...]
     negated: bool = False
     name: str = ""
-    """Of `metric` and `score`: the metric."""
+    """The metric, for `metric` and `score`."""
     operator: str = "="
     number: float = 0.0
-    """Of numbers: the bound, in US dollars, milliseconds, or a count."""
+    """The bound, for numbers: in US dollars, milliseconds, or a count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A parsed filter; without terms it takes every case."""
+    """A parsed filter; without terms it selects every case."""
 
     terms: tuple[Term, ...] = ()
     sort: str = "newest"
     everywhere: bool = False
-    """Words are looked for in arguments, results and errors of tools, too."""
+    """Whether words are also searched in arguments, results and errors of tools."""
     text: str = ""
-    """As it was written."""
+    """The filter as written."""
 
 
 NO_FILTER: Final = Filter()
 
 
 def parse_filter(text: str) -> Filter:
-    """Parse a filter; raise InputError that names the unknown field or the value that makes no sense."""
+    """Parse a filter; raise InputError that names the unknown field or the invalid value."""
     terms: list[Term] = []
     sort, everywhere, place = "newest", False, 0
     while text[place:].strip():
@@ -122,7 +122,7 @@ def parse_filter(text: str) -> Filter:
 
 
 def quoted(value: str) -> str:
-    """Return a value as a filter takes it; without quotation marks, which no filter can hold."""
+    """Return a value in the syntax of filters, without quotation marks, which filters cannot contain."""
     plain = value.replace('"', "")
     bare = plain and all(letter.isalnum() or letter in "-_./@#" for letter in plain)
     return plain if bare else f'"{plain}"'
@@ -171,7 +171,7 @@ def _of_metric(text: str, field: str, negated: bool, written: str) -> Term:
 
 
 def _hints(found: Iterable[str], known: Collection[str]) -> str:
-    """Return what was probably meant by each that is not known, with a space after it."""
+    """Return suggestions for the unknown words, each followed by a space."""
     hints = [did_you_mean(one, known) for one in found if one not in known]
     return "".join(f"{hint} " for hint in hints if hint)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from evaltap.evaluator.filters.choice import Choice, first_cases, fitting_query, order_of
 from evaltap.evaluator.store.database import STORE, sql
@@ -29,34 +29,34 @@ class ListedCase:
     eval_set_id: str
     eval_id: str
     started_at: datetime
-    """When its first turn started, or landed where that is not known, in UTC."""
+    """When its first turn started, or landed if the start is unknown, in UTC."""
     opening: str
     """The beginning of the first user message."""
     tools: tuple[str, ...]
-    """In the order of the first call, each once."""
+    """In the order of the first call, without repetitions."""
     outcome: str
     """crashed, failed, error, not_evaluated, passed or unscored: the worst of its latest scores."""
     verdicts: tuple[MetricVerdict, ...]
-    """By the metrics that failed, crashed or ended with an error."""
+    """By the metrics that failed, crashed or returned an error."""
     passed: int
-    """How many metrics it passed."""
+    """The number of metrics that the case passed."""
     not_evaluated: int
-    """How many metrics could not judge it."""
+    """The number of metrics that could not evaluate the case."""
     feedback: str | None
     """up, down or mixed."""
     version: str | None
     turns: int
     cost_usd: float | None
     latency_ms: float | None
-    """Of its slowest turn."""
+    """The latency of its slowest turn."""
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """The metrics that it failed, by a crash too."""
+        """The metrics that the case failed, including by a crash."""
         return tuple(one.metric for one in self.verdicts if one.status != "error")
 
-    def data(self) -> dict[str, Any]:
-        """Return it for JSON."""
+    def data(self) -> dict[str, object]:
+        """Return the case as JSON data."""
         return {
             "app": self.app,
             "eval_set_id": self.eval_set_id,
@@ -78,7 +78,7 @@ class ListedCase:
 
 
 class Listing(NamedTuple):
-    """The cases that are shown, and how many fit."""
+    """The listed cases, and the number of all matching ones."""
 
     cases: list[ListedCase]
     matched: int
@@ -87,10 +87,10 @@ class Listing(NamedTuple):
 def list_cases(
     store: StoreReader, choice: Choice, limit: int, *, now: datetime | None = None
 ) -> Listing:
-    """Return the first so many cases that fit, in the order that the filter asks for."""
+    """Return the first `limit` matching cases, in the order that the filter specifies."""
     query = fitting_query(store, choice, now=now)
     first = first_cases(query, limit, ordered=order_of(choice))
-    # A table of few rows: what is read of them afterwards is little.
+    # A table with few rows, so that later queries read little.
     store.execute(
         "CREATE OR REPLACE TEMP TABLE listed_cases AS SELECT *, row_number() OVER () AS place"
         f" FROM ({first})",
@@ -101,7 +101,7 @@ def list_cases(
 
 
 def listed_cases(store: StoreReader) -> list[ListedCase]:
-    """Return the cases of `listed_cases`, by its column `place`."""
+    """Return the cases of `listed_cases`, sorted by its column `place`."""
     scores = sql(__name__, "listed_scores")
     if current_marks(store) is not None:
         listed = sql(__name__, "listing_indexed").format(scores=scores)

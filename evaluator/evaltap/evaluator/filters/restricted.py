@@ -1,4 +1,4 @@
-"""A view of a store that contains only the chosen cases, for reports and exports of a part."""
+"""A view of a store that only contains the chosen cases, for partial reports and exports."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,23 +11,24 @@ from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.opening import NAME
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.shards import ShardedStore
+from evaltap.evaluator.summaries.case_key import key_of_case
 from evaltap.evaluator.summaries.marks import current_marks
-from evaltap.evaluator.summaries.summaries import catch_up, key_of_case
+from evaltap.evaluator.summaries.summaries import catch_up
 from evaltap.schemas.errors import InputError
 
 
 class RestrictedStore(ShardedStore):
-    """Files read as one, of which every table shows the rows of the chosen cases only.
+    """Several files read as one, in which every table only has the rows of the chosen cases.
 
-    Feedback of a session without a turn here stays out; so do scores of cases that never landed.  Raises
-    InputError when no case fits.  `keys` are cases that were chosen before, instead.
+    Feedback for a session without a turn here is excluded, as are scores of cases that never landed.  Raises
+    InputError if no case matches.  `keys` replaces the choice by given cases.
     """
 
     def __init__(
         self, paths: Sequence[Path], choice: Choice, keys: Sequence[CaseKey] | None = None
     ) -> None:
         if len(paths) == 1:
-            with Store(paths[0], create=False) as store:  # brings an older layout up to date
+            with Store(paths[0], create=False) as store:  # migrates an older layout
                 catch_up(store)
         super().__init__(paths)
         try:
@@ -62,7 +63,7 @@ class RestrictedStore(ShardedStore):
     def _restrict(self, table: str) -> None:
         self.execute(f"ALTER VIEW {table} RENAME TO all_{table}")
         keys = KEYS
-        if table == "feedback":  # of any application where it names none
+        if table == "feedback":  # feedback without an application may belong to any
             keys = "eval_set_id, eval_id"
         self.execute(
             f"CREATE VIEW {table} AS FROM all_{table} SEMI JOIN chosen_cases USING ({keys})"
@@ -72,7 +73,7 @@ class RestrictedStore(ShardedStore):
 def restrict(
     reader: StoreReader, choice: Choice, keys: Sequence[CaseKey] | None = None
 ) -> StoreReader:
-    """Have a reader see the chosen cases only, as a RestrictedStore does, by views that only it sees."""
+    """Restrict a reader to the chosen cases, like a RestrictedStore, with views that only it sees."""
     try:
         if keys is None:
             query = chosen_query(reader, choice)
@@ -96,9 +97,9 @@ def restrict(
 
 @contextmanager
 def restricted_to_case(reader: StoreReader, key: CaseKey) -> Iterator[None]:
-    """Have a reader see the turns and scores of one case only in the block, by copies of its few rows.
+    """Restrict a reader to the turns and scores of one case within the block, with copies of its few rows.
 
-    Where the summaries know how old the case is, no more of the file is read than that.
+    If the summaries know the age of the case, only that part of the file is read.
     """
     names: dict[str, str] = dict(zip(("app", "eval_set", "eval_id"), key, strict=True))
     copied = []
@@ -123,7 +124,7 @@ def restricted_to_case(reader: StoreReader, key: CaseKey) -> Iterator[None]:
 
 
 def _ages(reader: StoreReader, names: dict[str, str]) -> tuple[str, str]:
-    """Return conditions that all turns of the case meet, and all its scores."""
+    """Return conditions that all turns of the case meet, and that all its scores meet."""
     marks = current_marks(reader)
     ages = reader.rows(_AGE, names) if marks is not None else []
     landed = scored = "TRUE"
@@ -144,7 +145,7 @@ def _landed_with_turns(reader: StoreReader) -> str:
 
 
 def _between(column: str, first: object, last: object, mark: object) -> str:
-    """Return a condition for rows of a known age, and for those that are newer than the summaries."""
+    """Return a condition for rows of a known age, and for rows newer than the summaries."""
     return f"{column} BETWEEN {first} AND {last} OR {column} > {mark}"
 
 
@@ -155,7 +156,7 @@ SELECT first_seq, last_seq, first_scored_at, last_scored_at FROM case_index
 WHERE case_key = {key_of_case("$app", "$eval_set", "$eval_id")}
 """
 
-# A view that stands in for a table before all others, in the views of the file, too.
+# A view that takes precedence over a table, also in the views of the file.
 _TABLES_OF_CASES = f"""
 SELECT c.table_name, bool_or(c.column_name = 'app_name')
 FROM duckdb_columns() c
@@ -167,7 +168,7 @@ ORDER BY ALL
 
 
 def no_case(choice: Choice, paths: Sequence[Path]) -> str:
-    """Return the message for a choice that nothing matches."""
+    """Return the message for a choice that matches no case."""
     return (
         f"{', '.join(map(str, paths))}: no case matches {choice.text}; leave a term out, or"
         " list all cases with `evaltap cases`"

@@ -1,11 +1,12 @@
-"""Terms of a filter as SQL: each is a query for the cases it holds for, with bound parameters only."""
+"""Terms of a filter as SQL: each is a query for the matching cases, with bound parameters only."""
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from datetime import datetime, timedelta
+from typing import Final
 
 from evaltap.evaluator.filters.language import FIELDS, Filter, Term
+from evaltap.evaluator.store.times import stored_time
 from evaltap.schemas.errors import InputError
 
 KEYS: Final = "app_name, eval_set_id, eval_id"
@@ -13,20 +14,20 @@ _STATUSES: Final[Mapping[str, tuple[str, ...]]] = {"failed": ("failed", "crashed
 
 
 class Bound:
-    """The values of a statement under the names that it has for them."""
+    """The values of a statement's parameters, by parameter name."""
 
     def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
+        self.values: dict[str, object] = {}
 
-    def __call__(self, value: Any) -> str:
-        """Return the name of a value that is new in the statement."""
+    def __call__(self, value: object) -> str:
+        """Add a value, and return the name of its parameter."""
         name = f"f{len(self.values)}"
         self.values[name] = value
         return f"${name}"
 
 
 def cases_of(term: Term, given: Filter, bound: Bound, now: datetime) -> str:
-    """Return a query for the keys of the cases that a term holds for, whether it is negated or not."""
+    """Return a query for the keys of the cases that match a term, ignoring its negation."""
     if not term.field:
         return _words(term, given, bound)
     if term.field in _TIMES:
@@ -56,12 +57,12 @@ def _of_case(name: str) -> Callable[[Term, Bound], str]:
 
 
 def has_wildcard(value: str) -> bool:
-    """Tell whether a value of a term stands for several."""
+    """Return whether a value of a term contains a wildcard."""
     return "*" in value or "?" in value
 
 
 def matches(expression: str, term: Term, bound: Bound) -> str:
-    """Return a condition: the expression is one of the values, where * and ? stand for letters."""
+    """Return the condition that the expression equals one of the values, with wildcards * and ?."""
     conditions = [
         f"{expression} GLOB {bound(value.replace('[', '[[]'))}"
         if has_wildcard(value)
@@ -101,10 +102,10 @@ def _path(term: Term, bound: Bound) -> str:
 
 
 def _error(term: Term, bound: Bound) -> str:
-    # A type is recorded with its module; people look for the name that they raise.
+    # Types are recorded with their module; users search for the name that they raise.
     short = "regexp_extract(error_type, '[^.]*$')"
     condition = f"({matches('error_type', term, bound)} OR {matches(short, term, bound)})"
-    # Of a tool's error that is a text alone, it may begin with the type: `TimeoutError: too slow`.
+    # A tool's error that is only a text may begin with the type: `TimeoutError: too slow`.
     told = (
         "coalesce(nullif(error_type, ''), regexp_extract(error_message, '^([A-Za-z0-9_.]+):', 1))"
     )
@@ -182,7 +183,7 @@ def _reason(term: Term, bound: Bound) -> str:
 
 
 def _scored(condition: str) -> str:
-    """Return a query over `latest_scores` that compares only what once met the condition."""
+    """Return a query over `latest_scores` that only compares cases that once met the condition."""
     return f"""SELECT {KEYS} FROM (
         FROM scores SEMI JOIN (SELECT {KEYS}, metric_name FROM scores WHERE {condition})
           USING ({KEYS}, metric_name)
@@ -211,7 +212,7 @@ DECISIONS: Final[Mapping[str, list[str]]] = {
     "edited": ["edit"],
     "rejected": ["reject"],
 }
-"""What a value of `reviewed` means as actions of reviewers; `no` is none of them."""
+"""The actions of reviewers for each value of `reviewed`; `no` means no action."""
 
 _TIMES: Final[Mapping[str, str]] = {"since": ">=", "from": ">=", "to": "<"}
 
@@ -249,7 +250,7 @@ _QUERIES: Final[Mapping[str, Callable[[Term, Bound], str]]] = {
 
 
 def moment(term: Term, now: datetime) -> datetime:
-    """Return a time as the tables hold it; `now` is aware."""
+    """Return a time in the form of the tables; `now` is aware."""
     written = term.values[0]
     if ago := re.fullmatch(r"(\d{1,5})([mhdw])", written):
         unit = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}[ago[2]]
@@ -261,5 +262,4 @@ def moment(term: Term, now: datetime) -> datetime:
             raise InputError(
                 f"filter: {term.field}:{written}; expected {FIELDS['since']}"
             ) from None
-    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
-    return aware.astimezone(UTC).replace(tzinfo=None)
+    return stored_time(found) if found.tzinfo else found

@@ -1,7 +1,7 @@
 """The view `curation_turns` with only the joins that the requested columns need.
 
-The view joins four tables to every turn, whatever is read from it; over a million turns, that takes
-seconds.  A test compares both, column by column.
+The view joins four tables to every turn, whichever columns are read; for a million turns, that takes seconds.
+A test compares both, column by column.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 
 class _Joined(NamedTuple):
-    """What one more join gives."""
+    """The columns that a join adds."""
 
     columns: tuple[tuple[str, str], ...]
     join: str
@@ -53,7 +53,7 @@ _JOINED: Final = (
 def turns_with(*texts: str) -> str:
     """Return a query for the rows of `curation_turns`, with the columns that SQL texts name.
 
-    Columns of turns and cases, `app`, `revision` and `weight` are there in any case.
+    Columns of turns and cases, `app`, `revision` and `weight` are always included.
     """
     named = set(re.findall(r"\w+", " ".join(texts).lower()))
     columns, joins = [], []

@@ -1,1 +1,1 @@
-"""Holds an answer back until it passes: dimensions with thresholds, and the loop that revises it."""
+"""Hold an answer back until it passes: dimensions with thresholds, and the loop that revises it."""

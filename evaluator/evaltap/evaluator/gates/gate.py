@@ -1,6 +1,6 @@
-"""A gate: a case passes if it reaches the threshold of every dimension; otherwise the result says why.
+"""A gate: a case passes if it reaches the threshold of every dimension; the result has the reasons.
 
-Evidence or a verdict that is missing leaves a dimension without a score; the gate then does not pass.
+If evidence or a verdict is missing, a dimension has no score, and the gate does not pass.
 """
 
 import os
@@ -25,26 +25,26 @@ from evaltap.schemas.text import nearest
 
 INFORMS: Final = "informs"
 PREFIX: Final = "EVALTAP_GATE_"
-"""Of the variables that override thresholds."""
+"""The prefix of the variables that override thresholds."""
 GateStatus = Literal["passed", "failed", "incomplete"]
 
 
 @dataclass(frozen=True, slots=True)
 class DimensionResult:
-    """How a case did in one dimension."""
+    """The result of a case in one dimension."""
 
     name: str
     status: Status
     score: float | None
-    """The mean over the metrics; None when one of them has no score."""
+    """The mean over the metrics; None if one of them has no score."""
     threshold: float | None
-    """None: the dimension informs and stops nobody."""
+    """None: the dimension is informational and never fails the gate."""
     reason: str
     outcomes: tuple[MetricOutcome, ...]
 
     @property
     def verdict(self) -> str:
-        """The status in a word; `informs` of a score that no threshold is set for."""
+        """The status in a word; `informs` for a score without a threshold."""
         scored = self.threshold is None and self.status is Status.PASSED
         return INFORMS if scored else self.status.value
 
@@ -55,11 +55,11 @@ class GateResult:
 
     eval_id: str
     status: GateStatus
-    """failed when a dimension is below its threshold or the run crashed, else incomplete when one has no
-    score."""
+    """failed if a dimension is below its threshold or the run crashed, otherwise incomplete if a dimension
+    has no score."""
     dimensions: tuple[DimensionResult, ...]
     feedback: str
-    """For whoever made the answer: what was not reached and why; empty when the gate passed."""
+    """For the author of the answer: the missed dimensions and the reasons; empty if the gate passed."""
     score: CaseScore
     """The scores of all metrics."""
 
@@ -84,7 +84,7 @@ class GateResult:
                     "metrics": [
                         {
                             "metricName": outcome.name,
-                            # Under its own threshold, which does not matter here, it may have failed.
+                            # It may have failed its own threshold, which does not matter here.
                             "status": outcome.status.value if outcome.score is None else "scored",
                             "score": outcome.score,
                             "reason": outcome.reason,
@@ -105,18 +105,18 @@ class Attempt:
     number: int
     """From 1."""
     feedback_given: str | None
-    """What the agent was told before it made this attempt."""
+    """The feedback that the agent received before this attempt."""
     case: CaseData
     result: GateResult
     loop: str = ""
-    """Names the attempts that belong together; empty: it is the only one."""
+    """Identifies the attempts of one loop; empty for a single attempt."""
 
 
 class Gate:
-    """Checks cases against dimensions; compiled once, may be used from several threads.
+    """Checks cases against dimensions; compiled once, usable from several threads.
 
-    EVALTAP_GATE_<DIMENSION> (upper case, `_` for what is not a letter or digit) overrides a threshold
-    of the file.  Raises MetricError for a dimension that cannot be built, ConfigurationError for a
+    EVALTAP_GATE_<DIMENSION> (upper case, with `_` for characters other than letters and digits) overrides a
+    threshold of the file.  Raises MetricError for a dimension that cannot be built, ConfigurationError for a
     threshold that is not a number from 0 to 1, or a variable that misspells a dimension's.
     """
 
@@ -138,12 +138,12 @@ class Gate:
                 " one, each with its own name"
             )
         self.unread = _unread_variables(names, environ)
-        """Variables that look like this gate's, and belong to none of its dimensions."""
+        """Variables with the gate's prefix that belong to none of its dimensions."""
         self._thresholds = {one.name: _threshold(one, environ) for one in spec.dimensions}
         self.thresholds = {
             name: threshold for name, threshold in self._thresholds.items() if threshold is not None
         }
-        """Of the dimensions that decide."""
+        """The thresholds of the dimensions that decide."""
         if not self.thresholds:
             raise MetricError("no dimension of the gate has a threshold; add at least one")
         members = [_metrics(one, self._thresholds[one.name] or 0, spec) for one in spec.dimensions]
@@ -186,9 +186,9 @@ def variable_of(dimension: str) -> str:
 
 
 def _unread_variables(dimensions: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """Return the variables of no dimension: other gates may read them.
+    """Return the variables that belong to no dimension: other gates may read them.
 
-    One that is nearly a dimension's is a mistake, and a threshold would stay lower than it was meant.
+    A variable that almost matches a dimension is a mistake, and would leave a threshold lower than intended.
     """
     known = {variable_of(name).removeprefix(PREFIX) for name in dimensions}
     found = sorted(name for name in environ if name.startswith(PREFIX))
@@ -203,7 +203,7 @@ def _unread_variables(dimensions: Sequence[str], environ: Mapping[str, str]) -> 
 
 
 def _threshold(dimension: GateDimension, environ: Mapping[str, str]) -> float | None:
-    """Return from which score a dimension passes, None where it only informs."""
+    """Return the score at which a dimension passes; None if it is informational."""
     variable = variable_of(dimension.name)
     text = environ.get(variable, "").strip()
     where, given = f"dimension '{dimension.name}': threshold", dimension.threshold
@@ -225,7 +225,7 @@ def _threshold(dimension: GateDimension, environ: Mapping[str, str]) -> float | 
 
 
 def _metrics(dimension: GateDimension, threshold: float, spec: GateFile) -> list[EvalMetric]:
-    """Return the metrics of a dimension, its criteria as the last of them."""
+    """Return the metrics of a dimension; its criteria form the last metric."""
     metrics = list(dimension.metrics)
     if dimension.criteria:
         grading = GradingCriterion(

@@ -1,4 +1,4 @@
-"""Verdicts of a gate as rows: the dimensions are the metrics of its run, so every reader sees the verdicts.
+"""Store a gate's verdicts as rows: its dimensions are the metrics of a run, so all readers see them.
 
 `scores` has a row for each dimension, `gate_results` the verdict, the feedback and the case itself, and
 `gate_dimensions` the parts of each dimension.  A gate ignores the metrics' own thresholds, so no row has
@@ -26,7 +26,7 @@ EVALUATOR = "gate"
 
 
 def dimension_digests(gate: Gate) -> dict[str, str]:
-    """Return what names the version of each dimension: the rules of its metrics."""
+    """Return the version digest of each dimension: a hash of the rules of its metrics."""
     found = {one.metric.metric_name: one.digest for one in run_metrics(gate.scorer)}
     return {
         name: digest_of([found[member] for member in members])
@@ -35,16 +35,16 @@ def dimension_digests(gate: Gate) -> dict[str, str]:
 
 
 def digest_of(members: Sequence[str]) -> str:
-    """Return the digest of a dimension from those of its metrics; empty where one is not known."""
+    """Return the digest of a dimension from those of its metrics; empty if one is unknown."""
     if not all(members):
         return ""
     return hashlib.sha256("\x1f".join(members).encode()).hexdigest()[:16]
 
 
 class GateWriter:
-    """Writes what a gate finds as one run.
+    """Writes the results of a gate as one run.
 
-    An answer to a case that was answered before, in this run or another of the file, has the next revision.
+    An answer to a case that was answered before, in this or another run of the file, gets the next revision.
     """
 
     def __init__(self, store: Store, gate: Gate, source: str) -> None:
@@ -69,7 +69,7 @@ class GateWriter:
 
     @property
     def case_count(self) -> int:
-        """The number of cases that were judged."""
+        """The number of judged cases."""
         return len(self._loops)
 
     def write(self, attempts: Sequence[Attempt]) -> None:
@@ -101,7 +101,7 @@ class GateWriter:
         return len(loops) if not loop else loops.index(loop) + 1
 
 
-# Files of older layouts have the scores of gates and no results.
+# Files of older layouts have the scores of gates but no results.
 _REVISIONS = """
 SELECT app_name, eval_set_id, eval_id, max(revision)
 FROM scores SEMI JOIN (FROM runs WHERE kind = 'gate') USING (run_id)
@@ -114,7 +114,7 @@ def _metric(name: str, threshold: float) -> EvalMetric:
 
 
 def _effective(gate: Gate) -> GateFile:
-    """Return the gate with the thresholds that hold, and without keys."""
+    """Return the gate with the effective thresholds, and without keys."""
 
     def keyless(metric: EvalMetric) -> EvalMetric:
         if metric.criterion is None:
@@ -139,7 +139,7 @@ def _effective(gate: Gate) -> GateFile:
 
 
 def _add_scores(rows: ScoreRows, identity: CaseIdentity, attempt: Attempt) -> None:
-    """Add a score for each dimension that decides, and what judges said under the dimension's name."""
+    """Add a score for each dimension that decides, and the judges' votes under the dimension's name."""
     app, eval_set, eval_id, revision, _ = identity
     score = attempt.result.score
     turns = len(score.turn_ids) or len(attempt.case.get("actualConversation") or ())
@@ -162,7 +162,7 @@ def _add_scores(rows: ScoreRows, identity: CaseIdentity, attempt: Attempt) -> No
 
 
 def _in_one(turns: Sequence[TurnScore]) -> TurnScore:
-    """Return what the judges of a dimension's metrics said of a turn, their samples numbered on."""
+    """Combine the judges' votes of a dimension's metrics for a turn, with consecutive sample numbers."""
     numbers = count()
     votes = tuple(replace(vote, sample=next(numbers)) for turn in turns for vote in turn.votes)
     asked = tuple(vote for turn in turns for vote in turn.beforehand)
@@ -196,5 +196,5 @@ def _json(data: object) -> str:
 
 
 def _text(text: str) -> str:
-    # Half a surrogate pair is valid in JSON and in no column.
+    # Lone surrogates are valid in JSON but not in a column.
     return text.encode("utf-8", "replace").decode()

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from evaltap.evaluator.store.database import Store
 
 Answer = str | Invocation | EvalCase | Mapping[str, Json]
-"""What an agent gives back: a text, a turn, or a whole eval case (the latter two also as data)."""
+"""The result of an agent: a text, a turn, or a whole eval case (the latter two also as data)."""
 Agent = Callable[[str | None], Answer]
-"""Called with None first, then with the feedback on the attempt before; its exceptions are yours."""
+"""Called with None first, then with the feedback on the previous attempt; its exceptions propagate."""
 AsyncAgent = Callable[[str | None], Awaitable[Answer]]
 Record = Callable[["Attempt"], None]
 """Called with each attempt as soon as it is judged."""
@@ -47,8 +47,9 @@ def revise(
 ) -> Revision:
     """Call the agent until its answer passes the gate, at most `max_attempts` times.
 
-    A text or a turn is put into `case`, whose one expected turn gives the question and the reference.
-    It also stops when nothing failed but something could not be checked: revising would not change that.
+    A text or a turn is inserted into `case`, whose single expected turn provides the question and the
+    reference.  The loop also stops if nothing failed but something could not be checked, because a revision
+    would not change that.
     """
     attempts: list[Attempt] = []
     feedback: str | None = None
@@ -72,7 +73,7 @@ async def revise_async(
     case: EvalCase | Mapping[str, Json] | None = None,
     record: Record | None = None,
 ) -> Revision:
-    """Do what `revise` does for an asynchronous agent; verdicts are reached in a worker thread."""
+    """Like `revise`, for an asynchronous agent; the gate runs in a worker thread."""
     attempts: list[Attempt] = []
     feedback: str | None = None
     loop, base = _begin(case, max_attempts)
@@ -92,7 +93,7 @@ async def revise_async(
 def attempts_into(store: "Store", gate: Gate, source: str = "revise") -> Iterator[Record]:
     """Yield a `record` that stores each attempt: its verdict, its feedback and the case.
 
-    The last attempt of a loop is the one that reports count.
+    Reports count the last attempt of a loop.
     """
     from evaltap.evaluator.gates.recording import GateWriter
     from evaltap.evaluator.results.runs import end_run
@@ -105,7 +106,7 @@ def attempts_into(store: "Store", gate: Gate, source: str = "revise") -> Iterato
 def _begin(
     case: EvalCase | Mapping[str, Json] | None, max_attempts: int
 ) -> tuple[str, dict[str, Json]]:
-    """Return a name for a loop, and the case that its answers are put into."""
+    """Return a name for a loop, and the case into which its answers are inserted."""
     if max_attempts < 1:
         raise InputError(f"max_attempts is {max_attempts}; expected 1 or more")
     loop = uuid4().hex
@@ -131,7 +132,7 @@ def _judged(
 
 
 def _case_of(answer: Answer, number: int, base: Mapping[str, Json]) -> CaseData:
-    """Return the eval case that an answer makes; raise InputError when it makes none."""
+    """Return the eval case of an answer; raise InputError if it contains none."""
     if isinstance(answer, EvalCase):
         return case_data(answer.model_dump(by_alias=True))
     if isinstance(answer, Mapping) and "evalId" in answer:

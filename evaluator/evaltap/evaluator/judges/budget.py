@@ -1,6 +1,6 @@
 """A budget for judges: each request first reserves its maximum cost, then books its actual cost.
 
-So the budget is never exceeded, however many threads ask at a time.  Only a server that bills more than the
+So the budget is never exceeded, regardless of the number of threads.  Only a server that bills more than the
 request allows can exceed it; then no more requests are sent.
 """
 
@@ -44,34 +44,34 @@ class Spending(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """What may be spent; None for no bound."""
+    """The most that may be spent; None means no bound."""
 
     usd: float | None = None
     tokens: int | None = None
     calls: int | None = None
 
 
-# Sums of prices are rounded; a difference this small is not money.
+# Sums of prices are rounded; a difference this small is a rounding error.
 _ROUNDING: Final = 1e-9
 
 
 class BudgetAccount(Protocol):
-    """What a judge needs of a budget; used from several threads."""
+    """The interface of a budget for a judge; used from several threads concurrently."""
 
     @property
     def limits(self) -> BudgetLimits:
-        """What may be spent."""
+        """The most that may be spent."""
         ...
 
     def reserve(self, worst: Spending) -> None:
-        """Set the worst case of a request aside; raise BudgetSpentError when it does not fit."""
+        """Reserve the worst case of a request; raise BudgetSpentError if it does not fit into the budget."""
 
     def settle(self, worst: Spending, actual: Spending) -> None:
-        """Replace what was set aside by what was spent."""
+        """Replace a reservation with the actual spending."""
 
 
 class Budget:
-    """One budget for all judges of a run; used from several threads."""
+    """One budget for all judges of a run; used from several threads concurrently."""
 
     def __init__(self, limits: BudgetLimits) -> None:
         self.limits = limits
@@ -82,25 +82,25 @@ class Budget:
 
     @property
     def spent(self) -> Spending:
-        """What was spent so far, with the worst case for answers that never came."""
+        """The spending so far, including the worst case of requests whose answer never arrived."""
         return self._spent
 
     @property
     def refused(self) -> int:
-        """How many requests were not made."""
+        """The number of requests that were not sent."""
         return self._refused
 
     def reserve(self, worst: Spending) -> None:
-        """Set the worst case of a request aside; raise BudgetSpentError when it does not fit.
+        """Reserve the worst case of a request; raise BudgetSpentError if it does not fit into the budget.
 
-        Waits for requests under way while what they give back could be enough.
+        Waits for running requests as long as the reservations that they return could suffice.
         """
         with self._changed:
             while not self.try_reserve(worst):
                 self._changed.wait()
 
     def try_reserve(self, worst: Spending) -> bool:
-        """Reserve as `reserve` does; return False instead of waiting."""
+        """Like `reserve`, but return False instead of waiting."""
         with self._changed:
             if short := self._short(self._spent.plus(self._reserved).plus(worst)):
                 if not self._reserved.calls or self._short(self._spent.plus(worst)):
@@ -111,20 +111,20 @@ class Budget:
             return True
 
     def settle(self, worst: Spending, actual: Spending) -> None:
-        """Replace what was set aside by what was spent."""
+        """Replace a reservation with the actual spending."""
         with self._changed:
             self._reserved = self._reserved.plus(worst, -1)
             self._spent = self._spent.plus(actual)
             self._changed.notify_all()
 
     def record(self, spent: Spending, refused: int) -> None:
-        """Add what was spent and refused on other machines."""
+        """Add spending and refusals of other machines."""
         with self._changed:
             self._spent = self._spent.plus(spent)
             self._refused += refused
 
     def _short(self, wanted: Spending) -> str:
-        """Return which bound `wanted` would pass, with what is left; empty when none."""
+        """Return the bound that `wanted` would exceed, with the rest; empty if it exceeds none."""
         limits, spent = self.limits, self._spent
         if limits.usd is not None and wanted.usd > limits.usd + _ROUNDING:
             return f"{spent.usd:.6f} of {limits.usd:g} USD, the next call could pass it"
@@ -136,10 +136,10 @@ class Budget:
 
 
 class BudgetedJudge:
-    """Makes no request whose worst case does not fit into the budget.
+    """Sends no request whose worst case does not fit into the budget.
 
-    Where nobody knows whether the server billed (it timed out, or broke off), the worst case counts.
-    Raises ConfigurationError when made with a budget in USD for a judge without known prices.
+    If it is unknown whether the server billed (a timeout, a broken connection), the worst case counts.  The
+    constructor raises ConfigurationError for a budget in USD if the judge's prices are unknown.
     """
 
     def __init__(self, judge: Judge, budget: BudgetAccount, settings: JudgeSettings) -> None:
@@ -158,7 +158,7 @@ class BudgetedJudge:
                 )
 
     def answer(self, request: JudgeRequest) -> JudgeReply:
-        """Return the answer; raise BudgetSpentError without asking, or what the judge raises."""
+        """Return the answer; raise BudgetSpentError without sending the request, or the judge's error."""
         tokens = worst_tokens(request, self._bound)
         if tokens[1] == UNBOUNDED_OUTPUT and self._counts_tokens:
             raise BudgetSpentError(
@@ -198,17 +198,17 @@ class BudgetedJudge:
 
 
 FRAME_TOKENS: Final = 64
-"""Tokens that a server puts around one user message."""
+"""Tokens that a server adds around one user message."""
 UNBOUNDED_OUTPUT: Final = 1 << 40
-"""Output tokens of a request that sets no bound."""
+"""Output tokens of a request without a bound."""
 
 _BOUNDS: Final = ("max_tokens", "max_completion_tokens")
 
 
 def worst_tokens(request: JudgeRequest, bound: int | None = None) -> tuple[int, int]:
-    """Return the most input and output tokens of a request; `bound` is one sent beside it.
+    """Return the maximum input and output tokens of a request; `bound` overrides the request's own bound.
 
-    No tokenizer in use makes more tokens of a text than it has bytes in UTF-8.
+    No tokenizer in use produces more tokens than a text has bytes in UTF-8.
     """
     schema = b"" if request.answer_schema is None else orjson.dumps(request.answer_schema)
     prompt = len(request.prompt.encode("utf-8", "surrogatepass"))
@@ -217,6 +217,6 @@ def worst_tokens(request: JudgeRequest, bound: int | None = None) -> tuple[int, 
 
 
 def output_bound(extra_body: Mapping[str, Any]) -> int | None:
-    """Return the bound on the answer among the extra fields of a request, None without one."""
+    """Return the bound on the answer among the extra fields of a request; None if there is none."""
     bounds = [extra_body[name] for name in _BOUNDS if isinstance(extra_body.get(name), int)]
     return max(bounds, default=None)

@@ -1,8 +1,8 @@
-"""Paid answers, kept in a SQLite file: the same question is not paid for twice.
+"""Store paid answers in a SQLite file, so that no question is paid for twice.
 
 The key is a hash of everything that could change the answer: model, address, parameters, the question with
-its version, the form of the answer, and the number of the sample, so that N samples stay N votes.  It
-excludes the random word of the fences.  Only usable answers are kept.
+its version, the form of the answer, and the number of the sample, so that N samples remain N votes.  It
+excludes the random word of the fences.  Only usable answers are stored.
 """
 
 import hashlib
@@ -25,11 +25,11 @@ from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import GenerationConfig
 
 LAYOUT: Final = 1
-"""Version of the file and of the keys; a file of another layout is not used."""
+"""Version of the file and of the keys; files with another layout are not used."""
 BUSY_SECONDS: Final = 5.0
 WRITE_SECONDS: Final = 1.0
-"""Answers of so long are written together: a transaction for each would take half of a core at 2,000 a
-second.  So much is asked again after a crash."""
+"""Answers of this many seconds are written together: a transaction for each would take half a core at 2,000
+answers a second.  After a crash, at most this many seconds of answers are requested again."""
 
 _TABLE: Final = """
 CREATE TABLE IF NOT EXISTS replies (
@@ -43,8 +43,8 @@ CREATE TABLE IF NOT EXISTS replies (
 ) WITHOUT ROWID
 """
 _JUDGES: Final = "CREATE TABLE IF NOT EXISTS judges (identity BLOB PRIMARY KEY) WITHOUT ROWID"
-"""Whose answers are kept.  A file from before this table has answers and no judges."""
-_KEEPS: Final = """
+"""The judges whose answers are stored.  Files older than this table have answers but no judges."""
+_HAS_ANSWERS: Final = """
 SELECT EXISTS (SELECT 1 FROM judges WHERE identity = ?)
     OR (NOT EXISTS (SELECT 1 FROM judges) AND EXISTS (SELECT 1 FROM replies))
 """
@@ -57,10 +57,10 @@ _NOTHING: Final = timedelta(0)
 
 
 class JudgeCache:
-    """The file with the answers; several threads and processes may use it at a time.
+    """The file of answers; several threads and processes may use it concurrently.
 
-    Raises ConfigurationError when the file cannot be used.  A fault later on (a full disk) is kept in
-    `problem`, and the cache then does nothing more: scoring continues.
+    The constructor raises ConfigurationError if the file is unusable.  A later fault (such as a full disk) is
+    stored in `problem`, and disables the cache; scoring continues.
     """
 
     def __init__(self, path: Path) -> None:
@@ -73,10 +73,10 @@ class JudgeCache:
         self._written_at = time.monotonic()
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Answers quote what they judge: nobody else needs to read them.
+            # Answers quote the judged text, so only the owner may read them.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._connection = self._open()
-            # Of its own, so that nobody who reads waits for a second's answers to be written.
+            # A separate connection, so that readers do not wait while answers are written.
             self._writer = self._open()
         except (OSError, sqlite3.Error) as error:
             raise ConfigurationError(
@@ -92,7 +92,7 @@ class JudgeCache:
             if layout not in (0, LAYOUT) or (layout == 0 and _has_tables(connection)):
                 raise sqlite3.DatabaseError("it is another program's, or of another version")
             connection.execute("PRAGMA journal_mode = WAL")
-            # What a power failure takes is asked again; nothing is damaged.
+            # Answers lost in a power failure are requested again; the file is not damaged.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(_TABLE)
             connection.execute(_JUDGES)
@@ -103,7 +103,7 @@ class JudgeCache:
         return connection
 
     def get(self, key: bytes) -> JudgeReply | None:
-        """Return the answer kept under a key, as a reply that costs nothing now."""
+        """Return the answer stored under a key, as a reply that costs nothing now."""
         with self._lock:
             row = self._unwritten.get(key) or self._read(key)
         if row is None:
@@ -111,19 +111,19 @@ class JudgeCache:
         _, text, model, _, _, cost, _ = row
         return JudgeReply(text, model, 0, 0, _NOTHING, 0.0, cached=True, saved_usd=cost)
 
-    def keeps(self, judge: bytes) -> bool:
-        """Tell whether answers of a judge are kept, by its identity."""
+    def has_answers_of(self, judge: bytes) -> bool:
+        """Return whether answers of the judge with this identity are stored."""
         if self.problem:
             return False
         try:
             with self._lock:
-                return bool(self._connection.execute(_KEEPS, (judge,)).fetchone()[0])
+                return bool(self._connection.execute(_HAS_ANSWERS, (judge,)).fetchone()[0])
         except sqlite3.Error as error:
-            self._note(error)
+            self._record_problem(error)
             return False
 
     def put(self, key: bytes, reply: JudgeReply, judge: bytes = b"") -> None:
-        """Keep an answer of a judge, in place of one that is there; it is in the file within moments."""
+        """Store or replace an answer of a judge; it is written to the file shortly afterwards."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         row = (key, reply.text, reply.model, reply.input_tokens, reply.output_tokens,
                reply.cost_usd, now)  # fmt: skip
@@ -139,7 +139,7 @@ class JudgeCache:
             in_thread(self._write)
 
     def close(self) -> None:
-        """Write what is not yet in the file, and close it."""
+        """Write the remaining answers, and close the file."""
         self._write()
         with self._writing, self._lock:
             self.problem = self.problem or "closed"
@@ -152,12 +152,12 @@ class JudgeCache:
         try:
             found: _Row | None = self._connection.execute(_SELECT, (key,)).fetchone()
         except sqlite3.Error as error:
-            self._note(error)
+            self._record_problem(error)
             return None
         return found
 
     def _write(self) -> None:
-        """Write what waits in one transaction; what another process keeps out waits for the next."""
+        """Write waiting answers in one transaction; while another process holds the lock, they wait."""
         with self._writing:
             with self._lock:
                 rows, judges = dict(self._unwritten), list(self._judges)
@@ -166,14 +166,14 @@ class JudgeCache:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
                 for row in rows.values():
-                    # A text or a number that SQLite cannot hold.
+                    # SQLite cannot store some texts and numbers.
                     with suppress(UnicodeError, OverflowError):
                         self._writer.execute(_INSERT, row)
                 for judge in judges:
                     self._writer.execute("INSERT OR IGNORE INTO judges VALUES (?)", (judge,))
                 self._writer.execute("COMMIT")
             except sqlite3.Error as error:
-                self._note(error)
+                self._record_problem(error)
                 if self._writer.in_transaction:
                     self._writer.rollback()
                 return
@@ -182,15 +182,15 @@ class JudgeCache:
                     if self._unwritten.get(key) is row:
                         del self._unwritten[key]
 
-    def _note(self, error: sqlite3.Error) -> None:
-        if "locked" not in str(error):  # another process is at it: this once without
+    def _record_problem(self, error: sqlite3.Error) -> None:
+        if "locked" not in str(error):  # another process is writing: skip this time
             self.problem = str(error)
 
 
 class CachedJudge:
-    """Answers from the cache, else asks and keeps the answer when it can be used.
+    """Answers from the cache; otherwise calls the judge and stores the answer if it is usable.
 
-    An answer that repeats the random word of its fences depends on it, and is not kept.
+    An answer that repeats the random word of its fences depends on it, and is not stored.
     """
 
     def __init__(self, judge: Judge, cache: JudgeCache, settings: JudgeSettings) -> None:
@@ -205,13 +205,13 @@ class CachedJudge:
         self._generation: tuple[GenerationConfig, bytes] | None = None
         self._answered = Condition()
         self._asked: dict[bytes, object] = {}
-        """Who asks a question now, by key."""
+        """A token for the request in progress, by key."""
 
     def answer(self, request: JudgeRequest) -> JudgeReply:
-        """Return the answer kept for this request, or that of the judge.
+        """Return the stored answer to this request, or the judge's.
 
-        Who asks what another thread is asking waits for that answer; one that cannot be kept is no
-        answer for others, and they ask for themselves.
+        If another thread is requesting the same answer, wait for it.  If that answer cannot be stored, other
+        threads send their own requests.
         """
         key = self.key(request)
         mine = object()
@@ -220,20 +220,20 @@ class CachedJudge:
             while asked is not mine and self._asked.get(key) is asked:
                 self._answered.wait()
         try:
-            return self._kept(key, request) or self._ask(key, request)
+            return self._stored(key, request) or self._ask(key, request)
         finally:
             if asked is mine:
                 with self._answered:
                     del self._asked[key]
                     self._answered.notify_all()
 
-    def has_kept(self) -> bool:
-        """Tell whether any answer of this judge is kept."""
-        return self._cache.keeps(self._identity)
+    def has_answers(self) -> bool:
+        """Return whether any answer of this judge is stored."""
+        return self._cache.has_answers_of(self._identity)
 
-    def _kept(self, key: bytes, request: JudgeRequest) -> JudgeReply | None:
-        kept = self._cache.get(key)
-        return kept if kept is not None and _usable(request, kept.text) else None
+    def _stored(self, key: bytes, request: JudgeRequest) -> JudgeReply | None:
+        stored = self._cache.get(key)
+        return stored if stored is not None and _usable(request, stored.text) else None
 
     def _ask(self, key: bytes, request: JudgeRequest) -> JudgeReply:
         reply = self._judge.answer(request)
@@ -243,15 +243,15 @@ class CachedJudge:
         return reply
 
     def key(self, request: JudgeRequest) -> bytes:
-        """Return the hash under which the answer to a request is kept."""
+        """Return the hash under which the answer to a request is stored."""
         digest = self._start.copy()
         _add(digest, self._parameters(request.generation))
         schema = request.answer_schema
         _add(digest, b"" if schema is None else orjson.dumps(schema))
         for text in (request.answer_name, request.version, str(request.sample)):
             _add(digest, text.encode())
-        # The fences' word is in none of the texts between them, so the pieces tell two prompts apart
-        # exactly when something else than the word does.
+        # The fences' word occurs in none of the texts between them, so the pieces of two prompts
+        # differ exactly if the prompts differ in anything else than the word.
         pieces = request.prompt.split(request.nonce) if request.nonce else [request.prompt]
         for piece in pieces:
             _add(digest, piece.encode("utf-8", "surrogatepass"))
@@ -265,7 +265,7 @@ class CachedJudge:
 
 
 def _add(digest: "hashlib._Hash", part: bytes) -> None:
-    """Add a part with its length in front, so that no two lists of parts look the same."""
+    """Add a part preceded by its length, so that different lists of parts never hash the same bytes."""
     digest.update(len(part).to_bytes(8, "big"))
     digest.update(part)
 
@@ -285,10 +285,10 @@ def _has_tables(connection: sqlite3.Connection) -> bool:
 
 
 def cache_from(given: str, environ: Mapping[str, str]) -> JudgeCache | None:
-    """Return the cache that is wanted: as given, as EVALTAP_JUDGE_CACHE says, or the default one.
+    """Return the cache given by the argument, otherwise by EVALTAP_JUDGE_CACHE, otherwise the default one.
 
-    `off` means none.  Raises ConfigurationError when a file that was named cannot be used; without
-    the default one it continues.
+    `off` means no cache.  Raises ConfigurationError if a named file is unusable; if the default file is
+    unusable, continues without a cache.
     """
     place = given or environ.get("EVALTAP_JUDGE_CACHE", "").strip()
     if place == "off":
@@ -302,7 +302,7 @@ def cache_from(given: str, environ: Mapping[str, str]) -> JudgeCache | None:
 
 
 def default_path(environ: Mapping[str, str]) -> Path:
-    """Return where answers are kept when nobody says where: in the user's cache folder."""
+    """Return the default file of answers, in the user's cache folder."""
     folder = environ.get("XDG_CACHE_HOME", "").strip()
     root = Path(folder) if folder else Path(environ.get("HOME") or "~").expanduser() / ".cache"
     return root / "evaltap" / "judge-cache.db"

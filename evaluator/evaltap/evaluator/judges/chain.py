@@ -1,4 +1,4 @@
-"""A complete judge: the client, and around it budget, limits, retries, prices and cache."""
+"""A complete judge: a client wrapped in budget, limits, retries, prices and cache."""
 
 import threading
 from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PricedJudge:
-    """Adds to each answer what it cost, as far as prices and tokens are known."""
+    """Adds its cost to each answer, if prices and tokens are known."""
 
     def __init__(self, judge: Judge, pricing: Pricing | None) -> None:
         self._judge = judge
@@ -35,11 +35,11 @@ class PricedJudge:
 
 
 class JudgeChain:
-    """A judge as a run uses it.
+    """A judge with all its layers, as a run uses it.
 
-    From the outside in: an answer that was kept costs nothing and waits for nobody; retries go
-    through the limits again, and each try is paid for.  The client, whose library is slow to load, is
-    made when the first answer is not in the cache.
+    From the outside in: a cached answer costs nothing and waits for nothing; each retry passes through the
+    limits and the budget again.  The client, whose library is slow to load, is created when the first answer
+    is not cached.
     """
 
     shares_thread = True
@@ -63,18 +63,18 @@ class JudgeChain:
             self._judge = CachedJudge(self._line, cache, settings)
 
     def answer(self, request: JudgeRequest) -> JudgeReply:
-        """Return the answer, kept or asked for; raise a JudgeError."""
+        """Return the answer, from the cache or the judge; raise a JudgeError."""
         return self._judge.answer(request)
 
     def check(self) -> None:
-        """Raise ConfigurationError when the budget cannot be kept with this judge."""
+        """Raise ConfigurationError if the budget cannot be enforced for this judge."""
         if self._budget is not None:
             BudgetedJudge(self._line, self._budget, self._settings)
 
     def reach(self) -> str:
-        """Return what will delay its answers, as far as it shows before anything is asked.
+        """Check the connection; return what would delay answers, or an empty string.
 
-        Raises Unreachable when nothing answers at its address, and no answer of it is kept.
+        Raises Unreachable if nothing answers at the judge's address and none of its answers are cached.
         """
         from evaltap.evaluator.judges.openai import OpenAIJudge
 
@@ -83,7 +83,7 @@ class JudgeChain:
             return f"judge {self._settings.where}: {slow}" if slow else ""
         except Unreachable as error:
             said = f"judge {self._settings.where} cannot be reached: {error}"
-        if isinstance(self._judge, CachedJudge) and self._judge.has_kept():
+        if isinstance(self._judge, CachedJudge) and self._judge.has_answers():
             return f"{said}; only answers from the cache are used"
         raise Unreachable(said)
 
@@ -106,7 +106,7 @@ class JudgeChain:
 
 
 class _Line:
-    """Connects when it is first asked."""
+    """Connects on the first request."""
 
     def __init__(self, connect: Callable[[], tuple[Judge, "OpenAIJudge"]]) -> None:
         self._connect = connect

@@ -1,7 +1,7 @@
-"""Where a judge is, what it is called, and which key it gets.
+"""The address, model and key of a judge.
 
-The environment is trusted; a metrics file may come from a stranger.  A key from the environment goes to
-servers that the environment names, and to known providers.  A server that only the file names gets a key
+The environment is trusted; a metrics file may come from an untrusted person.  A key from the environment goes
+to servers that the environment names, and to known providers.  A server that only the file names gets a key
 only if the file's own `apiKey` names its variable.  Variables of a file are expanded in `apiKey` only, and
 only if they are named like keys, unless EVALTAP_ALLOW_VARIABLES (`--allow-variables`) allows more.
 """
@@ -11,15 +11,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from evaltap.evaluator.contract.hosts import (
-    KNOWN_URLS,
-    OPENAI_URL,
-    PROVIDERS,
-    among,
-    host_of,
-)
+from evaltap.evaluator.contract.hosts import KNOWN_URLS, OPENAI_URL, PROVIDERS, among, host_of
 from evaltap.evaluator.contract.judge import JudgeNotConfigured
 from evaltap.evaluator.judges.settings import (
     DEFAULT_RETRIES,
@@ -41,40 +35,40 @@ _VARIABLE: Final = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _KEY_ENDINGS: Final = ("_API_KEY", "_TOKEN")
 _OTHER_SECRETS: Final = ("EVALTAP_KAFKA_", "EVALTAP_REDACTION_", "EVALTAP_COLLECT_")
 _SHORTEST_SECRET: Final = 6
-"""What is shorter may be a word of any text and is not replaced there."""
+"""Shorter values may be words of any text and are not replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeSettings:
-    """Where the judge is and what it is called, with all references expanded."""
+    """The address and model of a judge, with all references expanded."""
 
     model: str
     base_url: str = field(repr=False)
     api_key: str = field(repr=False)
     timeout: timedelta = DEFAULT_TIMEOUT
-    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    extra_body: Mapping[str, object] = field(default_factory=dict)
     provider: str = ""
     prices: JudgePrices | None = None
-    """What a million tokens cost; None to look it up."""
+    """The prices of a million tokens; None to look them up."""
     limits: JudgeLimits = NO_LIMITS
     retries: int = DEFAULT_RETRIES
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """Values of variables, which no text may show."""
+    """Values of variables, which must not appear in any text."""
     key_from: str = ""
-    """Whose key goes along, or why none does, for people to read."""
+    """The origin of the key, or the reason why none is sent, for display."""
 
     @property
     def where(self) -> str:
-        """The model and its host, without the parts of the address that may hold a secret."""
+        """The model and its host, without the parts of the address that may contain a secret."""
         return f"{self.model} at {host_of(self.base_url)}"
 
     @property
     def announcement(self) -> str:
-        """What a user has to know before the first request."""
+        """A notice for users before the first request."""
         return f"asks {self.where}" + (f" ({self.key_from})" if self.key_from else "")
 
     def scrub(self, text: str) -> str:
-        """Return a text without the key and the values of variables, plain or in base64."""
+        """Return a text without the key and the values of variables, whether plain or in base64."""
         for secret in {self.api_key, *self.secrets}:
             if (len(secret) < _SHORTEST_SECRET and secret != self.api_key) or not secret:
                 continue
@@ -93,12 +87,12 @@ class _Key(NamedTuple):
 def judge_settings(model: JudgeModel | None, environ: Mapping[str, str]) -> JudgeSettings:
     """Return the settings of a metric's judge; the environment overrides the metric's own.
 
-    EVALTAP_JUDGE_BASE_URL, EVALTAP_JUDGE_MODEL, EVALTAP_JUDGE_API_KEY override.  For a judge beside the
-    metric's own (`OtherJudge`) the environment only fills in what it leaves open: panels would else be
-    one model.  Without an address it is that of the provider (OPENAI_BASE_URL goes before OpenAI's own),
-    and without a key the provider's own variable is read.  Raises JudgeNotConfigured when there is no
-    model, or neither an address nor a key, and ConfigurationError for a variable that makes no sense or
-    that a file may not read.
+    EVALTAP_JUDGE_BASE_URL, EVALTAP_JUDGE_MODEL, EVALTAP_JUDGE_API_KEY override.  For a judge in addition to
+    the metric's own (`OtherJudge`) the environment only supplies missing settings; otherwise all judges of a
+    panel would be the same model.  The default address is the provider's (OPENAI_BASE_URL takes precedence
+    over OpenAI's own), and the default key is the provider's own variable.  Raises JudgeNotConfigured if
+    there is no model, or neither an address nor a key, and ConfigurationError for a variable that is invalid
+    or that a file may not read.
     """
     own = model or JudgeModel()
     reading = _FileValues(environ)
@@ -162,7 +156,7 @@ def _key(
     reading: "_FileValues",
     environ: Mapping[str, str],
 ) -> _Key:
-    """Return the key for the server at the URL, and where it comes from."""
+    """Return the key for the server at the URL, and its origin."""
     given = own.api_key.get_secret_value() if own.api_key else ""
     of_environment = environ.get("EVALTAP_JUDGE_API_KEY", "").strip()
     may_go = among(url, _trusted(environ))
@@ -189,13 +183,13 @@ def _key(
 
 
 def _trusted(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the addresses that may get EVALTAP_JUDGE_API_KEY."""
+    """Return the addresses to which EVALTAP_JUDGE_API_KEY may be sent."""
     named = environ.get("EVALTAP_JUDGE_BASE_URL", "").strip()
     return (named,) if named else (*KNOWN_URLS, environ.get("OPENAI_BASE_URL", "").strip())
 
 
 class _FileValues:
-    """Expands what a metrics file says, as far as it may read the environment."""
+    """Expands the values of a metrics file, as far as it may read the environment."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -203,7 +197,7 @@ class _FileValues:
         self.expanded: list[str] = []
 
     def text(self, key: str, text: str) -> str:
-        """Return a value that is sent openly; its variables are expanded only where that is allowed."""
+        """Return a value that is sent in the clear; its variables are only expanded if that is allowed."""
         found = next((one for one in _VARIABLE.finditer(text) if self._value(one)), None)
         if found and not self._all:
             raise ConfigurationError(
@@ -227,12 +221,12 @@ class _FileValues:
         return self._expand(text)
 
     def source(self, text: str) -> str:
-        """Return where a file's key comes from."""
+        """Return the origin of a file's key."""
         names = [match[1] or match[2] for match in _VARIABLE.finditer(text)]
         return f"key: {', '.join(names)}" if names else ""
 
     def unset(self, text: str) -> str:
-        """Return which variables of a file's key are not set, as a part of a sentence."""
+        """Return the unset variables of a file's key, as part of a sentence."""
         names = [
             match[1] or match[2] for match in _VARIABLE.finditer(text) if not self._value(match)
         ]
@@ -247,12 +241,12 @@ class _FileValues:
         return _VARIABLE.sub(value, text).strip()
 
     def _value(self, match: re.Match[str]) -> str:
-        """Return the value of a variable; one that is not set is nothing, and harms nobody."""
+        """Return the value of a variable; empty if it is not set."""
         return self._environ.get(match[1] or match[2], "")
 
 
 def _names_a_key(name: str) -> bool:
-    """Return whether a variable is a key for a model by its name; evaltap's own other secrets are not."""
+    """Return whether a variable's name is that of a key for a model; evaltap's own other secrets are not."""
     if name.startswith("EVALTAP_"):
         return not name.startswith(_OTHER_SECRETS)
     return name.endswith(_KEY_ENDINGS)

@@ -1,4 +1,4 @@
-"""Limits on concurrent requests and requests per minute: one limiter for all that use the judge."""
+"""Limits on concurrent requests and requests per minute; all users of a judge share one limiter."""
 
 import time
 from collections import deque
@@ -16,7 +16,7 @@ WINDOW_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class _Admitted:
-    """A request, the tokens it is counted with, and whether it is in the last minute."""
+    """An admitted request, the tokens counted for it, and whether it is in the last minute."""
 
     at: float
     tokens: int
@@ -24,10 +24,10 @@ class _Admitted:
 
 
 class Limiter:
-    """Lets requests through so that no 60 seconds hold more of them, or of their tokens, than allowed.
+    """Admits requests so that no 60 seconds contain more requests, or tokens, than allowed.
 
-    A request is counted with the most it can cost until its answer says what it did cost.  When a
-    server asks to wait, nobody asks it before that time.  Used from several threads.
+    A request counts with its maximum tokens until its answer reports the actual number.  If a server requests
+    a delay, no requests are admitted before it ends.  Used from several threads concurrently.
     """
 
     def __init__(
@@ -47,8 +47,9 @@ class Limiter:
         self._closed_until = 0.0
 
     def enter(self, tokens: int) -> _Admitted:
-        """Wait until a request with at most that many tokens may be made, and count it."""
-        # A request larger than a minute's tokens would wait for ever; it gets a minute of its own.
+        """Wait until a request with at most that many tokens may be sent, and count it."""
+        # A request larger than a minute's tokens would wait indefinitely; it gets a whole minute
+        # for itself.
         tokens = min(tokens, self._limits.tokens_per_minute or tokens)
         with self._changed:
             while (seconds := self._seconds_to_wait(tokens)) != 0:
@@ -60,7 +61,7 @@ class Limiter:
             return admitted
 
     def leave(self, admitted: _Admitted, tokens: int | None) -> None:
-        """Note that a request is over, and its tokens where they are known."""
+        """Record that a request has ended, and its tokens if they are known."""
         with self._changed:
             self._under_way -= 1
             if tokens is not None and admitted.recent:
@@ -69,12 +70,12 @@ class Limiter:
             self._changed.notify_all()
 
     def close_for(self, seconds: float) -> None:
-        """Let nobody through for that long."""
+        """Admit no requests for that many seconds."""
         with self._changed:
             self._closed_until = max(self._closed_until, self._clock() + seconds)
 
     def _seconds_to_wait(self, tokens: int) -> float | None:
-        """Return 0 to go now, seconds to look again after, None to wait for somebody to leave."""
+        """Return 0 to proceed now, the seconds until the next check, or None to wait until a request ends."""
         limits, now = self._limits, self._clock()
         while self._recent and self._recent[0].at <= now - WINDOW_SECONDS:
             oldest = self._recent.popleft()
@@ -98,14 +99,14 @@ class Limiter:
 
 
 class LimitedJudge:
-    """Asks a judge no more than its limiter lets through."""
+    """Calls a judge only as often as its limiter allows."""
 
     def __init__(self, judge: Judge, limiter: Limiter) -> None:
         self._judge = judge
         self._limiter = limiter
 
     def answer(self, request: JudgeRequest) -> JudgeReply:
-        """Return the answer, after waiting for a place; raise what the judge raises."""
+        """Return the answer, after waiting for admission; raise the judge's errors."""
         admitted = self._limiter.enter(sum(worst_tokens(request)))
         used: int | None = None
         try:

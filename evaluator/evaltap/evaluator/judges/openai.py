@@ -1,6 +1,6 @@
-"""A judge behind any endpoint that speaks OpenAI's chat completions.
+"""A judge behind any endpoint that implements OpenAI's chat completions.
 
-One answer is one HTTP request, without retries: each try must fit the limits and the budget.
+One answer is one HTTP request, without retries: each attempt must fit the limits and the budget.
 """
 
 import email.utils
@@ -34,13 +34,14 @@ from evaltap.evaluator.judges.http import (
     Unreachable,
 )
 from evaltap.evaluator.judges.retries import ConnectionWentStale
+from evaltap.schemas.data import json_bytes
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import GenerationConfig
 
 MOST_TOKENS: Final = 10**9
-"""A larger count is no count but a fault of the server."""
+"""A larger count is an error of the server."""
 
-# From the strictest form of answer to none, as not every server knows every form.
+# From the strictest form of answer to free text, because not every server supports every form.
 _FORMS: Final = ("json_schema", "json_object", "text")
 _UNKNOWN_REQUEST: Final = frozenset({400, 404, 415, 422, 501})
 _PARAMETERS: Final = (
@@ -60,9 +61,9 @@ _PARAMETERS: Final = (
 
 
 def openai_client(base_url: str, path: str, key: str) -> HttpClient:
-    """Return a client of a path below an OpenAI-compatible address; raises as HttpClient does."""
+    """Return a client of a path below an OpenAI-compatible address; raises the same errors as HttpClient."""
     headers = {
-        # Without a key another word, as some servers want any.
+        # Without a key, a placeholder: some servers require any value.
         "Authorization": f"Bearer {key or 'none'}",
         "Content-Type": "application/json",
         "Accept": "application/json",
@@ -72,11 +73,11 @@ def openai_client(base_url: str, path: str, key: str) -> HttpClient:
 
 
 class OpenAIJudge:
-    """Sends each request as one user message; one client, shared by all threads.
+    """Sends each request as one user message; all threads share one client.
 
-    If the server rejects a JSON Schema, ask for any JSON object, or for plain text
-    (AnswerFormRefusedError); what it accepted is remembered.  The key appears in no text of
-    this class.
+    If the server rejects a JSON Schema, it requests any JSON object instead, or plain text
+    (AnswerFormRefusedError); the accepted form is remembered.  The key does not appear in any text of this
+    class.
     """
 
     def __init__(self, settings: JudgeSettings) -> None:
@@ -95,7 +96,7 @@ class OpenAIJudge:
         self._client.close()
 
     def check(self) -> str:
-        """Return what makes it slow to connect, empty for nothing; raise Unreachable when nobody answers."""
+        """Return why connections are slow, or an empty string; raise Unreachable if nothing answers."""
         try:
             return self._client.check()
         except Unreachable as error:
@@ -104,8 +105,8 @@ class OpenAIJudge:
     def answer(self, request: JudgeRequest) -> JudgeReply:
         """Return the model's answer.
 
-        Raises JudgeUnavailable, JudgeInvalid, JudgeRejected, or AnswerFormRefusedError with what to ask
-        instead.
+        Raises JudgeUnavailable, JudgeInvalid, JudgeRejected, or AnswerFormRefusedError with the request to
+        send instead.
         """
         form = self._form_of(request)
         started = time.monotonic()
@@ -165,10 +166,7 @@ class OpenAIJudge:
             **self._settings.extra_body,
             "stream": False,
         }
-        try:
-            return orjson.dumps(body)
-        except TypeError:  # half a surrogate pair: JSON holds it as an escape
-            return json.dumps(body).encode()
+        return json_bytes(body)
 
     def _reply(self, body: bytes, latency: timedelta) -> JudgeReply:
         # A server may send any JSON.
@@ -213,12 +211,12 @@ class OpenAIJudge:
         return self._settings.where
 
     def _scrub(self, text: str) -> str:
-        """Return a server's words without the key, as some servers repeat it, and not too long."""
+        """Return a server's text without the key, which some servers repeat, shortened to 500 characters."""
         return self._settings.scrub(text)[:500]
 
 
 def generation_options(config: GenerationConfig) -> dict[str, Any]:
-    """Return the request parameters of a generation config; only what it gives, never streaming."""
+    """Return the request parameters that a generation config sets; never streaming."""
     options = {
         name: value
         for name in _PARAMETERS
@@ -230,7 +228,7 @@ def generation_options(config: GenerationConfig) -> dict[str, Any]:
 
 
 def retry_after(headers: Mapping[str, str]) -> timedelta | None:
-    """Return what a server asks to wait: milliseconds, seconds or a date; None when it does not."""
+    """Return the delay that a server requests, in milliseconds, in seconds or as a date; None without one."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name, "")) * unit
@@ -254,21 +252,21 @@ def _count(value: object) -> int | None:
     return value
 
 
-def _loads(body: bytes) -> Any:  # whatever JSON the server sent
+def _loads(body: bytes) -> Any:  # any JSON that the server sent
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
-        return json.loads(body)  # takes numbers without end, too: they need not cost the verdict
+        return json.loads(body)  # also accepts Infinity and NaN, which need not cost the verdict
 
 
 def _object(value: object, name: str) -> Mapping[str, Any]:
-    """Return an object within what a server sent, an empty one for anything else."""
+    """Return the object under a name in a server's response; empty if it is anything else."""
     found = value.get(name) if isinstance(value, dict) else None
     return found if isinstance(found, dict) else {}
 
 
 def _error_text(body: bytes) -> str:
-    """Return what an error response says: its message, else its text."""
+    """Return the message of an error response, otherwise its text."""
     try:
         error = orjson.loads(body).get("error")
         message = error.get("message") if isinstance(error, dict) else error

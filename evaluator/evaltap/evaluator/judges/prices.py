@@ -1,6 +1,6 @@
 """The cost of an answer: from configured prices, otherwise from the package genai-prices.
 
-Nothing here uses a network: genai-prices contains its table.
+This module does not use the network: genai-prices includes its table.
 """
 
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from evaltap.schemas.formats.metric import JudgePrices
 
 
 class Pricing(Protocol):
-    """What tokens of one model cost."""
+    """The prices of one model's tokens."""
 
     def cost_usd(self, input_tokens: int, output_tokens: int) -> float:
         """Return the cost of one request in USD."""
@@ -19,7 +19,7 @@ class Pricing(Protocol):
 
 
 class GivenPrices:
-    """Prices that a user set."""
+    """Prices set by the user."""
 
     def __init__(self, prices: JudgePrices) -> None:
         self._prices = prices
@@ -32,20 +32,21 @@ class GivenPrices:
 
 
 class ListedPrices:
-    """Prices of a model in the table of genai-prices; raises LookupError when it is not there."""
+    """Prices of a model in the table of genai-prices; raises LookupError if the model is not in it."""
 
     def __init__(self, settings: JudgeSettings) -> None:
         from genai_prices import Usage, calc_price
 
         self._usage, self._calc = Usage, calc_price
         self._model = settings.model
-        # A server at home may serve a model of a provider's name: only who bills has prices.
+        # A local server may serve a model under a provider's name, so the table is searched by
+        # address.
         self._provider = {"provider_api_url": settings.base_url}
         self._when = datetime.now(UTC)
         self.cost_usd(1, 1)
 
     def cost_usd(self, input_tokens: int, output_tokens: int) -> float:
-        """Return the cost of one request in USD, as if nothing of it was in the provider's cache."""
+        """Return the cost of one request in USD, assuming that the provider had cached none of it."""
         price = self._calc(
             self._usage(input_tokens=input_tokens, output_tokens=output_tokens),
             self._model,
@@ -56,7 +57,7 @@ class ListedPrices:
 
 
 def pricing_of(settings: JudgeSettings) -> Pricing | None:
-    """Return the prices of a judge, None when nobody knows them."""
+    """Return the prices of a judge; None if they are unknown."""
     if settings.prices is not None:
         return GivenPrices(settings.prices)
     try:

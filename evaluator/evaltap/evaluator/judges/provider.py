@@ -1,4 +1,4 @@
-"""The judge that a metric and the environment name."""
+"""Create the judge that a metric and the environment configure."""
 
 import logging
 import os
@@ -28,11 +28,11 @@ def judge_from(model: JudgeModel | None, environ: Mapping[str, str]) -> Judge:
 
 
 class EnvironmentJudges:
-    """The judge provider of production: one judge for each distinct setting, made when first used.
+    """The judge provider of production: one judge for each distinct configuration, created on first use.
 
-    Judges at the same address, with the same model and key, share their limits, and all of them the
-    cache and the budget.  Reads the environment at each use; may be called from several threads.
-    `announce` is called with "asks MODEL at HOST" before the first request to each, and logs it by default.
+    Judges with the same address, model and key share their limits; all judges share the cache and the budget.
+    Reads the environment at each use; may be called from several threads.  `announce` is called with "asks
+    MODEL at HOST" before the first request to each judge; by default it logs.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class EnvironmentJudges:
         self._lock = threading.Lock()
 
     def __call__(self, model: JudgeModel | None) -> "JudgeChain":
-        """Return the judge for a metric's `judgeModel`; raise JudgeNotConfigured without one."""
+        """Return the judge for a metric's `judgeModel`; raise JudgeNotConfigured if there is none."""
         settings = judge_settings(model, self._environ)
         key = f"{settings!r}\0{settings.base_url}\0{settings.api_key}"
         with self._lock:

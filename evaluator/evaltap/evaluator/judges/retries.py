@@ -1,4 +1,4 @@
-"""Asking a judge again when it could not answer, with back-off and the wait that the server requests."""
+"""Retry requests to an unavailable judge, with back-off and the delay that the server requests."""
 
 import random
 from collections.abc import Callable
@@ -17,19 +17,20 @@ from evaltap.evaluator.waiting import sleep
 FIRST_WAIT: Final = timedelta(seconds=0.5)
 LONGEST_BACK_OFF: Final = timedelta(seconds=8)
 LONGEST_WAIT: Final = timedelta(minutes=5)
-"""A server that asks for more than this is given up at once: nobody waits that long for a score."""
+"""If a server requests a longer delay, the request fails immediately: users do not wait that long for a
+score."""
 
 
 class ConnectionWentStale(JudgeUnavailable):
-    """Report a kept connection that the server had closed when it was used again."""
+    """Report a persistent connection that the server had closed before it was reused."""
 
 
 class RetryingJudge:
     """Repeats a request up to `retries` times while the judge is unavailable.
 
-    Waits what the server asks for (Retry-After), else 0.5 s, 1 s, 2 s and so on up to 8 s, less a
-    random quarter.  A form of answer that the server does not know is replaced by a simpler one, and a
-    connection that went stale by another one, once: both at once and not counted.
+    Waits as long as the server requests (Retry-After), otherwise 0.5 s, 1 s, 2 s and so on up to 8 s, less a
+    random quarter.  An unsupported form of answer is replaced by a simpler one, and a stale connection by a
+    new one, once.  Both happen immediately and are not counted.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class RetryingJudge:
         self._chance = chance
 
     def answer(self, request: JudgeRequest) -> JudgeReply:
-        """Return the answer of the first try that has one; raise what the last try raised."""
+        """Return the answer of the first successful attempt; raise the error of the last attempt."""
         tries, reconnected = 0, False
         while True:
             try:
@@ -66,7 +67,7 @@ class RetryingJudge:
     def _wait(self, error: JudgeUnavailable, tries: int) -> timedelta:
         if error.retry_after is not None:
             return error.retry_after
-        # The exponent is bounded too: 2 to the power of anything is not a time.
+        # The exponent is bounded too, because a huge power of 2 overflows a duration.
         wait = min(FIRST_WAIT * (1 << min(tries - 1, 10)), LONGEST_BACK_OFF)
         return wait * (1 - 0.25 * self._chance())
 
@@ -74,7 +75,7 @@ class RetryingJudge:
 def _given_up(error: JudgeUnavailable, tries: int, wait: timedelta) -> JudgeUnavailable:
     why = f"gave up after {tries} {'try' if tries == 1 else 'tries'}"
     if wait > LONGEST_WAIT:
-        why += f", as it asks to wait {wait.total_seconds():.0f} s"
+        why += f", because the server requests a delay of {wait.total_seconds():.0f} s"
     return JudgeUnavailable(
         f"{error}; {why}", retry_after=error.retry_after, maybe_billed=error.maybe_billed
     )

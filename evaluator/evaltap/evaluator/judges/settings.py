@@ -1,4 +1,4 @@
-"""The judge settings in the environment that are numbers: timeout, retries, limits, prices."""
+"""Numeric settings of judges in the environment: timeout, retries, limits, prices."""
 
 import math
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _PRICES: Final = ("EVALTAP_JUDGE_PRICE_INPUT", "EVALTAP_JUDGE_PRICE_OUTPUT")
 
 @dataclass(frozen=True, slots=True)
 class JudgeLimits:
-    """How much one judge may be asked at a time and in a minute; None for no limit."""
+    """Limits of one judge on concurrent requests, and on requests and tokens per minute; None: no limit."""
 
     concurrency: int | None = None
     requests_per_minute: int | None = None
@@ -45,7 +45,7 @@ def judge_timeout(environ: Mapping[str, str]) -> timedelta:
 
 
 def judge_retries(environ: Mapping[str, str]) -> int:
-    """Return EVALTAP_JUDGE_RETRIES: how often a request is repeated that could not be answered."""
+    """Return EVALTAP_JUDGE_RETRIES: how often a failed request is retried."""
     text = environ.get("EVALTAP_JUDGE_RETRIES", "").strip()
     if not text:
         return DEFAULT_RETRIES
@@ -71,9 +71,9 @@ def judge_limits(environ: Mapping[str, str]) -> JudgeLimits:
 
 
 def divided_limits(environ: Mapping[str, str], parts: int) -> dict[str, str]:
-    """Return the environment of one of so many processes, which together keep its limits.
+    """Return the environment of one of `parts` processes, which together stay within the limits.
 
-    As each may ask once, there must not be more of them than a limit allows.
+    As each process needs at least one request, there must not be more processes than a limit allows.
     """
     limits = judge_limits(environ)
     given = {
@@ -86,16 +86,16 @@ def divided_limits(environ: Mapping[str, str], parts: int) -> dict[str, str]:
 
 
 def most_parts(environ: Mapping[str, str]) -> int | None:
-    """Return among how many processes the limits can be divided; None without limits."""
+    """Return the maximum number of processes that can divide the limits; None without limits."""
     limits = judge_limits(environ)
     given = (limits.concurrency, limits.requests_per_minute, limits.tokens_per_minute)
     return min((value for value in given if value), default=None)
 
 
 def judge_prices(model: JudgeModel, environ: Mapping[str, str]) -> JudgePrices | None:
-    """Return what a million tokens cost: the metric's own prices, or those of the environment.
+    """Return the prices of a million tokens: the metric's own, otherwise the environment's.
 
-    The environment names one price and may stand for several models, so here the metric goes first.
+    The environment sets one price, possibly for several models, so here the metric takes precedence.
     """
     if model.prices is not None:
         for price in (model.prices.input_per_million, model.prices.output_per_million):
@@ -128,7 +128,7 @@ def judge_models(criterion: LlmJudgeCriterion) -> list[JudgeModel | None]:
 
 
 def judge_models_of(metric: EvalMetric) -> list[JudgeModel | None]:
-    """Return the models that a metric asks, with those of the metrics in its suite."""
+    """Return the judge models of a metric, including those of the metrics in its suite."""
     criterion = metric.criterion
     if criterion is None:
         return []
@@ -138,7 +138,7 @@ def judge_models_of(metric: EvalMetric) -> list[JudgeModel | None]:
 
 
 def embedding_models_of(metric: EvalMetric) -> list[EmbeddingModel | None]:
-    """Return the models whose vectors a metric compares, with those of the metrics in its suite."""
+    """Return the embedding models of a metric, including those of the metrics in its suite."""
     criterion = metric.criterion
     if criterion is None:
         return []

@@ -1,1 +1,1 @@
-"""Records into rows: at most once, in order of revision, with offsets in the same transaction."""
+"""Records as rows: each at most once, in the order of revisions, with the offsets in the same transaction."""

@@ -1,9 +1,8 @@
 """A Bloom filter of the cases in the store, so that most new cases need no query.
 
-Most records bring a case that the store does not know.  Looking it up in the store would read the
-names of all cases, more of them every day; the filter says "never" or "perhaps" at once, in 16 MB
-whatever the number of cases.  Up to ten million cases one "perhaps" in five hundred is wrong, and only
-costs the query.
+Most records belong to a case that the store does not know.  A query would read the names of all cases, whose
+number grows every day.  The filter answers "no" or "perhaps" without one, in 16 MB for any number of cases.
+Up to ten million cases, one "perhaps" in five hundred is wrong and merely costs the query.
 """
 
 from collections.abc import Hashable
@@ -20,7 +19,7 @@ class BloomFilter:
         self._bits = bytearray(_BITS >> 3)
 
     def add(self, name: Hashable) -> None:
-        """Note a name."""
+        """Add a name."""
         first, step = _hashes(name)
         for number in range(_PROBES):
             place = (first + number * step) & (_BITS - 1)

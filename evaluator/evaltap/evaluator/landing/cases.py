@@ -5,7 +5,7 @@ from pathlib import Path
 
 import orjson
 
-from evaltap.evaluator.cases.contexts import told_once
+from evaltap.evaluator.cases.contexts import without_repeats
 from evaltap.evaluator.cases.pairing import placeholder
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
@@ -22,10 +22,10 @@ def landed_cases(store: StoreReader) -> Iterator[CaseData]:
 
 
 def write_json_lines(path: Path, cases: Iterable[CaseData]) -> int:
-    """Write one case a line; return how many.  Memory does not grow with them."""
+    """Write the cases as JSON Lines; return their number.  Memory use is constant."""
     count = 0
     try:
-        # A device or a pipe is written to, not replaced.
+        # Write to a device or pipe directly; only regular files are replaced.
         in_place = path.exists() and not path.is_file()
         with path.open("wb") if in_place else private_file(path) as file:
             for case in cases:
@@ -48,16 +48,16 @@ def assemble(header: str, actual: Sequence[str], expected: Sequence[str | None])
 def with_turns(
     case: CaseData, turns: Sequence[CaseData], expected: Sequence[CaseData | None]
 ) -> CaseData:
-    """Return a case without turns with these; a turn that no reference was given for is expected as None."""
-    case.setdefault("source", {})  # it was recorded, whoever wrote the record
-    case["actualConversation"] = told_once(turns)
+    """Add turns to a case; `expected` is None for a turn without a reference."""
+    case.setdefault("source", {})  # marks the case as recorded
+    case["actualConversation"] = without_repeats(turns)
     if any(turn is not None for turn in expected):
         case["conversation"] = expected
     return case
 
 
 def _written(case: CaseData) -> CaseData:
-    """Return a landed case as files hold it: with the user's message where there is no reference."""
+    """Return a landed case in the form of files: a turn without a reference expects the user's message."""
     if not case["source"]:
         del case["source"]
     if expected := case.get("conversation"):

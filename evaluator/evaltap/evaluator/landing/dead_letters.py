@@ -1,7 +1,7 @@
 """Dead letters, and landing those that have become readable.
 
-A letter keeps the record byte for byte.  Replaying decodes it as landing does.  If it is readable now (its
-schema was too new, its reader was fixed), it lands and is deleted, in one transaction.
+A dead letter holds the record byte for byte.  Replaying decodes it as landing does.  If it is readable now
+(because its schema was too new before, or its reader was fixed), it lands and is deleted in one transaction.
 """
 
 from collections import Counter
@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from evaltap.evaluator.landing.lander import LandedCounts, Lander
-from evaltap.evaluator.landing.rows import DeadLetterId, readable
+from evaltap.evaluator.landing.reading import readable
+from evaltap.evaluator.landing.row_types import DeadLetterId
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
@@ -22,12 +23,12 @@ from evaltap.schemas.wire.record import WireRecord
 
 LETTERS_PER_READ = 500
 LETTERS_PER_PAGE = 100
-"""Letters in memory while they are replayed; one may be as large as a topic takes."""
+"""Dead letters held in memory during a replay; each may be as large as the topic allows."""
 FILE_PREFIX = "file:"
 
 
 class DeadLetter(NamedTuple):
-    """One record that could not be landed; `number` counts the letters of a store from 1, oldest first."""
+    """A record that could not be landed; `number` counts a store's dead letters from 1, oldest first."""
 
     number: int
     topic: str
@@ -48,14 +49,14 @@ class DeadLetter(NamedTuple):
 
     @property
     def name(self) -> DeadLetterId:
-        """What identifies it, also among those at the same offset."""
+        """The id of the dead letter, unique even among those at the same offset."""
         place = (self.topic, self.partition, self.offset)
         return DeadLetterId(*place, self.reason, self.detail, self.landed_at)
 
 
 @dataclass(slots=True)
 class Replayed:
-    """What became of the letters: landed, there already, and by reason what cannot be read still."""
+    """The result of a replay: counts of landed records, and of those still unreadable by reason."""
 
     landed: LandedCounts = field(default_factory=LandedCounts)
     unreadable: Counter[str] = field(default_factory=Counter)
@@ -87,13 +88,13 @@ FROM dead_letters JOIN chosen ON dead_letters.rowid = chosen.id ORDER BY number
 def letters(
     store: StoreReader, *, reason: str = "", only: int = 0, limit: int = LETTERS_PER_READ
 ) -> list[DeadLetter]:
-    """Return dead letters in their order, of one reason or all; `only` picks one by its number."""
+    """Return dead letters in order, of one reason or of all; `only` selects one by its number."""
     parameters = {"reason": reason, "only": only, "limit": limit}
     return [DeadLetter(*row) for row in store.rows(_LETTERS, parameters)]
 
 
 def naming(store: StoreReader, case: str, limit: int) -> list[tuple[int, str, str]]:
-    """Return number, reason and detail of the first letters whose key or value names a case."""
+    """Return number, reason and detail of the first dead letters whose key or value names a case."""
     parameters = {
         "key": case.encode(),
         "end": f"/{case}".encode(),
@@ -103,7 +104,7 @@ def naming(store: StoreReader, case: str, limit: int) -> list[tuple[int, str, st
     return [(number, *rest) for number, *rest in store.rows(_NAMING, parameters)]
 
 
-# As text a blob has its quotes, backslashes and other bytes escaped: what one holds, its text holds.
+# Cast to text, a blob has quotes, backslashes and other bytes escaped, so containment is preserved.
 _NAMING = f"""
 WITH {_NUMBERED},
 found AS (
@@ -117,7 +118,7 @@ SELECT number, found.reason, detail FROM found JOIN numbered USING (id) ORDER BY
 
 
 def replay(store: Store, *, reason: str = "", dry_run: bool = False) -> Replayed:
-    """Land the letters that can be read by now, and take them off the list."""
+    """Land the dead letters that have become readable, and delete them."""
     found = Replayed()
     lander = Lander(store)
     ((found.of_files,),) = store.rows(_OF_FILES, {"reason": reason})
@@ -137,10 +138,10 @@ def replay(store: Store, *, reason: str = "", dry_run: bool = False) -> Replayed
 
 
 def _pages(store: StoreReader, reason: str) -> Iterator[Sequence[DeadLetter]]:
-    """Yield the letters of topics that are there now, a page in memory at a time.
+    """Yield the current dead letters of topics in pages.
 
-    By time and place, not by number: numbers move up as letters go.  A letter that fails again comes
-    back with a later time, so it is not met a second time.
+    Pages follow time and position, not numbers, which change as dead letters are deleted.  One that fails
+    again is stored with a later time, so it is not read twice.
     """
     ((until,),) = store.rows("SELECT max(landed_at) FROM dead_letters")
     after: tuple[Any, ...] = (datetime.min, "", 0, 0)
@@ -173,7 +174,7 @@ ORDER BY landed_at, topic, partition_number, record_offset LIMIT $limit
 
 
 def _as_batch(ready: Sequence[DeadLetter]) -> SourceBatch:
-    """Return the letters as a batch that moves no offset."""
+    """Return the dead letters as a batch without offsets."""
     records = (
         SourceRecord(Partition(letter.topic, letter.partition), letter.offset, letter.record)
         for letter in ready

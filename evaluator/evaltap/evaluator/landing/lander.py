@@ -1,8 +1,8 @@
 """Landing: records of a log become rows, in one DuckDB transaction with the log's offsets.
 
-A crash before the commit leaves nothing, after it everything; the next start resumes at the stored offset.
-Records that cannot be decoded become dead letters with the reason and the raw bytes.  A turn that is
-already stored in that revision is a redelivery: it is counted, not stored again.
+A crash before the commit leaves no trace of the batch; a crash after it loses nothing.  The next start
+resumes at the stored offset.  Records that cannot be decoded become dead letters with the reason and the raw
+bytes.  A turn that is already stored in the same revision is a redelivery: it is counted, not stored again.
 """
 
 import hashlib
@@ -16,8 +16,9 @@ from msgspec import Struct
 
 from evaltap.evaluator.cases.identity import CaseKey, FirstPosition
 from evaltap.evaluator.landing.bloom_filter import BloomFilter
+from evaltap.evaluator.landing.reading import read_record
 from evaltap.evaluator.landing.recent_cases import RecentCases
-from evaltap.evaluator.landing.rows import (
+from evaltap.evaluator.landing.row_types import (
     CaseRow,
     DeadLetterId,
     DeadLetterRow,
@@ -25,11 +26,8 @@ from evaltap.evaluator.landing.rows import (
     LandedRow,
     LandedTurn,
     ManifestRow,
-    _read,
-    dead_letter_row,
-    feedback_row,
-    manifest_row,
 )
+from evaltap.evaluator.landing.rows import dead_letter_row, feedback_row, manifest_row
 from evaltap.evaluator.landing.seq_ranges import merged
 from evaltap.evaluator.landing.trace_progress import ReadTraces
 from evaltap.evaluator.sources.base import Partition, SourceBatch
@@ -44,12 +42,12 @@ from evaltap.schemas.wire.record import (
 )
 
 REMEMBERED_CASES = 10_000
-"""Cases whose turns are kept in memory, so that the next turn of a live session needs no query."""
+"""Cases whose state is kept in memory, so that the next turn of a session needs no query."""
 
 
 @dataclass(slots=True)
 class LandedCounts:
-    """What became of the records of one or more batches; the numbers add up to `records`."""
+    """The outcome of the records of one or more batches; the other counts add up to `records`."""
 
     records: int = 0
     turns: int = 0
@@ -70,12 +68,12 @@ class LandedCounts:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of a case: its header, the revisions of its turns, its first position."""
+    """The state of a case: its header, the revisions of its turns, its first position."""
 
     header: str
     turns: dict[str, int] = field(default_factory=dict)
     inclusion_probability: float = 0.0
-    """The largest of its turns, which share one draw."""
+    """The largest among its turns, which share one sampling draw."""
     begin: FirstPosition | None = None
     """None until its first rows are written."""
 
@@ -86,23 +84,23 @@ class _Known:
 
 @dataclass(slots=True)
 class _Rows:
-    """What one transaction writes."""
+    """The rows of a transaction."""
 
     turns: list[LandedTurn] = field(default_factory=list)
     dead_letters: list[DeadLetterRow] = field(default_factory=list)
     manifests: list[ManifestRow] = field(default_factory=list)
     feedback: dict[str, FeedbackRow] = field(default_factory=dict)
     changed: dict[CaseKey, CaseRow] = field(default_factory=dict)
-    """The cases of the turns, with what the last one says of its case."""
+    """The cases of the turns, as in the last record of each."""
     consumed: dict[str, list[int]] = field(default_factory=dict)
 
     def consume(self, producer_id: str, seq: int) -> None:
-        """Note the number of a record, whatever becomes of it."""
+        """Note a record's sequence number, whatever its outcome."""
         if producer_id:
             self.consumed.setdefault(producer_id, []).append(seq)
 
     def consumed_ranges(self) -> list[Row]:
-        """Return the numbers of the records as ranges."""
+        """Return the sequence numbers as ranges."""
         return [
             (producer_id, first, last)
             for producer_id, numbers in self.consumed.items()
@@ -111,11 +109,11 @@ class _Rows:
 
 
 class Lander:
-    """Writes batches of records into a store; one thread.
+    """Writes batches of records to a store.  Used from one thread.
 
-    Every new turn is added to `recent`.  With `ahead` it writes in the background: `land` returns before
-    the batch is stored, and whatever uses the store next raises the failure; the lander must then be
-    thrown away.
+    Every new turn is added to `recent`.  With `ahead`, `land` writes in the background and returns before
+    the batch is stored.  If that fails, the next use of the store raises the error, and the lander must be
+    discarded.
     """
 
     def __init__(
@@ -135,30 +133,30 @@ class Lander:
         self._landed_seq = int(last or 0)
 
     def offsets(self) -> dict[Partition, int]:
-        """Return where to continue reading each log."""
+        """Return the offset at which to continue each partition."""
         return stored_offsets(self._store)
 
     @property
     def changed(self) -> Mapping[CaseKey, FirstPosition]:
-        """The cases that have something new since `take_changed`."""
+        """The cases that changed since `take_changed`."""
         return self._changed
 
     def take_changed(self) -> dict[CaseKey, FirstPosition]:
-        """Return the cases that have something new since the last call."""
+        """Return the cases that changed since the last call."""
         taken, self._changed = self._changed, {}
         return taken
 
     def land(self, batch: SourceBatch, *, instead_of: Sequence[DeadLetterId] = ()) -> LandedCounts:
-        """Write a batch and its offsets in one transaction; return what became of its records.
+        """Write a batch and its offsets in one transaction; return the counts of its records.
 
-        `instead_of` are dead letters that go in the same transaction.
+        The dead letters `instead_of` are deleted in the same transaction.
         """
         counts = LandedCounts(records=len(batch.records))
         rows = _Rows()
         turns: list[tuple[LandedTurn, int]] = []
         for record in batch.records:
-            # Rows at once, so that the decoded case is freed while it is in the processor's cache.
-            match record.error or _read(record.record):
+            # Convert each record to rows immediately, while the decoded case is in the processor's cache.
+            match record.error or read_record(record.record):
                 case LandedTurn() as landed:
                     turns.append((landed, len(record.record.value or b"")))
                     rows.consume(landed.turn.producer_id, landed.turn.seq)
@@ -177,7 +175,7 @@ class Lander:
         received, counts.feedback = counts.feedback, self._only_new_feedback(rows)
         counts.duplicates += received - counts.feedback
         received_bad = len(rows.dead_letters)
-        if not instead_of:  # a letter that is replayed goes, and may come again
+        if not instead_of:  # a replayed dead letter is deleted, and may be written again
             rows.dead_letters = self._only_new_dead_letters(rows.dead_letters)
         counts.duplicates += received_bad - len(rows.dead_letters)
         counts.turns = len(rows.turns)
@@ -189,7 +187,7 @@ class Lander:
         return counts
 
     def _only_new_feedback(self, rows: _Rows) -> int:
-        """Leave out the feedback that is there already; return how much is new."""
+        """Remove feedback that is already stored; return how much is new."""
         if rows.feedback:
             known = self._store.rows(
                 "SELECT feedback_id FROM feedback WHERE feedback_id IN $ids::VARCHAR[]",
@@ -200,20 +198,20 @@ class Lander:
         return len(rows.feedback)
 
     def _only_new_dead_letters(self, letters: list[DeadLetterRow]) -> list[DeadLetterRow]:
-        """Leave out bad records that are stored already: a restored log is read again."""
+        """Return the dead letters that are not stored yet: a restored log is read a second time."""
         if not letters:
             return letters
         again = {row.position for row in letters}
         again &= set(self._store.rows(_DEAD_LETTERS_AT.format(what=_PLACE), _columns(again)))
         if not again:
             return letters
-        # Only now: reading values costs memory, as they may be large.
+        # Values may be large, so they are only read when positions match.
         query = _DEAD_LETTERS_AT.format(what=f"{_PLACE}, sha256(record_value)")
         known = set(self._store.large_rows(query, _columns(again)))
         return [row for row in letters if (*row.position, _digest(row.record_value)) not in known]
 
     def _recall(self, keys: set[CaseKey]) -> None:
-        """Load what the store knows about cases that are not remembered."""
+        """Load the state of cases that are in the store but not in memory."""
         unknown = []
         for key in keys:
             if key in self._known:
@@ -238,11 +236,11 @@ class Lander:
             self._known[(app, eval_set, eval_id)] = _Known(header, turns, probability, first)
 
     def _add(self, landed: LandedTurn, size: int, rows: _Rows) -> bool:
-        """Add a turn; return False when it is there already in that revision."""
+        """Add a turn; return False if it is already stored in that revision or a later one."""
         key = landed.key
         known = self._known.get(key)
         if known is not None and known.turns.get(landed.invocation_id, -1) >= landed.revision:
-            # An older revision that comes late is superseded: its evidence is in the newer one.
+            # A late older revision is superseded: the newer one contains its evidence.
             return False
         begins = known is None
         if known is None:
@@ -280,7 +278,7 @@ class Lander:
             else:
                 write()
         except BaseException:
-            # What is remembered may now be ahead of the file.
+            # The state in memory may now be ahead of the file.
             self._known.clear()
             raise
         self._note(rows, first_seq, now)
@@ -316,7 +314,7 @@ class Lander:
             self._read_traces.write(batch.traces, now)
 
     def _note(self, rows: _Rows, first_seq: int, now: datetime) -> None:
-        """Remember the changed cases, and the first position of new ones."""
+        """Note the changed cases, and the first position of new ones."""
         for key in rows.changed:
             known = self._known[key]
             if known.begin is None:

@@ -1,4 +1,4 @@
-"""Eval ids that tell the cases of one file apart, where a store holds a case in several versions."""
+"""Unique eval ids for the cases of a file, if the store holds a case in several versions."""
 
 from collections.abc import Iterable, Iterator, Set
 from typing import Final
@@ -14,16 +14,16 @@ SELECT DISTINCT eval_id FROM (
 
 
 def repeated_ids(store: StoreReader, *, runs_apart: bool) -> frozenset[str]:
-    """Return the eval ids of which a file of all cases would hold several.
+    """Return the eval ids that several cases of the store share.
 
-    With `runs_apart` not those of repeats (`source.run`), which evaltap's own files tell apart.
+    With `runs_apart`, repeats (`source.run`) do not count, since evaltap's own files distinguish them.
     """
     run = "case_json->>'$.source.run'" if runs_apart else "''"
     return frozenset(eval_id for (eval_id,) in store.rows(_REPEATED.format(run=run)))
 
 
 def with_own_ids(cases: Iterable[CaseData], repeated: Set[str]) -> Iterator[CaseData]:
-    """Yield the cases; one with a repeated id is named after its version or run, too: `s-1@v2`."""
+    """Yield the cases; append the version or run to repeated ids: `s-1@v2`."""
     taken = set(repeated)
     for case in cases:
         if case["evalId"] in repeated:

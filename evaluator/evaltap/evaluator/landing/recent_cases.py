@@ -18,7 +18,7 @@ from msgspec import UNSET, structs
 from evaltap.evaluator.cases.identity import CaseIdentity, CaseKey
 from evaltap.evaluator.cases.outline import LazyCase, LazyTurn, lazy_case
 from evaltap.evaluator.landing.cases import with_turns
-from evaltap.evaluator.landing.rows import LandedTurn
+from evaltap.evaluator.landing.row_types import LandedTurn
 from evaltap.schemas.formats.case import CaseData
 
 
@@ -27,25 +27,25 @@ class RecentLimits:
     """How much is kept in memory."""
 
     waiting_bytes: int = 4 << 20
-    """How much of the log waits for its scores; with outlines and rows it takes about twice as much."""
+    """Bytes of records that wait for their scores; with outlines and rows, they take about twice as much."""
     scored_bytes: int = 8 << 20
-    """How much that has its scores is kept: the turns of a session come several fetches apart."""
+    """Bytes of scored records that are kept: a session's next turn may arrive several fetches later."""
 
 
 class _Turn(NamedTuple):
-    """The latest revision of a turn, and the position of its first one in the file."""
+    """The latest revision of a turn, and where its first revision landed."""
 
     started_at: datetime | None
     first_landed_seq: int
     revision: int
     line: bytes
     lazy: LazyCase | None
-    """None once a case took it: what is kept for later is the line, a fraction of its outline."""
+    """None once the case was scored: only the line is kept then, a fraction of the outline's size."""
 
 
 @dataclass(slots=True)
 class RecentCase:
-    """A case with all of its turns, by invocation id."""
+    """A case with all its turns, by invocation id."""
 
     key: CaseKey
     header: str
@@ -53,7 +53,7 @@ class RecentCase:
     """The outline of the header."""
     turns: dict[str, _Turn] = field(default_factory=dict)
     size: int = 0
-    """Bytes of the records that brought it."""
+    """Total size of its records in bytes."""
 
     def add(self, landed: LandedTurn, lazy: LazyCase, landed_seq: int, size: int) -> None:
         """Add a turn, or a newer revision of one."""
@@ -65,9 +65,9 @@ class RecentCase:
         )
 
     def named(self) -> tuple[CaseIdentity, "LandedCase"]:
-        """Return the case as its rows would give it: turns in order, at its latest revision.
+        """Return the case as the store would: at its latest revision, with its turns in order.
 
-        The outlines go with it.
+        The turns' outlines are moved to the returned case.
         """
         turns = (
             sorted(self.turns.values(), key=_order)
@@ -85,7 +85,7 @@ class RecentCase:
 
 
 class RecentCases:
-    """What was landed since `take`, each case from its begin on; used by the thread that lands."""
+    """The cases landed since `take`, each with all its turns.  Used by the thread that lands."""
 
     def __init__(self, limits: RecentLimits | None = None) -> None:
         self._limits = limits or RecentLimits()
@@ -96,14 +96,14 @@ class RecentCases:
 
     @property
     def full(self) -> bool:
-        """Whether it is time to take them."""
+        """Whether the limit of waiting cases is reached."""
         return self._bytes >= self._limits.waiting_bytes
 
     def add(self, landed: LandedTurn, landed_seq: int, size: int, *, begins: bool) -> None:
-        """Note a turn of `size` bytes; `begins`: the store has nothing of its case yet."""
+        """Add a turn of `size` bytes; `begins` means that the store has no turn of its case yet."""
         key = landed.key
         if landed.lazy is None:
-            self._cases.pop(key, None)  # this one has to be read as a whole
+            self._cases.pop(key, None)  # without an outline, the case must be read from the store
             self._goes_on(key)
             return
         case = self._cases.get(key)
@@ -117,7 +117,7 @@ class RecentCases:
         self._bytes += size
 
     def take(self) -> Mapping[CaseKey, RecentCase]:
-        """Return the cases and start over; the newest of them are kept for their next turns."""
+        """Return the cases and start a new set; the newest are kept in case they continue."""
         taken, self._cases, self._bytes = self._cases, {}, 0
         self._taken.update(taken)
         self._taken_bytes += sum(case.size for case in taken.values())
@@ -126,7 +126,7 @@ class RecentCases:
         return taken
 
     def _goes_on(self, key: CaseKey) -> RecentCase | None:
-        """Return a case that was taken before, if it is still kept; it is kept no longer."""
+        """Remove and return a case that was taken before, if it is still kept."""
         case = self._taken.pop(key, None)
         if case is not None:
             self._taken_bytes -= case.size
@@ -134,7 +134,7 @@ class RecentCases:
 
 
 class LandedCase(LazyCase):
-    """A case of the outlines of its turns, each of which came as a case with one turn."""
+    """A case assembled from the outlines of its turns, each recorded as a case with one turn."""
 
     __slots__ = ("_header", "_known", "_turns")
     recorded_here = True
@@ -155,7 +155,7 @@ class LandedCase(LazyCase):
         self._known = [one is not None for one in expected]
 
     def turns(self, side: str) -> tuple[LazyTurn, ...]:
-        """Return the turns of a side; those that no reference was given for say so."""
+        """Return the turns of a side; turns without a reference are marked so."""
         turns = super().turns(side)
         if side == "conversation":
             for turn, known in zip(turns, self._known, strict=True):
@@ -176,7 +176,7 @@ def _begun(landed: LandedTurn, lazy: LazyCase) -> RecentCase:
 
 
 def _lazy(line: bytes) -> LazyCase:
-    """Return the outline of what had one before."""
+    """Return the outline of a line that is known to have one."""
     lazy = lazy_case(line)
     if lazy is None:
         raise ValueError("a line whose outline was read has none")

@@ -1,7 +1,7 @@
-"""What rows need of a case, decoded straight from its bytes: fields of the turn, and JSON texts as they came.
+"""The fields of a case that rows need, decoded straight from its bytes.
 
-Most of a record is arguments, results and texts that a row takes as JSON.  They are cut out of the record
-instead of being decoded to objects and written again.
+Most of a record is arguments, results and texts that rows store as JSON.  They are copied from the record
+instead of being decoded and encoded again.
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from evaltap.schemas.formats.case import EvalCase
 
 NOTHING: Final = Raw(b"")
 DEEPEST: Final = 250
-"""Levels that JSON surely can be written with again."""
+"""A nesting depth that every JSON encoder in use supports."""
 
 
 class _Camel(Struct, rename="camel", gc=False):
-    """An object of the record; fields that no row has are passed over."""
+    """An object of the record; fields that no row needs are skipped."""
 
 
 class Message(_Camel):
-    """A message; without the key it was seen and is empty."""
+    """A message; a missing `content` is an empty text."""
 
     content: str | None = ""
 
@@ -150,8 +150,8 @@ _text: Final = msgspec.json.Decoder(str | None)
 _NO_SESSION: Final = SessionFields()
 _NO_SOURCE: Final = SourceFields()
 
-# A number that a double cannot hold has an exponent, or is very long.  A regular expression takes ten times
-# as long to find one as to make all digits the same and look for a few bytes.
+# A number beyond a double's range has an exponent or is very long.  Searching with a regular expression takes
+# ten times as long as mapping all digits to one byte and searching for a few bytes.
 _NUMBERS: Final = bytes(
     ord("0") if byte in b"0123456789" else ord("e") if byte in b"eE" else ord(" ")
     for byte in range(256)
@@ -196,15 +196,16 @@ def _case_fields(value: bytes) -> CaseFields | None:
 
 
 def json_text(part: Raw) -> str | None:
-    """Return a part of a record as text, None for null or nothing."""
+    """Return a part of a record as text; None if it is null or missing."""
     text = str(part, "utf-8")
     return None if text in ("", "null") else text
 
 
 def holds_no_surprise(value: bytes) -> bool:
-    """Tell whether bytes of well-formed JSON can be read into objects, and written again.
+    """Return whether well-formed JSON can surely be decoded and encoded again.
 
-    True only where that is easy to tell: no number may be too large, nothing nested too deep.
+    A fast check that may return False without need.  True means that no number is too large and nothing is
+    nested too deeply.
     """
     if value.count(b"[") + value.count(b"{") >= DEEPEST:
         return False

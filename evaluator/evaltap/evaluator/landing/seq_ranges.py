@@ -1,4 +1,4 @@
-"""Numbers of records as ranges: a producer numbers them without gaps, so millions are a few ranges."""
+"""Sequence numbers as ranges: producers number records without gaps, so millions fit into a few ranges."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
@@ -7,11 +7,11 @@ if TYPE_CHECKING:
     from evaltap.evaluator.store.database import Store
 
 Ranges: TypeAlias = list[tuple[int, int]]
-"""First and last number of each range; in order, without overlap or touch, where `merged` made them."""
+"""First and last number of each range.  `merged` returns them sorted, neither overlapping nor adjacent."""
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Return ranges in order; those that overlap or touch have become one."""
+    """Return the ranges sorted, with overlapping and adjacent ones merged."""
     found: Ranges = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:
@@ -23,12 +23,12 @@ def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def size(ranges: Ranges) -> int:
-    """Return how many numbers merged ranges hold."""
+    """Return how many numbers the merged ranges contain."""
     return sum(last - first + 1 for first, last in ranges)
 
 
 def without(ranges: Ranges, others: Ranges) -> Ranges:
-    """Return the numbers of merged ranges that are not in others."""
+    """Return the numbers of `ranges` that are not in `others`; both are merged."""
     left: Ranges = []
     for first, last in ranges:
         at = first
@@ -44,12 +44,12 @@ def without(ranges: Ranges, others: Ranges) -> Ranges:
 
 
 def highest(ranges: Ranges) -> int:
-    """Return the highest number, 0 without any."""
+    """Return the highest number; 0 if there is none."""
     return ranges[-1][1] if ranges else 0
 
 
 def compact(store: "Store") -> None:
-    """Keep the latest offset of each partition, and consumed numbers as few ranges, in one transaction."""
+    """Delete old offsets and merge the ranges of consumed sequence numbers, in one transaction."""
     with store.transaction():
         store.execute(_ONLY_LATEST_OFFSETS)
         store.execute(_MERGE_RANGES)
@@ -64,7 +64,7 @@ DELETE FROM offsets WHERE rowid NOT IN (
 )
 """
 
-# A range opens where nothing before it reaches up to its first number.
+# A new range starts where no earlier range reaches its first number.
 _MERGE_RANGES = """
 CREATE OR REPLACE TEMP TABLE merged_ranges AS
 WITH marked AS (

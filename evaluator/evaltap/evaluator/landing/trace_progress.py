@@ -17,14 +17,14 @@ ROWS_BEFORE_CLEANING = 20_000
 
 
 class ReadTraces:
-    """Writes the rows, inside of the transaction that lands the turns of these traces."""
+    """Writes the rows in the transaction that lands the turns of the traces."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._written = 0
 
     def write(self, traces: Sequence[ReadTrace], now: datetime) -> None:
-        """Add rows for traces that were read; every now and then take away those of no more use."""
+        """Add rows for traces that were read; occasionally delete rows that are no longer needed."""
         rows = [
             (trace.trace_id, *partition, first, next_offset, trace.memory, now)
             for trace in traces
@@ -40,7 +40,7 @@ class ReadTraces:
 
 
 def progress(store: Store) -> Progress:
-    """Return what a source of raw telemetry has to know before it continues."""
+    """Return the state that a source of raw telemetry needs to continue."""
     found = Progress()
     for trace_id, topic, number, first, next_offset, memory in store.rows(_ROWS):
         trace = found.traces.get(trace_id)

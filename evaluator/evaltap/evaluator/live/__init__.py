@@ -1,1 +1,1 @@
-"""Reads a log, lands what it holds, scores at times and publishes scores, until it is stopped."""
+"""The consumer's loop: reads a log, lands and scores records, and publishes scores, until it is stopped."""

@@ -10,14 +10,14 @@ from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.readers import shared_reader
 
 LONGEST_SECONDS: Final = 600.0
-"""A look that takes longer is given up; the store is opened anew now and then, which ends one, too."""
+"""A read that takes longer is cancelled, as is one under way when the consumer reopens the store."""
 T = TypeVar("T")
 
 
 class BackgroundRead(Generic[T]):
-    """Runs `read` with a reader of the store on a thread of its own, one at a time.
+    """Runs `read` with a reader of the store on a separate thread, one read at a time.
 
-    Started, asked and closed by the consumer's thread; what `read` raises, `take` raises.
+    Only the consumer's thread uses this object.  `take` raises what `read` raised.
     """
 
     def __init__(self, store: Store, read: Callable[[StoreReader], T], name: str) -> None:
@@ -30,17 +30,17 @@ class BackgroundRead(Generic[T]):
 
     @property
     def runs(self) -> bool:
-        """Whether a look is under way, or was not taken yet."""
+        """Whether a read is under way, or its result has not been taken yet."""
         return self._thread is not None
 
     def start(self) -> None:
-        """Begin to read what is committed now; called while nothing runs."""
+        """Start reading what is committed now; must not be called while a read runs."""
         assert self._thread is None
         self._thread = threading.Thread(target=self._run, name=f"evaltap-{self._name}", daemon=True)
         self._thread.start()
 
     def take(self, *, wait: bool = False) -> list[T] | None:
-        """Return what was found, None while it is read; nothing when the store was closed meanwhile."""
+        """Return the result in a list, empty if the store was closed meanwhile; None while the read runs."""
         if self._thread is None or (self._thread.is_alive() and not wait):
             return None
         self._thread.join()
@@ -52,7 +52,7 @@ class BackgroundRead(Generic[T]):
         return found
 
     def close(self) -> None:
-        """Wait for the look that is under way; what it found is found again with the next start."""
+        """Wait for the read under way and discard its result; the next start reads it again."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -65,5 +65,5 @@ class BackgroundRead(Generic[T]):
                 except Exception as error:
                     reason = session.reason(error)
                     raise reason from (error if reason is not error else None)
-        except Exception as problem:  # of whatever kind: the consumer's thread raises it
+        except Exception as problem:  # of any kind: `take` raises it in the consumer's thread
             self._problem = problem

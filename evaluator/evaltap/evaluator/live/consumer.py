@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 class ConsumerTask(Protocol):
-    """Something else that the consumer's thread does with the store, beside landing and scoring."""
+    """Work that the consumer's thread does with the store besides landing and scoring."""
 
     def begin(self) -> None:
-        """Make ready; called once, before the first record is landed."""
+        """Prepare; called once, before the first record lands."""
 
     def step(self, changed: ChangedCases | None) -> bool:
-        """Do what is due, for a moment; return whether more could be done at once.
+        """Do what is due, briefly; return whether there is more to do immediately.
 
-        `changed` are cases that wait for scores since the last step; None: no look is due now.
+        `changed` holds the cases that changed since scoring last ran; None if scoring did not run.
         """
         ...
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is left to do until something new lands."""
+        """Whether nothing is left to do until another record lands."""
         ...
 
     def close(self) -> None:
@@ -55,11 +55,11 @@ class Consumed:
 
 
 class Consumer:
-    """Lands a source into a store and scores it; `stop` may be called from anywhere.
+    """Lands the records of a source in a store and scores them; `stop` may be called from any thread.
 
-    `log` is what the run's `source` says; `tasks` are done on the same thread, and `beat` is called at
-    every step.  A partition that was never read is read from its oldest record, with `from_now` from its
-    end.
+    `log` is stored as the `source` of the run.  `tasks` run on the same thread, and `beat` is called at
+    every step.  A partition read for the first time is read from its oldest record, or from its end with
+    `from_now`.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Consumer:
         self._from_now = from_now
         self._clock = clock
         self._beat = beat
-        self._backlog = (  # of a killed run, or with other metrics
+        self._backlog = (  # cases left by a killed run, or not scored by these metrics
             scorer.backlog(log, stopped=self._is_stopped) if scorer is not None else None
         )
         self._large = False
@@ -101,20 +101,20 @@ class Consumer:
         self.consumed = Consumed()
 
     def stop(self) -> None:
-        """Ask the loop to end after the step it is in."""
+        """Stop the loop after its current step."""
         self._stopped.set()
 
     def finish(self) -> None:
-        """Ask the loop to end once the log has nothing new and everything is scored."""
+        """Stop the loop once the log is read to its end and everything is scored."""
         self._finishing.set()
 
     def _is_stopped(self) -> bool:
-        """Tell whether it was asked to end; asked for at every step, so it is a sign of life."""
+        """Return whether `stop` was called.  Every step calls this, so it also sends the heartbeat."""
         self._beat(self.consumed)
         return self._stopped.is_set()
 
     def run(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> Consumed:
-        """Consume until `stop`, or until the log has nothing new and everything is scored."""
+        """Consume until `stop`; with `until_idle`, until the log is at its end and everything is scored."""
         compact(self._store)
         for task in self._tasks:
             task.begin()
@@ -128,9 +128,9 @@ class Consumer:
     def _pass_gaps(
         self, offsets: Mapping[Partition, int], report: Callable[[Consumed], None]
     ) -> Mapping[Partition, int]:
-        """Tell what is gone from the log; return where to continue, with the gaps behind it.
+        """Report the gaps that deleted records left in the log; return the offsets to continue from.
 
-        Where a partition that is new begins is stored too: what is deleted there from now on is a gap.
+        The first offset of a new partition is stored too, so that later deletions there count as gaps.
         """
         positions = log_positions(self._source.bounds(), offsets, partly_read(self._store))
         self.consumed.gaps += [position.gap for position in positions if position.gap]
@@ -144,7 +144,7 @@ class Consumer:
         if self.consumed.gaps:
             report(self.consumed)
         if passed:
-            # Stored once it is told, so that the next start does not tell it again.
+            # Stored after reporting, so that the next start does not report the gaps again.
             self._lander.land(SourceBatch(next_offsets=passed))
         return {**offsets, **passed}
 
@@ -182,7 +182,7 @@ class Consumer:
             report(self.consumed)
 
     def _is_full(self) -> bool:
-        """Tell whether as many cases wait for their scores as may be kept."""
+        """Return whether as many cases wait for scores as memory allows."""
         recent = self._recent is not None and self._recent.full
         return recent or len(self._lander.changed) >= self._limits.most_changed
 
@@ -196,14 +196,14 @@ class Consumer:
     def _reopen_at_times(self, landed: int) -> None:
         self._landed_since_opening += landed
         after = self._limits.reopen_after
-        # Who reads just now is given time, but not for ever: nobody can read while it is opened.
+        # Current readers get time to finish, but not indefinitely: nobody can read during the reopening.
         if self._landed_since_opening >= (3 * after if self._store.gate.is_read else after):
             self._landed_since_opening = 0
             compact(self._store)
             self._store.reopen()
 
     def _score_backlog(self, report: Callable[[Consumed], None]) -> bool:
-        """Score some of what was pending at the start; return whether there is more of it."""
+        """Score some of the cases that were pending at the start; return whether there are more."""
         if self._backlog is None:
             return False
         cases = next(self._backlog, None)

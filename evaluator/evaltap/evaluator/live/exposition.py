@@ -13,7 +13,7 @@ MOST_VALUES: Final[Mapping[str, int]] = {
     "app": 50, "model": 50, "metric": 100, "slice": 20, "watch": 100, "reason": 50, "status": 10,
     "window": 5, "rule": 50, "le": 50, "version": 1,
 }  # fmt: skip
-"""Of each label; those with the largest figures keep their names, the rest is `other`."""
+"""How many values of a label are exposed: those with the largest samples; the rest become `other`."""
 
 _DESCRIBED: Final = re.compile(r"^(# (?:HELP|TYPE) )(\S+)_total ")
 Kind = Literal["counter", "gauge", "histogram"]
@@ -29,27 +29,27 @@ class Family:
     labels: tuple[str, ...] = ()
     samples: dict[tuple[str, ...], float] = field(default_factory=dict)
     suffixes: bool = False
-    """The first label is a part of the name: `_bucket`, `_sum`, `_count` of histograms."""
+    """The first label is a suffix of the name: `_bucket`, `_sum` or `_count` of a histogram."""
 
     def add(self, values: Sequence[str | None], figure: float | None) -> None:
-        """Add a sample; what is not known is left out."""
+        """Add a sample, unless it is unknown (None)."""
         if figure is not None:
             self.samples[tuple(value or "" for value in values)] = float(figure)
 
 
 def exposition(families: Iterable[Family]) -> str:
-    """Return the text that Prometheus reads."""
+    """Return the families in Prometheus's text format."""
     return "\n".join(line for family in bounded(families) for line in _lines(family)) + "\n"
 
 
 def open_metrics(text: str) -> str:
-    """Return figures as OpenMetrics: a counter is described without its suffix, and there is an end."""
+    """Convert Prometheus text to OpenMetrics, where counters are described without `_total`."""
     lines = [_DESCRIBED.sub(r"\1\2 ", line) for line in text.splitlines()]
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 
 def bounded(families: Iterable[Family]) -> list[Family]:
-    """Return the families with few label values each, and one that counts what was capped."""
+    """Return the families with capped label values, and one more that counts the capped values."""
     capped: Counter[str] = Counter()
     found = [_bounded(family, capped) for family in families]
     cap = Family(
@@ -63,7 +63,7 @@ def bounded(families: Iterable[Family]) -> list[Family]:
 
 
 def _bounded(family: Family, capped: Counter[str]) -> Family:
-    """Return the family with its rare label values put together as `other`; gauges keep the largest only."""
+    """Return a family whose rare label values are summed as `other`; of gauges they are left out."""
     samples = family.samples
     for place, label in enumerate(family.labels):
         most = MOST_VALUES.get(label, 0)
@@ -99,7 +99,7 @@ def _lines(family: Family) -> list[str]:
 
 
 def _series(family: Family, values: Sequence[str]) -> list[str]:
-    """Return what the lines of one series have in common: parts and buckets keep their order."""
+    """Return the labels that sort a sample; parts and buckets of a series keep their order."""
     return [
         value
         for label, value in zip(family.labels, values, strict=True)

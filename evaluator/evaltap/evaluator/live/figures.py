@@ -1,4 +1,4 @@
-"""A task of the consumer: its figures, from stored rows, so that they survive a restart."""
+"""A task of the consumer: compute its metrics from stored rows, so that they survive a restart."""
 
 import logging
 import time
@@ -36,9 +36,9 @@ NO_EVIDENCE: Final[Mapping[str, float]] = {}
 
 
 class Figures:
-    """Computes the figures at times and shows them in a status; a large store is read less often.
+    """Computes the metrics regularly and publishes them in a status; less often the longer it takes.
 
-    They are computed, and sent, on a thread of their own.
+    They are computed and sent on a background thread.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class Figures:
         self._not_before = 0.0
 
     def begin(self) -> None:
-        """Show what is stored already."""
+        """Publish the metrics of the rows already stored."""
         self._start(self._clock())
         self._take(wait=True)
 
     def step(self, changed: ChangedCases | None) -> bool:
-        """Have the figures recomputed when they are old."""
+        """Start recomputing the metrics when they are old."""
         now = self._clock()
         if self._look.runs:
             self._take()
@@ -95,7 +95,7 @@ class Figures:
         self._send(found)
 
     def _send(self, found: Sequence[Family]) -> None:
-        """Post the figures once a minute; those of a minute in which the endpoint is away are left out."""
+        """Post the metrics once a minute; skip a minute in which the endpoint is unavailable."""
         if self._otlp is None or (
             self._sent_at and self._clock() - self._sent_at < METRICS_SECONDS
         ):
@@ -106,11 +106,11 @@ class Figures:
 
     @property
     def idle(self) -> bool:
-        """Nothing waits for figures."""
+        """Always true: nothing waits for metrics."""
         return True
 
     def close(self) -> None:
-        """Send the figures once more, as they are at the end."""
+        """Compute and send the metrics a last time."""
         self._look.close()
         if self._otlp is not None:
             self._sent_at = 0.0
@@ -126,9 +126,9 @@ def figures(
     rules: MonitorFile | None = None,
     evidence: Mapping[str, float] = NO_EVIDENCE,
 ) -> list[Family]:
-    """Return the figures of a store; `now` (aware) ends the windows of rates.
+    """Return the metrics of a store; `now` (aware) is the end of the windows of rates.
 
-    `rules` have budgets; `evidence` says how near each watch is to an alarm.
+    `rules` give the budgets.  `evidence` is, for each watch, how close it is to an alarm.
     """
     return [
         *_counts(store),

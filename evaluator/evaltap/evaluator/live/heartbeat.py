@@ -11,7 +11,10 @@ EVERY_SECONDS: Final = 5.0
 
 
 def heartbeat(path: Path, clock: Callable[[], float] = time.monotonic) -> Callable[[], None]:
-    """Return what touches the file, at most once in five seconds; raise InputError where it cannot."""
+    """Return a function that touches the file at most every five seconds.
+
+    Raises InputError if the file cannot be written.
+    """
     last = clock()
     try:
         path.touch(mode=0o600)

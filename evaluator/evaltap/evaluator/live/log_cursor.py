@@ -1,4 +1,4 @@
-"""A task of the consumer: tell a local log how far it has landed, and trim what need not be kept."""
+"""A task of the consumer: register its position in a local log, and trim records that all have landed."""
 
 import logging
 import sqlite3
@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 
 
 class LogCursor:
-    """The cursor of a store in the local log at `path`, moved behind what is committed.
+    """The cursor of a store in the local log at `path`; it follows the committed offset.
 
-    Records that every consumer has landed are deleted `keep` after they were appended.  A log that cannot
-    be written to is read all the same; then others may trim what was not read here, and a warning says so.
+    Records that every consumer has landed are deleted once they are older than `keep`.  A log that cannot be
+    written to is read nevertheless; a warning says that other consumers may then trim records not read here.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class LogCursor:
         self._move(trim=False)
 
     def step(self, changed: ChangedCases | None) -> bool:
-        """Move the cursor and trim, once a second; return whether more could be trimmed at once."""
+        """Move the cursor and trim, once a second; return whether there is more to trim."""
         if self._clock() < self._not_before:
             return False
         self._not_before = self._clock() + EVERY_SECONDS
@@ -60,17 +60,17 @@ class LogCursor:
 
     @property
     def idle(self) -> bool:
-        """Nothing waits: `close` moves the cursor to the end."""
+        """Always true: `close` moves the cursor to the end."""
         return True
 
     def close(self) -> None:
-        """Move the cursor behind all that was landed."""
+        """Move the cursor behind everything that has landed."""
         while self._move(trim=True) >= RECORDS_PER_TRIM:
             pass
 
     def _move(self, *, trim: bool) -> int:
         """Return how many records were trimmed."""
-        if not self._path.exists():  # opening it would make it
+        if not self._path.exists():  # opening it would create it
             return 0
         try:
             opened = open_log(self._path, mode="append")
@@ -87,10 +87,10 @@ class LogCursor:
             opened.close()
 
     def _landed(self, opened: LocalLog) -> int:
-        """Return the offset before which all is committed; of a log that was never read, its start."""
+        """Return the offset up to which everything is committed: the log's start if it was never read."""
         self._store.join()
         found = stored_offsets(self._store).get(Partition(f"local:{opened.log_id}"))
-        # Beyond the end: the file was put back from a copy, and is read from its start.
+        # An offset beyond the end means that the file was restored from a copy: read it from the start.
         known = found is not None and found <= opened.end_offset()
         return found if found is not None and known else opened.start_offset()
 
@@ -106,7 +106,7 @@ class LogCursor:
 
 
 def _store_id(store: Store) -> str:
-    """Return what tells a DuckDB file from others, wherever it is moved."""
+    """Return the id of a DuckDB file, which stays with the file when it is moved."""
     found = store.rows("SELECT value FROM meta WHERE key = 'store_id'")
     if found:
         return str(found[0][0])

@@ -1,4 +1,4 @@
-"""Scores and figures as OpenTelemetry, over OTLP/HTTP."""
+"""Send scores and metrics to an OpenTelemetry endpoint over OTLP/HTTP."""
 
 import os
 import re
@@ -30,14 +30,14 @@ _HEX: Final = re.compile("[0-9a-fA-F]+")
 
 
 class EndpointUnavailableError(TopicsUnavailableError):
-    """Report an endpoint that does not take what it is sent."""
+    """Raised when the endpoint does not accept a request."""
 
 
 class OtlpWriter:
-    """Posts log records and metrics to an endpoint; one that is away is left alone for longer and longer.
+    """Posts log records and metrics to an endpoint, with exponential pauses while it is unavailable.
 
     Headers come from OTEL_EXPORTER_OTLP_HEADERS, the encoding from OTEL_EXPORTER_OTLP_PROTOCOL.  Raises
-    InputError for an endpoint or a protocol that is none.
+    InputError for an invalid endpoint or protocol.
     """
 
     def __init__(
@@ -76,20 +76,23 @@ class OtlpWriter:
             ) from None
 
     def write_or_cut(self, topic: str, records: Sequence[Json]) -> list[int]:
-        """Post log records; return those that nobody takes (none).  Raises EndpointUnavailableError."""
+        """Post log records; return an empty list, as none is rejected for good.
+
+        Raises EndpointUnavailableError.
+        """
         if records:
             self._post("/v1/logs", {"resourceLogs": [_scoped("scopeLogs", "logRecords", records)]})
         return []
 
     def write_metrics(self, families: Iterable[Family]) -> None:
-        """Post figures as they are now.  Raises EndpointUnavailableError."""
+        """Post the current metrics.  Raises EndpointUnavailableError."""
         metrics = [found for family in families if (found := _metric(family)) is not None]
         self._post(
             "/v1/metrics", {"resourceMetrics": [_scoped("scopeMetrics", "metrics", metrics)]}
         )
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         for client in self._clients.values():
             client.close()
 
@@ -104,7 +107,7 @@ class OtlpWriter:
         self._pause = 1.0
 
     def _answer(self, path: str, body: bytes) -> str:
-        """Return why a request was not taken, empty when it was."""
+        """Post a request; return why it failed, or an empty string."""
         try:
             status = self._clients[path].post(body, SECONDS).status
         except TooSlow:
@@ -120,16 +123,16 @@ Redact = Callable[[str], str]
 def otlp_scores(
     store: Store, at: datetime, key: str, limit: int, *, explained: Redact | None = None
 ) -> list[Item]:
-    """Return the next scores of turns of live runs as log records, one for each row.
+    """Return the next turn scores of live runs as log records, one per row.
 
-    With `explained`, which redacts a text, they hold the reasons that metrics gave.
+    With `explained`, a function that redacts text, they include the metrics' reasons.
     """
     found = store.records(sql(__name__, "otlp_scores"), {"at": at, "key": key, "limit": limit})
     return [Item(row["scored_at"], row["score_id"], _record(row, explained)) for row in found]
 
 
 def _record(row: Mapping[str, Any], explained: Redact | None) -> Json:
-    """Return a score as a log record, within the span that it judges."""
+    """Return a score as a log record in the context of the span that it is about."""
     reason = row["reason"] if explained is not None else None
     failed = row["status"] == "error"
     attributes = {

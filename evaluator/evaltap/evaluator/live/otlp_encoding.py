@@ -1,7 +1,7 @@
-"""How OTLP/HTTP requests are written: as protobuf, or as JSON if asked for or without the package.
+"""The encoding of OTLP/HTTP requests: protobuf, or JSON if configured or if the protobuf package is missing.
 
-A request is built in the JSON form of OTLP and converted to the published messages, which are those of
-`opentelemetry-exporter-otlp`.
+A request is built in OTLP's JSON form, then converted to the messages of `opentelemetry-proto`, a dependency
+of `opentelemetry-exporter-otlp`.
 """
 
 import base64
@@ -19,11 +19,11 @@ _PROTOBUF, _JSON = "http/protobuf", "http/json"
 
 
 class Encoding(NamedTuple):
-    """How the body of a request is written."""
+    """The content type of a request and how its body is encoded."""
 
     content_type: str
     encode: Callable[[str, Json], bytes]
-    """Of the path that is posted to and the request in its JSON form."""
+    """Takes the path of the endpoint and the request in its JSON form."""
 
 
 def encoding_of(environ: Mapping[str, str]) -> Encoding:
@@ -63,7 +63,7 @@ def _to_protobuf(path: str, request: Json) -> bytes:
 
 
 def _with_ids(value: Json) -> Json:
-    """Return a request with its ids in base64, as protobuf's own JSON writes bytes; OTLP's JSON has hex."""
+    """Return a request whose ids are base64, as protobuf's JSON mapping expects; OTLP's JSON uses hex."""
     if isinstance(value, list):
         return [_with_ids(one) for one in value]
     if not isinstance(value, dict):

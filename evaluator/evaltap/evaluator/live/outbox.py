@@ -1,7 +1,7 @@
 """The outbox: committed rows are published on a topic, in order, at least once.
 
-The rows themselves are the outbox: nothing is written twice, and a crash repeats at most the last batch,
-with the same ids.  The store records how far publishing has got.
+There is no queue of pending messages: the rows themselves are the outbox, and the store keeps a cursor.  A
+crash repeats at most the last batch, with the same ids.
 """
 
 import logging
@@ -22,37 +22,37 @@ log = logging.getLogger(__name__)
 
 ROWS_PER_WRITE = 500
 LARGE_ROWS_PER_WRITE = 16
-"""When more do not fit into the memory that landing leaves: one may be as large as a topic takes."""
+"""Used when a batch does not fit into the memory that landing leaves: a row may be as large as a record."""
 LOOK_SECONDS = 0.5
 AWAY_SECONDS = 2.0
 
 
 class Item(NamedTuple):
-    """A row to publish, and its place in the order of all; no record holds a row without one."""
+    """A row to publish and its position in the order of publishing."""
 
     at: datetime
     key: str
     record: Any
-    """As the writer takes it: a WireRecord for a topic."""
+    """In the writer's form: a WireRecord for a topic.  None if the row cannot be encoded."""
 
 
 class Writer(Protocol):
-    """Takes records, and returns when they have arrived."""
+    """Writes records and waits until they are acknowledged."""
 
     def write_or_cut(self, topic: str, records: Sequence[Any]) -> list[int]:
-        """Write records; return the numbers of those that nobody takes.  Raises TopicsUnavailableError."""
+        """Write records; return the indexes of those rejected for good.  Raises TopicsUnavailableError."""
         ...
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
 
 Reader: TypeAlias = Callable[[Store, datetime, str, int], list[Item]]
-"""Returns the next rows behind a time and key, at most so many."""
+"""Returns the next rows after a time and key, up to a limit."""
 
 
 class Outbox:
-    """A task of the consumer that publishes what `read` finds on a topic."""
+    """A task of the consumer that publishes the rows of `read` on a topic."""
 
     def __init__(
         self,
@@ -75,18 +75,18 @@ class Outbox:
         self.published = 0
 
     def begin(self) -> None:
-        """Go on where the store says that publishing had got."""
+        """Continue after the last row that the store records as published."""
         found = self._store.rows(_CURSOR, {"name": self._name})
         if found:
             self._until = found[0]
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._writer.close()
 
     def step(self, changed: ChangedCases | None) -> bool:
         """Publish the next rows; return whether there may be more."""
-        written = self.idle and changed is not None  # something may be new since the last look
+        written = self.idle and changed is not None  # there may be new rows since the last read
         if self._clock() < self._not_before and not written:
             return False
         items = self._next()
@@ -128,7 +128,7 @@ ORDER BY published_until DESC, published_key DESC LIMIT 1
 
 
 def dead_letters(store: Store, at: datetime, key: str, limit: int) -> list[Item]:
-    """Return the next dead letters as records, byte for byte with the reason in headers."""
+    """Return the next dead letters as records: the original bytes, with the reason in headers."""
     items = []
     for row in store.rows(_DEAD_LETTERS, {"at": at, "key": key, "limit": limit}):
         landed_at, place, topic, partition, offset, reason, detail, key_, headers, value = row

@@ -7,46 +7,46 @@ from evaltap.schemas.errors import EvaltapError
 
 
 class Reload:
-    """Ends the consumer so that it starts again with new files; with bad ones it continues with the old.
+    """Stops the consumer so that it restarts with the changed files; if they are invalid, it keeps running.
 
-    `check` raises EvaltapError for files that are not in order.  `ask` may be called from a signal handler.
+    `check` raises EvaltapError for invalid files.  `request` may be called from a signal handler.
     """
 
-    def __init__(self, check: Callable[[], None], tell: Callable[[str], None]) -> None:
+    def __init__(self, check: Callable[[], None], report: Callable[[str], None]) -> None:
         self.stop: Callable[[], None] = lambda: None
-        """Ends the consumer; set by whoever has it."""
+        """Stops the consumer; set by the consumer's creator."""
         self.accepted = False
         self._check = check
-        self._tell = tell
-        self._asked = False
+        self._report = report
+        self._requested = False
 
-    def ask(self) -> None:
-        """Ask for a reload, at the next step."""
-        self._asked = True
+    def request(self) -> None:
+        """Request a reload at the next step."""
+        self._requested = True
 
     def begin(self) -> None:
-        """Nothing: the files were just read."""
+        """Do nothing: the files were just read."""
 
     def step(self, changed: ChangedCases | None) -> bool:
-        """Look at the files when asked; end the consumer when they are in order."""
-        if self._asked:
-            self._asked = False
+        """Check the files if a reload was requested; stop the consumer if they are valid."""
+        if self._requested:
+            self._requested = False
             try:
                 self._check()
             except EvaltapError as error:
-                self._tell(
+                self._report(
                     f"cannot load the changed files, so the old ones stay in effect: {error}"
                 )
             else:
-                self._tell("reloaded the changed files")
+                self._report("reloaded the changed files")
                 self.accepted = True
                 self.stop()
         return False
 
     @property
     def idle(self) -> bool:
-        """Nothing waits."""
+        """Always true: a reload needs no waiting."""
         return True
 
     def close(self) -> None:
-        """Nothing: there is no connection."""
+        """Do nothing: there is no connection."""

@@ -1,4 +1,4 @@
-"""A small web service of the consumer: whether it is alive and ready, and its figures.  It reads no store."""
+"""The consumer's HTTP endpoints for liveness, readiness and metrics.  They do not read the store."""
 
 import socket
 import threading
@@ -26,7 +26,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def process_request_thread(self, request, client_address) -> None:  # type: ignore[no-untyped-def]  # as socketserver's
-        """Serve a connection, where not too many are open."""
+        """Serve a connection, or close it if too many are open."""
         if not self._slots.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -36,12 +36,12 @@ class _Server(ThreadingHTTPServer):
             self._slots.release()
 
     def handle_error(self, request, client_address) -> None:  # type: ignore[no-untyped-def]  # as socketserver's
-        """Say nothing: connections that are closed early do not belong in the log."""
+        """Log nothing: clients may close connections early."""
 
 
 @contextmanager
 def serving(status: LiveStatus, host: str, port: int) -> Iterator[str]:
-    """Serve for the block; yields the address.  Raises InputError where it cannot listen."""
+    """Serve during the block; yield the URL.  Raises InputError if the address cannot be bound."""
     answers: dict[str, Callable[[], tuple[int, str, str]]] = {
         "/healthz": lambda: (200, "ok\n", _TEXT) if status.moves else (503, "stuck\n", _TEXT),
         "/readyz": lambda: (200, "ready\n", _TEXT) if status.ready else (503, "not ready\n", _TEXT),
@@ -72,7 +72,7 @@ def serving(status: LiveStatus, host: str, port: int) -> Iterator[str]:
         do_HEAD = do_GET
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing: probes come every few seconds."""
+            """Log nothing: probes arrive every few seconds."""
 
     try:
         server = _Server((host, port), Handler)

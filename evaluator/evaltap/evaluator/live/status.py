@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 STUCK_SECONDS: Final = 300.0
-"""Without a step for so long it hangs: a judge is given up much sooner."""
+"""A consumer without a step for this long counts as stuck; a judge's request times out much earlier."""
 
 
 class LiveStatus:
-    """Written by the consumer's thread, read by others."""
+    """Written by the consumer's thread, read by other threads."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -24,26 +24,26 @@ class LiveStatus:
         self._beaten = self._clock()
 
     def set_ready(self, *, ready: bool) -> None:
-        """Say whether records are read and landed."""
+        """Set whether records are being read and landed."""
         self._ready = ready
 
     def set_metrics(self, text: str) -> None:
-        """Show figures, as Prometheus reads them."""
+        """Publish metrics in Prometheus's text format."""
         with self._lock:
             self._metrics = text
 
     @property
     def moves(self) -> bool:
-        """Whether the consumer made a step lately."""
+        """Whether the consumer made a step within `STUCK_SECONDS`."""
         return self._clock() - self._beaten < STUCK_SECONDS
 
     @property
     def ready(self) -> bool:
-        """Whether records are read and landed."""
+        """Whether records are being read and landed."""
         return self._ready and self.moves
 
     @property
     def metrics(self) -> str:
-        """The figures as they were last."""
+        """The metrics published last."""
         with self._lock:
             return self._metrics

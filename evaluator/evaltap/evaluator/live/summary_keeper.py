@@ -1,4 +1,4 @@
-"""A task of the consumer: keep the summaries that a page reads, and tell it when there is something new."""
+"""A task of the consumer: refresh the summaries that the page reads, and notify the page of changes."""
 
 import time
 from collections.abc import Callable
@@ -10,17 +10,17 @@ from evaltap.evaluator.summaries.summaries import Refreshed, Summaries
 
 EVERY_SECONDS: Final = 1.0
 FLOOD_SECONDS: Final = 5.0
-"""How often while more lands than a step takes; its steps are larger."""
+"""Interval of refreshes while more lands than one refresh covers; such refreshes are larger."""
 _SHARE: Final = 6
-"""A step may take one part in so many of the consumer's time."""
+"""A refresh may take at most one part in this many of the consumer's time."""
 _MOST_IN_FLOOD: Final = 20_000
 _SECONDS_IN_FLOOD: Final = 0.5
 _LAST_SECONDS: Final = 5.0
-"""What the end may take; the next start goes on from there."""
+"""The longest that `close` refreshes; the next start continues from there."""
 
 
 class Ticks:
-    """Counts what a page may want to show again; read from any thread."""
+    """Counts changes that a page may need to show; may be read from any thread."""
 
     def __init__(self) -> None:
         self._version = 0
@@ -31,12 +31,12 @@ class Ticks:
         return self._version
 
     def advance(self) -> None:
-        """Say that something is new; the store's thread does."""
+        """Count a change; called by the store's thread."""
         self._version += 1
 
 
 class SummaryKeeper:
-    """Refreshes the summaries of a store once a second, in a flood every five."""
+    """Refreshes the summaries of a store every second, or every five while many records arrive."""
 
     def __init__(
         self,
@@ -55,16 +55,16 @@ class SummaryKeeper:
         self._idle = False
 
     def begin(self) -> None:
-        """Make the summaries where there are none."""
+        """Create the summaries if the store has none."""
         if self._summaries.marks() is None:
             self._summaries.make(self._progress)
             self._ticks.advance()
 
     def step(self, changed: ChangedCases | None) -> bool:
-        """Refresh when it is due; the consumer need not hurry for more."""
+        """Refresh when due.  Always returns False: the next refresh is never urgent."""
         now = self._clock()
         if now < self._not_before:
-            self._idle = False  # something may have landed since
+            self._idle = False  # records may have landed since the last refresh
             return False
         done = self._refresh()
         self._flood = done.behind
@@ -86,11 +86,11 @@ class SummaryKeeper:
 
     @property
     def idle(self) -> bool:
-        """Whether all that has landed is in the summaries."""
+        """Whether the summaries cover everything that has landed."""
         return self._idle
 
     def close(self) -> None:
-        """Bring the summaries up to date, as far as a few seconds go."""
+        """Refresh the summaries for at most a few seconds."""
         give_up_at = self._clock() + _LAST_SECONDS
         while self._refresh().behind and self._clock() < give_up_at:
             pass

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 _AT_MOST: Final = 0.5
-"""Of the watchdog's time: twice within it is what systemd asks for."""
+"""Share of the watchdog's interval: systemd recommends two notifications within it."""
 
 
 class Systemd:
-    """Sends notifications to the socket that systemd names; without one every method does nothing."""
+    """Sends notifications to the socket that systemd names.  Without a socket, every method does nothing."""
 
     def __init__(
         self,
@@ -27,19 +27,19 @@ class Systemd:
         self._last = -self._every
 
     def ready(self) -> None:
-        """Say that records are read; also at the end of a reload."""
+        """Notify that records are being read; also ends a reload."""
         self._send("READY=1")
 
     def reloading(self) -> None:
-        """Say that files are being reloaded; `ready` ends it."""
+        """Notify that files are being reloaded; `ready` ends the reload."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        """Say that what is under way is brought to its end."""
+        """Notify that the service is stopping."""
         self._send("STOPPING=1")
 
     def alive(self) -> None:
-        """Say that the work continues; as often as needed."""
+        """Notify the watchdog, if a notification is due."""
         if self._every and (now := self._clock()) - self._last >= self._every:
             self._last = now
             self._send("WATCHDOG=1")
@@ -51,5 +51,5 @@ class Systemd:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             try:
                 sender.sendto(state.encode(), address)
-            except OSError:  # nobody listens any more: no reason to stop
+            except OSError:  # nobody listens any more, which must not stop the service
                 return

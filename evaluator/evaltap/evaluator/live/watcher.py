@@ -1,4 +1,4 @@
-"""A task of the consumer: look at the watches while turns land, and store the alarms that are new."""
+"""A task of the consumer: evaluate the watches while turns land, and store new alarms."""
 
 import logging
 import time
@@ -17,64 +17,64 @@ from evaltap.evaluator.store.errors import NoMemoryError
 from evaltap.schemas.formats.monitor import MonitorFile
 
 LOOK_SECONDS: Final = 2.0
-"""Between two looks, at least; a large store is looked at less often."""
+"""Least time between two evaluations; a large store is evaluated less often."""
 AGAIN_SECONDS: Final = 60.0
-"""After a look so long ago another one is due though nothing is new: sessions have ended meanwhile."""
+"""Watches are evaluated at least this often, even if nothing has landed: sessions may have ended."""
 MOST_OF_TIME: Final = 20
-"""A look that took a second is followed by twenty without one: landing comes first."""
+"""After an evaluation of one second, none starts for twenty: landing has priority."""
 CAUGHT_UP_SECONDS: Final = 10.0
-"""So long without a record, and the log is at its end: only then is silence the traffic's."""
+"""Without a record for this long, the log counts as read to its end, so that silence is the traffic's."""
 log = logging.getLogger(__name__)
 
 
 class Watcher:
-    """Looks at watches when something has landed or was scored; `told` is called with what is new.
+    """Evaluates watches when records have landed or been scored; calls `notify` with new alarms.
 
-    Looks are made on another thread and rows written on the consumer's.  All follows from stored rows: a
-    consumer that was killed finds the same alarms, and stores them once.
+    Watches are evaluated on another thread; rows are written on the consumer's.  Alarms follow from stored
+    rows alone: a consumer that was killed finds the same alarms again, and stores them once.
     """
 
     def __init__(
         self,
         store: Store,
         rules: MonitorFile,
-        told: Callable[[Sequence[Alert]], None],
+        notify: Callable[[Sequence[Alert]], None],
         *,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.rules = rules
         self._store = store
-        self._told = told
+        self._notify = notify
         self._clock = clock
         self._now = now
         watches = Watches(rules)
-        self._look = BackgroundRead(
-            store, lambda reader: watches.look(reader, self._now()), "watch"
+        self._evaluation = BackgroundRead(
+            store, lambda reader: watches.evaluate(reader, self._now()), "watch"
         )
         self._began = clock()
         self._due = True
         self._quiet = False
-        """Whether the log was at its end when the look began."""
+        """Whether the log was read to its end when the evaluation started."""
         self._not_before = 0.0
         self._changed_at = clock()
         self.evidence: dict[str, float] = {}
-        """By watch, what spoke for a change at the last look, over what raises an alarm."""
+        """By watch, the evidence for a change at the last evaluation, divided by what raises an alarm."""
 
     def begin(self) -> None:
-        """Nothing: what is stored is looked at with the first step."""
+        """Do nothing: the first step evaluates the stored rows."""
 
     def step(self, changed: ChangedCases | None) -> bool:
-        """Take what a look has found; begin one when something is new and the last is long enough ago."""
+        """Take the result of an evaluation, or start one if due."""
         now = self._clock()
         if changed is not None:
             self._due, self._changed_at = True, now
-        if self._look.runs:
+        if self._evaluation.runs:
             self._take()
         elif now >= self._not_before and self._is_due(now):
             self._began, self._due = now, False
             self._quiet = now - self._changed_at >= CAUGHT_UP_SECONDS
-            self._look.start()
+            self._evaluation.start()
         return False
 
     def _is_due(self, now: float) -> bool:
@@ -83,12 +83,12 @@ class Watcher:
 
     @property
     def idle(self) -> bool:
-        """Whether all that landed was looked at."""
-        return not (self._due or self._look.runs)
+        """Whether the watches were evaluated on everything that landed."""
+        return not (self._due or self._evaluation.runs)
 
     def close(self) -> None:
-        """Let a look end; what it finds, and what is not looked at yet, is with the next start."""
-        self._look.close()
+        """Wait for an evaluation under way; the next start evaluates again."""
+        self._evaluation.close()
 
     @property
     def _listens(self) -> bool:
@@ -96,7 +96,7 @@ class Watcher:
 
     def _take(self) -> None:
         try:
-            found = self._look.take()
+            found = self._evaluation.take()
         except NoMemoryError as error:
             log.warning("the watches could not be evaluated: %s", error)
             found = []
@@ -109,13 +109,13 @@ class Watcher:
         self._due = self._due or not found
 
     def _note(self, events: Sequence[Event]) -> None:
-        # Until the log is read to its end, it is the consumer that is silent.
+        # Before the log is read to its end, silence only means that the consumer is behind.
         silent = [one.name for one in self.rules.watch if one.signal == SILENCE]
         heard = events if self._quiet else [one for one in events if one.watch not in silent]
         self.evidence = _evidence(heard)
         new = note_alerts(self._store, heard, [one.name for one in self.rules.watch])
         if new:
-            self._told(new)
+            self._notify(new)
 
 
 def _evidence(events: Sequence[Event]) -> dict[str, float]:

@@ -1,1 +1,1 @@
-"""Explains, accounts for and erases what a store holds."""
+"""Explain, account for and erase the data in a store."""

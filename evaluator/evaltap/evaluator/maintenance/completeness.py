@@ -1,7 +1,7 @@
-"""The account of each producer: what it reports as recorded, compared with what is on the log and landed.
+"""Account for each producer's turns: compare the reported numbers with the log and the store.
 
-`recorded = delivered + spooled + dropped{reason}`, verified from outside, without trusting the process:
-records are numbered without gaps, and manifests contain the highest number and the drops.
+`recorded = delivered + spooled + dropped{reason}`, verified without trusting the process: records are
+numbered without gaps, and manifests contain the highest number and the drops.
 """
 
 import json
@@ -22,57 +22,57 @@ if TYPE_CHECKING:
     from evaltap.evaluator.store.queries import StoreReader
 
 MERGE_AT = 10_000
-"""Ranges after which those of a log are merged: records of many producers may be interleaved."""
+"""The number of ranges after which those of a log are merged: records of producers may be interleaved."""
 
 
 @dataclass(slots=True)
 class Account:
-    """One producer; numbers are those of its records."""
+    """The account of one producer, in numbers of its records."""
 
     producer_id: str
     stated: int = 0
-    """The highest number of its last manifest."""
+    """The highest number in its last manifest."""
     dropped: dict[str, int] = field(default_factory=dict)
     closed: bool = False
     ended: bool = False
-    """No process has the log open that its records are on."""
+    """Whether no process has the producer's log open."""
     on_log: Ranges = field(default_factory=list)
     trimmed: Ranges = field(default_factory=list)
-    """Records that every consumer of the log had landed, and that it has deleted since."""
+    """Records that every consumer of the log had landed, and that the log has deleted since."""
     consumed: Ranges = field(default_factory=list)
-    """Records that the store has taken, whatever became of them."""
+    """Records that the store has consumed, whatever their outcome."""
     dead: Ranges = field(default_factory=list)
     erased: Ranges = field(default_factory=list)
 
     @property
     def recorded(self) -> int:
-        """Turns numbered or dropped."""
+        """The number of numbered or dropped turns."""
         return self._highest() + sum(self.dropped.values())
 
     @property
     def delivered(self) -> int:
-        """Turns of which the record was seen somewhere: log or store."""
+        """The number of turns whose record is on the log or in the store."""
         return size(self._seen())
 
     @property
     def landed(self) -> int:
-        """Records that were consumed, are no dead letters, and were not erased since."""
+        """The number of consumed records that are neither dead letters nor erased."""
         return size(without(without(self.consumed, self.dead), self.erased))
 
     @property
     def lost(self) -> Ranges:
-        """Ranges of numbers, first and last, that were given and are nowhere."""
+        """Ranges of assigned numbers (first and last) that are neither on the log nor in the store."""
         given = self._highest()
         return without([(1, given)] if given else [], self._seen())
 
     @property
     def unaccounted(self) -> bool:
-        """True when it ended without saying how many turns it had, so nobody knows what is missing."""
+        """Whether the producer ended without reporting its number of turns, so that losses are unknown."""
         return self.ended and not self.closed
 
     @property
     def waiting(self) -> int:
-        """Records on the log that were not consumed yet."""
+        """The number of records on the log that were not consumed yet."""
         return size(without(self.on_log, self.consumed))
 
     def _seen(self) -> Ranges:
@@ -83,7 +83,7 @@ class Account:
 
 
 def accounts(log: Path | None, db: Path | None) -> list[Account]:
-    """Return the account of each producer that log or store know, in order of their ids."""
+    """Return the account of each producer in the log or the store, sorted by id."""
     found: dict[str, Account] = {}
     if log is not None:
         _read_log(log, found)
@@ -91,7 +91,8 @@ def accounts(log: Path | None, db: Path | None) -> list[Account]:
             for account in found.values():
                 account.ended = True
     if db is not None:
-        # Not at the top: the account of a log needs no DuckDB, as `doctor` beside an agent has none.
+        # Imported here because the account of a log needs no DuckDB: `doctor` next to an agent has
+        # none.
         from evaltap.evaluator.remote.client import open_to_read
 
         with open_to_read(db) as store:
@@ -100,7 +101,7 @@ def accounts(log: Path | None, db: Path | None) -> list[Account]:
 
 
 def landed_accounts(store: "StoreReader") -> list[Account]:
-    """Return the account of each producer that a store knows, in order of their ids."""
+    """Return the account of each producer in a store, sorted by id."""
     found: dict[str, Account] = {}
     _read_store(store, found)
     return _in_order(found)
@@ -118,7 +119,7 @@ def _account(found: dict[str, Account], producer_id: str) -> Account:
 
 
 def _state(account: Account, highest_seq: int, drops: dict[str, int], closing: bool) -> None:
-    # Numbers and drops of a producer only grow, so the last manifest says the most.
+    # Numbers and drops of a producer only grow, so the last manifest has the highest values.
     account.stated = max(account.stated, highest_seq)
     for reason, count in drops.items():
         account.dropped[reason] = max(account.dropped.get(reason, 0), count)
@@ -147,9 +148,9 @@ def _read_log(path: Path, found: dict[str, Account]) -> None:
 
 
 def _is_open_elsewhere(path: Path) -> bool:
-    """Return whether anybody has the log open, True where that cannot be known.
+    """Return whether another process has the log open; True if unknown.
 
-    SQLite gives a log to a connection for itself alone only when no other is open.
+    SQLite only grants exclusive access to a log if no other connection is open.
     """
     try:
         with closing(

@@ -1,7 +1,8 @@
 """Erase a person: their cases are removed from log, store and eval sets, and no byte of them remains.
 
-A subject is known by a user id or a session id, and by the pseudonyms that replaced it in redacted content.
-Whole sessions are removed.  Cases of other people that only mention the subject are counted, not changed.
+A subject is identified by a user id or a session id, and by the pseudonyms that replaced it in redacted
+content. Whole sessions are removed.  Cases of other people that only mention the subject are counted, not
+changed.
 """
 
 import os
@@ -36,13 +37,13 @@ _SESSION_NAMES = ("evalId", "eval_id", "sessionId", "session_id")
 
 @dataclass(slots=True)
 class Subject:
-    """The person to erase: `names` are the id and its pseudonyms, `sessions` those found to be theirs."""
+    """The person to erase: `names` are the id and its pseudonyms, `sessions` the person's known sessions."""
 
     names: frozenset[str]
     sessions: set[str] = field(default_factory=set)
 
     def owns(self, case: Json) -> bool:
-        """Return whether a case (or the result of one) is the subject's."""
+        """Return whether a case (or the result of one) belongs to the subject."""
         if not isinstance(case, Mapping):
             return False
         session = case.get("sessionInput") or case.get("session_input") or {}
@@ -58,19 +59,19 @@ class Subject:
         )
 
     def gave(self, feedback: Json) -> bool:
-        """Return whether it is feedback of the subject's, perhaps on somebody else's session."""
+        """Return whether this is feedback of the subject, possibly on another person's session."""
         if not isinstance(feedback, Mapping) or "feedbackId" not in feedback:
             return False
         given_by = feedback.get("givenBy")
         return isinstance(given_by, str) and given_by in self.names
 
     def is_mentioned(self, text: bytes) -> bool:
-        """Tell whether a text contains a name, however it is written."""
+        """Return whether a text contains a name in any spelling."""
         return mentions(text, self.names)
 
 
 def _curated_from(case: Mapping[str, Any]) -> Json:
-    """Return the session that a case of a curated set comes from, as its provenance says."""
+    """Return the session of origin of a curated case, from its provenance."""
     place: Json = case
     for name in ("source", "curation", "from", "evalId"):
         place = place.get(name) if isinstance(place, Mapping) else None
@@ -79,7 +80,7 @@ def _curated_from(case: Mapping[str, Any]) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What became of one place: things removed by kind, and what only mentions the subject."""
+    """The result for one place: removed items by kind, and items that only mention the subject."""
 
     place: str
     removed: Mapping[str, int]
@@ -90,25 +91,26 @@ class Erased:
 
 
 def find_in_log(path: Path, subject: Subject) -> None:
-    """Add the sessions of the subject that a log holds."""
+    """Add the subject's sessions on a log."""
     with closing(open_log(path, mode="read")) as log:
         subject.sessions.update(case["evalId"] for _, _, case in _cases(log) if subject.owns(case))
 
 
 def erase_from_log(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
-    """Delete the subject's records and rewrite the file; raise InputError while others hold it."""
+    """Delete the subject's records and rewrite the file; raise InputError while others have it open."""
     with closing(open_log(path, mode="read" if dry_run else "append")) as log:
         theirs, others = [], 0
         for offset, value, case in _cases(log):
             mentioned = subject.is_mentioned(value)
-            # What is no case becomes a dead letter, which may hold anything: a mention is enough.
+            # A record that is not a case becomes a dead letter, which may contain anything: a
+            # mention suffices.
             theirs_by_name = subject.owns(case) or subject.gave(case)
             if theirs_by_name or (mentioned and not _is_case(case)):
                 theirs.append(offset)
             else:
                 others += mentioned
         if not dry_run:
-            # Also with nothing left to delete: an erasure before may have been cut short.
+            # Also with nothing to delete, because a previous erasure may have been interrupted.
             log.erase(theirs)
     return Erased(str(path), {"records": len(theirs)}, others)
 
@@ -131,7 +133,7 @@ def _cases(log: LocalLog) -> Iterator[tuple[int, bytes, Any]]:
 
 
 def find_in_store(path: Path, subject: Subject) -> None:
-    """Add the sessions of the subject that a DuckDB file holds."""
+    """Add the subject's sessions in a DuckDB file."""
     names = list(subject.names)
     with Store(path, create=False) as store:
         rows = store.rows(
@@ -143,7 +145,7 @@ def find_in_store(path: Path, subject: Subject) -> None:
 
 
 def erase_from_store(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
-    """Delete the subject's rows and rewrite the file, since DuckDB keeps deleted bytes."""
+    """Delete the subject's rows and rewrite the file, because DuckDB retains deleted bytes."""
     sessions = list(subject.sessions | subject.names)
     removed: dict[str, int] = {}
     with Store(path, create=False) as store:
@@ -165,7 +167,7 @@ def erase_from_store(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
             _delete(store, removed, subject, letters)
     if not dry_run:
         # See erase_from_log.
-        write_anew(path)
+        rewrite_file(path)
     return Erased(str(path), removed, found)
 
 
@@ -174,7 +176,8 @@ SELECT rowid, record_headers, record_key, record_value, detail FROM dead_letters
 """
 
 
-# How far a trace was read stays, or its telemetry would come again with the next start.
+# The reading position of a trace remains; otherwise its telemetry would be read again at the next
+# start.
 _FORGET_NAMES = """
 UPDATE read_traces SET memory = ''
 WHERE trace_id IN (SELECT trace_id FROM turns WHERE eval_id IN $sessions)
@@ -202,7 +205,7 @@ def _delete(
         summarised = summaries.find(
             _SUMMARISED, {"sessions": sessions, "names": list(subject.names)}
         )
-        # The numbers stay, so that a gap in them is known for what it is.
+        # The numbers remain, so that a gap in them can be explained.
         store.execute(
             "INSERT INTO erasures SELECT producer_id, seq, current_timestamp::TIMESTAMP"
             " FROM turns WHERE eval_id IN $sessions",
@@ -218,7 +221,8 @@ def _delete(
             summaries.rewrite()
 
 
-# Whose summaries are of rows that go: their own, and those of others that they gave feedback on.
+# The cases whose summaries contain erased rows: the subject's own, and those with the subject's
+# feedback.
 _SUMMARISED = """
 SELECT app_name, eval_set_id, eval_id FROM case_index WHERE eval_id IN $sessions
 UNION SELECT c.app_name, c.eval_set_id, c.eval_id FROM case_index c JOIN feedback f
@@ -228,7 +232,7 @@ WHERE f.given_by IN $names
 
 
 def _theirs(table: str, subject: Subject, sessions: list[str]) -> tuple[str, dict[str, list[str]]]:
-    """Return the condition for a table's rows of the subject, and its parameters."""
+    """Return the condition for the subject's rows in a table, and its parameters."""
     given = {"sessions": sessions}
     if table != "feedback":
         return "eval_id IN $sessions", given
@@ -242,11 +246,11 @@ _TEXTS = {
     "gate_results": ("case_json", "feedback", "feedback_given"),
     "feedback": ("comment", "correction", "name", "given_by"),
 }
-"""Where others may name the subject."""
+"""The columns in which other people's data may name the subject."""
 
 
 def _mentions(store: Store, subject: Subject, sessions: list[str]) -> int:
-    """Count the rows of others that mention the subject."""
+    """Count the rows of other people that mention the subject."""
     forms = sorted({form for name in subject.names for form in written_forms(name)})
     found = 0
     for table, columns in _TEXTS.items():
@@ -260,8 +264,8 @@ def _mentions(store: Store, subject: Subject, sessions: list[str]) -> int:
     return found
 
 
-def write_anew(path: Path) -> None:
-    """Copy what is left into a new file and put it in the place of the old one."""
+def rewrite_file(path: Path) -> None:
+    """Copy the remaining data into a new file and replace the old one with it."""
     fresh = path.with_name(path.name + ".erasing")
     for leftover in (fresh, fresh.with_name(fresh.name + ".wal")):
         leftover.unlink(missing_ok=True)
@@ -281,7 +285,7 @@ def write_anew(path: Path) -> None:
 
 
 def find_in_file(path: Path, subject: Subject) -> None:
-    """Add the sessions of the subject that an eval set or a JSON Lines file holds."""
+    """Add the subject's sessions in an eval set or a JSON Lines file."""
     for case in _file_cases(path):
         if subject.owns(case):
             named = (case.get(name) for name in _SESSION_NAMES)
@@ -289,7 +293,7 @@ def find_in_file(path: Path, subject: Subject) -> None:
 
 
 def erase_from_file(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
-    """Take the subject's cases out of a file; what is not theirs keeps its bytes in JSON Lines."""
+    """Remove the subject's cases from a file; in JSON Lines, other lines keep their bytes."""
     if is_json_lines(path):
         return _erase_lines(path, subject, dry_run=dry_run)
     document = canonical.loads(read_bytes(path), path=str(path))

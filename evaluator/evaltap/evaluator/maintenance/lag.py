@@ -8,27 +8,27 @@ from evaltap.evaluator.store.queries import StoreReader
 
 
 class Lag(NamedTuple):
-    """Cases that wait for scores, and when the oldest of them landed: UTC, without a zone."""
+    """Cases that wait for scores, and when the oldest of them landed: UTC, without a time zone."""
 
     cases: int
     oldest: datetime | None
 
     @property
     def seconds(self) -> float:
-        """The age of the oldest; 0 when nothing waits."""
+        """The age of the oldest case in seconds; 0 if none waits."""
         return 0.0 if self.oldest is None else max(0.0, (utc_now() - self.oldest).total_seconds())
 
     def data(self) -> dict[str, float | int]:
-        """Return it as JSON data."""
+        """Return the lag as JSON data."""
         return {"cases": self.cases, "oldest_seconds": round(self.seconds, 3)}
 
 
 def oldest_unscored(store: StoreReader) -> Lag:
-    """Return what waits under the metrics with which the log is consumed; nothing when it only lands."""
+    """Return the lag under the metrics of the live run; empty if the log is only landed."""
     return Lag(*store.rows(_WAITING)[0])
 
 
-# What rules have left out waits for nothing.
+# Turns that rules have excluded do not wait.
 _WAITING: Final = """
 WITH wanted AS (
   SELECT metric_digest FROM run_metrics

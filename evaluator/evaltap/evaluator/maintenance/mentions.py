@@ -1,4 +1,4 @@
-"""Whether a text names a person, however their id is written in it."""
+"""Detect whether a text names a person, in any spelling of their id."""
 
 import json
 import re
@@ -8,13 +8,13 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 _LEVELS: Final = 3
-"""How often JSON within JSON is looked into."""
+"""How many levels of JSON within JSON are decoded."""
 _ESCAPE: Final = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
 _PLAIN: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 def spellings(name: str) -> frozenset[str]:
-    """Return an id in the forms that systems give it without changing whom it means."""
+    """Return an id in the forms that systems use without changing its meaning."""
     forms = {name, name.strip()}
     return frozenset(
         form
@@ -25,7 +25,7 @@ def spellings(name: str) -> frozenset[str]:
 
 
 def written_forms(name: str) -> frozenset[str]:
-    """Return how a name may stand in stored text, in lower case: plain, in JSON, in a URL."""
+    """Return the possible forms of a name in stored text, in lower case: plain, in JSON, in a URL."""
     found = {form for one in spellings(name) for form in (one, quote(one), quote(one, safe=""))}
     layer = set(found)
     for _ in range(_LEVELS):
@@ -35,7 +35,7 @@ def written_forms(name: str) -> frozenset[str]:
 
 
 def mentions(text: bytes, names: Collection[str]) -> bool:
-    """Return whether a text contains one of the names, in whatever case, escaped or percent-encoded."""
+    """Return whether a text contains one of the names, in any case, escaped or percent-encoded."""
     wanted = [unicodedata.normalize("NFC", name).casefold() for name in names]
     said = text.decode("utf-8", "replace")
     for _ in range(_LEVELS + 1):
@@ -53,7 +53,7 @@ def _unescaped(text: str) -> str:
     def character(found: re.Match[str]) -> str:
         return chr(int(found[1], 16)) if found[1] else _PLAIN.get(found[2], found[2])
 
-    # Half of a surrogate pair is only a character with its other half.
+    # Half of a surrogate pair is only a character together with its other half.
     return (
         _ESCAPE.sub(character, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     )

@@ -1,35 +1,36 @@
-"""Prune a store: delete the sessions that ended before a time, with everything that belongs to them.
+"""Prune a store: delete the sessions that ended before a time, with all their data.
 
-Sessions are deleted as a whole, by their newest turn.  What proves completeness (manifests, consumed
-numbers, offsets) stays, so pruned turns are neither reported as missing nor landed again.
+Sessions are deleted as a whole, by their newest turn.  The proof of completeness (manifests, consumed
+numbers, offsets) is retained, so pruned turns are neither reported as missing nor landed again.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from evaltap.evaluator.maintenance.erasure import write_anew
+from evaltap.evaluator.maintenance.erasure import rewrite_file
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.times import stored_time
 from evaltap.evaluator.summaries.summaries import Summaries
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What went: sessions, and rows by table."""
+    """The deleted sessions, and the deleted rows by table."""
 
     sessions: int
     rows: Mapping[str, int]
 
 
 def prune(path: Path, before: datetime, *, dry_run: bool = False) -> Pruned:
-    """Delete what ended before an aware time, and rewrite the file, which frees its space.
+    """Delete sessions that ended before an aware time, and rewrite the file, which frees its space.
 
-    It needs as much free space again.  `dry_run` only counts.  Raises StoreError for a file that is not
-    evaltap's or that another process holds.
+    Rewriting temporarily needs as much free space as the file.  `dry_run` only counts.  Raises StoreError for
+    a file that is not evaltap's or that another process has open.
     """
-    moment = before.astimezone(UTC).replace(tzinfo=None)
+    moment = stored_time(before)
     with Store(path, create=False) as store:
         store.execute(_SESSIONS, {"before": moment})
         ((sessions,),) = store.rows("SELECT count(*) FROM pruned_sessions")
@@ -47,7 +48,7 @@ def prune(path: Path, before: datetime, *, dry_run: bool = False) -> Pruned:
                 if summarised:
                     summaries.rewrite()
     if rows and not dry_run:
-        write_anew(path)
+        rewrite_file(path)
     return Pruned(sessions, rows)
 
 
@@ -69,7 +70,7 @@ GROUP BY ALL
 HAVING max(ended_at) < $before
 """
 
-# A live run goes on as long as its consumer is started with the same metrics.
+# A live run continues as long as its consumer is started with the same metrics.
 _OLD_RUNS: Final = """
 run_id IN (
   SELECT run_id FROM runs WHERE kind <> 'live' AND started_at < $before
@@ -78,7 +79,7 @@ run_id IN (
 
 
 def _conditions(before: datetime) -> list[tuple[str, str, dict[str, datetime]]]:
-    """Return what goes from each table, in an order in which each finds what it looks at."""
+    """Return the conditions of rows to delete in each table, in an order that respects dependencies."""
     of_session = (
         "(app_name, eval_set_id, eval_id) IN"
         " (SELECT (app_name, eval_set_id, eval_id) FROM pruned_sessions)"

@@ -1,4 +1,4 @@
-"""Why a case has no score: looked up in the store, and in the log that it should have come from."""
+"""Explain why a case has no score, from the store and from the log of its origin."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from evaltap.schemas.wire.record import FEEDBACK_TYPE, MANIFEST_TYPE, WireRecord
 
 RECORDS_PER_READ = 500
 SILENT_SECONDS = 60.0
-"""How long brokers may hand out nothing of what they say they hold."""
+"""How long brokers may return nothing although they report records."""
 SHOWN_LETTERS = 5
 
 
@@ -33,7 +33,7 @@ class MetricAnswer:
 
 @dataclass(slots=True)
 class Answer:
-    """What is known of a case; `notes` say where it was looked for, when it did not land."""
+    """The known facts about a case; if it did not land, `notes` list the places that were searched."""
 
     case: str
     landed: bool = False
@@ -51,7 +51,7 @@ class Answer:
 def why(store: StoreReader, case: str, log: LogLocation | None = None) -> Answer:
     """Return the status of a case; `case` is its eval id, or eval set id and eval id with a slash.
 
-    Raises InputError for a `log` that cannot be read, which is only looked at when nothing has landed.
+    Raises InputError for an unreadable `log`, which is only read if the case has not landed.
     """
     answer = Answer(case)
     parameters = {"case": case}
@@ -82,7 +82,7 @@ def why(store: StoreReader, case: str, log: LogLocation | None = None) -> Answer
 
 
 def standing(store: StoreReader, key: CaseKey) -> tuple[list[MetricAnswer], list[str]]:
-    """Return the status of one case under each metric, and notes on turns that rules have left out."""
+    """Return the status of one case under each metric, and notes on turns that rules excluded."""
     app, eval_set_id, eval_id = key
     named = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
     return _standing(store, named, {"app": app, "eval_set": eval_set_id, "eval_id": eval_id})
@@ -102,7 +102,7 @@ def _standing(
     ]
 
 
-# The turns of a case that rules have left out, by metric version.
+# The turns of a case that rules excluded, by metric version.
 _LEFT_OUT_TURNS = """
 SELECT metric_name, metric_digest, count(*) AS turns,
        string_agg(DISTINCT CASE reason
@@ -161,7 +161,7 @@ GROUP BY dropped.key ORDER BY dropped.key
 
 
 def _dead(store: StoreReader, case: str) -> Iterator[str]:
-    """Yield the first dead letters that name the case, by their key or in what they hold."""
+    """Yield the first dead letters that name the case, by their key or in their content."""
     for number, reason, detail in naming(store, case, SHOWN_LETTERS):
         yield f"dead letter {number} ({reason}) names this case: {detail}"
 
@@ -186,14 +186,14 @@ def _on_log(log: LogLocation, case: str) -> str:
 
 
 def _in_file(path: Path, case: str) -> str:
-    """Return where a local log holds the case, empty when it does not."""
+    """Return the position of a case in a local log; empty if it is not there."""
     with closing(open_log(path, mode="read")) as log:
         found = (f"offset {number}" for number, record in log.records() if _is_of(record, case))
         return next(found, "")
 
 
 def _on_topics(location: KafkaLocation, case: str) -> str:
-    """Return where topics hold the case, up to where they end now; empty when they do not."""
+    """Return the position of a case on topics, up to their current ends; empty if it is not there."""
     from evaltap.evaluator.sources.kafka import KafkaSource
 
     if location.format == OTLP:
@@ -219,7 +219,7 @@ def _on_topics(location: KafkaLocation, case: str) -> str:
             if batch.records:
                 deadline = time.monotonic() + SILENT_SECONDS
             elif not batch.more:
-                break  # the last offsets hold no records, as those of a transaction's end
+                break  # the last offsets contain no records, such as the end of a transaction
             elif time.monotonic() > deadline:
                 raise InputError(f"{location}: the brokers return no records; try again later")
     finally:

@@ -1,1 +1,1 @@
-"""Live traffic under watch: when a share of turns rose, and which slice of them changed."""
+"""Monitor live traffic: detect when a share of turns rose, and which slice of them changed."""

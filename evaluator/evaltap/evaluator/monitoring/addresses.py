@@ -1,11 +1,11 @@
-"""Where alerts may be sent: https anywhere, http only within this machine and allowed networks."""
+"""Check addresses for alerts: https anywhere, http only within this machine and allowed networks."""
 
 import ipaddress
 from urllib.parse import SplitResult
 
 
 def address_problem(parts: SplitResult, *, private: bool) -> str:
-    """Return what is wrong with the address of a receiver, without showing it; empty when nothing is."""
+    """Return the problem with a receiver's address, without revealing it; empty if there is none."""
     host = host_of(parts)
     if not host or parts.scheme not in ("http", "https") or parts.username is not None:
         return (
@@ -23,17 +23,17 @@ def address_problem(parts: SplitResult, *, private: bool) -> str:
 
 
 def host_of(parts: SplitResult) -> str:
-    """Return the host of an address, empty where there is none."""
+    """Return the host of an address; empty if it has none."""
     return (parts.hostname or "").rstrip(".")
 
 
 def is_local(host: str) -> bool:
-    """Tell whether a host is this machine by its name."""
+    """Return whether a host name means this machine."""
     return host == "localhost" or address_is(host, "is_loopback")
 
 
 def address_is(address: str, what: str) -> bool:
-    """Return a property of an IP address; False for what is none."""
+    """Return a property of an IP address; False for text that is not an IP address."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

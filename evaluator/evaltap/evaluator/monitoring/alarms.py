@@ -1,16 +1,16 @@
-"""Runs a detector over a stream of sessions: when an alarm starts, since when, and when it ends."""
+"""Run a detector over a stream of sessions: when an alarm begins, since when, and when it ends."""
 
 from collections import deque
 from dataclasses import dataclass
 from datetime import date
 from typing import Self
 
-from evaltap.evaluator.stats.detector import Bad, Detector, Usual
+from evaltap.evaluator.stats.detector import BadTurns, Detector, Usual
 
 
 @dataclass(slots=True)
 class _Day:
-    """What was watched of a day."""
+    """The watched sessions of a day."""
 
     day: date
     sessions: int = 0
@@ -21,7 +21,7 @@ class _Day:
 class Alarms:
     """Raises an alarm, waits until the stream has recovered, and starts again.
 
-    It holds a few numbers for each day, and a copy continues by itself.
+    It stores a few numbers for each day, and a copy continues independently.
     """
 
     def __init__(self, known: Usual, largest: float, chance: float) -> None:
@@ -33,12 +33,12 @@ class Alarms:
     def _restart(self) -> None:
         self._detector = Detector(self._known.most, self._largest, self._chance)
         self._days: list[_Day] = []
-        self._trailing: deque[Bad] = deque()
+        self._trailing: deque[BadTurns] = deque()
         self._bad = self._weight = 0.0
         self.firing = False
 
     def copy(self) -> Self:
-        """Return a copy that does not change with this one."""
+        """Return an independent copy."""
         found = type(self)(self._known, self._largest, self._chance)
         found._detector = self._detector.copy()
         found._days = [_Day(one.day, one.sessions, one.bad, one.weight) for one in self._days]
@@ -49,7 +49,7 @@ class Alarms:
 
     @property
     def evidence(self) -> float:
-        """What speaks for a change, over what raises the alarm."""
+        """The evidence for a change, divided by the threshold of the alarm."""
         return self._detector.evidence
 
     @property
@@ -59,7 +59,7 @@ class Alarms:
 
     @property
     def share(self) -> float | None:
-        """The share of bad turns: since then while the alarm is on, else of all that was watched."""
+        """The share of bad turns: since the change while the alarm is on, otherwise over all watched days."""
         days = self._changed if self.firing else self._days
         weight = sum(one.weight for one in days)
         return sum(one.bad for one in days) / weight if weight else None
@@ -68,8 +68,8 @@ class Alarms:
     def _changed(self) -> list[_Day]:
         return self._days[self._detector.began :]
 
-    def observe(self, day: date, session: Bad) -> bool:
-        """Take the next session; return whether the alarm begins."""
+    def observe(self, day: date, session: BadTurns) -> bool:
+        """Process the next session; return whether the alarm begins."""
         if not self._days or day > self._days[-1].day:
             self._days.append(_Day(day))
             self._detector.new_day()
@@ -82,13 +82,13 @@ class Alarms:
             self._trailing = deque(maxlen=sum(one.sessions for one in self._changed))
         return self.firing
 
-    def recovered(self, session: Bad) -> float | None:
-        """Take a session while the alarm is on; return the share now when it is over, None before.
+    def recovered(self, session: BadTurns) -> float | None:
+        """Process a session during an alarm; return the current share once the alarm is over, None before.
 
-        It is over when as many sessions as the alarm took have no more than a usual day.
+        It is over when as many sessions as raised the alarm have at most the share of a usual day.
         """
         full = len(self._trailing) == self._trailing.maxlen
-        gone = self._trailing[0] if full else Bad(0, 0)
+        gone = self._trailing[0] if full else BadTurns(0, 0)
         self._trailing.append(session)
         self._bad += session.bad - gone.bad
         self._weight += session.weight - gone.weight

@@ -1,4 +1,4 @@
-"""Which slices of the traffic explain a change: they got worse, or there is more of them."""
+"""Find the slices of the traffic that explain a change: they got worse, or their share grew."""
 
 import math
 from collections.abc import Sequence
@@ -16,48 +16,48 @@ _NEARLY_ALL: Final = 0.95
 
 
 class Candidate(NamedTuple):
-    """A slice, what it changed, and how likely that is by chance."""
+    """A slice, its effect, and the probability of that effect by chance."""
 
     changed: Changed
     size: float
-    """By how much more its rate rose than that of the others, or its share."""
+    """How much more its rate, or its share, rose than that of the others."""
     p_value: float
 
 
 class Ratio(NamedTuple):
-    """A ratio of sums over sessions, by what its variance needs."""
+    """A ratio of sums over sessions, with the sums that its variance needs."""
 
     sessions: int
     top: float
     bottom: float
     tops: float
-    """Of squares."""
+    """The sum of squares."""
     products: float
     bottoms: float
-    """Of squares."""
+    """The sum of squares."""
 
     @property
     def value(self) -> float | None:
-        """The ratio; None of nothing."""
+        """The ratio; None without data."""
         return self.top / self.bottom if self.sessions and self.bottom > 0 else None
 
     @property
     def variance(self) -> float:
-        """The variance of it, by sessions."""
+        """The variance of the ratio, by sessions."""
         if (value := self.value) is None:
             return 0.0
         spread = self.tops - 2 * value * self.products + value**2 * self.bottoms
-        # Where no session differs from the others, one more might: a share of one in n + 2.
+        # If all observed sessions agree, an unobserved one might differ: a share of one in n + 2.
         return max(spread / self.bottom**2, 1 / (self.sessions + 2) ** 2)
 
 
 class Side(NamedTuple):
-    """A value of a slice before a change, or after it; bad turns of all turns, but for its share."""
+    """A slice before or after a change: the share of bad turns inside and outside it, and its own share."""
 
     inside: Ratio
     outside: Ratio
     share: Ratio
-    """Turns of the slice of all turns."""
+    """The slice's turns as a share of all turns."""
 
 
 NONE: Final = Ratio(0, 0.0, 0.0, 0.0, 0.0, 0.0)
@@ -66,14 +66,14 @@ NONE: Final = Ratio(0, 0.0, 0.0, 0.0, 0.0, 0.0)
 def changed_slices(
     store: StoreReader, by: str, begins: datetime, since: datetime, *, good: bool
 ) -> list[Candidate]:
-    """Return the values of a slice with the effect that each has on the bad share of all turns.
+    """Return the values of a slice with the effect of each on the bad share of all turns.
 
-    The turns are those of the table `estimate_turns`: before `begins`, when the baseline ended, and since
-    the change; times are UTC, without a zone.  `good`: what has the signal is not bad.
+    The turns are those of the table `estimate_turns`: before `begins`, when the baseline ended, and since the
+    change; times are UTC, without a time zone.  `good`: turns with the signal are not bad.
 
-    Kitagawa's parts (1955): the rate in the slice rose, share after times the rise; or its share did, the
-    rise of the share times how much worse it is than all.  A slice whose rate rose no more than that of the
-    others explains nothing.  Errors are by sessions.
+    The effects are Kitagawa's components (1955): if the rate in the slice rose, the share after times the
+    rise; if its share rose, the rise of the share times how much worse it is than all.  A slice whose rate
+    rose no more than that of the others explains nothing.  Errors are by sessions.
     """
     given = {"begins": begins, "since": since, "good": good}
     wholes = {before: Ratio(*sums) for before, *sums in store.rows(_WHOLE, given)}
@@ -96,9 +96,9 @@ def _absent(whole: Ratio) -> Side:
 
 
 def explaining(candidates: Sequence[Candidate]) -> tuple[Changed, ...]:
-    """Return the changes that are sure among all, those that explain most with the largest change first.
+    """Return the changes that are significant among all, sorted by effect, then by size.
 
-    A slice that merely contains the one that changed has its effect, too, but changed less.
+    A slice that merely contains the changed one has its effect too, but changed less.
     """
     q_values = benjamini_hochberg([one.p_value for one in candidates])
     sure = [
@@ -115,9 +115,9 @@ def _candidates(
 ) -> list[Candidate]:
     share, share_now = (one.share.value or 0.0 for one in sides)
     if min(share, share_now) > _NEARLY_ALL:
-        return []  # it is all of the traffic, which explains nothing
+        return []  # it is almost all of the traffic, which explains nothing
     inside, outside = [one.inside for one in sides], [one.outside for one in sides]
-    # What is new is held against all that was there before.
+    # New values are compared with all earlier traffic.
     rate = usual if inside[0].value is None else inside[0].value
     rate_now = rate if inside[1].value is None else inside[1].value
     rise, elsewhere = rate_now - rate, _rise(outside)
@@ -163,7 +163,8 @@ FROM whole GROUP BY before
 """
 _WHOLE: Final = f"{_TURNS} {_WHOLES}"
 
-# Outside of a slice are the sums of all sessions, with those that it is in as they are without it.
+# Outside a slice are the sums of all sessions; sessions that are partly in it count without its
+# turns.
 _SIDES: Final = f"""{_TURNS}, wholes AS ({_WHOLES}),
 inside AS (
   SELECT before, value, session, sum(weight) AS weight, sum(bad) AS bad

@@ -1,4 +1,4 @@
-"""What is new in a store since the last look at it: from which time on turns must be read again."""
+"""Find what is new in a store since the last evaluation: from which time on turns must be read again."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -11,24 +11,24 @@ NOTHING: Final = datetime.max
 
 
 class Changes(NamedTuple):
-    """What a look has to read again."""
+    """The data that an evaluation must read again."""
 
     since: datetime = EVERYTHING
-    """UTC, without a zone: what is known of turns that started before is the same as at the last look."""
+    """UTC, without a time zone: turns that started earlier are unchanged since the last evaluation."""
     versions: frozenset[tuple[str, str]] = frozenset()
-    """Metrics of the new scores and decisions, with their digests."""
+    """The metrics of new scores and decisions, with their digests."""
     newest: datetime | None = None
-    """When the newest turn of the store started."""
+    """The start of the newest turn in the store."""
 
 
 class ChangeFinder:
-    """Compares a store with what it was: new rows by their order, deleted ones by their number."""
+    """Compares a store with its previous state: new rows by their order, deleted ones by their number."""
 
     def __init__(self) -> None:
         self._before: Mapping[str, Any] | None = None
 
     def find(self, reader: StoreReader) -> Changes:
-        """Return what is new since the last call; with the first one everything is."""
+        """Return what is new since the last call; in the first call, everything is."""
         (now,) = reader.records(_STATE)
         before, self._before = self._before, now
         newest = now["newest"]
@@ -69,7 +69,7 @@ SELECT
   (SELECT count(*) FROM feedback WHERE landed_at > $feedback_at) AS feedback
 """
 
-# A revision may have started at another time than the one before.
+# A revision may have started at another time than the previous one.
 _CHANGED: Final = """
 WITH fresh AS (
   SELECT app_name, eval_set_id, eval_id, invocation_id FROM turn_scores WHERE scored_at > $scored_at

@@ -1,4 +1,4 @@
-"""The filter under which `evaltap cases` lists what an alarm is about."""
+"""The filter with which `evaltap cases` lists the cases of an alarm."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ def filter_of(
     since: datetime | None,
     until: datetime | None,
 ) -> str:
-    """Return the filter for the bad cases of an alarm: of its slice, and of what changed most in it."""
+    """Return the filter for the bad cases of an alarm: of its slice, and of the slice that changed most."""
     within = {**watch.where, **slice_}
     if changed:
         within[changed[0].by] = changed[0].value

@@ -1,4 +1,4 @@
-"""The cases that an alarm names: the worst ones, and no two alike while there are others."""
+"""Select the cases that an alarm names: the worst ones, and similar cases only if no others remain."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,11 +7,11 @@ from evaltap.evaluator.monitoring.turns import EXAMPLES
 from evaltap.evaluator.store.queries import StoreReader
 
 _MOST_READ: Final = 2_000
-"""Bad turns that are looked at, the worst first."""
+"""The number of bad turns that are read, the worst first."""
 
 
 def example_cases(store: StoreReader, *, good: bool) -> tuple[str, ...]:
-    """Return eval ids of bad turns in `estimate_turns`; `good`: what has the signal is not bad.
+    """Return eval ids of bad turns in `estimate_turns`; `good`: turns with the signal are not bad.
 
     Near-duplicates have the same tools and similar words, as in `evaltap duplicates`.
     """
@@ -21,20 +21,18 @@ def example_cases(store: StoreReader, *, good: bool) -> tuple[str, ...]:
 
 def _unlike(turns: Sequence[tuple[str, str, str]]) -> Sequence[str]:
     from evaltap.evaluator.curation.near import RADIUS
-    from evaltap.evaluator.curation.texts import normal, shingles
+    from evaltap.evaluator.curation.texts import SimilarTexts, normal
 
-    chosen: dict[str, tuple[str, set[str]]] = {}
+    chosen: list[str] = []
+    texts_of_path: dict[str, list[str]] = {}
     for case, path, text in turns:
         if len(chosen) == EXAMPLES:
             break
-        parts = shingles(normal(text))
-        alike = any(
-            path == other and len(parts & known) >= RADIUS * len(parts | known)
-            for other, known in chosen.values()
-        )
-        if case not in chosen and not alike:
-            chosen[case] = path, parts
-    return list(chosen)
+        texts, words = texts_of_path.setdefault(path, []), normal(text)
+        if case not in chosen and not (SimilarTexts(texts).to_text(words) >= RADIUS).any():
+            chosen.append(case)
+            texts.append(words)
+    return chosen
 
 
 _BAD: Final = """

@@ -1,7 +1,7 @@
-"""Alarms as rows: the new ones of an evaluation, and what is stored of all alarms.
+"""Store the new alarms of an evaluation, and read all stored alarms.
 
 Every evaluation computes all alarms again from the stored turns, so these rows are the only state between
-evaluations, and a consumer that was killed continues where it was.
+evaluations, and a consumer that was killed can resume.
 """
 
 import hashlib
@@ -24,14 +24,14 @@ class Alert:
 
     alert_id: str
     event: Event
-    told: bool
-    """Receivers are told; not of what was over when it was found."""
+    notify: bool
+    """Whether receivers are notified; not for alarms that were already over when they were found."""
     noted_at: datetime
-    """UTC, without a zone."""
+    """UTC, without a time zone."""
 
     @property
     def began(self) -> bool:
-        """Whether the alarm begins with it."""
+        """Whether the alarm begins with this alert."""
         return self.event.status == "firing"
 
     def data(self) -> dict[str, Json]:
@@ -40,7 +40,7 @@ class Alert:
 
 
 class Standing(NamedTuple):
-    """The newest row of a stream: the whole of a watch, or a slice."""
+    """The newest row of a stream: a whole watch, or a slice of it."""
 
     alert_id: str
     firing: bool
@@ -49,20 +49,20 @@ class Standing(NamedTuple):
 
 
 class Key(NamedTuple):
-    """Tells the streams in the table apart."""
+    """Identifies a stream in the table."""
 
     watch: str
     slice: str
     quantile: float
-    """95 % where there is none, as in rows that were stored before there were others."""
+    """The 95th percentile if there is none, as in rows from before there were other quantiles."""
 
 
 def note_alerts(
     store: Store, events: Iterable[Event], watches: Collection[str] = ()
 ) -> list[Alert]:
-    """Store what a look found new, in one transaction, and return it in the order of time.
+    """Store the new alarms of an evaluation in one transaction, and return them in chronological order.
 
-    `watches` are the names of all that there are: an alarm of one that is gone has ended.
+    `watches` are the names of all watches: an alarm of a removed watch has ended.
     """
     known = _standings(store)
     streams: dict[Key, list[Event]] = {}
@@ -92,13 +92,13 @@ def note_alerts(
 def read_alerts(store: StoreReader) -> list[Alert]:
     """Return all alerts in the order in which they were found."""
     return [
-        Alert(alert_id, event_of(json.loads(event), cases), told, noted_at)
-        for alert_id, event, told, noted_at, cases in store.rows(_ALERTS)
+        Alert(alert_id, event_of(json.loads(event), cases), notify, noted_at)
+        for alert_id, event, notify, noted_at, cases in store.rows(_ALERTS)
     ]
 
 
 def firing(alerts: Iterable[Alert]) -> list[Alert]:
-    """Return the alarms that are on, of alerts in their order."""
+    """Return the alarms that are on, given alerts in their order."""
     last = {_key(one.event): one for one in alerts}
     return [one for one in last.values() if one.began]
 
@@ -106,9 +106,9 @@ def firing(alerts: Iterable[Alert]) -> list[Alert]:
 def _new(
     key: Key, known: Standing | None, events: Sequence[Event], store: Store
 ) -> Sequence[Alert]:
-    """Return what is new in a stream.
+    """Return the new alerts of a stream.
 
-    An alarm that is on stays the same one when turns that came late move its begin.
+    An alarm that is on remains the same alarm if late turns move its beginning.
     """
     rows: list[Alert] = []
     on, alert_id = known is not None and known.firing, known.alert_id if known else ""
@@ -122,7 +122,7 @@ def _new(
         alert_id = _alert_id(key, event) if begins else alert_id
         rows.append(Alert(alert_id, event, True, store.now()))
     now_on = bool(turned) and turned[-1].status == "firing"
-    if now_on != on:  # turns that came late, or went, say otherwise than what was stored
+    if now_on != on:  # late or deleted turns contradict what was stored
         event = turned[-1] if now_on else replace(events[-1], status="resolved")
         alert_id = _alert_id(key, event) if now_on else alert_id
         rows.append(Alert(alert_id, event, True, store.now()))
@@ -130,11 +130,11 @@ def _new(
 
 
 def _without_past(rows: Sequence[Alert]) -> Sequence[Alert]:
-    """Tell nobody of alarms that began and ended before anyone looked."""
+    """Do not notify receivers of alarms that began and ended before they were found."""
     ended = {one.alert_id for one in rows if one.began} & {
         one.alert_id for one in rows if not one.began
     }
-    return [replace(one, told=one.alert_id not in ended) for one in rows]
+    return [replace(one, notify=one.alert_id not in ended) for one in rows]
 
 
 def _key(event: Event) -> Key:
@@ -152,7 +152,7 @@ def _row(alert: Alert) -> tuple[object, ...]:
     event = {name: value for name, value in alert.event.data().items() if name != "cases"}
     return (
         alert.alert_id, alert.event.watch, json.dumps(dict(alert.event.slice), sort_keys=True),
-        alert.event.status, alert.event.at or alert.noted_at, json.dumps(event), alert.told, alert.noted_at,
+        alert.event.status, alert.event.at or alert.noted_at, json.dumps(event), alert.notify, alert.noted_at,
     )  # fmt: skip
 
 

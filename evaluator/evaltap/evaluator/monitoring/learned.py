@@ -1,7 +1,7 @@
 """A watch that learns what is normal, and raises an alarm when a share of turns is higher.
 
 An evaluation continues from the beginning of a day at which an earlier one stopped, so its cost depends on
-that day and not on everything that is stored.
+that day and not on all stored turns.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,25 +44,25 @@ _ALL: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Usually:
-    """What a stream has learned from its first days."""
+class LearnedBaseline:
+    """The baseline of a stream, learned from its first days."""
 
     usual: Usual
     longest: int
-    """Turns of a session that count."""
+    """The number of turns that count in a session."""
     largest: float
-    """What a session may weigh."""
+    """The maximum weight of a session."""
     ends: date
-    """The first day that is watched."""
+    """The first day after the baseline."""
 
 
 @dataclass(slots=True)
 class _Stream:
-    """The whole traffic of a watch, or a slice of it: what it has learned, and what was found since."""
+    """The whole traffic of a watch, or a slice of it: what it has learned, and the events found since."""
 
     slice: Mapping[str, str]
     chance: float
-    learned: Usually | None = None
+    learned: LearnedBaseline | None = None
     alarms: Alarms | None = None
     events: tuple[Event, ...] = ()
     last: datetime | None = None
@@ -73,16 +73,16 @@ class _Stream:
 
 
 class _Point(NamedTuple):
-    """How things were at the beginning of a day, when all sessions of the days before had ended."""
+    """The state at the beginning of a day, when all sessions of the days before had ended."""
 
     day: date
     streams: Sequence[_Stream]
 
 
 class LearnedWatch:
-    """Looks at the turns of a watch again and again; the result is that of a first look.
+    """Evaluates the turns of a watch repeatedly; the result is that of a first evaluation.
 
-    `chance` is that of a false alarm a month; `quantile` is one of `quantiles_of` the watch.
+    `chance` is the probability of a false alarm per month; `quantile` is one of `quantiles_of` the watch.
     """
 
     def __init__(
@@ -94,15 +94,17 @@ class LearnedWatch:
         self._quantile = quantile
         self._counting: Counting | None = None
         self._kept: Mapping[str, frozenset[str]] = {}
-        """The values of slices that have a stream of their own."""
+        """The values of slices that have their own stream."""
         self._points: list[_Point] = []
         self._learning: tuple[datetime | None, datetime | None] | None = None
-        """While a stream learns: the hours of the last look, of the clock and of the traffic."""
+        """While a stream learns: the hours of the last evaluation, by the clock and by the traffic."""
         self._found: Sequence[Event] = ()
         self._explained: dict[tuple[object, ...], Event] = {}
 
-    def look(self, store: StoreReader, changes: Changes, until: datetime | None) -> Sequence[Event]:
-        """Return the alarms of all that is stored, and the state of streams without any."""
+    def evaluate(
+        self, store: StoreReader, changes: Changes, until: datetime | None
+    ) -> Sequence[Event]:
+        """Return the alarms in all stored turns, and the state of streams without alarms."""
         self._explained = {
             key: one for key, one in self._explained.items() if one.at and one.at < changes.since
         }
@@ -111,7 +113,7 @@ class LearnedWatch:
         learns_more = self._learning is not None and self._learning != hours
         if point is not None and not learns_more and (turns := self._read(store, point.day)):
             streams = [one.copy() for one in point.streams]
-            self._found = self._go_on(store, streams, turns, until)
+            self._found = self._process_days(store, streams, turns, until)
         elif learns_more or self._learning is None:
             self._found = self._from_the_first_turn(store, until)
             learning = any(one.status in ("learning", "no_data") for one in self._found)
@@ -119,7 +121,7 @@ class LearnedWatch:
         return self._found
 
     def _point(self, changes: Changes) -> _Point | None:
-        """Return where to continue; points behind what has changed are of no more use."""
+        """Return the point to resume from; drop points after the changes."""
         if self._counting is None or not self._counting.holds(changes, self._watch.metric):
             self._points, self._learning = [], None
         while self._points and changes.since.date() < self._points[-1].day:
@@ -139,7 +141,7 @@ class LearnedWatch:
             sliced = by_value(read_turns(store, self._watch, self._counting, by), begins)
             self._kept = {**self._kept, by: frozenset(sliced)}
             found |= {(by, value): many for value, many in sorted(sliced.items())}
-        # The chance of a false alarm is shared by all of them.
+        # All streams share the probability of a false alarm.
         chance = self._chance / len(found)
         streams, rest = [], []
         for (by, value), many in found.items():
@@ -152,10 +154,10 @@ class LearnedWatch:
                 stream.alarms = _alarms(stream.learned, chance)
             streams.append(stream)
             rest.append([] if stream.learned is None else many)
-        return self._go_on(store, streams, rest, until)
+        return self._process_days(store, streams, rest, until)
 
     def _read(self, store: StoreReader, day: date) -> list[Sequence[WatchedTurn]]:
-        """Return the turns since a day, of each stream; nothing when there is a new stream."""
+        """Return the turns since a day, for each stream; nothing if there is a new stream."""
         assert self._counting is not None
         since = _aware(day)
         found: list[Sequence[WatchedTurn]] = [
@@ -173,14 +175,14 @@ class LearnedWatch:
             found += sliced.values()
         return found
 
-    def _go_on(
+    def _process_days(
         self,
         store: StoreReader,
         streams: Sequence[_Stream],
         turns: Sequence[Sequence[WatchedTurn]],
         until: datetime | None,
     ) -> Sequence[Event]:
-        """Feed the days' sessions to the streams, and keep a point at the begin of each day."""
+        """Process the sessions of each day, and store a point at the beginning of each day."""
         days: dict[date, list[list[WatchedSession]]] = {}
         open_days = [
             one.began.date() for one in sessions_of(turns[0]) if not self._has_ended(one, until)
@@ -249,9 +251,9 @@ class LearnedWatch:
         )  # fmt: skip
 
     def _with_reasons(self, store: StoreReader, stream: _Stream, event: Event) -> Event:
-        """Return an alarm with the slices that changed, and cases to look at: found once for each alarm."""
+        """Return an alarm with the slices that changed and example cases, computed once for each alarm."""
         if OTHER in stream.slice.values():
-            return event  # what is rare has no condition of its own
+            return event  # rare values have no condition of their own
         key = (*stream.slice.items(), event.at, event.since, event.rate_after)
         if key not in self._explained:
             assert self._counting is not None
@@ -269,13 +271,13 @@ class LearnedWatch:
 
 
 def explained(
-    store: StoreReader, watch: Watch, counting: Counting, event: Event, learned: Usually
+    store: StoreReader, watch: Watch, counting: Counting, event: Event, learned: LearnedBaseline
 ) -> Event:
     """Return an alarm with its interval, and the slices that changed since the baseline."""
     assert event.since is not None
     assert event.at is not None
     since, until = event.since.replace(tzinfo=UTC), event.at.replace(tzinfo=UTC)
-    until += timedelta(microseconds=1)  # the turn that raised it is part of it
+    until += timedelta(microseconds=1)  # include the turn that raised the alarm
     ended = datetime.combine(learned.ends, time())
     good = watch.signal == "pass_rate"
     candidates: list[Candidate] = []
@@ -299,20 +301,20 @@ def explained(
 
 
 def _since_change(turns: Sequence[WatchedTurn], longest: int, *, good: bool) -> Estimate | None:
-    """Return the estimate of the share since the change, of the turns of a session that count."""
+    """Return the estimate of the share since the change, from the turns that count in each session."""
     sessions = [one._replace(turns=one.turns[:longest]) for one in sessions_of(turns)]
     return estimate(Profile(cells_of(one, good=good)) for one in sessions)
 
 
-def _learn(sessions: Sequence[WatchedSession], watch: Watch, ends: date) -> Usually:
+def _learn(sessions: Sequence[WatchedSession], watch: Watch, ends: date) -> LearnedBaseline:
     longest = longest_session([len(one.turns) for one in sessions])
     days = groupby(sessions, key=lambda one: one.began.date())
     known = usual([[one.bad(longest) for one in day] for _, day in days], watch.smallest_change)
     heaviest = max(turn.weight for one in sessions for turn in one.turns)
-    return Usually(known, longest, heaviest * longest, ends)
+    return LearnedBaseline(known, longest, heaviest * longest, ends)
 
 
-def _alarms(learned: Usually, chance: float) -> Alarms:
+def _alarms(learned: LearnedBaseline, chance: float) -> Alarms:
     return Alarms(learned.usual, learned.largest, chance)
 
 

@@ -1,7 +1,7 @@
-"""A fixed limit on a share: an alarm when the 95 % interval of a window is beyond it, not only the estimate.
+"""A fixed limit on a share: raise an alarm if the whole 95 % interval of a window is beyond it.
 
-The window ends with each full hour that had a session, and consists of counts of similar sessions, so a
-long history costs no more than its hours.
+The window ends with each full hour that had a session, and consists of counts of similar sessions, so the
+cost of a long history grows with its hours only.
 """
 
 from collections import Counter
@@ -33,24 +33,24 @@ from evaltap.schemas.formats.monitor import Watch
 
 _HOUR: Final = timedelta(hours=1)
 _FEWEST: Final = 10
-"""Sessions in effect; fewer decide nothing."""
+"""The minimum effective number of sessions for a decision."""
 _Cells = tuple[Cell, ...]
 
 
 class _Point(NamedTuple):
-    """How things were at the beginning of a day."""
+    """The state at the beginning of a day."""
 
     day: date
     state: "_State"
 
 
 class _State(NamedTuple):
-    """What the hours so far have said."""
+    """The result of the hours so far."""
 
     firing: bool = False
     events: tuple[Event, ...] = ()
     seen: tuple[datetime, Estimate] | None = None
-    """The last hour that said anything, and what."""
+    """The last hour with a result, and the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ class _Stream:
 
 
 class LimitWatch:
-    """Looks at the turns of a watch again and again; the result is that of a first look.
+    """Evaluates the turns of a watch repeatedly; the result is that of a first evaluation.
 
-    What a day that is over said is kept, as long as nothing changes within it.
+    The result of a completed day is stored and reused as long as nothing changes within it.
     """
 
     def __init__(self, watch: Watch, quiet: timedelta) -> None:
@@ -73,8 +73,10 @@ class LimitWatch:
         self._counting: Counting | None = None
         self._points: dict[tuple[tuple[str, str], ...], list[_Point]] = {}
 
-    def look(self, store: StoreReader, changes: Changes, until: datetime | None) -> Sequence[Event]:
-        """Return the alarms of all that is stored, and the state of streams without any."""
+    def evaluate(
+        self, store: StoreReader, changes: Changes, until: datetime | None
+    ) -> Sequence[Event]:
+        """Return the alarms in all stored turns, and the state of streams without alarms."""
         if self._counting is None or not self._counting.holds(changes, self._watch.metric):
             self._counting, self._points = counting_of(store, self._watch), {}
         if self._counting is None:
@@ -84,12 +86,12 @@ class LimitWatch:
                 points.pop()
         found: list[Event] = []
         for stream in self._streams(store, self._counting):
-            found += self._look(stream, until)
+            found += self._evaluate_stream(stream, until)
         return found or [Event(self._watch.name, {}, "no_data", None)]
 
     def _streams(self, store: StoreReader, counting: Counting) -> Iterator[_Stream]:
         points = self._points.get((), [])
-        # Which values have a stream of their own depends on all turns.
+        # All turns decide which values have their own stream.
         since = points[-1].day if points and not self._watch.by else None
         yield self._stream({}, read_turns(store, self._watch, counting, since=self._from(since)))
         for by in self._watch.by:
@@ -98,7 +100,7 @@ class LimitWatch:
                 yield self._stream({by: value}, turns)
 
     def _from(self, day: date | None) -> datetime | None:
-        """Return the begin of the days that the first window of a day looks at."""
+        """Return the beginning of the days that the first window of a day covers."""
         if day is None:
             return None
         return datetime.combine(day, time(), UTC) - timedelta(days=1, hours=self._watch.hours)
@@ -106,10 +108,10 @@ class LimitWatch:
     def _stream(self, slice_: Mapping[str, str], turns: Sequence[WatchedTurn]) -> _Stream:
         return _Stream(slice_, sessions_of(turns))
 
-    def _look(self, stream: _Stream, until: datetime | None) -> Iterator[Event]:
-        """Yield when alarms begin and end, and the state where there was none.
+    def _evaluate_stream(self, stream: _Stream, until: datetime | None) -> Iterator[Event]:
+        """Yield the beginnings and ends of alarms, or the state if there was none.
 
-        With `until`, the hour that is not over yet says nothing.
+        With `until`, the current hour is ignored until it is over.
         """
         sessions = [one for one in stream.sessions if has_ended(one, until, self._quiet)]
         if not sessions:

@@ -1,4 +1,4 @@
-"""A monitoring file, read and checked."""
+"""Read and validate a monitoring file."""
 
 import re
 from collections import Counter
@@ -23,7 +23,7 @@ SILENCE: Final = "silence"
 UNITS: Final = ("turn", "session")
 SEVERITIES: Final = ("critical", "error", "warning", "info")
 _LEARNING: Final = ("smallest_change", "baseline_days", "false_alarms_per_month")
-"""What only a watch that learns what is usual looks at."""
+"""Settings that only apply to watches that learn a baseline."""
 PAGERDUTY: Final = "https://events.pagerduty.com/v2/enqueue"
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "webhook": ("url",),
@@ -32,7 +32,7 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "pagerduty": ("routing_key",),
     "command": ("argv",),
 }
-"""Types of receivers, and what each needs."""
+"""Types of receivers, and the settings that each requires."""
 _GO_WITH: Final[Mapping[str, tuple[str, ...]]] = {
     "url": ("webhook", "alertmanager", "slack", "pagerduty"),
     "headers": ("webhook", "alertmanager"),
@@ -45,7 +45,7 @@ _SECRET: Final = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 
 def read_rules(path: Path) -> MonitorFile:
-    """Return the rules of a file; raises FormatError with the place for a key or value that is none."""
+    """Return the rules of a file; raise FormatError with the position of an invalid key or value."""
     rules = parse(MonitorFile, canonical.loads(read_bytes(path), path=str(path)), path=str(path))
     if not rules.watch and not rules.score:
         raise FormatError(
@@ -81,12 +81,12 @@ def read_rules(path: Path) -> MonitorFile:
 
 
 def name_of(receiver: AlertReceiver, place: int) -> str:
-    """Return the name under which the deliveries of the receiver at a place of the list are stored."""
+    """Return the name under which the deliveries to the receiver at this index are stored."""
     return receiver.name or f"{receiver.type}-{place}"
 
 
 def chance_of(watch: Watch, rules: MonitorFile) -> float:
-    """Return a watch's chance of a false alarm a month: its own, or an equal part of the file's."""
+    """Return a watch's probability of a false alarm per month: its own, or an equal part of the file's."""
     if watch.false_alarms_per_month is not None:
         return watch.false_alarms_per_month
     sharing = sum(one.false_alarms_per_month is None and _learns(one) for one in rules.watch)
@@ -98,7 +98,7 @@ def _learns(watch: Watch) -> bool:
 
 
 def where_of(watch: Watch, within: Mapping[str, str]) -> str:
-    """Return the condition of a watch, and of a slice within it, in SQL."""
+    """Return the condition of a watch, and of a slice within it, as SQL."""
     return " AND ".join(
         condition(name, value, where=f"watch '{watch.name}'")
         for name, value in (*watch.where.items(), *within.items())
@@ -119,7 +119,7 @@ def _problem(watch: Watch, where: str) -> str:
         hint = did_you_mean_one_of(watch.severity, SEVERITIES)
         return f"unknown severity {watch.severity!r}; {hint}"
     try:
-        watch.silence_ends  # noqa: B018  # raises for what is no time
+        watch.silence_ends  # noqa: B018  # raises for an invalid time
     except ValueError:
         return f"`silencedUntil` is {watch.silenced_until!r}; expected a time, e.g. 2026-11-24T18:00:00Z"
     if problem := _silence_problem(watch):
@@ -179,7 +179,7 @@ def _rule_problem(rule: ScoreRule, names: Mapping[str, int], where: str) -> str:
 
 
 def _receiver_problem(receiver: AlertReceiver) -> str:
-    """Return what is wrong with a receiver's settings, empty when nothing is; secrets are not looked up."""
+    """Return the problem with a receiver's settings, empty if there is none; secrets are not resolved."""
     if receiver.type not in _KEYS:
         hint = did_you_mean_one_of(receiver.type, _KEYS)
         return f"`type` is {receiver.type!r}; {hint}"
@@ -200,7 +200,7 @@ def _receiver_problem(receiver: AlertReceiver) -> str:
 
 
 def _address_problem(receiver: AlertReceiver) -> str:
-    """Return what is wrong with an address as far as it is in the file, and not in a variable."""
+    """Return the problem with an address, as far as it is in the file and not in a variable."""
     try:
         parts = urlsplit(receiver.url)
         secret = _SECRET.search(parts.netloc) or _SECRET.match(receiver.url)

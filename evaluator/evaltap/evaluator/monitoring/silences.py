@@ -1,4 +1,4 @@
-"""A watch on silence: an alarm for each gap between two turns that is too long, and for one that lasts."""
+"""A watch on silence: an alarm for each gap between two turns that is too long, and for an ongoing one."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, time, timedelta
@@ -15,7 +15,7 @@ from evaltap.schemas.formats.monitor import Watch
 
 
 class _Point(NamedTuple):
-    """What there was before the begin of a day."""
+    """The state at the beginning of a day."""
 
     day: datetime
     last: datetime
@@ -24,15 +24,17 @@ class _Point(NamedTuple):
 
 
 class SilenceWatch:
-    """Looks for gaps again and again; from the begin of the newest day on, where no older one changed."""
+    """Searches for gaps repeatedly, starting at the beginning of the newest day if no older day changed."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._longest = timedelta(minutes=watch.minutes)
         self._point: _Point | None = None
 
-    def look(self, store: StoreReader, changes: Changes, until: datetime | None) -> Sequence[Event]:
-        """Return all gaps that are stored, and the one up to `until`."""
+    def evaluate(
+        self, store: StoreReader, changes: Changes, until: datetime | None
+    ) -> Sequence[Event]:
+        """Return all stored gaps, and the one up to `until`."""
         point = self._point
         if point is not None and changes.since < point.day:
             point = None
@@ -63,7 +65,7 @@ class SilenceWatch:
         before: datetime | None,
         until: datetime | None,
     ) -> tuple[list[Event], datetime | None]:
-        """Return the gaps within a time, and its last turn; `before`: the last turn before it."""
+        """Return the gaps within a period, and its last turn; `before` is the last turn before the period."""
         given = {"since": since, "until": until, "before": before}
         found: list[Event] = []
         for one, other in store.rows(_GAPS, given | {"longest": self._longest}):

@@ -4,10 +4,11 @@ from datetime import UTC, datetime
 
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.times import stored_time
 
 
 def start_of(store: StoreReader, watch: str) -> datetime | None:
-    """Return the time, aware, before which turns do not count for a watch; None: all of them count."""
+    """Return the aware time before which turns do not count for a watch; None if all turns count."""
     found = store.rows(
         "SELECT since FROM watch_starts WHERE watch = $watch ORDER BY noted_at DESC LIMIT 1",
         {"watch": watch},
@@ -16,7 +17,7 @@ def start_of(store: StoreReader, watch: str) -> datetime | None:
 
 
 def rebase(store: Store, watch: str, since: datetime) -> None:
-    """Let a watch learn again what is usual, from an aware time on."""
-    moment = since.astimezone(UTC).replace(tzinfo=None)
+    """Make a watch learn its baseline again, beginning at an aware time."""
+    moment = stored_time(since)
     with store.transaction():
         store.append("watch_starts", [(watch, moment, store.now())])

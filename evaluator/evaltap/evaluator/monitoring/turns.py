@@ -1,4 +1,4 @@
-"""The turns that a watch looks at, by session, in the order in which sessions began."""
+"""The turns of a watch, by session, in the order in which sessions began."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from evaltap.evaluator.estimates.turns import choose_turns
 from evaltap.evaluator.monitoring.changes import EVERYTHING, Changes
 from evaltap.evaluator.monitoring.rules import where_of
 from evaltap.evaluator.monitoring.starts import start_of
-from evaltap.evaluator.stats.detector import Bad
+from evaltap.evaluator.stats.detector import BadTurns
 from evaltap.evaluator.stats.sample import Cell
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
@@ -20,9 +20,10 @@ MOST_VALUES: Final = 20
 LEAST_SHARE: Final = 0.02
 OTHER: Final = "other"
 EXAMPLES: Final = 10
-"""Cases that an alarm names at most."""
+"""The maximum number of cases that an alarm names."""
 MOST_POINTS: Final = 40
-"""Days to whose begin a look can go back; what changed before them is read from the first turn on."""
+"""The number of past days to whose beginning an evaluation can return; earlier changes require reading all
+turns."""
 
 _ALL: Final[Mapping[str, str]] = {}
 _TURNS: Final = """
@@ -34,26 +35,26 @@ ORDER BY min(started_at) OVER (PARTITION BY session, started_at::DATE), session,
 
 
 class Counting(NamedTuple):
-    """What decides which turns of a watch count, and are bad: fixed by what a look has seen of all turns."""
+    """The rules which turns of a watch count and which are bad, derived from all turns at an evaluation."""
 
     digest: str | None
-    """The newest version of its metric."""
+    """The newest version of the watch's metric."""
     limit: float | None = None
-    """Of slow, costly and long: a quantile of the baseline's turns."""
+    """For slow, costly and long: a quantile of the baseline's turns."""
     limit_until: datetime = EVERYTHING
-    """UTC, without a zone: the end of that baseline."""
+    """UTC, without a time zone: the end of that baseline."""
 
     def holds(self, changes: Changes, metric: str) -> bool:
-        """Tell whether it is the same after some changes."""
+        """Return whether the rules remain the same after some changes."""
         others = {digest for name, digest in changes.versions if name == metric} - {self.digest}
         return not others and changes.since >= self.limit_until
 
 
 class WatchedTurn(NamedTuple):
-    """One turn: what it stands for, and whether it is bad."""
+    """One turn: its weight, and whether it is bad."""
 
     value: str | None
-    """Of the slice."""
+    """The value of the slice."""
     session: int
     eval_id: str
     turn: str
@@ -64,33 +65,33 @@ class WatchedTurn(NamedTuple):
 
 
 class WatchedSession(NamedTuple):
-    """A session of a day, by its first turns; one that continues after midnight (UTC) is another one.
+    """A session of a day, by its first turns; after midnight (UTC), a continued session is a new one.
 
-    So a day that is over is closed: what comes later changes no session of it.
+    So a past day is closed: later turns do not change its sessions.
     """
 
     began: datetime
     ended: datetime
     turns: Sequence[WatchedTurn]
 
-    def bad(self, longest: int) -> Bad:
-        """Return what counts of the session."""
+    def bad(self, longest: int) -> BadTurns:
+        """Return the counted turns of the session."""
         counted = self.turns[:longest]
-        return Bad(
+        return BadTurns(
             sum(turn.weight for turn in counted if turn.bad), sum(turn.weight for turn in counted)
         )
 
 
 def quantiles_of(watch: Watch) -> tuple[float | None, ...]:
-    """Return the quantiles of the baseline above which a watch that learns counts turns; None: it has none.
+    """Return the baseline quantiles above which a learning watch counts turns; (None,) if it uses none.
 
-    The 95th percentile shows a tail that has grown; the median shows sooner that all turns have changed.
+    The 95th percentile reveals a tail that has grown; the median reveals sooner that all turns have changed.
     """
     return (COMMON, MEDIAN) if SIGNALS[watch.signal].limit else (None,)
 
 
 def counting_of(store: StoreReader, watch: Watch, quantile: float | None = None) -> Counting | None:
-    """Return what counts for a watch, by all of its turns; None while there are none."""
+    """Return the counting rules for a watch, from all of its turns; None if there are no turns."""
     signal = SIGNALS[watch.signal]
     if signal.limit:
         return _above(store, signal.limit, COMMON if quantile is None else quantile, watch)
@@ -111,9 +112,9 @@ def select_turns(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> None:
-    """Write the turns of a watch to `estimate_turns`, by a slice, from an aware time up to another.
+    """Write the turns of a watch to `estimate_turns`, by a slice, within a period of aware times.
 
-    `within` takes only the turns of some slices.
+    `within` restricts the turns to some slices.
     """
     scope = _scope(store, watch, within, since, until, counting.digest)
     signal = SIGNALS[watch.signal]
@@ -130,9 +131,9 @@ def read_turns(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> list[WatchedTurn]:
-    """Return the turns that `select_turns` writes and that count, with their slice `by`.
+    """Return the counted turns that `select_turns` writes, with their value of the slice `by`.
 
-    Sessions come in the order in which they began.
+    Sessions are in the order in which they began.
     """
     select_turns(store, watch, counting, by, within, since=since, until=until)
     rows = store.rows(_TURNS.format(value="by_0" if by else "NULL"))
@@ -170,7 +171,7 @@ def sessions_of(turns: Iterable[WatchedTurn]) -> list[WatchedSession]:
 
 
 def cells_of(session: WatchedSession, *, good: bool) -> tuple[Cell, ...]:
-    """Return a session as estimators see it; of a pass rate, what passed counts."""
+    """Return a session as cells for estimators; for a pass rate, passed turns count."""
     counts = Counter((1 / turn.weight, turn.bad != good) for turn in session.turns)
     found = []
     for chance in sorted({chance for chance, _ in counts}):
@@ -180,12 +181,12 @@ def cells_of(session: WatchedSession, *, good: bool) -> tuple[Cell, ...]:
 
 
 def has_ended(session: WatchedSession, until: datetime | None, quiet: timedelta) -> bool:
-    """Tell whether a session has ended; nobody waits for one whose clock is ahead."""
+    """Return whether a session has ended; a session in the future, from a fast clock, counts as ended."""
     return until is None or not until - quiet < session.ended <= until
 
 
 def by_value(turns: Sequence[WatchedTurn], until: date) -> Mapping[str, Sequence[WatchedTurn]]:
-    """Return turns by the value of their slice: the most frequent ones before a day, the rest as other."""
+    """Return turns by slice value; values not among the most frequent before a day become `other`."""
     weights: Counter[str] = Counter()
     for turn in turns:
         if turn.value is not None and turn.started_at.date() < until:
@@ -200,7 +201,7 @@ def by_value(turns: Sequence[WatchedTurn], until: date) -> Mapping[str, Sequence
 
 
 def _above(store: StoreReader, column: str, quantile: float, watch: Watch) -> Counting | None:
-    """Count the turns above a weighted quantile of a column in the baseline."""
+    """Return counting rules for turns above a weighted quantile of a column in the baseline."""
     begins = start_of(store, watch.name)
     ((first,),) = store.rows(
         "SELECT min(started_at)::DATE FROM latest_turns WHERE started_at >= $begins",

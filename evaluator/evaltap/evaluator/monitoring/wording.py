@@ -1,4 +1,4 @@
-"""An alarm as a sentence: for a log, a terminal, a message.  It holds no content of traces."""
+"""Describe an alarm in a sentence, for a log, a terminal or a message, without any content of traces."""
 
 from evaltap.evaluator.estimates.quantiles import MEDIAN
 from evaltap.evaluator.monitoring.model import Changed, Event
@@ -6,13 +6,13 @@ from evaltap.schemas.text import counted
 
 
 def subject(event: Event) -> str:
-    """Return what an event is about: the watch, with its slice and what it compares turns with."""
+    """Return the subject of an event: the watch, with its slice and its quantile."""
     above = " (turns above the median)" if event.quantile == MEDIAN else ""
     return event.watch + "".join(f" {by}={value}" for by, value in event.slice.items()) + above
 
 
 def summary(event: Event) -> str:
-    """Return what became of a watch, in a sentence."""
+    """Return the state of a watch as a sentence."""
     name = subject(event)
     if event.of_limit:
         return f"{name} is {'back ' if event.status == 'resolved' else ''}at {of_limit(event)}"
@@ -30,7 +30,7 @@ def summary(event: Event) -> str:
 
 
 def interval(event: Event) -> str:
-    """Return the interval of the rate now and what is behind it, to follow it; empty where there is none."""
+    """Return the interval and evidence of the current rate, as a suffix; empty if there is none."""
     if event.low is None or event.high is None:
         return ""
     behind = ""
@@ -40,12 +40,12 @@ def interval(event: Event) -> str:
 
 
 def of_limit(event: Event) -> str:
-    """Return the rate of a window beside its fixed limit."""
+    """Return the rate of a window with its fixed limit."""
     return f"{event.rate_after or 0.0:.1%}{interval(event)}, limit {event.most or 0.0:.1%}"
 
 
 def explanation(one: Changed, event: Event) -> str:
-    """Return what a slice has to do with an alarm."""
+    """Return how a slice explains an alarm."""
     if one.kind == "mix":
         shares = f"{one.share_before:.1%} -> {one.share_after:.1%} of the turns"
         return f"{one.by} {one.value}: {shares}; the mix of traffic changed, not the agent"
@@ -53,7 +53,7 @@ def explanation(one: Changed, event: Event) -> str:
     before, after = event.rate_before or 0.0, event.rate_after or 0.0
     if before == after:
         return f"{one.by} {one.value}: {rates}"
-    # Where other slices got better, one may explain more than there is.
+    # If other slices improved, one slice may explain more than the whole change.
     part = min(1.0, one.effect / abs(after - before))
     return f"{one.by} {one.value}: {rates}, explains {part:.0%} of the {'drop' if after < before else 'rise'}"
 

@@ -1,4 +1,4 @@
-"""The application: one table of routes with the role that each needs, and what answers them."""
+"""The application: a table of routes with their required roles, and the handlers."""
 
 import logging
 import time
@@ -28,7 +28,7 @@ from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.changes import Change
 from evaltap.evaluator.page.marks import Marks
 from evaltap.evaluator.page.masking import masked
-from evaltap.evaluator.page.problems import not_for, problem, problem_of
+from evaltap.evaluator.page.problems import forbidden, problem, problem_of
 from evaltap.evaluator.page.rendering import THEMES, Frame, assets, product_version, render
 from evaltap.evaluator.page.request import (
     NO_SOURCE,
@@ -86,11 +86,11 @@ def create_app(
     masks: bool = False,
     trace_url: TraceUrl | None = None,
 ) -> Starlette:
-    """Return the application for one store; `live` tells of new turns where they are being landed.
+    """Return the application for one store; `live` reports new turns while they are landed.
 
-    `references` are expected turns that were given for scoring and did not land, `sets` what traffic is
-    compared with, `redact` is what curated cases go through, `source` what lands, `proxy` may log people
-    in, `masks` hides contents from viewers, `trace_url` is where traces of turns are.
+    `references` are expected turns that were given for scoring and did not land.  Traffic is compared with
+    `sets`, and curated cases are redacted by `redact`.  `source` describes what lands, `proxy` may log people
+    in, `masks` hides contents from viewers, and `trace_url` is the address of turns' traces.
     """
     nobody = Person("", "viewer")
     about = PageRequest(
@@ -114,12 +114,12 @@ def create_app(
         middleware=[Middleware(Guard, site=site, gate=gate)],
         exception_handlers={404: page.missing},
     )
-    app.state.ends = lambda: False  # the server says when it ends
+    app.state.ends = lambda: False  # the server replaces this when it stops
     return app
 
 
 Read: TypeAlias = tuple[PageAnswer, tuple[Statement, ...]]
-"""What a page shows, and the statements that read it."""
+"""The content of a page, and the statements that read it."""
 
 
 class _Application:
@@ -136,14 +136,14 @@ class _Application:
         self._shared = SharedAnswers[Read]()
 
     async def show(self, route: PageRoute, request: Request) -> Response:
-        """Answer with a page, a part of it, or its data."""
+        """Return a page, a part of it, or its data."""
         started = time.perf_counter()
         session = session_of(request, self._access, self._site)
         if session is None:
             return to_login(request)
-        page_request = self._asked(session, dict(request.query_params))
+        page_request = self._page_request(session, dict(request.query_params))
         if not session.person.may(route.role):
-            return self._html(request, not_for(session.person, route.role), page_request, started)
+            return self._html(request, forbidden(session.person, route.role), page_request, started)
         shown, statements = await anyio.to_thread.run_sync(self._read, route, page_request)
         if page_request.masked:
             shown = masked(shown)
@@ -153,23 +153,23 @@ class _Application:
 
     def _read(self, route: PageRoute, page_request: PageRequest) -> Read:
         if not route.shared:
-            return self._read_anew(route, page_request)
+            return self._read_uncached(route, page_request)
         key = (route.path, *sorted(page_request.parameters.items()))
         found = self._shared.get(
             key,
-            partial(self._read_anew, route, page_request),
+            partial(self._read_uncached, route, page_request),
             is_good=lambda read: read[0].status == 200,
         )
-        if self._marks.is_due(page_request.person):  # what was kept was read for somebody else
+        if self._marks.is_due(page_request.person):  # the shared answer was read for another person
             with suppress(EvaltapError), self._readers.reading(seconds=route.seconds) as reader:
-                self._marks.look(reader, page_request.person)
+                self._marks.refresh(reader, page_request.person)
         return found
 
-    def _read_anew(self, route: PageRoute, page_request: PageRequest) -> Read:
+    def _read_uncached(self, route: PageRoute, page_request: PageRequest) -> Read:
         recorded: RecordedReader | None = None
         try:
             with self._readers.reading(seconds=route.seconds) as reader:
-                self._marks.look(reader, page_request.person)
+                self._marks.refresh(reader, page_request.person)
                 recorded = RecordedReader(reader)
                 return route.view(recorded, page_request), tuple(recorded.statements)
         except EvaltapError as error:
@@ -177,14 +177,14 @@ class _Application:
             return shown, tuple(recorded.statements if recorded else ())
 
     async def act(self, route: ActionRoute, request: Request) -> Response:
-        """Write what a form asks for, and lead on."""
+        """Write what a form requests, and redirect."""
         started = time.perf_counter()
         session = session_of(request, self._access, self._site)
         if session is None:
             return to_login(request)
-        page_request = self._asked(session, await _form(request))
+        page_request = self._page_request(session, await _form(request))
         if not session.person.may(route.role):
-            return self._html(request, not_for(session.person, route.role), page_request, started)
+            return self._html(request, forbidden(session.person, route.role), page_request, started)
         try:
             found = await anyio.to_thread.run_sync(self._write, route, page_request)
         except EvaltapError as error:
@@ -199,10 +199,10 @@ class _Application:
         with self._readers.writing(seconds=route.seconds) as cursor:
             writer = CursorWriter(page_request.store_path, cursor)
             found = route.act(writer, page_request)
-            self._marks.look(writer, page_request.person, anew=True)
+            self._marks.refresh(writer, page_request.person, force=True)
             return found
 
-    def _asked(self, session: Session, parameters: Mapping[str, str]) -> PageRequest:
+    def _page_request(self, session: Session, parameters: Mapping[str, str]) -> PageRequest:
         return replace(
             self._about, parameters=parameters, person=session.person, now=now_utc(),
             session_id=session.session_id,
@@ -230,7 +230,7 @@ class _Application:
         return HTMLResponse(render(shown, page_request, frame), shown.status, headers)
 
     async def login(self, request: Request) -> Response:
-        """Show where the code goes; take it and open a session."""
+        """Show the login form, or redeem a code and open a session."""
         if request.method != "POST":
             shown = PageAnswer(
                 "login.html.j2",
@@ -264,7 +264,7 @@ class _Application:
             with self._readers.writing() as cursor:
                 writer = CursorWriter(self._about.store_path, cursor)
                 changes.write(writer, person, [Change("log_in", detail={"address": client})])
-        except EvaltapError as error:  # a busy file keeps nobody out
+        except EvaltapError as error:  # a busy file must not prevent logins
             _LOG.warning("could not record a login among the changes: %s", error)
 
     async def logout(self, request: Request) -> Response:
@@ -276,7 +276,7 @@ class _Application:
         return response
 
     async def theme(self, request: Request) -> Response:
-        """Keep the reader's choice of light or dark."""
+        """Store the reader's choice of light or dark."""
         form = await _form(request)
         response = RedirectResponse(local_path(form.get("next", "/")), 303)
         chosen = form.get("theme", "")
@@ -287,14 +287,14 @@ class _Application:
         return response
 
     async def static(self, request: Request) -> Response:
-        """Answer with a file of the page's own; its name holds a hash of its content."""
+        """Return a static file, whose name contains a hash of its content."""
         file = assets().get(f"/static/{request.path_params['name']}")
         if file is None:
             return PlainTextResponse("no such file", 404)
         return FileResponse(file, headers={"Cache-Control": f"public, max-age={_YEAR}, immutable"})
 
     async def ticks(self, request: Request) -> Response:
-        """Tell a browser that there is something new, as long as it listens."""
+        """Notify a browser of changes for as long as it listens."""
         if session_of(request, self._access, self._site) is None:
             return to_login(request)
         if self._ticker is None:
@@ -304,11 +304,11 @@ class _Application:
         return self._ticker.answer(request)
 
     async def health(self, request: Request) -> Response:
-        """Tell that the page answers."""
+        """Report that the page responds."""
         return PlainTextResponse("ok")
 
     async def missing(self, request: Request, error: Exception) -> Response:
-        """Answer for an address that there is not."""
+        """Respond to an unknown address."""
         session = session_of(request, self._access, self._site)
         if session is None:
             return (
@@ -317,7 +317,7 @@ class _Application:
                 else PlainTextResponse("not found", 404)
             )
         shown = problem(404, "There is no page at this address.")
-        return self._html(request, shown, self._asked(session, {}), time.perf_counter())
+        return self._html(request, shown, self._page_request(session, {}), time.perf_counter())
 
 
 def _json(shown: PageAnswer, *, store_path: Path) -> Response:

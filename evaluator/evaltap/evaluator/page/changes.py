@@ -1,4 +1,4 @@
-"""What people did on the page besides reviewing, as rows that nothing changes afterwards."""
+"""People's actions on the page in addition to reviews, as append-only rows."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,18 +17,18 @@ from evaltap.schemas.formats.model import Json
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that a person did."""
+    """An action of a person."""
 
     action: str
     key: CaseKey | None = None
-    """The case that it is about."""
+    """The case that was changed."""
     target: str = ""
     detail: Json = None
     undoes: str | None = None
 
 
 def write(store: StoreWriter, who: Person, changes: Sequence[Change]) -> None:
-    """Append what somebody did."""
+    """Append actions of a person."""
     now = utc_now()
     rows: list[tuple[Any, ...]] = []
     for number, one in enumerate(changes):
@@ -63,6 +63,6 @@ QUALIFY row_number() OVER (PARTITION BY app_name, eval_set_id, eval_id ORDER BY 
 
 
 def picked(store: StoreReader, who: Person) -> dict[CaseKey, datetime]:
-    """Return the cases in somebody's basket, the last first, and since when they are in it."""
+    """Return the cases in a person's basket with the times of their addition, the last first."""
     rows = store.rows(f"{PICKED} ORDER BY changed_at DESC, eval_id", {"who": who.name})
     return {(app, name, eval_id): at for app, name, eval_id, at in rows}

@@ -1,7 +1,7 @@
-"""How much less turns of one session say of a pass rate than turns of sessions of their own.
+"""The design effect of sessions on a pass rate: turns of one session carry less information.
 
-The summaries know turns, not sessions, so the effect is read from the newest verdicts and taken for the
-whole span.  The formula is that of `evaltap estimate` without weights: see docs/explanation/estimates.md.
+The summaries contain turns, not sessions, so the effect is computed from the newest verdicts and applied to
+the whole span.  The formula is that of `evaltap estimate` without weights; see docs/explanation/estimates.md.
 """
 
 from typing import Final
@@ -10,7 +10,8 @@ from evaltap.evaluator.page.traffic import Span
 from evaltap.evaluator.store.queries import StoreReader
 
 LOOKED_AT: Final = 50_000
-"""Rows of turn_scores; the last ones, as a search for the newest would read a month of them."""
+"""The number of rows of turn_scores; the last ones, because a search for the newest would read a month of
+them."""
 
 _EFFECTS: Final = """
 WITH newest AS (
@@ -45,7 +46,7 @@ GROUP BY metric_digest, turns, many, rate
 
 
 def design_effects(reader: StoreReader, span: Span, app: str) -> dict[str, float]:
-    """Return the design effect of each metric's pass rate, by metric digest; 1: sessions do not matter."""
+    """Return the design effect of each metric's pass rate, by metric digest; 1 means no effect."""
     ((last,),) = reader.rows("SELECT coalesce(max(rowid), 0) FROM turn_scores")
     query = _EFFECTS.format(first=max(0, last - LOOKED_AT))
     rows = reader.rows(query, {"start": span.start, "app": app})

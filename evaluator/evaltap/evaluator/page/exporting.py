@@ -1,4 +1,4 @@
-"""Picked cases as files: those that `evaltap export` and `evaltap curate` write for the same cases."""
+"""Export picked cases as files equal to those of `evaltap export` and `evaltap curate`."""
 
 import io
 import shlex
@@ -33,8 +33,8 @@ _EXPECT: Final[Mapping[str, Expect]] = {"expected": "expected", "inputs": "input
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What cases hold, in which form, under which name."""
+class ExportRequest:
+    """The content, format and name of a requested file."""
 
     content: str
     form: str
@@ -42,48 +42,48 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """Cases to be written, and the sessions that make none, with why."""
+class ExportedCases:
+    """Cases to write, and the excluded sessions with the reasons."""
 
     cases: Sequence[CaseData]
     left_out: tuple[Mapping[str, str], ...] = ()
 
 
-def wanted_of(content: str, form: str, name: str) -> Wanted:
-    """Return what a form asks for; what makes no sense is the default."""
+def export_request(content: str, form: str, name: str) -> ExportRequest:
+    """Return what a form requests; invalid values are replaced by defaults."""
     kept = "".join(letter for letter in name if letter.isalnum() or letter in "-_. ").strip(". ")
-    return Wanted(
+    return ExportRequest(
         content if content in CONTENTS else "expected",
         form if form in ENDINGS else "trpc",
         kept[:100] or "basket",
     )
 
 
-def made_of(
+def exported_cases(
     reader: StoreReader,
     keys: Sequence[CaseKey],
     content: str,
     redact: Callable[[CaseData], CaseData],
-) -> Made:
-    """Return what the picked cases make; the reader sees only these cases afterwards."""
+) -> ExportedCases:
+    """Return the cases created from the picked ones; afterwards, the reader is restricted to these cases."""
     if not keys:
-        return Made(())
+        return ExportedCases(())
     restrict(reader, Choice(), keys)
     if content == "recorded":
         repeated = repeated_ids(reader, runs_apart=True)
-        return Made(list(with_own_ids(landed_cases(reader), repeated)))
+        return ExportedCases(list(with_own_ids(landed_cases(reader), repeated)))
     recipe = _recipe(content)
     found = curate(reader, recipe, Means(redact=redact, reviewed=decisions(reader)))
     made = {
         tuple(origin[name] for name in ("appName", "evalSetId", "evalId"))
         for origin in (case["source"]["curation"]["from"] for case in found.cases)
     }
-    said = {one["turn"].rpartition("#")[0] for one in found.left_out}
-    silent = [key for key in keys if key not in made and key[2] not in said]
+    reported = {one["turn"].rpartition("#")[0] for one in found.left_out}
+    silent = [key for key in keys if key not in made and key[2] not in reported]
     more = [
         {"turn": key[2], "reason": "no reviewer has approved one of its turns"} for key in silent
     ]
-    return Made(found.cases, (*found.left_out, *more))
+    return ExportedCases(found.cases, (*found.left_out, *more))
 
 
 def _recipe(content: str) -> Recipe:
@@ -91,8 +91,8 @@ def _recipe(content: str) -> Recipe:
     return BUILT_IN[name].everything().changed(expect=_EXPECT[content])
 
 
-def download(made: Made, wanted: Wanted) -> Download:
-    """Return the file; a folder comes as a ZIP archive."""
+def download(made: ExportedCases, wanted: ExportRequest) -> Download:
+    """Return the file; a folder becomes a ZIP archive."""
     if wanted.form == "trpc" and wanted.content != "recorded":
         content = set_bytes(wanted.name, made.cases)
         return Download(wanted.name + ENDINGS["trpc"], content, "application/json")
@@ -107,9 +107,9 @@ def download(made: Made, wanted: Wanted) -> Download:
 
 
 def commands(
-    store: Path, filter_: str, wanted: Wanted, into: Path | None = None
+    store: Path, filter_: str, wanted: ExportRequest, into: Path | None = None
 ) -> tuple[str, ...]:
-    """Return what does the same on the command line."""
+    """Return the equivalent commands."""
     out = wanted.name + (ENDINGS[wanted.form] or "/")
     chosen = f"--filter {shlex.quote(filter_)}"
     if wanted.content == "recorded":
@@ -129,7 +129,7 @@ def _quoted(path: Path | str) -> str:
 
 
 def filter_of(reader: StoreReader, keys: Collection[CaseKey]) -> str:
-    """Return the filter that takes exactly these cases; empty where none can be written."""
+    """Return the filter that selects exactly these cases; empty if it cannot be written."""
     ids = sorted({key[2] for key in keys})
     if not ids or any(set(one) & set('"*?,\n\0') for one in ids):
         return ""

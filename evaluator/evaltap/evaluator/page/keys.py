@@ -1,18 +1,18 @@
-"""The keys of the page: one list, used by the script and shown in the dialog.
+"""The keyboard shortcuts of the page: one list, used by the script and shown in the dialog.
 
-A key clicks the button or follows the link that is marked with its action, so a key exists only where its
-control does.
+A key clicks the button or follows the link that is marked with its action, so a key only works if its control
+exists.
 """
 
 from typing import Final, NamedTuple
 
 
 class Key(NamedTuple):
-    """One key, or two that are pressed one after the other."""
+    """One key, or two keys pressed in sequence."""
 
     keys: str
     action: str
-    """Of the element with this `data-action`."""
+    """The `data-action` of the element."""
     words: str
     scope: str
 

@@ -1,4 +1,4 @@
-"""The counts in the navigation bar: items to review, in the basket, missing, and firing."""
+"""The counts in the navigation bar: reviews, basket, missing turns, and firing alarms."""
 
 import threading
 import time
@@ -22,18 +22,18 @@ FROM (FROM alerts QUALIFY row_number() OVER (PARTITION BY alert_id ORDER BY note
 
 
 class Marks:
-    """Looks at most every ten seconds for all readers, and at a basket whenever it may have changed."""
+    """Reads the shared counts at most every ten seconds, and a basket whenever it may have changed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._looked_at = -_EVERY_SECONDS
+        self._read_at = -_EVERY_SECONDS
         self._review = ""
         self._delivery = ""
         self._alerts = ""
         self._baskets: dict[str, str] = {}
 
     def of(self, person: Person) -> Mapping[str, str]:
-        """Return the counts beside the entries of the bar, by path."""
+        """Return the counts next to the entries of the bar, by path."""
         found = {
             "/review": self._review, "/basket": self._baskets.get(person.name, ""),
             "/delivery": self._delivery, "/alerts": self._alerts,
@@ -41,21 +41,21 @@ class Marks:
         return {path: mark for path, mark in found.items() if mark}
 
     def is_due(self, person: Person) -> bool:
-        """Tell whether `look` would read anything."""
-        return self._lacks_basket(person) or time.monotonic() - self._looked_at >= _EVERY_SECONDS
+        """Return whether `refresh` would read anything."""
+        return self._lacks_basket(person) or time.monotonic() - self._read_at >= _EVERY_SECONDS
 
     def _lacks_basket(self, person: Person) -> bool:
         return person.may("reviewer") and person.name not in self._baskets
 
-    def look(self, reader: StoreReader, person: Person, *, anew: bool = False) -> None:
-        """Bring the marks up to date; called with what reads a page, before it does."""
-        if self._lacks_basket(person) or (anew and person.may("reviewer")):
+    def refresh(self, reader: StoreReader, person: Person, *, force: bool = False) -> None:
+        """Update the marks; called with the reader of a page, before the page is read."""
+        if self._lacks_basket(person) or (force and person.may("reviewer")):
             self._baskets[person.name] = str(len(changes.picked(reader, person)) or "")
         now = time.monotonic()
         with self._lock:
-            if not anew and now - self._looked_at < _EVERY_SECONDS:
+            if not force and now - self._read_at < _EVERY_SECONDS:
                 return
-            self._looked_at = now
+            self._read_at = now
         ((waiting,),) = reader.rows(_WAITING)
         self._review = f"{waiting:,}" if waiting else ""
         ((firing,),) = reader.rows(_FIRING)

@@ -1,4 +1,4 @@
-"""Hiding what people and agents said from readers who may see figures only."""
+"""Hide the texts of users and agents from readers who may only see figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -15,25 +15,25 @@ CONTENTS: Final = frozenset(
         "reason", "result", "sentence", "user", "why",
     }
 )  # fmt: skip
-"""Fields whose texts are recorded, or may quote what is: questions, answers, arguments, reasons."""
+"""Fields that contain or may quote recorded text: questions, answers, arguments, reasons."""
 CONTENTS_OF: Final[Mapping[str, frozenset[str]]] = {
     "Argument": frozenset({"value"}),
     "GateVerdict": frozenset({"feedback"}),
     "ReasonCount": frozenset({"text", "words"}),
 }
-"""Fields that hold such texts in these classes only."""
+"""Fields that contain such text only in these classes."""
 _ASKS: Final = frozenset({"", "reason"})
 
 
 def masked(shown: PageAnswer) -> PageAnswer:
-    """Return a page without contents; its JSON has none either."""
+    """Return a page without contents; its JSON contains none either."""
     return replace(shown, data=_walked(shown.data))
 
 
 def without_words(found: Filter) -> tuple[Filter, list[str]]:
-    """Return a filter that does not ask about contents, and what of it was left out, with the reason.
+    """Return a filter that does not search contents, and notes on the removed terms.
 
-    How many cases hold a word is as good as reading it.
+    The number of cases that contain a word would reveal the content.
     """
     kept = tuple(term for term in found.terms if term.field not in _ASKS)
     if len(kept) == len(found.terms):

@@ -1,11 +1,11 @@
-"""Pages of a list by keyset: the sort key of the preceding row says where a page begins."""
+"""Keyset pagination of a list: the sort key of the preceding row determines where a page begins."""
 
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -14,7 +14,7 @@ from evaltap.evaluator.filters.choice import Choice, ChosenQuery, first_cases, f
 from evaltap.evaluator.filters.listing import ListedCase, listed_cases
 from evaltap.evaluator.filters.terms import KEYS
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.evaluator.summaries.summaries import key_of_case
+from evaltap.evaluator.summaries.case_key import key_of_case
 
 
 class SortKey(NamedTuple):
@@ -23,19 +23,19 @@ class SortKey(NamedTuple):
     column: str
     descending: bool = False
     is_time: bool = False
-    """A time is written into marks as microseconds."""
+    """Whether the column is a time, which marks contain as microseconds."""
 
     @property
     def mark(self) -> str:
-        """SQL for its value in a mark."""
+        """SQL for the column's value in a mark."""
         return f"epoch_us({self.column})" if self.is_time else self.column
 
     def direction(self, backwards: bool) -> str:
-        """Return SQL for its place in an ORDER BY."""
+        """Return SQL for the column's item in an ORDER BY."""
         return f"{self.column}{' DESC' if self.descending != backwards else ''}"
 
     def operator(self, backwards: bool) -> str:
-        """Return how the values that come later compare."""
+        """Return the comparison operator for later values."""
         return "<" if self.descending != backwards else ">"
 
 
@@ -47,7 +47,8 @@ SELECT epoch_us(last_at) FROM case_index
 WHERE case_key = {key_of_case("$app", "$eval_set", "$eval_id")} AND last_at IS NOT NULL
 """
 _MOST_MICROSECONDS: Final = 2**62
-# Times are sorted by as they are: then DuckDB skips row groups that cannot hold any of the first cases.
+# Times are sorted unconverted, so that DuckDB skips row groups that cannot contain any of the first
+# cases.
 _SORTED: Final[Mapping[str, Mapping[SortKey, str]]] = {
     "newest": {_NEWEST: ""},
     "oldest": {SortKey("first_at", is_time=True): ""},
@@ -60,12 +61,12 @@ _SORTED: Final[Mapping[str, Mapping[SortKey, str]]] = {
     },
     "score": {SortKey("sort_0"): f"coalesce(lowest, {_LAST})", _NEWEST: ""},
 }
-"""By which a list is sorted before the keys of the case, with the SQL of columns that are computed."""
+"""The sort keys of each order before the keys of the case, with the SQL of computed columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """Some cases of a list, and the marks of the pages around them (empty: there is none)."""
+    """Some cases of a list, and the marks of the adjacent pages (empty if there is none)."""
 
     cases: tuple[ListedCase, ...]
     matched: int
@@ -74,12 +75,12 @@ class ListPage:
 
 
 class ListPlace(NamedTuple):
-    """The cases before and after one in a list (None: there is none), and its number among all of them."""
+    """The cases before and after a case in a list (None if there is none), and its number."""
 
     previous: CaseKey | None = None
     next: CaseKey | None = None
     number: int = 0
-    """From 1; 0 where the case is not in the list, or no filter narrows it."""
+    """From 1; 0 if the case is not in the list, or no filter narrows it."""
     of: int = 0
 
 
@@ -92,7 +93,7 @@ def list_page(
     before: str = "",
     now: datetime | None = None,
 ) -> ListPage:
-    """Return the cases after, or before, a mark; an invalid mark starts from the beginning."""
+    """Return the cases after, or before, a mark; for an invalid mark, start from the beginning."""
     sorted_by = _sorted(reader, choice, now)
     order = sorted_by.order
     mark = _read(before or after, order)
@@ -127,16 +128,16 @@ def list_page(
 def around(
     reader: StoreReader, choice: Choice, key: CaseKey, *, now: datetime | None = None
 ) -> ListPlace:
-    """Return where a case is in a list."""
+    """Return the position of a case in a list."""
     sorted_by = _sorted(reader, choice, now)
     query, order = sorted_by.query, sorted_by.order
     statement, parameters = f"SELECT {sorted_by.columns} FROM ({query.statement})", query.parameters
-    if not query.is_indexed:  # looked for once, not three times
+    if not query.is_indexed:  # computed once instead of three times
         reader.execute(f"CREATE OR REPLACE TEMP TABLE listed AS {statement}", parameters)
         statement, parameters = "FROM listed", {}
     named = {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
     is_case = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
-    if query.is_indexed:  # the time lets row groups be skipped
+    if query.is_indexed:  # the time allows DuckDB to skip row groups
         for (at,) in reader.rows(_LAST_AT, named):
             is_case += f" AND last_at = make_timestamp({at:d})"
     marks = ", ".join(one.mark for one in order)
@@ -163,7 +164,7 @@ def around(
 
 
 class _Sorted(NamedTuple):
-    """The cases of a list with the columns that it is sorted by."""
+    """The cases of a list with its sort columns."""
 
     query: ChosenQuery
     columns: str
@@ -181,22 +182,24 @@ def _ordered(order: Sequence[SortKey], backwards: bool = False) -> str:
 
 
 def _beyond(order: Sequence[SortKey], values: Sequence[str], backwards: bool) -> str:
-    """Return a condition for the rows that come after one with these values, or before it."""
+    """Return a condition for the rows after, or before, a row with these values."""
     (key, *rest), (value, *others) = order, values
     operator = key.operator(backwards)
     if not rest:
         return f"{key.column} {operator} {value}"
-    # The first condition follows from the second, and lets row groups be skipped.
+    # The first condition follows from the second, and allows DuckDB to skip row groups.
     return (
         f"{key.column} {operator}= {value} AND ({key.column} {operator} {value}"
         f" OR ({_beyond(rest, others, backwards)}))"
     )
 
 
-def _bound(mark: Sequence[Any], order: Sequence[SortKey], parameters: dict[str, Any]) -> list[str]:
+def _bound(
+    mark: Sequence[object], order: Sequence[SortKey], parameters: dict[str, object]
+) -> list[str]:
     """Return SQL for the values of a mark.
 
-    Numbers are written out, as DuckDB skips row groups for constants only.
+    Numbers are literals, because DuckDB only skips row groups for constants.
     """
     values = []
     for place, (value, key) in enumerate(zip(mark, order, strict=True)):
@@ -210,11 +213,11 @@ def _bound(mark: Sequence[Any], order: Sequence[SortKey], parameters: dict[str, 
     return values
 
 
-def _written(row: tuple[Any, ...]) -> str:
+def _written(row: tuple[object, ...]) -> str:
     return base64.urlsafe_b64encode(orjson.dumps(row[:-1])).decode().rstrip("=")
 
 
-def _read(mark: str, order: Sequence[SortKey]) -> list[Any] | None:
+def _read(mark: str, order: Sequence[SortKey]) -> list[object] | None:
     try:
         found = orjson.loads(base64.urlsafe_b64decode(mark + "=" * (-len(mark) % 4)))
     except (ValueError, binascii.Error):
@@ -224,7 +227,7 @@ def _read(mark: str, order: Sequence[SortKey]) -> list[Any] | None:
     return found if all(map(_fits, found, order)) else None
 
 
-def _fits(value: Any, key: SortKey) -> bool:
+def _fits(value: object, key: SortKey) -> bool:
     if key in _KEYS:
         return isinstance(value, str)
     if key.is_time:

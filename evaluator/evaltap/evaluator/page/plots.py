@@ -15,14 +15,14 @@ Place = Callable[[Any], float]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One bucket of time; None where nothing is known."""
+    """One bucket of time; None if nothing is known."""
 
     at: datetime
     value: float | None
     low: float | None = None
     high: float | None = None
     part: float = 0.0
-    """Of bars: how much of the value is stacked in another colour."""
+    """For bars: the part of the value that is stacked in another colour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,41 +41,41 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that happened at a time: its share of the width, and what it was."""
+    """An event at a time: its position as a share of the width, and its description."""
 
     at: float
     title: str
 
     @property
     def x(self) -> float:
-        """Where it is drawn."""
+        """The x coordinate."""
         return round(WIDTH * self.at, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What a template draws, and the sentence that says the same."""
+    """The shapes that a template draws, and an equivalent sentence."""
 
     name: str
     value: str
-    """The figure beside the name."""
+    """The figure next to the name."""
     sentence: str
     top: str
-    """What the upper edge stands for."""
+    """The value at the upper edge."""
     bottom: str
     first: str
     last: str
     bars: tuple[Bar, ...] = ()
     lines: tuple[tuple[str, str], ...] = ()
-    """Class and path of each line."""
+    """The class and path of each line."""
     band: str = ""
     dashed: float | None = None
-    """Where a line to compare with is drawn."""
+    """The position of a line for comparison."""
     marks: tuple[Mark, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    """The same as a table: its head, and a row a bucket that something is known of."""
+    """The same data as a table: its head, and one row for each bucket with data."""
     places: tuple[int, ...] = ()
-    """Which bucket each of these rows is, from 0."""
+    """The bucket of each of these rows, from 0."""
     buckets: int = 0
 
 
@@ -90,9 +90,9 @@ def bars(
     edge: Callable[[float], str] = "{:,.6g}".format,
     marks: Sequence[Mark] = (),
 ) -> Chart:
-    """Draw counts; the last bucket is not over yet and is drawn so.
+    """Draw counts; the last bucket is still incomplete and is drawn differently.
 
-    `words` is the unit, `edge` writes a value.
+    `words` is the unit; `edge` formats a value.
     """
     most = max((point.value or 0 for point in points), default=0) or 1
     step = WIDTH / max(1, len(points))
@@ -134,7 +134,7 @@ def lines(
     dashed: float | None = None,
     marks: Sequence[Mark] = (),
 ) -> Chart:
-    """Draw one line for each series; the first has a band where its points have ends of intervals."""
+    """Draw one line for each series; the first has a band if its points have intervals."""
     seen = [
         v for _, points in series for p in points for v in (p.value, p.low, p.high) if v is not None
     ]
@@ -158,7 +158,7 @@ def lines(
     head = ["time", *(kind for kind, _ in series), *(["95 % interval"] if known else [])]
     valued = [(n, p) for n, p in enumerate(points) if p.value is not None]
     rows = [
-        (_time(p.at), *(_said(one[n].value, form) for _, one in series), _ends(p, form))
+        (_time(p.at), *(_value_text(one[n].value, form) for _, one in series), _ends(p, form))
         for n, p in valued
     ]
     return Chart(
@@ -175,7 +175,7 @@ def _with_marks(say: str, marks: Sequence[Mark]) -> str:
     return "; ".join([say, *(mark.title for mark in marks)])
 
 
-def _said(value: float | None, form: Callable[[float], str]) -> str:
+def _value_text(value: float | None, form: Callable[[float], str]) -> str:
     return "" if value is None else form(value)
 
 
@@ -186,7 +186,7 @@ def _ends(point: Point, form: Callable[[float], str]) -> str:
 
 
 def _path(points: Sequence[Point], x: Place, y: Place) -> str:
-    """Return a path with a gap where nothing is known; a lone point is a dash."""
+    """Return a path with gaps where data is missing; a lone point becomes a dash."""
     parts, drawing = [], False
     for place, point in enumerate(points):
         if point.value is None:

@@ -1,4 +1,4 @@
-"""Pages that say what went wrong and what to do."""
+"""Pages that explain a problem and its solution."""
 
 from dataclasses import dataclass, replace
 
@@ -18,32 +18,32 @@ _TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What went wrong, in words for the reader."""
+    """A problem, described for the reader."""
 
     status: int
     title: str
     message: str
     narrower: tuple[tuple[str, str], ...] = ()
-    """Names of spans that may be read in time, with their links."""
+    """Names and links of spans that can be read in time."""
 
 
 def problem(status: int, message: str) -> PageAnswer:
-    """Return the page that tells a problem."""
+    """Return the page that describes a problem."""
     found = Problem(status, _TITLES.get(status, "This cannot be shown"), message)
     return PageAnswer("problem.html.j2", found.title, found, status)
 
 
-def not_for(person: Person, role: str) -> PageAnswer:
-    """Return the page for somebody whose role does not suffice."""
+def forbidden(person: Person, role: str) -> PageAnswer:
+    """Return the page for a person whose role does not suffice."""
     return problem(403, f"This requires the role {role}; {person.name} is a {person.role}.")
 
 
 def problem_of(
     error: EvaltapError, path: str = "", request: PageRequest | None = None
 ) -> PageAnswer:
-    """Return the page for an error of evaltap, whose text is meant for people.
+    """Return the page for an error of evaltap, whose text is meant for users.
 
-    A list of all times that took too long leads to the same list of shorter ones.
+    If a list of all times took too long, the page links to the same list for shorter spans.
     """
     if isinstance(error, TooSlowError):
         shown = problem(504, str(error))

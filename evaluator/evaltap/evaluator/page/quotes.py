@@ -1,4 +1,4 @@
-"""The quotes of judges in what users and agents said."""
+"""Judges' quotes in the texts of users and agents."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from evaltap.evaluator.evaluators.judged.quotes import places_of
 
 
 class Quote(NamedTuple):
-    """What a judge quotes from a turn, and the number it has on the page."""
+    """A judge's quote from a turn, and its number on the page."""
 
     number: int
     metric: str
@@ -15,7 +15,7 @@ class Quote(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A part of a text, and the quote that it is part of; a quote's first part is marked by `first`."""
+    """A part of a text, and the quote that covers it; `first` marks the first part of a quote."""
 
     text: str
     quote: Quote | None = None
@@ -23,7 +23,7 @@ class Piece(NamedTuple):
 
 
 def pieces_of(text: str, quotes: Sequence[Quote] = ()) -> list[Piece]:
-    """Return a text in parts: what a quote covers, and what is between; of overlapping quotes the first."""
+    """Return a text in parts, quoted or not; of overlapping quotes, the first one wins."""
     spans = sorted(
         (start, end, number == 0, quote)
         for quote in quotes

@@ -1,4 +1,4 @@
-"""What cases of a span failed for: reasons in groups, most frequent first, and which of them are new."""
+"""Why cases of a span failed: groups of reasons, most frequent first, with new ones marked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _Key = tuple[str, str, str]
 
 SHOWN: Final = 8
 CHANCE: Final = 0.05
-"""A reason is new where chance alone would have hidden it before less often."""
+"""A reason is new if the probability of its earlier absence by chance is below this."""
 _REASONS: Final = """
 SELECT metric_name, status, reason, count(*), min(last_at) FROM (
   SELECT t.metric_name, t.status, coalesce(t.reason, '') AS reason, c.last_at, t.scored_at
@@ -31,7 +31,7 @@ SELECT metric_name, status, reason, count(*), min(last_at) FROM (
 )
 GROUP BY metric_name, status, reason ORDER BY max(scored_at) DESC, reason
 """
-# A crash is one whatever the metrics, and also where there are none.
+# A crash counts regardless of metrics, even if there are none.
 _CRASHES: Final = """
 SELECT kind, 'crashed', message, count(*), min(started_at) FROM (
   SELECT coalesce(error_type, if(status = 'error', 'error', 'did not end')) AS kind,
@@ -54,30 +54,31 @@ class ReasonCount:
     """Failures of one kind among the last 1,000."""
 
     metric: str
-    """Or the type of the error that ended the run."""
+    """The metric, or the type of the error that ended the run."""
     status: str
     text: str
     count: int
     since: datetime
     words: str
-    """What the reasons have in common, for the filter's `reason:`; empty where that is too little."""
+    """The common text of the reasons, for the filter's `reason:`; empty if it is too short."""
     is_new: bool
-    """Whether none of the last 1,000 failures of the span before has it, though it was to be expected."""
+    """Whether none of the last 1,000 failures of the previous span has the reason, although it would be
+    expected."""
 
 
-class Looked(NamedTuple):
-    """In how many turns a reason could have shown: of a span, and of the span before."""
+class TurnCounts(NamedTuple):
+    """The number of turns that could show a reason: in the span, and in the previous one."""
 
     now: int
     before: int
 
     def expects(self, count: int) -> bool:
-        """Tell whether a reason of so many turns would have shown before, by all but chance."""
+        """Return whether a reason with this count would almost certainly have occurred before."""
         return self.now > 0 and (1 - min(count, self.now) / self.now) ** self.before < CHANCE
 
 
-class _Said(NamedTuple):
-    """A reason, as recorded and in words for people, of how many turns it was given, and since when."""
+class _RecordedReason(NamedTuple):
+    """A reason as recorded and in readable form, with its number of turns and its first occurrence."""
 
     recorded: str
     text: str
@@ -90,23 +91,24 @@ def reasons(
     span: Span,
     app: str,
     *,
-    turns: Looked,
-    verdicts: Mapping[str, Looked],
+    turns: TurnCounts,
+    verdicts: Mapping[str, TurnCounts],
     past: SharedAnswers[frozenset[_Key]],
 ) -> list[ReasonCount]:
     """Return why cases of a span failed or crashed, most frequent first.
 
-    `turns` are those that could crash, `verdicts` those that a metric could fail, by metric; `past` keeps
-    the reasons of the span before.
+    `turns` are those that could crash, `verdicts` those that a metric could fail, by metric; `past` caches
+    the reasons of the previous span.
     """
-    found: list[tuple[int, bool, _Key, list[_Said]]] = []
+    found: list[tuple[int, bool, _Key, list[_RecordedReason]]] = []
+    unscored = TurnCounts(0, 0)
     for query in (_REASONS, _CRASHES):
         groups = _groups(reader, query, span, app)
         counts = {key: sum(one.turns for one in members) for key, members in groups.items()}
         new = {
             key
             for key, count in counts.items()
-            if (turns if query is _CRASHES else verdicts.get(key[0], Looked(0, 0))).expects(count)
+            if (turns if query is _CRASHES else verdicts.get(key[0], unscored)).expects(count)
         }
         if new:
             before = query, span.before, app
@@ -116,7 +118,7 @@ def reasons(
     return [_reason(*one) for one in found[:SHOWN]]
 
 
-def _reason(count: int, is_new: bool, key: _Key, members: Sequence[_Said]) -> ReasonCount:
+def _reason(count: int, is_new: bool, key: _Key, members: Sequence[_RecordedReason]) -> ReasonCount:
     return ReasonCount(
         key[0], key[1], one_line(members[0].text, 200) or "no reason given", count,
         min(one.since for one in members), shared_words(one.recorded for one in members), is_new,
@@ -127,11 +129,13 @@ def _kinds(reader: StoreReader, query: str, span: Span, app: str) -> frozenset[_
     return frozenset(_groups(reader, query, span, app))
 
 
-def _groups(reader: StoreReader, query: str, span: Span, app: str) -> dict[_Key, list[_Said]]:
+def _groups(
+    reader: StoreReader, query: str, span: Span, app: str
+) -> dict[_Key, list[_RecordedReason]]:
     """Return reasons by metric, status and pattern, the newest of each first."""
-    groups: dict[_Key, list[_Said]] = {}
+    groups: dict[_Key, list[_RecordedReason]] = {}
     for metric, status, reason, turns, since in reader.rows(query, span.parameters(app)):
         text = reason if status == "crashed" else readable(reason)
-        said = _Said(reason, text, turns, since)
-        groups.setdefault((metric, status, pattern(text)), []).append(said)
+        found_reason = _RecordedReason(reason, text, turns, since)
+        groups.setdefault((metric, status, pattern(text)), []).append(found_reason)
     return groups

@@ -1,4 +1,4 @@
-"""From data to HTML: the templates, what they may call, and the frame around every page."""
+"""Render data as HTML: the templates, their functions, and the frame around every page."""
 
 import hashlib
 import re
@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from jinja2 import Environment
 
@@ -36,35 +36,35 @@ WORDS: Final = {**STATUS_WORDS, "unscored": "not scored"}
 
 
 class NavigationItem(NamedTuple):
-    """One word of the bar."""
+    """One entry of the navigation bar."""
 
     path: str
     name: str
     key: str
-    """Of `g` and this key."""
+    """The second key after `g`."""
     role: str = "viewer"
     within: tuple[str, ...] = ()
-    """Pages that belong to it and are not in the bar."""
+    """Pages that belong to the entry but are not in the bar."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What is around a page."""
+    """The frame around a page."""
 
     nonce: str
     theme: str
     path: str
-    """Of this page, with its parameters."""
+    """The path of this page, with its parameters."""
     milliseconds: float
     statements: tuple[Statement, ...]
     navigation: tuple[NavigationItem, ...]
     marks: Mapping[str, str]
-    """What stands beside words of the bar, by path."""
+    """The counts next to entries of the bar, by path."""
 
 
 @cache
 def asset(name: str) -> str:
-    """Return the address of a static file; it changes with its content, so it may be kept for ever."""
+    """Return the address of a static file; it changes with the content, so it can be cached indefinitely."""
     digest = hashlib.sha256(_file(name).read_bytes()).hexdigest()[:12]
     stem, _, ending = name.rpartition(".")
     return f"/static/{stem}.{digest}.{ending}"
@@ -84,7 +84,7 @@ def _file(name: str) -> Path:
 
 @cache
 def environment() -> Environment:
-    """Return the templates with what they may call."""
+    """Return the template environment with its functions."""
     made = templates("evaltap.evaluator.page", "templates")
     made.filters.update(
         amount=amount, money=money, number=number, percent=percent, when=when,
@@ -100,7 +100,7 @@ def environment() -> Environment:
 def render(shown: PageAnswer, request: PageRequest | None, frame: Frame) -> str:
     """Return the HTML of a page, or of a part of one."""
     template = environment().get_template(shown.template)
-    context: dict[str, Any] = {
+    context: dict[str, object] = {
         "data": shown.data,
         "request": request,
         "frame": frame,
@@ -114,7 +114,7 @@ def product_version() -> str:
     """Return the version of evaltap."""
     try:
         return version("evaltap")
-    except PackageNotFoundError:  # read from its folder, not installed
+    except PackageNotFoundError:  # running from the source folder, not installed
         return ""
 
 
@@ -129,7 +129,7 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def typeset(text: str) -> str:
-    """Return the figures of the command line as the page writes them: `93.8 % → 75.0 %`, a true minus."""
+    """Return figures of the command line in the page's typography: `93.8 % → 75.0 %`, with a true minus."""
     return _MINUS.sub("−", _PER_CENT.sub("\u00a0%", text)).replace("->", "→")
 
 

@@ -1,4 +1,4 @@
-"""What a page is asked for and what it answers: plain data, so that views need no server."""
+"""Requests and answers of pages: plain data, so that views need no server."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,13 +17,13 @@ from evaltap.schemas.formats.case import CaseData
 
 
 def now_utc() -> datetime:
-    """Return the time, aware."""
+    """Return the current aware time."""
     return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What lands while the page is open: the log, and the lines that make an agent write to it."""
+    """The source of the turns that land while the page is open: the log, and code to record to it."""
 
     log: str = ""
     record_with: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ NO_SOURCE: Final = Source()
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """One request for a page: its parameters, who asks, and when."""
+    """One request for a page: its parameters, the person, and the time."""
 
     parameters: Mapping[str, str]
     person: Person
@@ -46,19 +46,19 @@ class PageRequest:
     """Expected turns that did not land with their cases."""
     now: datetime = field(default_factory=now_utc)
     sets: tuple[Path, ...] = ()
-    """Eval sets that traffic is compared with."""
+    """Eval sets with which traffic is compared."""
     redact: Callable[[CaseData], CaseData] = lambda case: case
-    """What cases go through before they leave."""
+    """Redacts cases before they are exported."""
     access: Access | None = None
-    """Who may use the page, for its settings."""
+    """The people who may use the page, for the settings."""
     address: str = ""
     session_id: str = ""
     masks: bool = False
     """Whether contents are hidden from viewers."""
     past: SharedAnswers[Any] = field(default_factory=of_the_past)
-    """What was read of spans that are over."""
+    """Cached data of past spans."""
     trace_url: TraceUrl | None = None
-    """Where traces of turns are."""
+    """The address of turns' traces."""
 
     def __getitem__(self, name: str) -> str:
         return self.parameters.get(name, "").strip()
@@ -70,24 +70,24 @@ class PageRequest:
 
     @property
     def key(self) -> CaseKey:
-        """The case that is asked for."""
+        """The requested case."""
         return self["app"], self["set"], self["id"]
 
     @property
     def keys(self) -> list[CaseKey]:
-        """The cases that a form names: in `case`, `case-1`, `case-2`, …"""
+        """The cases in a form's fields `case`, `case-1`, `case-2`, …"""
         named = sorted(name for name in self.parameters if name.partition("-")[0] == "case")
         return [key for name in named if (key := key_of(self.parameters[name]))[2]]
 
     @property
     def path(self) -> str:
-        """Where a form leads back to: `next`, within the page."""
+        """The path to which a form redirects: `next`, within the page."""
         return local_path(self["next"])
 
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """What a view found: data for its template, which is also the JSON of the page."""
+    """The result of a view: data for its template, which is also the JSON of the page."""
 
     template: str
     title: str
@@ -105,18 +105,18 @@ class Download:
 
 
 def key_text(key: CaseKey) -> str:
-    """Return a case for a form's field: hidden characters of ids are escaped."""
+    """Return a case as the value of a form field; hidden characters of ids are escaped."""
     return urlencode({"app": key[0], "set": key[1], "id": key[2]})
 
 
 def key_of(text: str) -> CaseKey:
-    """Return the case that a form's field names."""
+    """Return the case in a form field."""
     found = dict(parse_qsl(text, keep_blank_values=True))
     return found.get("app", ""), found.get("set", ""), found.get("id", "")
 
 
 def local_path(written: str) -> str:
-    """Return a path of this page to continue to; `/` for anything else."""
+    """Return the path if it is within this page; otherwise `/`."""
     parts = urlsplit(written)
     strange = parts.scheme or parts.netloc or "\\" in written or not written.isprintable()
     if strange or not written.startswith("/") or written.startswith("//"):
@@ -125,11 +125,11 @@ def local_path(written: str) -> str:
 
 
 def list_of(eval_id: str) -> str:
-    """Return the list of the one case with an id; empty for an id that no filter can name."""
+    """Return the link to the list that only contains one id; empty for an id that filters cannot contain."""
     return "" if '"' in eval_id else link("/cases", q=f"id:{quoted(eval_id)}")
 
 
 def link(path: str, **parameters: str | int | None) -> str:
-    """Return an address within the page; parameters that are empty are left out."""
+    """Return an address within the page; empty parameters are omitted."""
     given = {name: value for name, value in parameters.items() if value not in (None, "")}
     return f"{path}?{urlencode(given)}" if given else path

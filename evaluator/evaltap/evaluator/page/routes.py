@@ -1,4 +1,4 @@
-"""The pages: where each is, which view reads it, and the role that it needs."""
+"""The routes: the path of each page, its view, and its required role."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -24,7 +24,7 @@ from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.store.queries import StoreReader
 
 Action = Callable[[CursorWriter, PageRequest], str | PageAnswer | Download]
-"""Writes what a form asks for; returns where the browser goes then, what it shows, or a file for it."""
+"""Writes what a form requests; returns a redirect target, a page, or a file."""
 View = Callable[[StoreReader, PageRequest], PageAnswer]
 
 PAGE_SECONDS: Final = 2.0
@@ -38,13 +38,13 @@ class PageRoute(NamedTuple):
     view: View
     role: str = "viewer"
     seconds: float = PAGE_SECONDS
-    """How long its statements may take."""
+    """The time limit of its statements, in seconds."""
     shared: bool = False
-    """It is the same for everybody, and may be some seconds old."""
+    """Whether the page is the same for all readers, and may be some seconds old."""
 
 
 class ActionRoute(NamedTuple):
-    """One form's target: it writes, and is only ever posted to."""
+    """The target of one form: it writes, and only accepts POST."""
 
     path: str
     act: Action

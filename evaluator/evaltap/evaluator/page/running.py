@@ -1,4 +1,4 @@
-"""Where the page of a DuckDB file runs: a file next to it, so that links lead to the running page."""
+"""Announce the page of a DuckDB file in a file next to it, so that links lead to the running page."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from evaltap.schemas.files.private import private_file
 
 @contextmanager
 def announced(store: Path, site: Site) -> Iterator[None]:
-    """Say in `<store>.page.json` where the page is while the block runs; the file holds no secret."""
+    """Write the page's address to `<store>.page.json` while the block runs; the file contains no secret."""
     file = _file(store)
     with private_file(file) as written:
         written.write(json.dumps({"address": site.address, "process": os.getpid()}).encode())
@@ -23,10 +23,10 @@ def announced(store: Path, site: Site) -> Iterator[None]:
 
 
 def running_address(store: Path) -> str:
-    """Return the address of the page of a file that runs now; empty when none does."""
+    """Return the address of the running page of a file; empty if none is running."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         found = json.loads(_file(store).read_text("utf-8"))
-        os.kill(int(found["process"]), 0)  # raises when that process has ended
+        os.kill(int(found["process"]), 0)  # raises if that process has ended
         return str(found["address"])
     return ""
 

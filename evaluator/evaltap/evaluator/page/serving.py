@@ -1,4 +1,4 @@
-"""Serving the application: uvicorn's limits, and an end that closes what is open."""
+"""Serve the application: limits of uvicorn, and a shutdown that closes open streams."""
 
 import socket
 import threading
@@ -14,7 +14,7 @@ GRACE_SECONDS: Final = 3
 
 
 class PageServer:
-    """Serves an application from a thread of its own, or from the caller's."""
+    """Serves an application, in its own thread or in the caller's."""
 
     def __init__(self, app: Starlette, listener: socket.socket, **tls: Any) -> None:
         self._listener = listener
@@ -54,7 +54,7 @@ class PageServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End serving, also before it begins; requests under way have three seconds."""
+        """Stop serving, even before it has begun; running requests get three seconds."""
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join(GRACE_SECONDS + 2)

@@ -1,4 +1,4 @@
-"""Answers that are the same for everybody: read once for all who ask within a moment."""
+"""Share answers that are the same for all readers: read once for all requests within a moment."""
 
 import threading
 import time
@@ -8,13 +8,13 @@ from typing import Any, Final, Generic, TypeVar
 
 _MOST_KEPT: Final = 64
 PAST_SECONDS: Final = 60.0
-"""How long what was read of a span that is over is good enough."""
+"""How long, in seconds, data of a past span stays valid."""
 
 T = TypeVar("T")
 
 
 def of_the_past() -> "SharedAnswers[Any]":
-    """Return a place for answers about spans that are over, which hardly change."""
+    """Return a cache for answers about past spans, which hardly change."""
     return SharedAnswers(times_as_long=1_000_000, most_seconds=PAST_SECONDS)
 
 
@@ -26,10 +26,10 @@ class _Kept(Generic[T]):
 
 
 class SharedAnswers(Generic[T]):
-    """Keeps each answer for so many times as long as it took to read, up to some seconds.
+    """Caches each answer for a multiple of the time it took to read, up to some seconds.
 
-    However many browsers show a page, reading it takes a twentieth of a processor; and a page of a small file
-    is new again at once.
+    However many browsers show a page, reading it takes a twentieth of a processor, and the page of a small
+    file is up to date immediately.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class SharedAnswers(Generic[T]):
     def get(
         self, key: Hashable, read: Callable[[], T], *, is_good: Callable[[T], bool] = lambda _: True
     ) -> T:
-        """Return the answer that is kept under a key, or read it; what is not good is not kept."""
+        """Return the cached answer for a key, or read it; answers that are not good are not cached."""
         with self._lock:
             kept = self._kept.pop(key, None) or _Kept[T]()
-            self._kept[key] = kept  # the last one is the newest
+            self._kept[key] = kept  # moves the key to the end, which is the newest
             while len(self._kept) > _MOST_KEPT:
                 del self._kept[next(iter(self._kept))]
-        with kept.lock:  # who asks meanwhile waits for the same answer
+        with kept.lock:  # concurrent requests wait for the same answer
             began = self._clock()
             if kept.answer is not None and began < kept.until:
                 return kept.answer

@@ -1,4 +1,4 @@
-"""The SQL that a page ran, to be shown and copied into `duckdb`."""
+"""The SQL statements that a page ran, for display and for copying into `duckdb`."""
 
 import re
 import time
@@ -6,46 +6,48 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 
-from evaltap.evaluator.store.queries import Row, Rows, StoreReader
+from evaltap.evaluator.store.queries import Parameters, Record, Row, Rows, StoreReader
 
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement with its values written into it."""
+    """A statement with its values as literals."""
 
     sql: str
     milliseconds: float
 
 
 class RecordedReader(StoreReader):
-    """Reads through another reader and keeps what was asked."""
+    """Reads through another reader and records the statements."""
 
     def __init__(self, reader: StoreReader) -> None:
         self.path = reader.path
         self._reader = reader
         self.statements: list[Statement] = []
 
-    def rows(self, query: str, parameters: Any = None) -> Rows:
+    def rows(self, query: str, parameters: Parameters = None) -> Rows:
         """Return all rows of a query."""
         return self._kept(query, parameters, self._reader.rows)
 
-    def records(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
+    def records(self, query: str, parameters: Parameters = None) -> list[Record]:
         """Return all rows of a query as dicts by column name."""
         return self._kept(query, parameters, self._reader.records)
 
-    def stream(self, query: str, parameters: Any = None, *, size: int = 500) -> Iterator[Rows]:
+    def stream(
+        self, query: str, parameters: Parameters = None, *, size: int = 500
+    ) -> Iterator[Rows]:
         """Yield the rows of a query in chunks."""
         self.statements.append(Statement(written_out(query, parameters), 0.0))
         return self._reader.stream(query, parameters, size=size)
 
-    def execute(self, statement: str, parameters: Any = None) -> None:
-        """Run statements whose result is of no interest."""
+    def execute(self, statement: str, parameters: Parameters = None) -> None:
+        """Run statements and discard their results."""
         self._kept(statement, parameters, self._reader.execute)
 
     def append(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> None:
@@ -56,10 +58,12 @@ class RecordedReader(StoreReader):
         """Do nothing: the reader belongs to its owner."""
 
     def unlimited_memory(self) -> AbstractContextManager[None]:
-        """Let the block read rows that may be large."""
+        """Allow the block to read rows that may be large."""
         return self._reader.unlimited_memory()
 
-    def _kept(self, query: str, parameters: Any, ask: Callable[[str, Any], Found]) -> Found:
+    def _kept(
+        self, query: str, parameters: Parameters, ask: Callable[[str, Parameters], Found]
+    ) -> Found:
         started = time.perf_counter()
         found = ask(query, parameters)
         taken = (time.perf_counter() - started) * 1e3
@@ -67,8 +71,8 @@ class RecordedReader(StoreReader):
         return found
 
 
-def written_out(query: str, parameters: Any) -> str:
-    """Return a statement with its values as literals, for people; the page itself binds them."""
+def written_out(query: str, parameters: Parameters) -> str:
+    """Return a statement with its values as literals, for display; the page itself binds them."""
     text = re.sub(r"\n\s*\n", "\n", query.strip())
     if isinstance(parameters, Mapping):
         named = re.compile(r"\$([A-Za-z_]\w*)")
@@ -80,7 +84,7 @@ def written_out(query: str, parameters: Any) -> str:
     return re.sub(r"\?", lambda found: _literal(next(values, "?")), text) if parameters else text
 
 
-def _literal(value: Any) -> str:
+def _literal(value: object) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, bool | int | float):

@@ -1,4 +1,4 @@
-"""Telling browsers that there is something new: at most one version per second, as server-sent events."""
+"""Notify browsers of changes: at most one version per second, as server-sent events."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Final, Protocol
@@ -12,7 +12,7 @@ _EVERY_SECONDS: Final = 1.0
 
 
 class Live(Protocol):
-    """What knows whether there is something new; asked from the page's thread."""
+    """Reports changes; called from the page's thread."""
 
     @property
     def version(self) -> int:
@@ -21,14 +21,14 @@ class Live(Protocol):
 
 
 class Ticker:
-    """Streams the version to browsers, one stream a browser."""
+    """Streams the version to browsers, one stream for each browser."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
         self._streams = 0
 
     def answer(self, request: Request) -> Response:
-        """Return a stream, or 503 when there are too many."""
+        """Return a stream, or 503 if there are too many."""
         if self._streams >= MOST_STREAMS:
             return PlainTextResponse("too many streams", 503, {"Retry-After": "5"})
         return StreamingResponse(self._versions(request), media_type="text/event-stream")

@@ -1,9 +1,9 @@
-"""What summaries say of a span of time: turns, rates with their intervals, quantiles, tools."""
+"""Read a span of time from the summaries: turns, rates with intervals, quantiles, tools."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from evaltap.evaluator.reports.model import SEVERITY
 from evaltap.evaluator.stats.difference import Rate, difference
@@ -17,7 +17,7 @@ SPANS: Final = {
     "7d": (timedelta(days=7), timedelta(hours=2)),
     "30d": (timedelta(days=30), timedelta(hours=6)),
 }
-"""The spans that one can choose, with the buckets that they are drawn in."""
+"""The selectable spans, with the widths of their buckets."""
 _WIDTHS: Final = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 15, 60, 120, 360, 1440))
 _MOST_BUCKETS: Final = 120
 _COUNTED: Final = ("passed", "failed", "crashed")
@@ -26,73 +26,73 @@ _BIN: Final = 1.05
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From when to when, in buckets of a width; times in UTC without a zone, as in the tables."""
+    """A span in buckets of some width; times are in UTC without a time zone, as in the tables."""
 
     name: str
-    """Of `SPANS`; empty for one that was chosen by its ends."""
+    """The name in `SPANS`; empty for a span with chosen ends."""
     start: datetime
     end: datetime
     width: timedelta
 
     @property
     def address(self) -> dict[str, str]:
-        """What links to the overview say of it."""
+        """The parameters of the span in links to the overview."""
         if self.name:
             return {"range": self.name}
         return {"from": f"{self.start:%Y-%m-%dT%H:%M}", "to": f"{self.end:%Y-%m-%dT%H:%M}"}
 
     @property
     def unit(self) -> str:
-        """Which summaries to read."""
+        """The summaries to read."""
         return "hour" if self.width >= timedelta(hours=1) else "minute"
 
     @property
     def buckets(self) -> int:
-        """How many buckets there are."""
+        """The number of buckets."""
         return -(-(self.end - self.start) // self.width)
 
     @property
     def before(self) -> "Span":
-        """The span of the same length before it."""
+        """The preceding span of the same length."""
         length = self.end - self.start
         return Span(self.name, self.start - length, self.start, self.width)
 
     def place(self, at: datetime) -> int:
-        """Return the bucket of a time."""
+        """Return the index of a time's bucket."""
         return min(self.buckets - 1, max(0, (at - self.start) // self.width))
 
     def times(self) -> list[datetime]:
-        """Return when each bucket begins."""
+        """Return the beginning of each bucket."""
         return [self.start + number * self.width for number in range(self.buckets)]
 
-    def parameters(self, app: str) -> dict[str, Any]:
-        """Return what statements about the span bind."""
+    def parameters(self, app: str) -> dict[str, object]:
+        """Return the parameters of statements about the span."""
         return {"start": self.start, "until": self.end, "app": app}
 
 
 def span_between(start: datetime, end: datetime) -> Span:
-    """Return a span of its own, in whole buckets, as many as a chart can show."""
+    """Return a span with the given ends, in whole buckets, as many as a chart can show."""
     length = max(end - start, _WIDTHS[0])
     width = next((one for one in _WIDTHS if length <= _MOST_BUCKETS * one), _WIDTHS[-1])
     return Span("", _whole(start, width), _whole(end + width - timedelta.resolution, width), width)
 
 
 def _whole(at: datetime, width: timedelta) -> datetime:
-    """Return when the bucket of a time begins."""
+    """Return the beginning of a time's bucket."""
     day = datetime(at.year, at.month, at.day)
     return day + (at - day) // width * width
 
 
 def shortest_with(first: datetime, end: datetime) -> str:
-    """Return the shortest of the first three spans that reaches back to a time, else `24h`.
+    """Return the shorter of `1h` and `6h` that reaches back to a time, otherwise `24h`.
 
-    A store that was started this morning would otherwise be one bar at the edge of an empty day.
+    Otherwise, a store that was started this morning would be one bar at the edge of an empty day.
     """
     return next((name for name in ("1h", "6h") if span_of(name, end).start <= first), "24h")
 
 
 def span_of(name: str, end: datetime) -> Span:
-    """Return the span of a name that ends with the bucket of a time."""
+    """Return the named span that ends with the bucket of a time."""
     length, width = SPANS.get(name, SPANS["24h"])
     day = datetime(end.year, end.month, end.day)
     start_of_next = day + (-(-(end - day) // width)) * width
@@ -102,7 +102,7 @@ def span_of(name: str, end: datetime) -> Span:
 
 @dataclass(frozen=True, slots=True)
 class MetricRate:
-    """The verdicts of a metric, of turns, and what of all traffic passes."""
+    """The verdicts of a metric on turns, and its pass rate for all traffic."""
 
     metric: str
     digest: str
@@ -110,7 +110,7 @@ class MetricRate:
     """Turns by status."""
     rate: Rate | None
     effective: float
-    """How many unweighted turns, each of a session of its own, would say as much."""
+    """The number of unweighted turns in separate sessions with the same information."""
     mean: float | None
 
 
@@ -118,26 +118,35 @@ _DRAWN: Final = """(
   SELECT * REPLACE (time_bucket($width, bucket, $start) AS bucket), bucket AS summed_at FROM {table}
   WHERE bucket >= $start AND bucket < $until AND ($app::VARCHAR = '' OR app_name = $app)
 )"""
-"""Rows of a summary, in the buckets that are drawn instead of its own."""
+"""Rows of a summary, grouped into the buckets of the chart."""
 
 
 def _drawn(summary: str, span: Span) -> str:
     return _DRAWN.format(table=f"{summary}_by_{span.unit}")
 
 
-def turn_rows(reader: StoreReader, span: Span, app: str) -> list[dict[str, Any]]:
-    """Return turns, errors, weights, costs and tokens by bucket."""
-    return reader.records(
-        f"""SELECT bucket, sum(turns)::BIGINT AS turns, sum(errors + incomplete)::BIGINT AS errors,
-                   sum(weight) AS weight, sum(cost_usd) AS cost_usd,
-                   sum(coalesce(input_tokens, 0) + coalesce(output_tokens, 0))::DOUBLE AS tokens
+class TurnBucket(NamedTuple):
+    """The turns of a bucket."""
+
+    bucket: datetime
+    turns: int
+    errors: int
+    weight: float
+    cost_usd: float | None
+
+
+def turn_buckets(reader: StoreReader, span: Span, app: str) -> list[TurnBucket]:
+    """Return turns, errors, weights and costs by bucket."""
+    rows = reader.rows(
+        f"""SELECT bucket, sum(turns)::BIGINT, sum(errors + incomplete)::BIGINT, sum(weight), sum(cost_usd)
             FROM {_drawn("turns", span)} GROUP BY bucket ORDER BY bucket""",
         span.parameters(app) | {"width": span.width},
     )
+    return [TurnBucket(*row) for row in rows]
 
 
 def turn_count(reader: StoreReader, span: Span, app: str) -> int:
-    """Return how many turns a span has."""
+    """Return the number of turns in a span."""
     ((turns,),) = reader.rows(
         f"""SELECT coalesce(sum(turns), 0)::BIGINT FROM turns_by_{span.unit}
             WHERE bucket >= $start AND bucket < $until AND ($app::VARCHAR = '' OR app_name = $app)""",
@@ -146,61 +155,76 @@ def turn_count(reader: StoreReader, span: Span, app: str) -> int:
     return int(turns)
 
 
-def score_rows(
+class ScoreBucket(NamedTuple):
+    """The verdicts of a version of a metric in a bucket that have one status."""
+
+    bucket: datetime
+    metric: str
+    digest: str
+    status: str
+    turns: int
+    weight: float
+    squares: float
+    """The sum of the squares of their weights."""
+    score_sum: float | None
+    scored_weight: float
+
+
+def score_buckets(
     reader: StoreReader, span: Span, app: str, *, by_bucket: bool = True
-) -> list[dict[str, Any]]:
-    """Return verdicts by bucket, if asked for, metric, version of the metric and status."""
-    bucket = "bucket, " if by_bucket else ""
-    return reader.records(
-        f"""SELECT {bucket}metric_name, metric_digest, status, sum(n)::BIGINT AS n, sum(w) AS w,
-                   sum(w2) AS w2, sum(score_sum) AS score_sum, sum(scored_w) AS scored_w
-            FROM {_drawn("scores", span)}
-            GROUP BY {bucket}metric_name, metric_digest, status ORDER BY max(summed_at)""",
+) -> list[ScoreBucket]:
+    """Return verdicts by bucket, metric, version of the metric and status; or all of the span in one."""
+    bucket = "bucket" if by_bucket else "$start::TIMESTAMP"
+    rows = reader.rows(
+        f"""SELECT {bucket}, metric_name, metric_digest, status, sum(n)::BIGINT, sum(w), sum(w2),
+                   sum(score_sum), sum(scored_w)
+            FROM {_drawn("scores", span)} GROUP BY ALL ORDER BY max(summed_at)""",
         span.parameters(app) | {"width": span.width},
     )
+    return [ScoreBucket(*row) for row in rows]
 
 
-def newest_versions(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the rows of each metric's newest version: verdicts of two rubrics do not mix."""
-    newest = {row["metric_name"]: row["metric_digest"] for row in rows}
-    return [row for row in rows if newest[row["metric_name"]] == row["metric_digest"]]
+def newest_versions(rows: Sequence[ScoreBucket]) -> list[ScoreBucket]:
+    """Return the rows of each metric's newest version, so that verdicts of two versions do not mix."""
+    newest = {row.metric: row.digest for row in rows}
+    return [row for row in rows if newest[row.metric] == row.digest]
 
 
 def rates(
-    rows: Sequence[Mapping[str, Any]], effects: Mapping[str, float] | None = None
+    rows: Sequence[ScoreBucket], effects: Mapping[str, float] | None = None
 ) -> list[MetricRate]:
     """Return each metric's rate over the rows; `effects` are the design effects of sessions by digest."""
-    names = sorted({(row["metric_name"], row["metric_digest"]) for row in rows})
+    names = sorted({(row.metric, row.digest) for row in rows})
     return [
         _rate(
             *key,
-            [row for row in rows if (row["metric_name"], row["metric_digest"]) == key],
+            [row for row in rows if (row.metric, row.digest) == key],
             (effects or {}).get(key[1], 1.0),
         )
         for key in names
     ]
 
 
-def _rate(name: str, digest: str, rows: Sequence[Mapping[str, Any]], effect: float) -> MetricRate:
+def _rate(name: str, digest: str, rows: Sequence[ScoreBucket], effect: float) -> MetricRate:
     counts: dict[str, int] = {status: 0 for status in SEVERITY}
     for row in rows:
-        counts[row["status"]] += row["n"]
+        counts[row.status] += row.turns
     found, effective = share(rows, effect)
-    weight = sum(row["scored_w"] for row in rows)
-    scores = sum(row["score_sum"] or 0 for row in rows)
+    weight = sum(row.scored_weight for row in rows)
+    scores = sum(row.score_sum or 0 for row in rows)
     return MetricRate(name, digest, counts, found, effective, scores / weight if weight else None)
 
 
-def share(rows: Sequence[Mapping[str, Any]], effect: float = 1.0) -> tuple[Rate | None, float]:
-    """Return the weighted share that passed with Wilson's interval, and the effective n.
+def share(rows: Sequence[ScoreBucket], effect: float = 1.0) -> tuple[Rate | None, float]:
+    """Return the weighted share that passed with Wilson's interval, and the effective number of turns.
 
-    That is Kish's for the weights, divided by the design effect of sessions.
+    The latter is Kish's for the weights, divided by the design effect of sessions.
     """
-    counted = [row for row in rows if row["status"] in _COUNTED]
-    weight, squares = sum(row["w"] for row in counted), sum(row["w2"] for row in counted)
+    counted = [row for row in rows if row.status in _COUNTED]
+    weight, squares = sum(row.weight for row in counted), sum(row.squares for row in counted)
     if not weight:
         return None, 0.0
-    passed = sum(row["w"] for row in counted if row["status"] == "passed")
+    passed = sum(row.weight for row in counted if row.status == "passed")
     independent = weight * weight / squares
     effective = max(independent / effect, min(independent, 1.0))
     value = min(1.0, passed / weight)
@@ -209,7 +233,7 @@ def share(rows: Sequence[Mapping[str, Any]], effect: float = 1.0) -> tuple[Rate 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How a rate changed against the period before; positive: it rose."""
+    """The change of a rate since the previous period; positive if it rose."""
 
     value: float
     interval: Interval
@@ -218,7 +242,7 @@ class Change:
 
 
 def change(before: Rate | None, now: Rate | None) -> Change | None:
-    """Compare two rates; None where one is not known."""
+    """Compare two rates; None if one is unknown."""
     if before is None or now is None:
         return None
     found = difference(before, now)
@@ -235,7 +259,7 @@ class Latency(NamedTuple):
 
 
 def latencies(reader: StoreReader, span: Span, app: str) -> dict[datetime | None, Latency]:
-    """Return the latency of the turns of each bucket in which there were any; None: of the whole span."""
+    """Return the latency by bucket, for buckets with turns; the key None is the whole span."""
     rows = reader.rows(
         f"""WITH binned AS (
               SELECT bucket, bin, sum(w) AS w FROM {_drawn("latency", span)}
@@ -268,7 +292,7 @@ class ToolUse:
 
 
 def tools(reader: StoreReader, span: Span, app: str) -> list[ToolUse]:
-    """Return the tools that were called, the one with most errors first."""
+    """Return the called tools, those with most errors first."""
     rows = reader.rows(
         f"""WITH binned AS (
               SELECT coalesce(tool_name, '') AS tool, bin, sum(calls)::BIGINT AS calls,

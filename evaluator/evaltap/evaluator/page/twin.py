@@ -9,15 +9,15 @@ from typing import Any
 import orjson
 
 
-def as_json(data: Any) -> bytes:
-    """Return data as JSON; text that is not valid Unicode is written as escapes."""
+def as_json(data: object) -> bytes:
+    """Return data as JSON; invalid Unicode is written as escapes."""
     try:
         return orjson.dumps(data, default=_plain, option=orjson.OPT_NAIVE_UTC | orjson.OPT_UTC_Z)
     except (TypeError, orjson.JSONEncodeError):
         return json.dumps(_unpacked(data), default=_plain).encode()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, tuple):
@@ -27,8 +27,8 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def _unpacked(value: Any) -> Any:
-    """Return data in dictionaries and lists, because `json` writes named tuples without their names."""
+def _unpacked(value: object) -> object:
+    """Return data as dictionaries and lists, because `json` drops the names of named tuples."""
     if parts := _parts(value):
         return {str(name): _unpacked(one) for name, one in parts.items()}
     if isinstance(value, list | tuple):
@@ -37,7 +37,7 @@ def _unpacked(value: Any) -> Any:
 
 
 def _parts(value: Any) -> Mapping[Any, Any]:
-    """Return the named parts of a value; none where it has no names."""
+    """Return the named parts of a value; empty if it has none."""
     if isinstance(value, Mapping):
         return value
     if isinstance(value, tuple):

@@ -1,31 +1,32 @@
-"""Writing the few rows that people make: through a cursor, beside the transactions of the store's thread."""
+"""Write the few rows that people create, through a cursor next to the transactions of the store's thread."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
 from evaltap.evaluator.store.damage import translated
-from evaltap.evaluator.store.queries import ConnectedReader, Rows, StoreWriter
+from evaltap.evaluator.store.queries import ConnectedReader, Parameters, Rows, StoreWriter
 
 
 class CursorWriter(ConnectedReader, StoreWriter):
-    """Reads and appends through a cursor; what is written is there at once, or with `transaction` as one."""
+    """Reads and appends through a cursor; writes are visible immediately, in a transaction all at once."""
 
     def __init__(self, path: Path, cursor: duckdb.DuckDBPyConnection) -> None:
         super().__init__(path)
         self._cursor = cursor
 
-    def stream(self, query: str, parameters: Any = None, *, size: int = 500) -> Iterator[Rows]:
-        """Yield the rows of a query in chunks; they are read whole, as another statement may follow."""
+    def stream(
+        self, query: str, parameters: Parameters = None, *, size: int = 500
+    ) -> Iterator[Rows]:
+        """Yield the rows of a query in chunks; they are read completely, as another statement may follow."""
         rows = self.rows(query, parameters)
         return (rows[place : place + size] for place in range(0, len(rows), size))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit what the block writes as one, or nothing of it."""
+        """Commit the block's writes as a whole, or none of them."""
         self._cursor.begin()
         try:
             yield
@@ -37,7 +38,7 @@ class CursorWriter(ConnectedReader, StoreWriter):
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Read in the block what was there when it began; its temporary tables go with it."""
+        """Read the state at the beginning of the block; temporary tables created in the block are dropped."""
         self._cursor.begin()
         try:
             yield

@@ -1,7 +1,8 @@
-"""Running the attacks: which of them turn a judge's fail into a pass, by family.
+"""Run the attacks: find those that turn a judge's fail into a pass, by family.
 
-The evaluators themselves ask the judge, through every step of a real case.  A flip is an attacked case that
-passes although its plain form fails.  A scenario whose plain form passes proves nothing and is left out.
+The judge is called by the real evaluators, through every step of a real case.  A flip is an attacked case
+that passes although its plain form fails.  Scenarios whose plain form passes are excluded, because they prove
+nothing.
 """
 
 import re
@@ -29,7 +30,7 @@ _BATCH: Final = 100
 
 
 class Flip(NamedTuple):
-    """An attack that worked."""
+    """A successful attack."""
 
     attack: str
     scenario: str
@@ -44,11 +45,11 @@ class FamilyResult:
     flips: int
     held: int
     no_verdict: int
-    """Answers that were no verdict, or could not be had: neither flipped nor held."""
+    """Missing or invalid answers: they count neither as flipped nor as held."""
 
     @property
     def rate(self) -> float | None:
-        """Share of flips among verdicts."""
+        """The share of flips among the verdicts."""
         verdicts = self.flips + self.held
         return self.flips / verdicts if verdicts else None
 
@@ -65,7 +66,7 @@ class AttackReport:
     families: tuple[FamilyResult, ...]
     flips: tuple[Flip, ...]
     left_out: tuple[str, ...]
-    """Scenarios whose plain form does not fail, and why."""
+    """Scenarios whose plain form does not fail, with the reason."""
 
     @property
     def total(self) -> FamilyResult:
@@ -93,12 +94,12 @@ def run_attacks(
     threads: int = 1,
     progress: Progress = lambda _: None,
 ) -> AttackReport:
-    """Attack the judge that `judge` describes (the `llmJudge` of a metric); `families` limits it."""
+    """Attack the judge that `judge` (the `llmJudge` of a metric) describes, with all or some `families`."""
     chosen = [attack for attack in attacks() if not families or attack.family in families]
     plain = [_Probe(one, None, place) for one in SCENARIOS for place in (False, True)]
     failing: set[tuple[str, bool]] = set()
     left_out: list[str] = []
-    for probe, status, reason in _asked(plain, judge, services, 1):
+    for probe, status, reason in _judged_probes(plain, judge, services, 1):
         if status is Status.FAILED:
             failing.add((probe.scenario.name, probe.on_knowledge))
         else:
@@ -114,7 +115,9 @@ def run_attacks(
     ]
     counts = {attack.family: [0, 0, 0] for attack in chosen}
     flips: list[Flip] = []
-    for done, (probe, status, reason) in enumerate(_asked(probes, judge, services, threads), 1):
+    for done, (probe, status, reason) in enumerate(
+        _judged_probes(probes, judge, services, threads), 1
+    ):
         assert probe.attack is not None
         place = {Status.PASSED: 0, Status.FAILED: 1}.get(status, 2)
         counts[probe.attack.family][place] += 1
@@ -125,7 +128,7 @@ def run_attacks(
     return AttackReport(results, tuple(flips), tuple(left_out))
 
 
-def _asked(
+def _judged_probes(
     probes: Sequence[_Probe], judge: LlmJudgeCriterion, services: Services, threads: int
 ) -> Iterator[tuple[_Probe, Status, str]]:
     scorers = {
@@ -167,11 +170,11 @@ def _metric(scenario: Scenario, judge: LlmJudgeCriterion, *, on_knowledge: bool)
 
 
 class FenceWatcher:
-    """A judge in memory that believes whatever is outside of the fences, and nothing inside.
+    """An in-memory judge that believes everything outside the fences, and nothing inside.
 
-    It learns the texts around the fences from the plain scenarios, which are asked first; when that
-    text ever differs, something has got out, and it passes everything.  So a flip is a hole in the
-    structure.
+    It learns the texts around the fences from the plain scenarios, which are judged first.  If that text ever
+    differs, something has escaped the fences, and it passes everything.  So a flip means a hole in the
+    fences.
     """
 
     def __init__(self, learns: int = 2 * len(SCENARIOS)) -> None:

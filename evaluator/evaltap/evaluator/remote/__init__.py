@@ -1,1 +1,1 @@
-"""Reading a store that another process holds: a Unix socket beside the file, messages, both ends."""
+"""Read a store that another process has open, through a Unix socket next to the file."""

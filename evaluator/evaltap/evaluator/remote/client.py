@@ -1,10 +1,10 @@
-"""The client: a process that reads a store which another process holds."""
+"""The client: reads a store that another process has open."""
 
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 from msgspec import Struct
@@ -29,7 +29,7 @@ from evaltap.evaluator.remote.place import can_serve, socket_path
 from evaltap.evaluator.store import errors
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import BusyError, StoreError, StoreHeldError
-from evaltap.evaluator.store.queries import Row, StoreReader
+from evaltap.evaluator.store.queries import Parameters, Record, Row, StoreReader
 from evaltap.evaluator.store.queries import Rows as RowList
 from evaltap.evaluator.store.readers import Chunks, CursorReader, Readers
 
@@ -39,9 +39,9 @@ _CONNECT_SECONDS: Final = 10.0
 
 
 def open_to_read(path: Path) -> "Store | RemoteReader":
-    """Open a store for reading: the file, or what the process offers that holds it.
+    """Open a store for reading: the file itself, or through the process that has it open.
 
-    Raises StoreHeldError when the file is held by a process that does not offer it, and as Store does.
+    Raises StoreHeldError if that process does not serve the file, and the same errors as Store.
     """
     try:
         return Store(path, create=False)
@@ -54,7 +54,7 @@ def open_to_read(path: Path) -> "Store | RemoteReader":
 
 @contextmanager
 def one_statement(path: Path, seconds: float) -> Iterator["CursorReader | RemoteReader"]:
-    """Yield what runs a statement of the user's for so long, and lets it only read."""
+    """Yield a reader for a single read-only statement of a user, limited to some seconds."""
     with open_to_read(path) as opened:
         if isinstance(opened, RemoteReader):
             opened.seconds = seconds
@@ -65,7 +65,7 @@ def one_statement(path: Path, seconds: float) -> Iterator["CursorReader | Remote
 
 
 class RemoteReader(StoreReader):
-    """Reads a store through the socket of the process that holds it."""
+    """Reads a store through the socket of the process that has it open."""
 
     def __init__(self, path: Path, channel: Channel) -> None:
         self.path = path
@@ -76,7 +76,7 @@ class RemoteReader(StoreReader):
 
     @classmethod
     def of(cls, path: Path) -> "RemoteReader | None":
-        """Connect to the process that holds a file; None when it does not listen."""
+        """Connect to the process that has a file open; None if it does not listen."""
         if not can_serve():
             return None
         connection = socket.socket(socket.AF_UNIX)
@@ -96,14 +96,14 @@ class RemoteReader(StoreReader):
         return reader
 
     def _greet(self) -> None:
-        answer = self._ask(Hello(PROTOCOL))
+        answer = self._request(Hello(PROTOCOL))
         if not isinstance(answer, Hello) or answer.protocol != PROTOCOL:
             raise StoreHeldError(
                 f"{self.path}: open in another version of evaltap; use that version, or stop the process"
             )
         self.lands = answer.lands
 
-    def _ask(self, request: Request) -> Answer:
+    def _request(self, request: Request) -> Answer:
         try:
             self._channel.send(request)
             answer = self._channel.answer()
@@ -120,19 +120,19 @@ class RemoteReader(StoreReader):
             raise _error(answer)
         return answer
 
-    def _run(self, statement: str, parameters: Any, size: int) -> Rows:
+    def _run(self, statement: str, parameters: Parameters, size: int) -> Rows:
         if self._chunks is not None:
             self._chunks.keep()
             self._chunks = None
         return self._rows_of(Run(statement, packed(parameters), size, self.seconds))
 
     def _rows_of(self, request: Request) -> Rows:
-        answer = self._ask(request)
+        answer = self._request(request)
         if not isinstance(answer, Rows):
             raise StoreError(f"{self.path}: an invalid answer ({type(answer).__name__})")
         return answer
 
-    def _all(self, statement: str, parameters: Any) -> tuple[list[str], RowList]:
+    def _all(self, statement: str, parameters: Parameters) -> tuple[list[str], RowList]:
         answer = self._run(statement, parameters, _ROWS_AT_ONCE)
         found = _tuples(answer)
         while answer.more:
@@ -140,32 +140,34 @@ class RemoteReader(StoreReader):
             found += _tuples(answer)
         return answer.names, found
 
-    def rows(self, query: str, parameters: Any = None) -> RowList:
+    def rows(self, query: str, parameters: Parameters = None) -> RowList:
         """Return all rows of a query."""
         return self._all(query, parameters)[1]
 
-    def records(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
+    def records(self, query: str, parameters: Parameters = None) -> list[Record]:
         """Return all rows of a query as dicts by column name."""
         names, rows = self._all(query, parameters)
         return [dict(zip(names, row, strict=True)) for row in rows]
 
-    def execute(self, statement: str, parameters: Any = None) -> None:
-        """Run statements whose result is of no interest."""
+    def execute(self, statement: str, parameters: Parameters = None) -> None:
+        """Run statements and discard their results."""
         self._all(statement, parameters)
 
-    def stream(self, query: str, parameters: Any = None, *, size: int = 500) -> Iterator[RowList]:
-        """Yield the rows of a query in chunks; what is left when another statement comes is kept."""
+    def stream(
+        self, query: str, parameters: Parameters = None, *, size: int = 500
+    ) -> Iterator[RowList]:
+        """Yield the rows of a query in chunks; another statement buffers the remaining rows."""
         self._answer = self._run(query, parameters, size)
         self._chunks = Chunks(lambda: self.fetch(size))
         return iter(self._chunks)
 
-    def begin(self, statement: str, parameters: Any = None) -> list[str]:
+    def begin(self, statement: str, parameters: Parameters = None) -> list[str]:
         """Run a statement whose rows `fetch` returns; return the names of its columns."""
         self._answer = self._run(statement, parameters, _ROWS_AT_ONCE)
         return self._answer.names
 
     def fetch(self, size: int) -> RowList:
-        """Return the next rows of the statement that began last; none at the end."""
+        """Return the next rows of the last statement; empty at the end."""
         answer, self._answer = self._answer, None
         if answer is None:
             return []
@@ -181,7 +183,7 @@ class RemoteReader(StoreReader):
             self._rows_of(Append(table, [[packed(one) for one in row] for row in plain]))
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._channel.close()
 
 
@@ -190,7 +192,7 @@ def _tuples(answer: Rows) -> RowList:
 
 
 def _error(failed: Failed) -> Exception:
-    """Return what was raised at the other end."""
+    """Return the exception that was raised at the other end."""
     for module in (errors, duckdb):
         kind = getattr(module, failed.kind, None)
         if isinstance(kind, type) and issubclass(

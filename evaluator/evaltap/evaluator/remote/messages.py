@@ -16,9 +16,9 @@ from evaltap.evaluator.store.database import SCHEMA_VERSION
 from evaltap.evaluator.store.errors import StoreError
 
 PROTOCOL: Final = f"evaltap-1-{SCHEMA_VERSION}"
-"""Both ends have to say the same: statements and tables are those of one layout."""
+"""Both ends must send the same value, because statements and tables belong to one layout."""
 STATEMENT_SECONDS: Final = 600.0
-"""What a statement may take, at most."""
+"""The maximum duration of a statement."""
 MOST_BYTES: Final = 1 << 30
 _LENGTH: Final = struct.Struct("!I")
 
@@ -28,11 +28,11 @@ class Hello(msgspec.Struct, tag="hello", array_like=True):
 
     protocol: str
     lands: bool = False
-    """From the end that holds the store: whether it lands turns in it."""
+    """Sent by the process that holds the store: whether it lands turns in the store."""
 
 
 class Run(msgspec.Struct, tag="run", array_like=True):
-    """Run a statement for so many seconds at most, and answer with its first rows."""
+    """Run a statement for at most `seconds`, and answer with its first rows."""
 
     statement: str
     values: Any
@@ -41,7 +41,7 @@ class Run(msgspec.Struct, tag="run", array_like=True):
 
 
 class More(msgspec.Struct, tag="more", array_like=True):
-    """Answer with more rows of the statement before."""
+    """Answer with more rows of the previous statement."""
 
     size: int
 
@@ -54,7 +54,7 @@ class Append(msgspec.Struct, tag="append", array_like=True):
 
 
 class Rows(msgspec.Struct, tag="rows", array_like=True):
-    """Some rows; `more`: there may be others."""
+    """Some rows; `more` means that others may follow."""
 
     names: list[str]
     rows: list[Any]
@@ -62,7 +62,7 @@ class Rows(msgspec.Struct, tag="rows", array_like=True):
 
 
 class Failed(msgspec.Struct, tag="failed", array_like=True):
-    """What the statement raised."""
+    """The exception that the statement raised."""
 
     kind: str
     message: str
@@ -73,22 +73,22 @@ Answer: TypeAlias = Hello | Rows | Failed
 
 
 class Channel:
-    """One end of a connection; for one thread."""
+    """One end of a connection, used by one thread."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
 
     def send(self, message: Request | Answer) -> None:
-        """Send a message; raise OSError when the other end is gone."""
+        """Send a message; raise OSError if the other end has closed."""
         body = msgspec.msgpack.encode(message)
         self._connection.sendall(_LENGTH.pack(len(body)) + body)
 
     def request(self) -> Request | None:
-        """Return the next request; None at the end."""
+        """Return the next request; None at the end of the connection."""
         return msgspec.msgpack.decode(body, type=Request) if (body := self._read()) else None
 
     def answer(self) -> Answer | None:
-        """Return the next answer; None at the end."""
+        """Return the next answer; None at the end of the connection."""
         return msgspec.msgpack.decode(body, type=Answer) if (body := self._read()) else None
 
     def _read(self) -> bytes:
@@ -101,7 +101,7 @@ class Channel:
         return self._exactly(size)
 
     def _exactly(self, size: int) -> bytes:
-        """Return so many bytes; nothing when the connection ended before."""
+        """Return `size` bytes; empty if the connection ended before."""
         parts: list[bytes] = []
         while size:
             part = self._connection.recv(min(size, 1 << 20))
@@ -112,8 +112,8 @@ class Channel:
         return b"".join(parts)
 
     def close(self) -> None:
-        """End the connection, for the other end as well."""
-        with suppress(OSError):  # it has ended
+        """Close the connection for both ends."""
+        with suppress(OSError):  # already closed
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
@@ -123,7 +123,7 @@ _LARGEST: Final = 1 << 63
 
 
 def packed(value: Any) -> Any:
-    """Return a value of DuckDB's as msgpack can hold it; `unpacked` returns it."""
+    """Return a DuckDB value in a form that msgpack supports; `unpacked` reverses this."""
     kind = type(value)
     if kind in _AS_THEY_ARE and (kind is not int or -_LARGEST <= value < _LARGEST):
         return value
@@ -141,7 +141,7 @@ def packed(value: Any) -> Any:
     raise TypeError(f"a {kind.__name__} cannot be sent")
 
 
-def _ext(name: str, value: Any) -> Ext:
+def _ext(name: str, value: object) -> Ext:
     return Ext(_NAMES.index(name), msgspec.msgpack.encode(value))
 
 

@@ -1,4 +1,4 @@
-"""Where the socket of a database file is."""
+"""The path of the socket for a database file."""
 
 import hashlib
 import os
@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Final
 
 LONGEST: Final = 100
-"""Bytes of a path that every system takes for a socket (Linux 107, macOS 103)."""
+"""The maximum length in bytes of a socket's path on all systems (Linux 107, macOS 103)."""
 
 
 def can_serve() -> bool:
-    """Tell whether this system has Unix sockets."""
+    """Return whether this system has Unix sockets."""
     return hasattr(socket, "AF_UNIX") and os.name == "posix"
 
 
 def socket_path(database: Path) -> Path:
-    """Return the path of a file's socket: beside it, or in a folder of the user's where that is too long."""
+    """Return the path of a file's socket: next to the file, or in a user folder if that path is too long."""
     file = database.resolve()
     beside = file.with_name(file.name + ".sock")
     if len(os.fsencode(beside)) <= LONGEST:
@@ -27,7 +27,7 @@ def socket_path(database: Path) -> Path:
 
 
 def _folder() -> Path:
-    """Return a folder that only this user can look into."""
+    """Return a folder that only this user can access."""
     folder = (
         Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"evaltap-{os.getuid()}"
     )

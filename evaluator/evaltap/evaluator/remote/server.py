@@ -1,4 +1,4 @@
-"""The server: the process that holds the store, which lets other processes of the same user read."""
+"""The server: the process that has the store open lets other processes of the same user read it."""
 
 import logging
 import os
@@ -33,17 +33,17 @@ from evaltap.schemas.errors import EvaltapError
 
 MOST_READERS: Final = 4
 IDLE_SECONDS: Final = 600.0
-"""How long a reader may ask nothing: it keeps old rows from being tidied away."""
+"""The maximum idle time of a reader: it prevents old rows from being cleaned up."""
 
 _LOG = logging.getLogger("evaltap.store")
 
 
 @contextmanager
 def served(store: Store, *, lands: bool = False) -> Iterator[None]:
-    """Let other processes read the store in the block, where the system has Unix sockets.
+    """Let other processes read the store within the block, if the system has Unix sockets.
 
-    `lands` tells them whether turns are landed in it meanwhile.  Without a place for the socket a
-    warning says so, and the store is not served.
+    `lands` tells readers whether turns are landed meanwhile.  If the socket cannot be created, a warning is
+    logged and the store is not served.
     """
     if not can_serve() or store.path == Path(":memory:"):
         yield
@@ -63,7 +63,7 @@ def served(store: Store, *, lands: bool = False) -> Iterator[None]:
 
 
 class StoreServer:
-    """Listens on the store's socket until it is closed; a thread for each reader."""
+    """Listens on the store's socket until it is closed, with one thread for each reader."""
 
     def __init__(self, store: Store, *, lands: bool = False) -> None:
         self._store = store
@@ -71,12 +71,12 @@ class StoreServer:
         self._path = socket_path(store.path)
         self._lock = threading.Lock()
         self._channels: set[Channel] = set()
-        # Whatever is there is a dead server's: we hold the file.
+        # An existing socket belongs to a dead server, because this process holds the file.
         self._path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX)
         try:
             self._listener.bind(str(self._path))
-            self._path.chmod(0o600)  # nobody can connect before it listens
+            self._path.chmod(0o600)  # connections are only possible once it listens
             self._listener.listen(16)
         except OSError:
             self._listener.close()
@@ -96,17 +96,17 @@ class StoreServer:
                 full = len(self._channels) >= MOST_READERS
                 if not full:
                     self._channels.add(channel)
-            serve = self._turn_away if full else self._serve
+            serve = self._reject if full else self._serve
             threading.Thread(
                 target=serve, args=(channel,), name="evaltap-served", daemon=True
             ).start()
 
-    def _turn_away(self, channel: Channel) -> None:
+    def _reject(self, channel: Channel) -> None:
         error = BusyError(
             f"{self._store.path}: {MOST_READERS} commands are already reading it; try again"
         )
         with suppress(OSError, ValueError, EvaltapError):
-            channel.request()  # what is not read when the connection ends would end it for the other, too
+            channel.request()  # data left unread would break the connection for the other end, too
             channel.send(_failed(error))
         channel.close()
 
@@ -114,7 +114,7 @@ class StoreServer:
         try:
             with suppress(OSError, EvaltapError, duckdb.Error):
                 self._answer(channel)
-        except Exception:  # a reader's mistake must not end what holds the store
+        except Exception:  # a reader's mistake must not stop the process that holds the store
             _LOG.exception("%s: a reader was rejected", self._store.path)
         finally:
             channel.close()
@@ -139,8 +139,8 @@ class StoreServer:
                 session.may_take(IDLE_SECONDS)
 
     def close(self) -> None:
-        """Stop listening, and end the connections."""
-        # shutdown wakes the thread that accepts, which close alone does not.
+        """Stop listening, and close the connections."""
+        # shutdown wakes the accepting thread, which close alone does not.
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

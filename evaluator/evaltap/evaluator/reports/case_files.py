@@ -1,4 +1,4 @@
-"""Read the cases of files again for a report, because the store has their scores but not their turns."""
+"""Read the cases of files again for a report, because the store contains their scores but not their turns."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
@@ -19,11 +19,11 @@ from evaltap.schemas.formats.case import CaseData
 
 
 class FileCases:
-    """What a report needs of files: the cases that it shows in full, and what the scored cases said and used.
+    """The data of a report from files: cases shown in full, words and usage of all scored cases.
 
-    `judged` are cases that a gate has kept; they go before those of the files.  When nothing but some cases
-    is wanted, reading ends with the last of them.  Raises InputError for a file that cannot be read; lines
-    that hold no case are counted.
+    `judged` are cases that a gate has stored; they precede those of the files.  If only some cases are
+    wanted, reading stops after the last of them.  Raises InputError for an unreadable file; lines that are
+    not cases are counted.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class FileCases:
         self.words: dict[CaseKey, CaseWords] = {}
         self.bad_lines = 0
         self.sampled = 0
-        """Scored cases of the files that sampling kept by a chance below 1."""
+        """Scored cases of the files that were sampled with a probability below 1."""
         kept = dict(judged)
         read = ((key, case) for key, case in self._read(paths) if key not in kept)
         for key, case in chain(kept.items(), read):

@@ -1,5 +1,6 @@
-"""The charts of the page: bars, intervals and histograms, laid out here, with their texts."""
+"""The charts of the page: bars, intervals and histograms, with their layout and their texts."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -24,7 +25,7 @@ RATE_WIDTH: Final = 150
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A rectangle along a line: where it begins, how long it is, and what it counts."""
+    """A rectangle on a line: its start, its length, and the number that it represents."""
 
     status: str
     start: float
@@ -35,7 +36,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The first thing to read, and the bar under it."""
+    """The headline, and the bar below it."""
 
     status: str
     headline: str
@@ -45,7 +46,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A figure with its name and a remark."""
+    """A figure with its name and a note."""
 
     name: str
     value: str
@@ -93,7 +94,7 @@ class MetricView:
     threshold: str
     bars: tuple[Bar, ...]
     counts: tuple[tuple[str, str, str], ...]
-    """Status, its word, the number."""
+    """Status, its label, and the number."""
     rate: Rate | None
     histogram: Histogram | None
     mean: str
@@ -101,7 +102,7 @@ class MetricView:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """One reason and how often it was given."""
+    """One reason and its frequency."""
 
     metric_name: str
     status: str
@@ -137,7 +138,7 @@ def verdict(report: Report) -> Verdict:
 
 
 def tiles(report: Report) -> list[Tile]:
-    """Return the figures of the overview; what is not known is left out."""
+    """Return the figures of the overview; unknown ones are omitted."""
     counts, total = report.case_counts, len(report.cases)
     evaluated = total - counts.get("not_evaluated", 0)
     found = [Tile("cases", f"{total:,}", counted(len(report.metrics), "metric"))]
@@ -228,7 +229,7 @@ def metric_views(report: Report) -> list[MetricView]:
 
 
 def group_views(groups: Sequence[ReasonGroup]) -> list[GroupView]:
-    """Return the reasons with bars that are as long as the largest allows."""
+    """Return the reasons with bars relative to the largest."""
     most = max((group.cases for group in groups), default=1)
     return [
         GroupView(
@@ -263,7 +264,7 @@ def _histogram(metric: MetricReport) -> Histogram | None:
     columns, description = [], []
     for place, count in enumerate(metric.histogram):
         if count:
-            # One case among thousands is still to be seen.
+            # A single case among thousands must remain visible.
             height = max(1.5, HISTOGRAM_HEIGHT * count / most)
             columns.append(Column(place * step + 1, HISTOGRAM_HEIGHT - height, step - 2, height))
             description.append(f"{count:,} from {place / 10:g} to {(place + 1) / 10:g}")
@@ -278,7 +279,7 @@ def _histogram(metric: MetricReport) -> Histogram | None:
 
 
 def duration(milliseconds: float) -> str:
-    """Return a duration as people say it: `850 ms`, `3.6 s`, `2 min 5 s`."""
+    """Return a duration for display: `850 ms`, `3.6 s`, `2 min 5 s`."""
     if milliseconds < 1_000:
         return f"{milliseconds:.0f} ms"
     if milliseconds < 60_000:
@@ -288,12 +289,15 @@ def duration(milliseconds: float) -> str:
 
 
 def money(usd: float) -> str:
-    """Return an amount in US dollars with two digits that say something."""
-    return f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.2g}"
+    """Return an amount in US dollars: in cents, below 10 cents with two significant digits (`$0.000061`)."""
+    if usd >= 0.1 or usd == 0:
+        return f"${usd:,.2f}"
+    places = 1 - math.floor(math.log10(usd))
+    return f"${usd:.{places}f}".rstrip("0")
 
 
 def amount(number: float) -> str:
-    """Return a large number in short: `14.4 M`."""
+    """Return a large number in short form: `14.4 M`."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if number >= limit:
             return f"{number / (1e3 if unit == 'k' else limit):,.1f} {unit}"

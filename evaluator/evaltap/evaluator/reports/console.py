@@ -1,4 +1,4 @@
-"""A summary of scores on a terminal."""
+"""A summary of scores for a terminal."""
 
 import os
 import sys
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 REASON_WIDTH = 400
 _UNBOUNDED = 10_000
-"""Columns in which every table fits, to measure how many it needs."""
+"""A width at which every table fits, to measure the width that it needs."""
 _OPENING = 60
-"""Characters of a user's first message beside the case."""
+"""The number of characters shown of a user's first message."""
 _COLOURS = {"-": "red", "+": "green", "!": "yellow", ">": "yellow"}
 
 
 def console() -> "Console":
-    """Return a console: of the terminal, or plain in a pipe, as wide as COLUMNS says there."""
+    """Return a console for the terminal; in a pipe, a plain one with the width of COLUMNS."""
     found = visible_console(sys.stdout)
     if found.is_terminal or os.environ.get("COLUMNS", "").isdigit():
         return found
@@ -35,7 +35,7 @@ def console() -> "Console":
 
 
 def visible_console(stream: object, width: int | None = None) -> "Console":
-    """Return a console for a stream in which every text is visible."""
+    """Return a console for a stream that makes hidden characters visible."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
@@ -46,8 +46,8 @@ def visible_console(stream: object, width: int | None = None) -> "Console":
             for text, style, control in super().render(renderable, options):
                 yield Segment(text if control else visible(text), style, control)
 
-    raw: Any = getattr(stream, "raw", stream)  # the codes for colours are no recorded text
-    # rich drops colours where NO_COLOR is set, but not bold and dim: nothing is styled then.
+    raw: Any = getattr(stream, "raw", stream)  # the codes for colours are not recorded text
+    # With NO_COLOR, rich drops colours but not bold and dim; here nothing is styled then.
     system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     return VisibleConsole(file=raw, highlight=False, width=width, color_system=system)
 
@@ -59,7 +59,7 @@ def print_summary(
     *,
     store: Path | None = None,
 ) -> None:
-    """Print the metrics, what did not pass, and what was not scored; `store` is where to look on."""
+    """Print the metrics, the cases that did not pass, and the unscored ones; `store` is used in hints."""
     from rich.text import Text
 
     out.print(Text(_about(summary)), soft_wrap=True)
@@ -105,7 +105,7 @@ def print_summary(
 
 
 def _about(summary: Summary) -> str:
-    """Return what the table is about."""
+    """Return the subject of the table."""
     if not summary.weighted:
         return counted(summary.cases, "case")
     cases = counted(summary.cases, "recorded case")
@@ -119,11 +119,11 @@ _COUNTS: Final = (
     ("not_evaluated", "not evaluated", "yellow"),
     ("errors", "errors", "yellow"),
 )
-"""Field, heading and colour of the counts of a metric; those that are 0 everywhere are left out."""
+"""Field, heading and colour of the counts of a metric; counts that are 0 everywhere are omitted."""
 
 
 def _print_metrics(summary: Summary, out: "Console") -> None:
-    """Print the table of metrics as roomy as the terminal lets it be, with names and counts whole."""
+    """Print the table of metrics as wide as the terminal allows, without truncating names and counts."""
     for table in (
         _metrics(summary, 2, between=" "),
         _metrics(summary, 1, between=" "),
@@ -133,7 +133,7 @@ def _print_metrics(summary: Summary, out: "Console") -> None:
         needed = out.measure(table, options=out.options.update_width(_UNBOUNDED)).maximum
         if needed <= out.width:
             break
-    table.width = needed  # else a table that fits nowhere would have its names cut
+    table.width = needed  # otherwise, a table that does not fit would truncate its names
     out.print(table, crop=False)
 
 
@@ -182,7 +182,7 @@ def _rate(row: MetricCounts, between: str) -> str:
 
 
 def _print_item(out: "Console", head: str, text: str) -> None:
-    """Print a line with names that are never cut, and below it a text that is wrapped."""
+    """Print a line with names that are never truncated, followed by a wrapped text."""
     from rich.text import Text
 
     out.print(Text(f"  {visible(head)}", style="bold"), soft_wrap=True)
@@ -191,7 +191,7 @@ def _print_item(out: "Console", head: str, text: str) -> None:
 
 
 def crashed_line(summary: Summary) -> str:
-    """Return how many cases had a run that failed; empty when none had."""
+    """Return the number of cases with a failed run; empty if there are none."""
     crashed = summary.crashed
     if not crashed.count or crashed.rate is None:
         return ""
@@ -206,5 +206,5 @@ def crashed_line(summary: Summary) -> str:
 
 
 def shorten(text: str) -> str:
-    """Return recorded text for a terminal: one line of REASON_WIDTH, with nothing that could steer it."""
+    """Return recorded text for a terminal: one line of REASON_WIDTH, without control sequences."""
     return one_line(visible(text), REASON_WIDTH)

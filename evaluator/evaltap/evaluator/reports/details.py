@@ -1,4 +1,4 @@
-"""The details of the cells of a report: scores of turns, votes and answers of judges."""
+"""Read the details of a report's cells: scores of turns, votes and answers of judges."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ Row = TypeVar("Row")
 
 
 class JudgeCalls:
-    """What judges answered for the scores of a report: in full for some cases, in sum for all."""
+    """The judges' answers for the scores of a report: in full for some cases, totals for all."""
 
     def __init__(self, store: StoreReader, detailed: Collection[CaseKey], limits: Limits) -> None:
         self.by_cell: dict[CellKey, list[JudgeCall]] = {}
@@ -30,7 +30,7 @@ class JudgeCalls:
             )
             reason, from_cache, tokens_in, tokens_out, cost, latency = rest
             key = app, eval_set, eval_id
-            if status != "not_evaluated" or sample < 0:  # else it was not asked
+            if status != "not_evaluated" or sample < 0:  # otherwise, the judge was not called
                 uses.append(TurnUse(key, cost, tokens_in, tokens_out, latency))
                 cached += from_cache
             if key in detailed:
@@ -45,14 +45,14 @@ class JudgeCalls:
 def with_details(
     store: StoreReader, cases: Iterable[CaseReport], calls: JudgeCalls, limits: Limits
 ) -> Iterable[CaseReport]:
-    """Yield the cases, which are those of `report_cases`, with the details of their cells."""
+    """Yield the cases of `report_cases` with the details of their cells."""
     turns: dict[CellKey, list[TurnCell]] = {}
     for row in store.rows(sql(__name__, "report_turn_scores")):
         app, eval_set, eval_id, metric_name, index, invocation, status, score, reason = row
         turn = TurnCell(index + 1, invocation, status, score, readable(reason))
         turns.setdefault((app, eval_set, eval_id, metric_name), []).append(turn)
     votes: dict[CellKey, list[VoteCell]] = {}
-    said: dict[CellKey, list[RubricReason]] = {}
+    verdicts: dict[CellKey, list[RubricReason]] = {}
     for row in store.rows(sql(__name__, "report_votes")):
         app, eval_set, eval_id, metric_name, invocation, sample, rubric, score, reason, *more = row
         evidence, found, confidence = more
@@ -62,7 +62,9 @@ def with_details(
         )  # fmt: skip
         at = app, eval_set, eval_id, metric_name
         votes.setdefault(at, []).append(vote)
-        said.setdefault(at, []).append(RubricReason((invocation, sample), rubric, score, reason))
+        verdicts.setdefault(at, []).append(
+            RubricReason((invocation, sample), rubric, score, reason)
+        )
     for case in cases:
         cells = []
         for cell in case.cells:
@@ -70,10 +72,11 @@ def with_details(
             cells.append(
                 replace(
                     cell,
-                    reason=cut(with_rubrics(cell.reason, _at(said, at)), limits.text),
+                    reason=cut(with_rubrics(cell.reason, _at(verdicts, at)), limits.text),
                     turns=tuple(
                         replace(
-                            one, reason=cut(with_rubrics(one.reason, _at(said, at)), limits.text)
+                            one,
+                            reason=cut(with_rubrics(one.reason, _at(verdicts, at)), limits.text),
                         )
                         for one in _at(turns, at)[: limits.turn_scores]
                     ),

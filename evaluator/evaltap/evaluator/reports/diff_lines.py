@@ -1,4 +1,4 @@
-"""The trajectory difference as its template shows it: rows with what differs, and what is folded."""
+"""The rows of a trajectory difference for the template: the differences, and the parts to fold."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ _FIRST_KEY: Final = re.compile(r"[^.\[]+")
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of a call, by its name at the top, with its value as JSON text."""
+    """One top-level argument of a call, with its value as JSON text."""
 
     name: str
     value: str
@@ -35,13 +35,13 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """One path in both calls; empty texts where a side has none."""
+    """One path that differs between two calls; a text is empty if the side has no value."""
 
     path: str
     expected: str
     actual: str
     distance: str
-    """How far two numbers are apart, as `+90`."""
+    """The difference of two numbers, such as `+90`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ class DiffLine:
     expected_place: int | None
     actual_place: int | None
     arguments: tuple[Argument, ...]
-    """Those that are equal on both sides, or all of a call that is on one side only."""
+    """The arguments that are equal on both sides, or all arguments of a call that is on one side only."""
     differing: tuple[Differing, ...]
     sentence: str
-    """The row for a screen reader."""
+    """The text of the row for screen readers."""
 
     @property
     def differs(self) -> bool:
-        """Whether the row is a difference, so that one jumps to it."""
+        """Whether the row is a difference, and thus a target for navigation."""
         return self.kind in ("changed", "moved", "missing", "extra")
 
 
@@ -92,7 +92,7 @@ def _line(step: Step) -> DiffLine:
 
 
 def _arguments(text: str) -> tuple[Argument, ...]:
-    """Return the arguments of a call; one without a name where they are no object, or were cut."""
+    """Return the arguments of a call; a single nameless one if they are not an object, or were truncated."""
     if not text:
         return ()
     try:

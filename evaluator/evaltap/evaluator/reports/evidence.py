@@ -1,7 +1,6 @@
-"""What happened in the turns of a case, against what was expected: evidence for readers of a report."""
+"""Evidence for readers of a report: what happened in the turns of a case, and what was expected."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import orjson
 
@@ -31,10 +30,10 @@ from evaltap.schemas.text import counted
 
 
 class Comparison:
-    """How the calls of a case are compared for the reader: as the first trajectory metric does.
+    """The comparison of a case's calls for readers: that of the first trajectory metric.
 
-    Without one, as `toolTrajectory` says which tools' arguments count; else names and arguments
-    must be equal.  Failed calls count, unless the metric says otherwise.
+    Without one, `toolTrajectory` determines the tools whose arguments count.  Otherwise names and arguments
+    must be equal.  Failed calls count, unless the metric excludes them.
     """
 
     def __init__(self, metrics: Sequence[EvalMetric] = ()) -> None:
@@ -54,7 +53,7 @@ class Comparison:
 
 
 def _similarity(criterion: ToolTrajectoryCriterion) -> CallSimilarity:
-    """Return the similarity that comes closest to a criterion of tRPC-Agent-Go."""
+    """Return the similarity that approximates a criterion of tRPC-Agent-Go."""
     by_tool = {name: _compared(rule) for name, rule in criterion.tool_strategy.items()}
     return CallSimilarity(_compared(criterion.default_strategy), by_tool)
 
@@ -71,7 +70,7 @@ def _compared(strategy: ToolTrajectoryStrategy | None) -> ValueCriterion:
 def evidence_of(
     case: Case, comparison: Comparison, limits: Limits
 ) -> tuple[tuple[TurnEvidence, ...], str]:
-    """Return the turns of a case, and why not all of them are there (empty when they are)."""
+    """Return the turns of a case, and why some are missing (empty if none is)."""
     try:
         conversation = pair_turns(case)
     except (UnscorableCaseError, TypeError, AttributeError, KeyError) as problem:
@@ -148,7 +147,7 @@ def _steps(
 
 
 def _made(kind: StepKind, calls: Sequence[ToolCall], before: int, limits: Limits) -> list[Step]:
-    """Return calls that are compared with nothing; `before` is how many calls come before them."""
+    """Return calls without anything to compare; `before` is the number of preceding calls."""
     return [
         Step(kind, None, _call(call, limits.text), actual_place=place)
         for place, call in enumerate(calls, before + 1)
@@ -172,7 +171,7 @@ def _step(row: DiffRow, pairs: CallPairs, places: Sequence[int], limits: Limits)
     )
 
 
-def _value(value: Any, limit: int) -> str | None:
+def _value(value: object, limit: int) -> str | None:
     if value is ...:
         return None
     return "null" if value is None else _json(value, limit)
@@ -193,7 +192,7 @@ def _call(call: ToolCall, limit: int) -> Call:
     )
 
 
-def _json(value: Any, limit: int) -> str:
+def _json(value: object, limit: int) -> str:
     if value is None:
         return ""
     try:

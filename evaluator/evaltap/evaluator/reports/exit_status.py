@@ -1,4 +1,4 @@
-"""What decides the exit code beyond the scores: how strict to be, and a bound on the latency."""
+"""Rules for the exit code in addition to the scores: strictness, and a bound on the latency."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ INCOMPLETE: Final = 3
 
 
 class FailOn(StrEnum):
-    """What makes the exit code other than 0; each one includes those before it."""
+    """The outcomes that make the exit code non-zero; each value includes the previous ones."""
 
     NEVER = "never"
     FAILED = "failed"
@@ -22,7 +22,7 @@ class FailOn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GuardFinding:
-    """What a guard found: it holds, it does not, or (`None`) that is unknown."""
+    """The result of a guard: it holds, does not hold, or is unknown (`None`)."""
 
     holds: bool | None
     message: str
@@ -31,10 +31,10 @@ class GuardFinding:
 def latency_guard(
     latencies_ms: Sequence[float | None], limit_ms: float, weights: Sequence[float] | None = None
 ) -> GuardFinding:
-    """Tell whether at least 95 of 100 turns took no longer than the limit; infinity: the run failed.
+    """Return whether at least 95 of 100 turns stayed within the limit; infinity means that the run failed.
 
-    `weights` say how many turns of the traffic each stands for; by default one.  Turns whose latency was
-    not recorded leave it open, unless it comes out the same whatever they took.
+    `weights` are the numbers of turns of the traffic that each turn represents; by default 1.  Turns without
+    a recorded latency make the result unknown, unless it is the same for any latency.
     """
     name = f"95 % of turns within {limit_ms:g} ms"
     if not latencies_ms:
@@ -49,7 +49,7 @@ def latency_guard(
     if total != len(latencies_ms):
         counts = f"{within / total:.1%} of all traffic; of the recorded turns {counts}"
     needed = 0.95 * total
-    # Sums of weights are rounded: a share of exactly 95 of 100 is enough.
+    # Sums of weights have rounding errors: a share of exactly 95 of 100 suffices.
     if within >= needed * (1 - 1e-12):
         return GuardFinding(True, f"{name}: yes, {counts}")
     if within + missing < needed * (1 - 1e-12):

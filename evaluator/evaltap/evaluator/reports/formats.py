@@ -1,4 +1,4 @@
-"""The formats a report is written in, by name and by the ending of a file."""
+"""The formats of reports, by name and by file extension."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ _ENDINGS: Final[Mapping[str, str]] = {
 
 
 def format_of(path: Path, given: str | None = None) -> str:
-    """Return the format of a report's file: the one that is given, or by its ending."""
+    """Return the format of a report's file: the given one, or that of the extension."""
     found = given or _ENDINGS.get(path.suffix.lower())
     if found is None:
         raise InputError(
@@ -39,7 +39,7 @@ def render(report: "Report", name: str) -> str:
 
 
 def write_report(report: "Report", path: Path, name: str | None = None) -> None:
-    """Write the report to a file; raise InputError saying why that failed."""
+    """Write the report to a file; raise InputError with the reason if that fails."""
     text = render(report, format_of(path, name))
     write_bytes(path, text.encode("utf-8", "replace"))
 

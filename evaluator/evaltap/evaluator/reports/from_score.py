@@ -1,4 +1,4 @@
-"""A case report straight from a score, without a store: for callers who score one case and show it."""
+"""A case report directly from a score, without a store, for callers that score and show a single case."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,9 +23,10 @@ from evaltap.schemas.formats.case import CaseData
 def case_report(
     case: CaseData, score: CaseScore, *, eval_set_id: str = "", limits: Limits | None = None
 ) -> CaseReport:
-    """Return what a report would hold of a case that was just scored.
+    """Return the report of a case that was just scored.
 
-    A case whose turns could not be paired has no cells; its status is error, and the note says why.
+    A case whose turns could not be paired has no cells; its status is error, and the note contains the
+    reason.
     """
     limits = limits or Limits()
     cells = tuple(_cell(outcome, case, limits) for outcome in score.metrics)

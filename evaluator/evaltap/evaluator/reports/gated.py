@@ -1,4 +1,4 @@
-"""The cases that a gate judged: its verdicts, and the answers themselves."""
+"""The cases that a gate judged: its verdicts, and the cases themselves."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ from evaltap.schemas.formats.case import CaseData
 def with_verdicts(store: StoreReader, cases: Iterable[CaseReport]) -> list[CaseReport]:
     """Return the cases of `report_scores` with the verdicts of gates, worst first.
 
-    What a gate could not check has not passed, whatever else did.
+    A case that a gate could not check has not passed, regardless of other scores.
     """
     verdicts = {
         (app, eval_set, eval_id): GateVerdict(*verdict)

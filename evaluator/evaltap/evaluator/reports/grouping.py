@@ -1,4 +1,4 @@
-"""Reasons grouped by their pattern, so that a thousand failures of one kind are one line."""
+"""Group reasons by their pattern, so that a thousand failures of one kind form one line."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -35,21 +35,21 @@ def reason_groups(cases: Sequence[CaseReport]) -> tuple[ReasonGroup, ...]:
 
 
 def group_key(cell: Cell) -> tuple[str, str, str]:
-    """Return metric, status and pattern of the reason: what the cells of a group share."""
+    """Return metric, status and pattern of the reason: the properties that the cells of a group share."""
     return cell.metric_name, cell.status, pattern(deciding_reason(cell))
 
 
 def deciding_reason(cell: Cell) -> str:
-    """Return the reason of the first turn that came out as the metric did, else the metric's own.
+    """Return the reason of the first turn with the metric's status, otherwise the metric's own.
 
-    The metric's own reason joins those of all its turns, so hardly two would be alike.
+    The metric's own reason joins those of all its turns, so that hardly any two would be equal.
     """
     reasons = (turn.reason for turn in cell.turns if turn.status == cell.status and turn.reason)
     return next(reasons, cell.reason)
 
 
 def pattern(reason: str) -> str:
-    """Return a reason with quoted texts and numbers taken out, on one line."""
+    """Return a reason on one line, with quoted texts and numbers replaced by placeholders."""
     line = " ".join(reason[: 4 * _PATTERN_LENGTH].split())
     general = _VARIABLE.sub(_general, line)
     if len(general) > _PATTERN_LENGTH:
@@ -58,9 +58,9 @@ def pattern(reason: str) -> str:
 
 
 def shared_words(reasons: Iterable[str]) -> str:
-    """Return the longest text that reasons of one pattern have between their numbers and quoted texts.
+    """Return the longest text between numbers and quoted texts that reasons of one pattern share.
 
-    It finds them with the filter's `reason:`.  Empty where they share too little.
+    The filter's `reason:` finds them by it.  Empty if they share too little.
     """
     shared: set[str] | None = None
     for reason in reasons:

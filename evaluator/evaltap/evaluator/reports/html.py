@@ -1,8 +1,8 @@
 """One self-contained HTML file: overview with charts, every case, and the evidence of each on demand.
 
-The page loads nothing.  Its policy allows only its own style and script, by their hashes, and no sink
-that would turn text into markup.  The templates escape what they are given; what the script shows, it
-takes as data from blocks of JSON and puts into text nodes, or clones from `template` elements.
+The page loads nothing.  Its policy only allows its own style and script, by their hashes, and no sink that
+would turn text into markup.  The templates escape their input.  The script reads data from blocks of JSON and
+puts it into text nodes, or clones `template` elements.
 """
 
 import base64
@@ -26,7 +26,8 @@ from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.tracing import TraceUrl
 
 DETAIL_BYTES: Final = 16_000_000
-"""Evidence in the page: browsers read so much within a second, and only parse what is opened."""
+"""The maximum size of the evidence in the page: browsers read this much within a second, and only parse
+opened parts."""
 _PAGE: Final = Path(__file__).parent / "page"
 DIFF_STYLE: Final = _PAGE / "diff.css"
 """The style of `_diff.html.j2`."""
@@ -38,7 +39,7 @@ _GROUPS: Final = 40
 def html(
     report: Report, *, sections: Markup | None = None, trace_url: TraceUrl | None = None
 ) -> str:
-    """Return the page; `sections` are shown before the cases, and turns lead to their traces."""
+    """Return the page; `sections` are inserted before the cases, and turns link to their traces."""
     style = stylesheet() + DIFF_STYLE.read_text("utf-8")
     script = (_PAGE / "report.js").read_text("utf-8")
     blocks, shown = _detail_blocks(report.cases, trace_url)
@@ -81,7 +82,7 @@ def stylesheet() -> str:
 
 
 def templates(package: str, folder: str = "page") -> Environment:
-    """Return the templates in a folder of a package, and the report's; they escape what they are given."""
+    """Return the templates in a folder of a package and those of the report, with autoescaping."""
     made = Environment(
         loader=ChoiceLoader(
             [PackageLoader(package, folder), PackageLoader("evaltap.evaluator.reports", "page")]
@@ -97,12 +98,12 @@ def templates(package: str, folder: str = "page") -> Environment:
 
 
 def policy_hash(text: str) -> str:
-    """Return what a page's policy names an element's text by."""
+    """Return the hash by which a page's policy allows the text of an element."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _index(report: Report, shown: int) -> dict[str, Any]:
-    """Return what the list of cases needs: small, as all of it is parsed at once."""
+def _index(report: Report, shown: int) -> dict[str, object]:
+    """Return the data for the list of cases; it is kept small, because all of it is parsed at once."""
     names = [metric.metric_name for metric in report.metrics]
     places = {name: place for place, name in enumerate(names)}
     reasons: dict[str, int] = {"": 0}
@@ -148,13 +149,13 @@ class _Block(NamedTuple):
 
     data: Markup
     calls: Markup
-    """Their tool calls, a template for each turn."""
+    """Their tool calls, one template for each turn."""
 
 
 def _detail_blocks(
     cases: Sequence[CaseReport], trace_url: TraceUrl | None
 ) -> tuple[list[_Block], int]:
-    """Return blocks of evidence, as many as there is room for, and of how many cases."""
+    """Return blocks of evidence up to the size limit, and the number of included cases."""
     blocks: list[_Block] = []
     room, shown = DETAIL_BYTES, 0
     rest = iter([case for case in cases if case.detailed])
@@ -176,8 +177,8 @@ def _detail_blocks(
     return blocks, shown
 
 
-def _details(case: CaseReport, trace_url: TraceUrl | None) -> dict[str, Any]:
-    """Return the evidence of a case without what is empty."""
+def _details(case: CaseReport, trace_url: TraceUrl | None) -> dict[str, object]:
+    """Return the evidence of a case without empty values."""
     details = {
         "app": case.app_name,
         "note": case.evidence_note,
@@ -194,28 +195,28 @@ def _turn(turn: dict[str, Any], trace_url: TraceUrl | None) -> dict[str, Any]:
     trace_id = turn.pop("trace_id")
     if trace_url is not None:
         turn["trace"] = trace_url.of(trace_id)
-    # What is equal on both sides is written once.
+    # Values that are equal on both sides are written once.
     if turn["expected_answer"] == turn["answer"] and turn["answer"] is not None:
         turn["expected_answer"] = None
         turn["answer_as_expected"] = True
     return turn
 
 
-def _filled(value: Any) -> Any:
-    """Return data without what is empty; zero and false are not."""
+def _filled(value: object) -> object:
+    """Return data without empty values; zero and false are not empty."""
     if isinstance(value, Mapping):
         kept = ((name, item) for name, item in value.items() if item is not None and item != "")
         return {name: _filled(item) for name, item in kept if item != ()}
     return [_filled(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _script_data(value: Any) -> Markup:
-    """Return JSON that is safe in a script element: nothing in it can end or open one."""
+def _script_data(value: object) -> Markup:
+    """Return JSON that is safe in a script element: it cannot end or open one."""
     text = orjson.dumps(_visible(value)).decode()
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
-def _visible(value: Any) -> Any:
+def _visible(value: object) -> object:
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, Mapping):

@@ -1,8 +1,8 @@
 """JUnit XML: one test case for each eval case and metric.
 
-A suite is a metric, and a test case's class name is `<eval set>.<metric>`: tools that group by suite
-show each metric with its failures, tools that group by package and class show eval set and metric, and
-a test keeps its name from build to build.  Its time is what the agent took for the case.
+A suite is a metric, and a test case's class name is `<eval set>.<metric>`: tools that group by suite show
+each metric with its failures, tools that group by package and class show eval set and metric, and a test
+keeps its name from build to build.  Its time is the agent's latency for the case.
 """
 
 import io
@@ -18,7 +18,7 @@ from evaltap.evaluator.reports.text import difference_lines, turn_lines
 
 _MESSAGE: Final = 300
 GATE: Final = "gate"
-"""The suite of a gate's verdicts, beside those of its dimensions."""
+"""The suite of a gate's verdicts, next to those of its dimensions."""
 _GATE_STATUSES: Final = {"passed": "passed", "failed": "failed", "incomplete": "error"}
 _TAGS: Final = {
     "failed": "failure",
@@ -43,7 +43,7 @@ def junit_xml(report: Report) -> str:
     xml.startDocument()
     every = [pair for cells in suites.values() for pair in cells]
     counts = _counts(every)
-    del counts["skipped"]  # the root has no such attribute
+    del counts["skipped"]  # the root element has no such attribute
     xml.startElement("testsuites", AttributesImpl({"name": "evaltap", **counts}))
     for name, cells in suites.items():
         _suite(xml, name, cells, report)
@@ -71,7 +71,7 @@ def _suite(xml: XMLGenerator, name: str, cells: _Cells, report: Report) -> None:
 
 
 def _properties(xml: XMLGenerator, row: MetricCounts) -> None:
-    """Write what the metric's cases say of all traffic: the counts are of those that were recorded."""
+    """Write the estimates for all traffic from the metric's cases; the counts are of recorded cases."""
     interval = row.interval or (None, None)
     found = {
         "pass_rate": row.pass_rate,
@@ -138,5 +138,5 @@ def _seconds(milliseconds: float) -> str:
 
 
 def _part(name: str) -> str:
-    """Return a name without the dots that would divide the class name."""
+    """Return a name without dots, which would divide the class name."""
     return visible(name).replace(".", "_")

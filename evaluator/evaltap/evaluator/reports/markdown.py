@@ -1,6 +1,6 @@
 """A summary in GitHub-flavoured Markdown, fit for `$GITHUB_STEP_SUMMARY` (at most 1 MiB).
 
-Everything that was recorded is escaped: it cannot become markup, a link, a mention or math.
+All recorded text is escaped: it cannot become markup, a link, a mention or math.
 """
 
 import re
@@ -16,12 +16,12 @@ from evaltap.evaluator.reports.text import difference_lines
 from evaltap.schemas.text import counted
 
 MAX_BYTES: Final = 1_000_000
-"""GitHub refuses a step summary of more than 1 MiB."""
+"""GitHub rejects a step summary of more than 1 MiB."""
 _CASES: Final = 50
 _GROUPS: Final = 20
 _CELL: Final = 300
 _OPENING: Final = 80
-"""Characters of a user's first message beside the case."""
+"""The number of characters shown of a user's first message."""
 _MARKUP: Final = re.compile(
     r"[\\`*\[\]<>&|~@#!$^{}]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|:(?=//)|(?<=www)\.", re.I
 )
@@ -44,7 +44,7 @@ _SIGNS: Final = {
 
 
 def markdown(report: Report) -> str:
-    """Return the summary; what does not fit is counted at its end."""
+    """Return the summary; omitted cases are counted at its end."""
     head = [
         f"## {_verdict(report)}",
         _origin(report),
@@ -60,7 +60,7 @@ def markdown(report: Report) -> str:
 
 
 def escape(text: str, limit: int = _CELL) -> str:
-    """Return recorded text on one line, with all that Markdown would read as markup as entities."""
+    """Return recorded text on one line, with Markdown's special characters as entities."""
     line = one_line(visible(text), limit)
     return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", line)
 

@@ -1,6 +1,6 @@
-"""What a report holds: plain frozen data, the same for every format.
+"""The data of a report: plain and frozen, the same for every format.
 
-Texts are as they were recorded, cut to `Limits`; each format makes them safe for its reader.
+Texts are stored as recorded, truncated to `Limits`; each format makes them safe for its readers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,43 +14,44 @@ SEVERITY: Final = ("crashed", "failed", "error", "not_evaluated", "passed")
 """The statuses of a case, worst first."""
 
 StepKind = DiffKind | Literal["made", "left_out"]
-"""How a call compares; made: there is nothing to compare with; left_out: it failed and does not count."""
+"""The comparison of a call; made: there is nothing to compare with; left_out: it failed and does not
+count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of the evidence a report takes along; the scores are always all there."""
+    """The limits on the evidence in a report; scores are always complete."""
 
     cases: int = 5_000
-    """Cases with their turns, votes and turn scores; those that did not pass go first."""
+    """The number of cases with turns, votes and turn scores; those that did not pass have priority."""
     turns: int = 50
-    """Turns of a case."""
+    """The number of turns of a case."""
     first_turn: int = 1
-    """The first of them, from 1."""
+    """The first of these turns, from 1."""
     turn_scores: int = 50
-    """Scores that a metric gave to turns of a case."""
+    """The number of scores that a metric gave to turns of a case."""
     calls: int = 200
-    """Tool calls of a turn, on either side."""
+    """The number of tool calls of a turn, on each side."""
     text: int = 4_000
-    """Characters of one text: a message, an argument, a reason."""
+    """The number of characters of a text: a message, an argument, a reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tool call: `arguments` and `result` as JSON text, empty when there is none."""
+    """One tool call, with `arguments` and `result` as JSON text; empty if there are none."""
 
     name: str
     arguments: str
     result: str = ""
     error: str = ""
     agent: str = ""
-    """The agent that made it, where there are several."""
+    """The agent that made the call, if there are several."""
     duration_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentDifference:
-    """One argument path with both values as JSON text; None where a side has none."""
+    """One argument path with both values as JSON text; None if a side has no value."""
 
     path: str
     expected: str | None
@@ -59,25 +60,25 @@ class ArgumentDifference:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One row of a trajectory difference: a call on either or both sides, and what differs."""
+    """One row of a trajectory difference: a call on one or both sides, and the differences."""
 
     kind: StepKind
     expected: Call | None
     actual: Call | None
     changes: tuple[str, ...] = ()
     differences: tuple[ArgumentDifference, ...] = ()
-    """What `changes` says in words."""
+    """The structured form of `changes`."""
     expected_place: int | None = None
-    """The number of the call among the expected ones that count, from 1."""
+    """The number of the call among the counted expected ones, from 1."""
     actual_place: int | None = None
-    """The number of the call among those that were made, from 1."""
+    """The number of the call among the actual ones, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was used, and for how many that is known; None where it was not recorded.
+    """Usage, and the number of turns with known values; None if nothing was recorded.
 
-    Counts are of what was recorded; sums and percentiles are of all traffic where `recorded` is there.
+    Counts are of recorded turns.  Sums and percentiles are of all traffic if `recorded` is set.
     """
 
     count: int
@@ -89,16 +90,16 @@ class Usage:
     latency_p95_ms: float | None = None
     with_latency: int = 0
     cached: int = 0
-    """Answers that came from a cache."""
+    """The number of answers from a cache."""
     estimated_turns: float | None = None
-    """Turns of the traffic, where sampling left some out."""
+    """The number of turns of the traffic, if it was sampled."""
     recorded: "Usage | None" = None
-    """What the recorded turns used, unweighted, where sampling left some out."""
+    """The unweighted usage of the recorded turns, if the traffic was sampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEvidence:
-    """What happened in a turn, and what was expected."""
+    """The events of a turn, and what was expected."""
 
     invocation_id: str
     user: str | None
@@ -108,7 +109,7 @@ class TurnEvidence:
     compared: bool
     """Whether there was a reference for the calls."""
     gaps: tuple[str, ...]
-    """Fields that are no evidence, and calls that are not shown, in words."""
+    """Descriptions of fields without evidence, and of omitted calls."""
     error: str
     models: tuple[str, ...]
     cost_usd: float | None
@@ -132,7 +133,7 @@ class TurnCell:
 
 @dataclass(frozen=True, slots=True)
 class VoteCell:
-    """What one sample of a judge said of one rubric, or of the whole turn (no rubric id)."""
+    """The verdict of one sample of a judge on one rubric, or on the whole turn (no rubric id)."""
 
     invocation_id: str
     sample: int
@@ -141,9 +142,9 @@ class VoteCell:
     score: float | None
     reason: str
     evidence: str = ""
-    """What the judge quotes for it."""
+    """The judge's quote as evidence."""
     evidence_found: bool | None = None
-    """Whether the trace contains the quote; None: no quote was asked for."""
+    """Whether the trace contains the quote; None if no quote was requested."""
     confidence: float | None = None
 
 
@@ -153,7 +154,7 @@ class JudgeCall:
 
     invocation_id: str
     sample: int
-    """From 1, as in the votes; 0: asked beforehand, to make the question."""
+    """From 1, as in the votes; 0 for a preparatory call that builds the question."""
     judge: str
     model: str
     status: str
@@ -180,7 +181,7 @@ class Cell:
 
 
 def case_status(cells: Iterable[Cell]) -> str:
-    """Return crashed, failed or error when a cell is, else passed when one is, else not evaluated."""
+    """Return the worst of crashed, failed and error, otherwise passed if any is, otherwise not_evaluated."""
     statuses = {cell.status for cell in cells}
     order = ("crashed", "failed", "error", "passed")
     return next((name for name in order if name in statuses), "not_evaluated")
@@ -188,61 +189,61 @@ def case_status(cells: Iterable[Cell]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GateVerdict:
-    """What a gate said of a case."""
+    """The verdict of a gate on a case."""
 
     status: str
     """passed, failed or incomplete."""
     attempts: int
-    """How often the agent answered until it passed or gave up."""
+    """The number of answers until the gate passed or the agent gave up."""
     feedback: str
-    """What was not reached and why; empty when it passed."""
+    """The missed thresholds and the reasons; empty if the gate passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaseReport:
-    """One case: its cells, and the evidence for them where the report includes it."""
+    """One case: its cells, and their evidence if the report includes it."""
 
     app_name: str
     eval_set_id: str
     eval_id: str
     revision: int
     status: str
-    """crashed, failed or error when a metric is, else passed when one is, else not_evaluated, which a case
-    that a gate could not check is, too."""
+    """crashed, failed or error if a metric has that status, otherwise passed if one has, otherwise
+    not_evaluated, as also for a case that a gate could not check."""
     cells: tuple[Cell, ...]
     detailed: bool = False
-    """Whether turns, votes and turn scores were read for it."""
+    """Whether turns, votes and turn scores were read for the case."""
     evidence: tuple[TurnEvidence, ...] = ()
     evidence_note: str = ""
-    """Why there is no evidence, or not all of it."""
+    """Why evidence is missing or incomplete."""
     cost_usd: float | None = None
     latency_ms: float | None = None
     opening: str = ""
-    """The user's first message, on one line; empty when it was not captured."""
+    """The user's first message, on one line; empty if it was not captured."""
     tools: tuple[str, ...] = ()
-    """Names of the tools that were called, each once."""
+    """Distinct names of the called tools."""
     gate: GateVerdict | None = None
-    """The verdict of the gate that the cells are dimensions of."""
+    """The verdict of the gate whose dimensions are the cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricReport:
-    """One metric: who evaluates it, and how its scores are distributed."""
+    """One metric: its evaluator, and the distribution of its scores."""
 
     metric_name: str
     evaluator_name: str
     evaluator_version: str
     thresholds: tuple[float, ...]
-    """One, unless runs with several thresholds are looked at together."""
+    """A single one, unless the report combines runs with several thresholds."""
     histogram: tuple[int, ...]
-    """Scores in ten bins of [0, 1], the last one with its end; scores outside are not counted."""
+    """Counts of scores in ten bins of [0, 1], the last one including 1; other scores are not counted."""
     outside: int
     """Scores below 0 or above 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReasonGroup:
-    """Cells of one metric that came out badly in the same way."""
+    """Cells of one metric that failed in the same way."""
 
     metric_name: str
     status: str
@@ -250,14 +251,14 @@ class ReasonGroup:
     """The reason with `N` for numbers and `'…'` for quoted text."""
     cases: int
     eval_ids: tuple[str, ...]
-    """Some of them."""
+    """Examples of these cases."""
     example: str
-    """The reason of the first."""
+    """The reason of the first case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the scores come from."""
+    """The origin of the scores."""
 
     database: str
     run_id: str | None
@@ -282,9 +283,9 @@ class Report:
     reasons: tuple[ReasonGroup, ...]
     agent: Usage
     judge: Usage | None
-    """None when no judge was asked."""
+    """None if no judge was called."""
     notes: tuple[str, ...]
-    """What the reader must know: what was cut, what could not be shown, what the rates mean."""
+    """Notes for readers: omitted cases, missing evidence, the meaning of rates."""
     case_counts: Mapping[str, int] = field(default_factory=dict)
     """Cases by status."""
 

@@ -1,4 +1,4 @@
-"""One case with all that is known of it: its latest scores, what happened, what was expected."""
+"""Read one case with all its data: its latest scores, its turns, and what was expected."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,11 +37,11 @@ def read_case(
     references: References | None = None,
     limits: Limits | None = None,
 ) -> CaseReport:
-    """Read a case under its latest scores, or those of one run; without cells when it has none.
+    """Read a case with its latest scores, or those of one run; without cells if it has none.
 
-    Tool calls are compared as `metric` does, or the first trajectory metric.  A case that was scored from a
-    file has no evidence here, and its note says so.  `references` are expected turns for landed cases, as
-    they were given for scoring.
+    Tool calls are compared as in `metric`, or in the first trajectory metric.  A case that was scored from a
+    file has no evidence, which its note explains.  `references` are expected turns for landed cases, as given
+    for scoring.
     """
     limits = limits or Limits()
     app, eval_set, eval_id = key

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NARROW: Final = 80
-"""Columns of a table where there is no terminal."""
+"""The width of a table without a terminal."""
 DIGEST_WIDTH: Final = 8
 
 
@@ -34,7 +34,7 @@ def print_rates(rates: Sequence[Rate], by: Sequence[str], out: "Console") -> Non
     for name in by:
         table.add_column(name, overflow="fold")
     if len(named) > 1:
-        # A name is broken before its version only: half of it names nothing.
+        # Names are only broken before their version, because half a name is useless.
         longest = max(len(word) for name in named for word in name.split(" "))
         table.add_column("metric", overflow="fold", min_width=longest)
     for name in ("rate", "95 %", "turns", "sessions"):
@@ -61,7 +61,7 @@ def _flags(rates: Sequence[Rate]) -> list[str]:
 
 
 def _names(rates: Sequence[Rate]) -> list[str]:
-    """Return the signal or metric of each rate, with its version where a metric has several."""
+    """Return the signal or metric of each rate, with its version if a metric has several."""
     versions: dict[str, set[str | None]] = {}
     for rate in rates:
         versions.setdefault(_named(rate), set()).add(rate.metric_digest)
@@ -72,7 +72,7 @@ def _names(rates: Sequence[Rate]) -> list[str]:
 
 
 def _named(rate: Rate) -> str:
-    """Return the signal, the metric, or both where a signal looks at a metric."""
+    """Return the signal, the metric, or both if the signal depends on a metric."""
     if rate.metric is None:
         return rate.signal
     signal = "" if rate.signal == "pass_rate" else f"{rate.signal} "

@@ -1,4 +1,4 @@
-"""Reading a report from the store: scores in bulk, evidence only for the cases that are shown in full."""
+"""Read a report from the store: scores in bulk, evidence only for the cases shown in full."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -59,12 +59,11 @@ def read_report(
     references: References | None = None,
     limits: Limits | None = None,
 ) -> Report:
-    """Read the report of a run, or of the latest scores when `run_id` is None.
+    """Read the report of a run, or of the latest scores if `run_id` is None.
 
-    `digests` limits it to metric versions.  What happened in a case comes from its landed turns; for
-    cases that were scored from files, from `case_files`, which are read again.  `references` are
-    expected turns for landed cases, as they were given for scoring.  Raises InputError for a run
-    that is not there.
+    `digests` restricts it to metric versions.  The evidence of a case is read from its landed turns, or for
+    cases that were scored from files, from `case_files`.  `references` are expected turns for landed cases,
+    as given for scoring.  Raises InputError for an unknown run.
     """
     limits = limits or Limits()
     source = _source(store, run_id)
@@ -109,7 +108,7 @@ def read_uses(
     digests: Sequence[str] = (),
     case_files: Sequence[Path] = (),
 ) -> list[TurnUse]:
-    """Return what each turn of the scored cases used: landed ones, and those of the files given."""
+    """Return the usage of each turn of the scored cases: landed ones, and those of the given files."""
     _choose_scores(store, run_id, digests)
     keys = store.rows("SELECT DISTINCT app_name, eval_set_id, eval_id FROM report_scores")
     scored = {(app, eval_set, eval_id) for app, eval_set, eval_id in keys}
@@ -125,7 +124,7 @@ def read_differences(
     case_files: Sequence[Path] = (),
     references: References | None = None,
 ) -> list[Difference]:
-    """Return what the worst cases of a summary are about, and the calls in which they differ."""
+    """Return the openings of the worst cases of a summary, and the calls that differ."""
     keys = {(row.app_name, row.eval_set_id, row.eval_id): row.name for row in summary.worst}
     _choose_scores(store, summary.run_id, digests)
     choose_cases(store, keys)
@@ -165,7 +164,7 @@ def _choose_scores(store: StoreReader, run_id: str | None, digests: Sequence[str
 
 
 def scored_cases(store: StoreReader, limits: Limits) -> list[CaseReport]:
-    """Return the cases of `report_scores`, worst first, else in the order of their names."""
+    """Return the cases of `report_scores`, worst first, then sorted by name."""
     found: dict[CaseKey, tuple[int, list[Cell]]] = {}
     query = """
         SELECT app_name, eval_set_id, eval_id, revision, metric_name, status, score, threshold,
@@ -183,7 +182,7 @@ def scored_cases(store: StoreReader, limits: Limits) -> list[CaseReport]:
 
 
 def choose_cases(store: StoreReader, keys: Iterable[CaseKey]) -> None:
-    """Fill `report_cases`: the cases that are read with their evidence."""
+    """Fill `report_cases` with the cases whose evidence is read."""
     columns = "SELECT app_name, eval_set_id, eval_id FROM report_scores LIMIT 0"
     store.execute(f"CREATE OR REPLACE TEMP TABLE report_cases AS {columns}")
     store.append("report_cases", list(keys))
@@ -197,7 +196,7 @@ def _comparison(store: StoreReader) -> Comparison:
     return Comparison([EvalMetric.model_validate_json(text) for (text,) in rows])
 
 
-# The views say what is latest of all cases; here only those that are shown are looked at.
+# The views compute the latest rows of all cases; here only the shown cases are read.
 _SHOWN = """
 these_cases AS (FROM cases SEMI JOIN report_cases USING (app_name, eval_set_id, eval_id)),
 these_turns AS (FROM turns SEMI JOIN report_cases USING (app_name, eval_set_id, eval_id)),
@@ -217,7 +216,7 @@ def landed_data(store: StoreReader) -> dict[CaseKey, CaseData]:
 def expected_data(
     store: StoreReader, references: References | None = None
 ) -> dict[CaseKey, CaseData]:
-    """Return `landed_data`, expecting what `references` say, else what `report_scores` compared with."""
+    """Return `landed_data` with expected turns from `references`, or else those of `report_scores`."""
     landed = landed_data(store)
     if references is None:
         attach_kept(store, landed, scores="report_scores")
@@ -248,7 +247,7 @@ def _with_evidence(
 
 
 def _uses(store: StoreReader, files: FileCases) -> list[TurnUse]:
-    """Return what each turn of the scored cases used."""
+    """Return the usage of each turn of the scored cases."""
     landed = landed_uses(store)
     here = {use.key for use in landed}
     return [*landed, *(use for use in files.uses if use.key not in here)]

@@ -1,4 +1,4 @@
-"""A report without personal data: files that were scored may hold what a recorder would have redacted."""
+"""Redact personal data in a report: scored files may contain data that a recorder would have redacted."""
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
@@ -29,20 +29,20 @@ _NAMES: Final = frozenset(
         "status",
     }
 )
-"""Fields that name things: reports are joined by them."""
+"""Fields that contain names, by which reports are joined."""
 
 
 def redacted(value: T, clean: Callable[[str], str]) -> T:
-    """Return a report, or a part of one, with every recorded text put through `clean`.
+    """Return a report, or a part of it, with `clean` applied to every recorded text.
 
-    Names and figures stay.
+    Names and figures are unchanged.
     """
     found: Any = value
     if isinstance(value, str):
         found = clean(value)
     elif isinstance(value, tuple | list):
         items = [redacted(item, clean) for item in value]
-        make = getattr(value, "_make", type(value))  # a named tuple takes its fields one by one
+        make = getattr(value, "_make", type(value))  # a named tuple takes separate arguments
         found = make(items)
     elif is_dataclass(value) and not isinstance(value, type):
         changes = {

@@ -1,4 +1,4 @@
-"""Cases that were recorded several times: how often at least one of k tries passes, and how often all do."""
+"""Repeated recordings of cases: how often at least one of k tries passes, and how often all pass."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PassK:
-    """One metric, or the whole set, of one version of the agent, for k tries."""
+    """The result for k tries of one metric, or the whole set, under one version of the agent."""
 
     metric_name: str | None
-    """None: the whole set, passed when every metric passes every case."""
+    """None: the whole set, which passes if every metric passes every case."""
     version: str | None
     k: int
     cases: int
-    """Cases with at least k runs, over which the mean is taken; of the whole set 1."""
+    """The number of cases with at least k runs, over which the mean is computed; 1 for the whole set."""
     most_runs: int
-    """The most runs that a case has."""
+    """The maximum number of runs of a case."""
     pass_at_k: float | None
-    """One of k passes, 1 - C(n-c, k) / C(n, k); None: nothing was run so often."""
+    """The probability that one of k passes, 1 - C(n-c, k) / C(n, k); None without enough runs."""
     pass_hat_k: float | None
-    """All of k pass, (c/n)^k, as tRPC-Agent-Go has it."""
+    """The probability that all of k pass, (c/n)^k, as in tRPC-Agent-Go."""
     pass_hat_k_unbiased: float | None
-    """All of k pass, C(c, k) / C(n, k)."""
+    """The probability that all of k pass, C(c, k) / C(n, k)."""
 
     def data(self) -> dict[str, Any]:
-        """Return it as JSON data."""
+        """Return the result as JSON data."""
         return asdict(self)
 
 
@@ -44,7 +44,7 @@ def read_pass_k(
 ) -> list[PassK]:
     """Return pass@k and pass^k by metric and version, then those of whole sets.
 
-    The repeats of a case are its recordings with other names of `run` and the same version.
+    The repeats of a case are its recordings with different `run` names and the same version.
     """
     scope, parameters = score_scope(store, run_id, digests)
     rows = store.rows(sql(__name__, "report_repeats").format(scope=scope), parameters)
@@ -97,7 +97,7 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def print_pass_k(rows: Sequence[PassK], out: "Console") -> None:
-    """Print the table; what was not run often enough says how many runs it needs."""
+    """Print the table; rows without enough runs state how many are needed."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

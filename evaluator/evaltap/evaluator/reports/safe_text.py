@@ -1,4 +1,4 @@
-"""Recorded text as people may safely read it, on a page, in a terminal, in XML."""
+"""Make recorded text safe for readers, on a page, in a terminal, or in XML."""
 
 import json
 import re
@@ -8,20 +8,20 @@ _HIDDEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""Controls, marks that change the direction of text, what has no width, halves of pairs, tags."""
+"""Control characters, marks that change the text direction, zero-width characters, lone surrogates, tags."""
 
 
 def visible(text: str) -> str:
-    """Return a text with every character that hides itself or others replaced by a visible one.
+    """Return a text with every hidden or hiding character replaced by a visible one.
 
-    Line feeds and tabs stay.  The rest of the control characters become their Unicode pictures, all
-    others their code in brackets.  The result is valid in XML.
+    Line feeds and tabs are unchanged.  Other control characters become their Unicode pictures; all other
+    replaced characters become their code in brackets.  The result is valid in XML.
     """
     return _HIDDEN.sub(_picture, text)
 
 
 def escaped(text: str) -> str:
-    """Return JSON with the same characters written as escapes: it means the same and shows them."""
+    """Return equivalent JSON in which these characters are written as escapes."""
     return _HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 

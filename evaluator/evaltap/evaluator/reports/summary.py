@@ -1,8 +1,8 @@
-"""What scores say, read from the store as plain data and printed as console tables."""
+"""A summary of scores, read from the store as plain data."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from evaltap.evaluator.estimates.rates import Rate
 from evaltap.evaluator.filters.case_names import repeated_ids
@@ -16,7 +16,7 @@ from evaltap.evaluator.reports.exit_status import (
 from evaltap.evaluator.reports.traffic import read_traffic
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
 from evaltap.evaluator.stats import Interval, wilson
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Row, Rows, StoreReader
 from evaltap.schemas.errors import InputError
 
 WORST_CASES = 10
@@ -24,10 +24,10 @@ WORST_CASES = 10
 
 @dataclass(frozen=True, slots=True)
 class MetricCounts:
-    """One metric over the cases of a run; rates are over what could be evaluated.
+    """The counts of one metric over the cases of a run; rates are over the evaluated ones.
 
-    Counts are of the recorded cases.  Where sampling left turns out, rate, interval and mean are those of
-    all traffic, of its turns.
+    Counts are of the recorded cases.  If the traffic was sampled, rate, interval and mean are those of all
+    its turns.
     """
 
     metric_name: str
@@ -38,22 +38,24 @@ class MetricCounts:
     pass_rate: float | None
     mean_score: float | None
     interval: Interval | None = None
-    """Of the pass rate, at 95 %: Wilson's of the cases, or of all traffic as `evaltap estimate` has it."""
+    """The 95 % interval of the pass rate: Wilson's over the cases, or of all traffic as in `evaltap
+    estimate`."""
     crashed: int = 0
-    """Cases with a run that failed, never ended or was cut off: not passed."""
+    """Cases with a run that failed, never ended or was cut off; they did not pass."""
     sample_pass_rate: float | None = None
-    """The pass rate of the recorded cases, unweighted."""
+    """The unweighted pass rate of the recorded cases."""
     effective_turns: float | None = None
-    """Independent turns that would tell as much; None where nothing is weighted, as below."""
+    """The number of independent turns with the same information; this and the following are None without
+    weights."""
     estimated_turns: float | None = None
-    """Turns of the traffic that the recorded ones stand for."""
+    """The number of turns of the traffic that the recorded ones represent."""
     turns: int | None = None
-    """Recorded turns behind the rate."""
+    """The number of recorded turns behind the rate."""
     sessions: int | None = None
     covered: float | None = None
-    """The share of the traffic that had a chance of being kept."""
+    """The share of the traffic that could be recorded."""
     flags: tuple[str, ...] = ()
-    """As of `evaltap estimate` (uncovered, few_sessions); not_landed: no scored turn of it has landed."""
+    """As in `evaltap estimate` (uncovered, few_sessions); not_landed: none of its scored turns has landed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,24 +65,24 @@ class CrashedCases:
     cases: int
     """All cases."""
     count: int
-    """Those that crashed."""
+    """The cases that crashed."""
     rate: float | None
-    """Of all traffic where sampling left turns out."""
+    """Of all traffic, if it was sampled."""
     interval: Interval | None
-    """Of the rate, at 95 %."""
+    """The 95 % interval of the rate."""
     sample_rate: float | None = None
-    """Of the recorded cases, unweighted."""
+    """The unweighted rate of the recorded cases."""
 
 
 @dataclass(frozen=True, slots=True)
 class GateCounts:
-    """What a gate said of the cases: passed when every dimension did."""
+    """Counts of a gate's verdicts: a case passes if every dimension does."""
 
     results: int
     passed: int
     failed: int
     incomplete: int
-    """Nothing failed, but something could not be checked: not passed."""
+    """Nothing failed, but something could not be checked, so the case did not pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +97,22 @@ class CaseRow:
     reason: str
     app_name: str = ""
     name: str = ""
-    """As `evaltap show` takes it: the eval id, with its eval set where several have that id."""
+    """The name for `evaltap show`: the eval id, preceded by its eval set if several cases have that id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a case is about, and its calls beside those that were expected, a line each, as in a `diff`."""
+    """The opening of a case, and its calls compared with the expected ones, one per line as in a `diff`."""
 
     name: str
     lines: list[str]
     opening: str = ""
-    """The user's first message, on one line; empty when it was not captured."""
+    """The user's first message, on one line; empty if it was not captured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unscored:
-    """Why cases have no score under a metric, and one of them."""
+    """A reason why cases have no score under a metric, with an example."""
 
     metric_name: str
     status: str
@@ -130,15 +132,15 @@ class Summary:
     unscored: tuple[Unscored, ...]
     crashed: CrashedCases = CrashedCases(0, 0, None, None)
     weighted: bool = False
-    """Whether sampling left turns out: rates, intervals and means are of all traffic."""
+    """Whether the traffic was sampled, so that rates, intervals and means are of all traffic."""
     passing_rate: float | None = None
-    """Where weighted: the share of cases with nothing failed, of those that could be evaluated."""
+    """If weighted: the share of evaluated cases without a failure."""
     notes: tuple[str, ...] = ()
-    """What the rates do not speak of."""
+    """Notes on cases and traffic that the rates do not cover."""
     gate: GateCounts | None = None
-    """The verdicts of a gate, where one is behind the scores: the metrics are then its dimensions."""
+    """The verdicts of the gate whose scores these are, if any: the metrics are then its dimensions."""
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Return the summary as JSON data."""
         return {**asdict(self), "exit_code": exit_code(self)}
 
@@ -150,11 +152,11 @@ def exit_code(
     *,
     allow_crashes: bool = False,
 ) -> int:
-    """Return 1 for what failed, 3 for what is not known, 0 when all is as it should be.
+    """Return 1 if something failed, 3 if something is unknown, otherwise 0.
 
-    A crashed run has failed, unless `allow_crashes`.  Errors count from FailOn.ERROR on, what was not
-    evaluated with FailOn.NOT_EVALUATED only.  No score at all is incomplete, and nothing is anything
-    else than 0 with FailOn.NEVER.
+    A crashed run counts as failed, unless `allow_crashes`.  Errors count as of FailOn.ERROR, and missing
+    evaluations only with FailOn.NOT_EVALUATED.  No score at all is incomplete.  With FailOn.NEVER, the result
+    is always 0.
     """
     if fail_on is FailOn.NEVER:
         return PASSED
@@ -184,10 +186,10 @@ def summarise(
     metrics: Sequence[str] = (),
     worst: int = WORST_CASES,
 ) -> Summary:
-    """Read the summary of a run, or of the latest scores; `metrics` limits it to metric digests."""
+    """Read the summary of a run, or of the latest scores; `metrics` restricts it to metric digests."""
     scope, chosen = score_scope(store, run_id, metrics)
 
-    def read(query: str, **more: object) -> list[tuple[Any, ...]]:
+    def read(query: str, **more: object) -> Rows:
         return store.rows(query, {**chosen, **more})
 
     counts = read(f"""
@@ -221,8 +223,8 @@ def summarise(
         run_id,
         cases,
         tuple(_metric_counts(row) for row in counts),
-        _in_words(store, _named(store, [CaseRow(*row) for row in worst_rows])),
-        tuple(_put_together(Unscored(*row) for row in unscored)),
+        _with_readable_reasons(store, _named(store, [CaseRow(*row) for row in worst_rows])),
+        tuple(_merge_same_reasons(Unscored(*row) for row in unscored)),
         CrashedCases(cases, crashed, share, wilson(crashed, cases), share),
         gate=GateCounts(gated, *verdicts) if gated else None,
     )
@@ -231,7 +233,7 @@ def summarise(
 
 
 def _crashed_only(metrics: Iterable[MetricCounts]) -> Iterator[str]:
-    """Say of which metrics a pass rate of zero tells about crashed runs and nothing else."""
+    """Yield notes on metrics whose pass rate of zero is only due to crashed runs."""
     for one in metrics:
         if one.crashed and not one.passed and not one.failed:
             yield (
@@ -241,7 +243,7 @@ def _crashed_only(metrics: Iterable[MetricCounts]) -> Iterator[str]:
 
 
 def _named(store: StoreReader, cases: Sequence[CaseRow]) -> list[CaseRow]:
-    """Return the cases with names that no other case has: repeats of a case share its id."""
+    """Return the cases with unique names, because repeats of a case share its id."""
     shared = repeated_ids(store, [one.eval_id for one in cases])
     return [
         replace(
@@ -251,18 +253,18 @@ def _named(store: StoreReader, cases: Sequence[CaseRow]) -> list[CaseRow]:
     ]
 
 
-def _in_words(store: StoreReader, cases: Sequence[CaseRow]) -> tuple[CaseRow, ...]:
-    """Return the cases with reasons for people: what comparisons found, and rubrics by their ids."""
-    said: dict[tuple[str, str, str, str], list[RubricReason]] = {}
+def _with_readable_reasons(store: StoreReader, cases: Sequence[CaseRow]) -> tuple[CaseRow, ...]:
+    """Return the cases with readable reasons: shortened comparisons, and rubrics by their ids."""
+    verdicts: dict[tuple[str, str, str, str], list[RubricReason]] = {}
     keys = [(one.app_name, one.eval_set_id, one.eval_id, one.metric_name) for one in cases]
     for app, eval_set, eval_id, name, turn, sample, rubric, score, reason in store.rows(
         _RUBRICS,
         {"keys": [dict(zip(("app", "set", "id", "metric"), key, strict=True)) for key in keys]},
     ):
         one = RubricReason((turn, sample), rubric, score, reason)
-        said.setdefault((app, eval_set, eval_id, name), []).append(one)
+        verdicts.setdefault((app, eval_set, eval_id, name), []).append(one)
     return tuple(
-        replace(one, reason=with_rubrics(readable(one.reason), said.get(key, ())))
+        replace(one, reason=with_rubrics(readable(one.reason), verdicts.get(key, ())))
         for key, one in zip(keys, cases, strict=True)
     )
 
@@ -286,8 +288,8 @@ FROM gate_results SEMI JOIN (
 """
 
 
-def _put_together(gaps: Iterable[Unscored]) -> Iterator[Unscored]:
-    """Yield the gaps with those whose reasons read the same as one."""
+def _merge_same_reasons(gaps: Iterable[Unscored]) -> Iterator[Unscored]:
+    """Yield the gaps, with those combined whose readable reasons are equal."""
     found: dict[tuple[str, str, str], Unscored] = {}
     for gap in gaps:
         key = gap.metric_name, gap.status, readable(gap.reason)
@@ -298,8 +300,8 @@ def _put_together(gaps: Iterable[Unscored]) -> Iterator[Unscored]:
 
 
 def check_run(store: StoreReader, run_id: str) -> None:
-    """Raise InputError when there is no such run."""
-    known = [row[0] for row in store.rows("SELECT run_id FROM runs ORDER BY started_at")]
+    """Raise InputError if there is no such run."""
+    known = store.column("SELECT run_id FROM runs ORDER BY started_at")
     if run_id not in known:
         raise InputError(
             f"no run {run_id!r}; expected one of: {', '.join(known) or 'none, there are no runs'}"
@@ -307,7 +309,7 @@ def check_run(store: StoreReader, run_id: str) -> None:
 
 
 def metric_places(store: StoreReader) -> dict[str, int]:
-    """Return the places of metrics in the newest metrics file that has them: reports keep its order."""
+    """Return the positions of metrics in the newest metrics file with them, as the order of reports."""
     return dict(store.rows(_PLACES))
 
 
@@ -317,7 +319,7 @@ FROM run_metrics JOIN runs USING (run_id) GROUP BY metric_name
 """
 
 
-def _metric_counts(row: tuple[Any, ...]) -> MetricCounts:
+def _metric_counts(row: Row) -> MetricCounts:
     name, passed, failed, not_evaluated, errors, rate, mean, crashed = row
     interval = wilson(passed, passed + failed + crashed)
     return MetricCounts(
@@ -326,7 +328,7 @@ def _metric_counts(row: tuple[Any, ...]) -> MetricCounts:
 
 
 def _of_all_traffic(summary: Summary, store: StoreReader, metrics: Sequence[str]) -> Summary:
-    """Return the summary with the rates of all traffic where a weight differs from 1."""
+    """Return the summary with the rates of all traffic if any weight differs from 1."""
     traffic, notes = read_traffic(store, summary.run_id, metrics)
     if traffic is None:
         return replace(summary, notes=notes)
@@ -347,7 +349,7 @@ def _of_all_traffic(summary: Summary, store: StoreReader, metrics: Sequence[str]
 
 
 def _weighted(row: MetricCounts, rate: Rate | None) -> MetricCounts:
-    if rate is None:  # none of its turns is landed, or they have grown since
+    if rate is None:  # none of its turns has landed, or they have grown since
         return replace(row, pass_rate=None, interval=None, mean_score=None, flags=("not_landed",))
     return replace(
         row,
@@ -368,9 +370,9 @@ def score_scope(
 ) -> tuple[str, dict[str, object]]:
     """Return `FROM … WHERE …` over the scores of a run or the latest ones, and its parameters.
 
-    A live run continues with cases that grow: of each it is the score of the last revision.  A gate's run
-    may hold answers that were mended: they do not count.
-    `digests` limits the scores to metric versions.
+    A live run continues with cases that grow: only the score of a case's last revision counts.  A gate's run
+    may contain answers that were revised: they do not count.  `digests` restricts the scores to metric
+    versions.
     """
     parameters: dict[str, object] = {"digests": list(digests)} if digests else {}
     wanted = "metric_digest IN $digests::VARCHAR[]" if digests else "TRUE"

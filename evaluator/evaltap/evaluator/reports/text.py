@@ -1,4 +1,4 @@
-"""The lines that text formats print about cases, calls and differences."""
+"""Lines about cases, calls and differences, shared by text formats."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -20,7 +20,7 @@ _MARKS: Final = {
 
 
 def summary_notes(summary: Summary) -> list[str]:
-    """Return a gate's verdict, and what readers must know of rates where sampling left turns out."""
+    """Return a gate's verdict, and notes on the rates of sampled traffic."""
     notes = [one[0].upper() + one[1:] for one in summary.notes]
     if summary.gate is not None:
         notes.insert(0, f"{gate_line(summary.gate)}.")
@@ -35,10 +35,10 @@ def summary_notes(summary: Summary) -> list[str]:
 
 
 def sampled_line(cases: int) -> str:
-    """Return what readers must know of the rates of files whose cases went through sampling."""
+    """Return a note on the rates of files whose cases were sampled."""
     return (
         f"{counted(cases, 'case')} of the files went through sampling (inclusion probability below 1):"
-        " pass rates and intervals are of the cases as they are, not of all traffic; for that, land"
+        " pass rates and intervals describe these cases, not all traffic; for that, land"
         " and score the log (`evaltap consume`)."
     )
 
@@ -55,7 +55,7 @@ def gate_line(gate: GateCounts) -> str:
 
 
 def traffic_line(row: MetricCounts) -> str:
-    """Return from how much the rate of all traffic was estimated; empty where it was not."""
+    """Return the basis of the estimated rate of all traffic; empty if it was not estimated."""
     if row.pass_rate is None or row.estimated_turns is None or row.effective_turns is None:
         return ""
     raw = (
@@ -73,21 +73,21 @@ def traffic_line(row: MetricCounts) -> str:
 
 
 def call_text(call: Call, limit: int = 160) -> str:
-    """Return a call as it would be written: `refund({"amount":5})`."""
+    """Return a call in the notation of code: `refund({"amount":5})`."""
     return f"{call.name}({one_line(call.arguments, limit)})"
 
 
 def diff_lines(turn: TurnEvidence, limit: int = 160) -> list[str]:
-    """Return the calls of a turn, one a line, marked as in a `diff`.
+    """Return the calls of a turn, one per line, marked as in a `diff`.
 
-    `=` same, `!` other arguments, `>` out of order, `-` missing, `+` extra, `x` failed and not
-    counted, no mark where there is nothing to compare with.
+    `=` same, `!` other arguments, `>` out of order, `-` missing, `+` extra, `x` failed and not counted; no
+    mark if there is nothing to compare with.
     """
     return [line for step in turn.steps for line in _step_lines(step, limit)]
 
 
 def turn_lines(cell: Cell) -> list[str]:
-    """Return why turns did not pass, one a line."""
+    """Return why turns did not pass, one line for each."""
     return [
         f"turn {turn.turn} {turn.status.replace('_', ' ')}: {turn.reason}"
         for turn in cell.turns
@@ -96,7 +96,7 @@ def turn_lines(cell: Cell) -> list[str]:
 
 
 def difference_lines(turns: Sequence[TurnEvidence]) -> list[str]:
-    """Return the calls of the turns in which they differ from the expected ones."""
+    """Return the calls of the turns that differ from the expected ones."""
     lines: list[str] = []
     for number, turn in enumerate(turns, start=1):
         if turn.compared and any(step.kind != "same" for step in turn.steps):

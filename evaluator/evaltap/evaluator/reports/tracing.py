@@ -1,4 +1,4 @@
-"""Links from a turn to its trace in the user's own tracing tool."""
+"""Links from turns to their traces in the user's own tracing tool."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,14 +11,14 @@ _FIELD: Final = "{trace_id}"
 
 @dataclass(frozen=True, slots=True)
 class TraceUrl:
-    """The address of a trace, with `{trace_id}` where its id goes."""
+    """The address of a trace, with the placeholder `{trace_id}`."""
 
     template: str
 
     def __post_init__(self) -> None:
         try:
             parts = urlsplit(self.template)
-        except ValueError:  # half an IPv6 address
+        except ValueError:  # an incomplete IPv6 address
             parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"--trace-url {self.template}: expected an http or https address")
@@ -29,5 +29,5 @@ class TraceUrl:
             )
 
     def of(self, trace_id: str | None) -> str:
-        """Return the address of a trace; empty for a turn that has none."""
+        """Return the address of a trace; empty for a turn without one."""
         return self.template.replace(_FIELD, quote(trace_id, safe="")) if trace_id else ""

@@ -1,4 +1,4 @@
-"""The figures of a report where sampling left turns out: of all traffic, by the estimators of `estimates`."""
+"""The figures of a report for sampled traffic, estimated for all traffic by `estimates`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ _FAILING: Final = frozenset({"failed", "error", "crashed"})
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What the recorded cases say of all traffic."""
+    """The estimates for all traffic from the recorded cases."""
 
     rates: Mapping[str, Rate]
-    """By metric, of its newest version: the share of turns."""
+    """By metric, for its newest version: the share of turns."""
     crashed: Estimate | None
     """The share of cases with a run that failed, never ended or was cut off."""
     passing: Estimate | None
-    """The share of cases with nothing failed, of those that could be evaluated."""
+    """The share of evaluated cases without a failure."""
 
 
 def is_sampled(store: StoreReader) -> bool:
-    """Tell whether sampling left out some of what landed here: a weight differs from 1, or drops say so."""
+    """Return whether the landed traffic was sampled, by its weights or by the drops in manifests."""
     return bool(
         store.rows(
             "SELECT 1 FROM turns WHERE inclusion_probability < 1"
@@ -41,9 +41,9 @@ def is_sampled(store: StoreReader) -> bool:
 def read_traffic(
     store: StoreReader, run_id: str | None, digests: Sequence[str]
 ) -> tuple[Traffic | None, tuple[str, ...]]:
-    """Return the figures of all traffic for a run, or for the latest scores, and what to know of them.
+    """Return the figures of all traffic for a run, or for the latest scores, and notes on them.
 
-    None: every weight is 1, the figures are those of the cases.
+    None if every weight is 1, so that the figures of the cases apply.
     """
     if not is_sampled(store):
         return None, ()

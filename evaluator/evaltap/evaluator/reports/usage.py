@@ -1,4 +1,4 @@
-"""What turns used, added up: cost, tokens, latency; what is not known stays unknown."""
+"""Add up the usage of turns: cost, tokens, latency; unknown values remain unknown."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ Number = TypeVar("Number", int, float)
 
 
 class TurnUse(NamedTuple):
-    """What one turn, or one call of a judge, used; None where that was not recorded."""
+    """The usage of one turn, or one call of a judge; None if it was not recorded."""
 
     key: CaseKey
     cost_usd: float | None
@@ -28,11 +28,11 @@ class TurnUse(NamedTuple):
     run_failed: bool = False
     """Whether the run failed, never ended or was cut off."""
     weight: float = 1.0
-    """How many turns of the traffic it stands for."""
+    """The number of turns of the traffic that it represents."""
 
 
 def turn_uses(key: CaseKey, case: CaseData) -> list[TurnUse]:
-    """Return the uses of the turns that were recorded in a case."""
+    """Return the usage of the recorded turns of a case."""
     turns = case.get("actualConversation") or case.get("conversation") or ()
     telemetry = [(turn or {}).get("telemetry") or {} for turn in turns]
     return [
@@ -65,13 +65,13 @@ def usage_of(uses: Sequence[TurnUse]) -> Usage:
 
 
 def landed_uses(store: StoreReader) -> list[TurnUse]:
-    """Return what each landed turn of the cases in `report_scores` used."""
+    """Return the usage of each landed turn of the cases in `report_scores`."""
     rows = store.rows(sql(__name__, "report_usage"))
     return [TurnUse((app, eval_set, eval_id), *use) for app, eval_set, eval_id, *use in rows]
 
 
 def traffic_usage(store: StoreReader, recorded: Usage) -> Usage:
-    """Return what all traffic used of which the landed turns of `report_scores` are a sample."""
+    """Return the usage of all traffic, of which the landed turns of `report_scores` are a sample."""
     ((turns, cost, tokens_in, tokens_out),) = store.rows(sql(__name__, "report_traffic"))
     p50, p95 = weighted_quantiles(
         store,
@@ -92,7 +92,7 @@ def traffic_usage(store: StoreReader, recorded: Usage) -> Usage:
 
 
 def total(values: Sequence[Number]) -> Number | None:
-    """Return the sum, None of no values: not recorded is not zero."""
+    """Return the sum; None without values, because unrecorded usage is not zero."""
     return sum(values[1:], values[0]) if values else None
 
 

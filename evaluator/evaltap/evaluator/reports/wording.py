@@ -1,6 +1,6 @@
-"""Reasons in words for people.
+"""Readable reasons.
 
-Scores keep the wording of tRPC-Agent-Go's comparisons, which its result files use too.  Reports and the
+Scores retain the wording of tRPC-Agent-Go's comparisons, which its result files use too.  Reports and the
 command line use a shorter form: `refund: amount 100, expected 10`.
 """
 
@@ -42,7 +42,7 @@ _TEXT: Final = re.compile(
 
 
 def readable(reason: str) -> str:
-    """Return a reason with the wording of comparisons shortened; all other words stay as they are."""
+    """Return a reason with the wording of comparisons shortened; other text is unchanged."""
     if " mismatch" not in reason:
         return reason
     reason = _COUNTS.sub(_counts, reason)
@@ -51,7 +51,7 @@ def readable(reason: str) -> str:
 
 
 class RubricReason(NamedTuple):
-    """What one sample of a judge said of one rubric."""
+    """The verdict of one sample of a judge on one rubric."""
 
     sample: tuple[str, int]
     """The turn's invocation id and the number of the sample."""
@@ -60,13 +60,13 @@ class RubricReason(NamedTuple):
     reason: str
 
 
-def with_rubrics(reason: str, said: Iterable[RubricReason]) -> str:
-    """Return a reason in which each rubric's is under its id: `helpful 0: no refund · grounded 1`.
+def with_rubrics(reason: str, verdicts: Iterable[RubricReason]) -> str:
+    """Return a reason in which each rubric's reason follows its id: `helpful 0: no refund · grounded 1`.
 
-    A score keeps the reasons of its rubrics one a line, as tRPC-Agent-Go does.
+    A score contains the reasons of its rubrics one per line, as in tRPC-Agent-Go.
     """
     samples: dict[tuple[str, int], list[RubricReason]] = {}
-    for one in said:
+    for one in verdicts:
         if one.rubric_id and one.score is not None:
             samples.setdefault(one.sample, []).append(one)
     found = {"\n".join(one.reason for one in rows): rows for rows in samples.values()}

@@ -1,4 +1,4 @@
-"""How people recognise a case: the user's first words, and the tools that were called."""
+"""The words by which people recognise a case: the user's first message, and the called tools."""
 
 from typing import Final, NamedTuple
 
@@ -9,12 +9,12 @@ from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData
 
 OPENING: Final = 200
-"""Characters of the user's first message."""
+"""The number of characters of the user's first message."""
 TOOLS: Final = 20
 
 
 class CaseWords(NamedTuple):
-    """The user's first message on one line, and the names of tools, each once."""
+    """The user's first message on one line, and the distinct names of tools."""
 
     opening: str = ""
     tools: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ def landed_words(store: StoreReader) -> dict[CaseKey, CaseWords]:
 
 
 def words_of(case: CaseData) -> CaseWords:
-    """Return the words of a case, of what happened or else of what is expected."""
+    """Return the words of a case, from the recorded or otherwise the expected turns."""
     turns = case.get("actualConversation") or case.get("conversation") or ()
     messages = ((turn or {}).get("userContent") or {} for turn in turns)
     texts = (text for message in messages if isinstance(text := message.get("content"), str))

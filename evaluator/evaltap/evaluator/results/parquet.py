@@ -1,7 +1,7 @@
-"""Results as Parquet files, a folder for each part of a run, and a DuckDB file that reads them.
+"""Results as Parquet files, with a folder for each part of a run, and a DuckDB file that reads them.
 
-In such a DuckDB file the tables of results are views over the Parquet files of all runs in a folder;
-every other view, and every report, then reads the files without knowing.
+In such a DuckDB file, the tables of results are views over the Parquet files of all runs in a folder.  Other
+views and reports need not know about it.
 """
 
 import shutil
@@ -15,9 +15,9 @@ from evaltap.evaluator.store.results_folder import FOLDER_KEY, RESULT_TABLES
 
 
 def write_part(store: Store, folder: Path, number: int) -> None:
-    """Move the rows of the store's results to a part's folder, as a whole.
+    """Move the rows of the store's results to a part's folder, atomically.
 
-    A part that is there already stays as it is: it was scored twice, as its node seemed dead.
+    An existing part is kept: the part was scored twice because its node seemed dead.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".part-{number:06}-", dir=folder))
@@ -36,15 +36,15 @@ def write_part(store: Store, folder: Path, number: int) -> None:
 
 
 def drop_unfinished(folder: Path) -> None:
-    """Delete what workers that died had begun."""
+    """Delete the unfinished parts of dead workers."""
     for left in folder.glob(".part-*"):
         shutil.rmtree(left, ignore_errors=True)
 
 
 def read_results_from(store: Store, folder: Path) -> None:
-    """Turn the store's tables of results into views over the runs in `folder`.
+    """Replace the store's tables of results by views over the runs in `folder`.
 
-    Raises StoreError when the tables hold rows of their own, or are views over another folder.
+    Raises StoreError if the tables contain rows or are views over another folder.
     """
     read = results_folder(store)
     if read == folder:
@@ -56,13 +56,13 @@ def read_results_from(store: Store, folder: Path) -> None:
             f"{store.path}: already contains other scores; name a new file for those in {folder}"
         )
     with Store(":memory:") as empty:
-        # A part without rows, so that the views have columns before the first run has ended.
+        # An empty part gives the views their columns before the first run ends.
         write_part(empty, folder / "layout", 0)
     store.read_results_from(folder)
 
 
 def results_folder(store: StoreReader) -> Path | None:
-    """Return the folder whose Parquet files a store reads its results from, None without one."""
+    """Return the folder of Parquet files from which a store reads its results; None without one."""
     found = store.rows("SELECT value FROM meta WHERE key = ?", [FOLDER_KEY])
     return Path(found[0][0]) if found else None
 

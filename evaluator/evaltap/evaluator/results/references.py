@@ -1,7 +1,8 @@
-"""The references that landed cases were compared with, kept in the store.
+"""Store the references with which landed cases were compared.
 
-Scores name them by their digest, so a reader of a score sees what was expected without the file of
-`--references`.  Users' words are only needed to join references and cases, so only their hashes are kept.
+Scores refer to them by digest, so readers of a score see what was expected without the file of
+`--references`.  Users' messages are only needed to join references with cases, so only their hashes are
+stored.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -28,7 +29,7 @@ WHERE references_digest = $digest AND (eval_id IN $ids OR said[1] IN $said)
 
 
 def keep_references(store: Store, references: References) -> None:
-    """Write the references, unless they are there."""
+    """Write the references, unless they are already stored."""
     digest = references.digest
     if store.rows("SELECT 1 FROM reference_cases WHERE references_digest = ? LIMIT 1", [digest]):
         return
@@ -51,7 +52,7 @@ def _without_words(turns: Sequence[CaseData]) -> str:
 def attach_kept(
     store: StoreReader, cases: Mapping[CaseKey, CaseData], *, scores: str = "latest_scores"
 ) -> None:
-    """Give cases without expected turns those that they were scored with; `scores` is a table of scores."""
+    """Add the references of the latest scores to cases without expected turns; `scores` names the table."""
     without = {key: case for key, case in cases.items() if not case.get("conversation")}
     ids = [eval_id for _, _, eval_id in without]
     by_digest: dict[str, list[CaseKey]] = {}
@@ -65,7 +66,7 @@ def attach_kept(
 
 
 def _kept(store: StoreReader, digest: str, cases: Collection[CaseData]) -> References:
-    """Return the references that one of the cases may belong to."""
+    """Return the references that may belong to one of the cases."""
     said = [said_in(case.get("actualConversation") or []) for case in cases]
     rows = store.rows(
         _KEPT,

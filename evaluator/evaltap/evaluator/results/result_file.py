@@ -1,7 +1,7 @@
 """Results of an eval set over one or more runs: the content of an `.evalset_result.json` file.
 
-Semantics are tRPC-Agent-Go's.  With one run a case has that run's final status; with several it has
-the status of its metric averages.  What was not evaluated does not enter an average.
+The semantics are tRPC-Agent-Go's.  With one run, a case has that run's final status; with several, the status
+of its metric averages.  Averages leave out what was not evaluated.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ def eval_set_result(
 ) -> EvalSetResult:
     """Return the result of an eval set; `created_at` is in Unix seconds.
 
-    Raises InputError when there is no eval set id, or as `summary` does.
+    Raises InputError without an eval set id, and as `summary` does.
     """
     if not eval_set_id:
         raise InputError("a result needs the id of its eval set; add `evalSetId` to the file")
@@ -60,7 +60,7 @@ def eval_set_result(
 
 
 def result_path(target: Path, result: EvalSetResult, app_name: str) -> Path:
-    """Return where a result goes: `target` itself, or its default place below a folder."""
+    """Return the path of a result: `target` itself, or its default place if `target` is a folder."""
     if target.suffix == ".json":
         return target
     name = f"{result.eval_set_result_id}.evalset_result.json"
@@ -72,10 +72,10 @@ def result_path(target: Path, result: EvalSetResult, app_name: str) -> Path:
 
 
 def one_segment(name: str) -> str:
-    """Return a name as one segment of a path, whatever it holds: the names in a case are not ours.
+    """Return any name as a single, safe segment of a path: names in cases are untrusted.
 
-    What would leave the folder or cannot be in a file name is percent-encoded, and a long name is cut in
-    the middle, with a digest that keeps it apart from others.
+    Characters that could leave the folder or are invalid in file names are percent-encoded.  A long name is
+    cut in the middle, with a digest that keeps it unique.
     """
     quoted = _UNSAFE.sub(lambda found: "".join(f"%{byte:02X}" for byte in _utf8(found[0])), name)
     if len(_utf8(quoted)) <= LONGEST_NAME:
@@ -176,7 +176,7 @@ def _case_run(result: EvalCaseResult) -> CaseRunSummary:
 
 @dataclass(slots=True)
 class _Average:
-    """A metric gathered over rows; the first threshold seen counts."""
+    """The scores and statuses of a metric over several rows, with the threshold of the first."""
 
     threshold: float
     scores: list[float] = field(default_factory=list)
@@ -211,7 +211,7 @@ def _metric_summary(name: str, average: _Average) -> MetricSummary:
 
 
 def _counts(statuses: Iterable[str]) -> StatusCounts | None:
-    """Return the counts, None when there is nothing to count (the format drops it)."""
+    """Return the counts; None if there is nothing to count, as the format omits them then."""
     counted: Mapping[str, int] = Counter(statuses)
     overall_status(counted)
     if not counted:

@@ -1,4 +1,4 @@
-"""The rows of scored cases on their way to the store: what differs from case to case."""
+"""The rows of scored cases before they are stored: only what differs between cases."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from evaltap.evaluator.contract.context import Status, TurnScore, Vote
 from evaltap.evaluator.store.arrow import Columns, kinds_of, to_columns
 
-# Structs, since millions of rows are made; their fields are the columns, in the order of the table.
+# Structs, since there are millions of rows.  Their fields are the columns, in the order of the table.
 
 
 class ScoreRow(Struct, frozen=True, gc=False):
@@ -35,7 +35,7 @@ class TurnScoreRow(Struct, frozen=True, gc=False):
     eval_set_id: str
     eval_id: str
     turn_key: str
-    """Names the turn within its case."""
+    """The id of the turn within its case."""
     invocation_id: str
     turn_index: int
     turn_revision: int
@@ -50,7 +50,7 @@ TURN_SCORE_COLUMNS: Final = kinds_of(TurnScoreRow)
 
 
 class JudgedTurn(Struct, kw_only=True):
-    """What names a turn under a metric in the tables of judges."""
+    """The columns that identify a turn under a metric in the tables of judges."""
 
     run_id: str = ""
     """Set when the row is written, as is `scored_at`."""
@@ -63,7 +63,7 @@ class JudgedTurn(Struct, kw_only=True):
 
 
 class VoteRow(JudgedTurn, kw_only=True):
-    """One sample of a judge on one rubric: a row of `rubric_votes`."""
+    """A row of `rubric_votes`: one sample of a judge's verdict on a rubric."""
 
     sample_index: int
     rubric_id: str = ""
@@ -76,7 +76,7 @@ class VoteRow(JudgedTurn, kw_only=True):
 
 
 class CallRow(JudgedTurn, kw_only=True):
-    """One answer of a judge: a row of `judge_calls`."""
+    """A row of `judge_calls`: one answer of a judge."""
 
     sample_index: int
     judge: str
@@ -103,9 +103,9 @@ class ScoreRows:
     calls: list[CallRow] = field(default_factory=list)
     case_count: int = 0
     without_reference: int = 0
-    """Cases that were compared with placeholders, as nothing is expected of them."""
+    """Cases that were compared with placeholders because they have no reference."""
     sampled: int = 0
-    """Cases that sampling kept by a chance below 1."""
+    """Cases that sampling kept with a probability below 1."""
 
     def extend(self, other: "ScoreRows") -> None:
         """Add the rows of another batch."""
@@ -118,7 +118,7 @@ class ScoreRows:
         self.sampled += other.sampled
 
     def packed(self) -> "PackedRows":
-        """Return the rows as they are sent and stored."""
+        """Return the rows in the form in which they are sent and stored."""
         return PackedRows(
             to_columns(SCORE_COLUMNS, self.scores),
             to_columns(TURN_SCORE_COLUMNS, self.turn_scores),
@@ -132,7 +132,7 @@ class ScoreRows:
 
 @dataclass(frozen=True, slots=True)
 class PackedRows:
-    """The rows of a batch; scores as columns, and what judges said, of which there is less, as rows."""
+    """The rows of a batch: scores as columns; votes and calls of judges, which are fewer, as rows."""
 
     scores: Columns
     turn_scores: Columns
@@ -190,7 +190,7 @@ def _call(names: dict[str, Any], vote: Vote) -> CallRow:  # the fields of a Judg
 
 
 def _count(tokens: int | None) -> int | None:
-    # A judge of somebody else may say anything; what cannot be a count is not one.
+    # Third-party judges may return anything; ignore what cannot be a count.
     return tokens if tokens is not None and 0 <= tokens <= _MOST_TOKENS else None
 
 

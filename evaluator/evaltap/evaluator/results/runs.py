@@ -1,8 +1,8 @@
-"""Scoring runs: one set of metrics, applied to files or to what has landed.
+"""Scoring runs: a set of metrics applied to files or to landed cases.
 
-A metric's *digest* is the hash of the metric as written (without keys) and of its evaluator's name
-and version.  Two scores with the same digest were made by the same rule, so "has this case revision
-a score yet?" is a question of digests, whatever run made it.
+A metric's *digest* is the hash of the metric as written (without keys) and of its evaluator's name and
+version.  Scores with the same digest follow the same rule, so whether a case revision already has a score
+depends on digests, not on runs.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 from evaltap.evaluator.results.parquet import results_folder
 from evaltap.evaluator.store.database import Store, utc_now
 from evaltap.evaluator.store.errors import StoreError
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Record, StoreReader
 from evaltap.schemas.files import canonical
 from evaltap.schemas.formats.metric import EvalMetric, without_key
 
@@ -25,19 +25,19 @@ RunState: TypeAlias = Literal["ended", "running", "stopped", "not finished"]
 
 @dataclass(frozen=True, slots=True)
 class RunMetric:
-    """A metric with the evaluator that will run it."""
+    """A metric with its evaluator and digest."""
 
     metric: EvalMetric
     evaluator_name: str
     evaluator_version: str
     digest: str
     references: str = ""
-    """The digest of the references that landed cases are compared with."""
+    """The digest of the references with which landed cases are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A scoring run as the tables name it."""
+    """A scoring run as stored in the tables."""
 
     run_id: str
     kind: RunKind
@@ -54,8 +54,8 @@ def run_metric(
 ) -> RunMetric:
     """Return the metric with its digest.
 
-    `references` is the digest of references given beside it, `placeholders` whose rule it is that something
-    stands for missing ones: both make another rule of the same metric.
+    `references` is the digest of separate references, `placeholders` the rule for missing references.  Both
+    change what the metric measures, and so its digest.
     """
     compared = f"{references} placeholders" if placeholders == "peer" else references
     rule = (evaluator_name, evaluator_version, compared)
@@ -65,14 +65,14 @@ def run_metric(
 
 
 def metric_json(metric: EvalMetric) -> bytes:
-    """Return a metric's canonical text without any key."""
+    """Return a metric's canonical JSON without API keys."""
     if metric.criterion is not None:
         metric = metric.model_copy(update={"criterion": without_key(metric.criterion)})
     return canonical.dumps(metric.model_dump(by_alias=True))
 
 
 def new_run(kind: RunKind, source: str, metrics: Sequence[RunMetric]) -> Run:
-    """Return a run with an id of its own; the live run is named by its metrics."""
+    """Return a run with a new id; the id of a live run is derived from its metrics."""
     if kind == "live":
         named = hashlib.sha256("".join(metric.digest for metric in metrics).encode())
         run_id = f"live-{named.hexdigest()[:12]}"
@@ -82,10 +82,10 @@ def new_run(kind: RunKind, source: str, metrics: Sequence[RunMetric]) -> Run:
 
 
 def start_run(store: Store, kind: RunKind, source: str, metrics: Sequence[RunMetric]) -> Run:
-    """Begin a run, or continue with it when it is the live run of these metrics.
+    """Start a run, or continue the live run of these metrics.
 
-    A consumer that is started again continues with its live run.  Raises StoreError for a store that
-    reads its results from Parquet files.
+    A restarted consumer continues its live run.  Raises StoreError for a store that reads its results from
+    Parquet files.
     """
     if (folder := results_folder(store)) is not None:
         raise StoreError(
@@ -122,21 +122,21 @@ def _metric_row(run_id: str, index: int, metric: RunMetric) -> tuple[object, ...
 
 
 def end_run(store: Store, run: Run, case_count: int) -> None:
-    """Record that a run is over, and over how many cases it went."""
+    """Record the end of a run and its number of cases."""
     with store.transaction():
         store.append("run_ends", [(run.run_id, case_count, utc_now())])
 
 
-def listed_runs(store: StoreReader) -> list[dict[str, Any]]:
-    """Return a row for each scoring run with what it counted, oldest first."""
+def listed_runs(store: StoreReader) -> list[Record]:
+    """Return a row for each scoring run with its counts, oldest first."""
     return store.records(_RUNS)
 
 
 def run_states(rows: Sequence[Mapping[str, Any]], *, landing: bool) -> list[RunState]:
-    """Return the state of each row of `listed_runs`; `landing`: a consumer has the store open.
+    """Return the state of each row of `listed_runs`; `landing` means that a consumer has the store open.
 
-    A consumer continues with its live run whenever it is started, so a live run has no end, and of several
-    the one that scored last is the consumer's.
+    A live run never ends, since a restarted consumer continues it.  Of several live runs, the consumer's is
+    the one that scored last.
     """
     live = [row for row in rows if row["kind"] == "live" and not row["ended_at"]]
     latest = max(live, key=lambda row: row["last_scored_at"] or row["started_at"], default=None)

@@ -1,7 +1,7 @@
-"""Writing scores: one statement for many batches, which completes and de-duplicates their rows.
+"""Write scores: one statement completes and deduplicates the rows of many batches.
 
-A row comes with what differs from case to case; the run's metrics, the ids (hashes of their
-inputs) and the check "is it there already?" are added by SQL, for the whole batch at once.
+Rows hold only what differs between cases.  For the whole batch at once, SQL adds the run's metrics and the
+ids (hashes of their inputs), and skips rows that are already stored.
 """
 
 from collections.abc import Sequence
@@ -36,22 +36,22 @@ _UNLESS_LEFT_OUT = """{joined} NOT EXISTS (
 
 
 class ScoreWriter:
-    """Writes the scores of one run; one transaction a batch.
+    """Writes the scores of a run, with a transaction for each batch.
 
-    `sampled`: turns that a rule has left out get no rows.
+    With `sampled`, turns that a rule has left out get no rows.
     """
 
     def __init__(self, store: Store, run: Run, *, sampled: bool = False) -> None:
         self._sampled = sampled
         self._store = store
         self._run = run
-        # A run over files is written once; the others meet what they, or a killed run, wrote before.
+        # A run over files is written once.  Other runs may find their own earlier rows, or a killed run's.
         self._unless_there = "" if run.kind == "files" else _UNLESS_THERE
 
     def write(self, batches: Sequence[PackedRows], *, since: FirstPosition = OLDEST) -> None:
-        """Store batches as one; rows that the run has already are left as they are.
+        """Store batches in one transaction; rows that the run already has are not changed.
 
-        `since`: the cases begin there, so that no older row need be looked at.
+        `since` is the first position of the cases: older rows need not be checked.
         """
         run_id, now = self._run.run_id, self._store.now()
         parameters = {"run_id": run_id, "now": now}

@@ -1,7 +1,7 @@
-"""A sample of turns for labelling: half fails and half passes of a judge, drawn at random within each.
+"""Draw turns for labelling: half fails and half passes of a judge, at random within each verdict.
 
-`calibrate` and `estimate --labels` need labels that are a random choice within each verdict.  Half of them
-from the fails is the right design, because failures are rare and most informative.
+`calibrate` and `estimate --labels` need labels that are a random sample within each verdict.  Drawing half of
+them from the fails is the right design, because failures are rare and most informative.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import did_you_mean_one_of
 
 TWICE: Final = 5
-"""Every so many-th item goes to two people, so that their agreement is known."""
+"""Every n-th item is assigned to two people, to measure their agreement."""
 
 _DRAWN: Final = """
 SELECT app_name, eval_set_id, eval_id, invocation_id, status = 'passed' AS passes,
@@ -29,20 +29,17 @@ ORDER BY sha256('evaltap labels' || chr(0) || $metric || chr(0) || eval_id || ch
 
 
 def draw_for_labels(store: StoreReader, metric: str, count: int) -> list[Wanted]:
-    """Return turns for people to label; raise InputError when the metric has no verdict here.
+    """Return turns for labelling; raise InputError if the metric has no verdicts.
 
-    Where one verdict has too few turns, the other gives more.  A larger count contains the smaller.
+    If one verdict has too few turns, more are drawn from the other.  A larger count contains the smaller
+    draw.
     """
     drawn: dict[bool, list[tuple[str, str, str, str]]] = {True: [], False: []}
     for *key, passes, _ in store.rows(_DRAWN, {"metric": metric}):
         drawn[passes].append((key[0], key[1], key[2], key[3]))
     if not any(drawn.values()):
-        known = store.rows("SELECT DISTINCT metric_name FROM latest_turn_scores ORDER BY 1")
-        hint = (
-            did_you_mean_one_of(metric, [name for (name,) in known])
-            if known
-            else "score some first"
-        )
+        known = store.column("SELECT DISTINCT metric_name FROM latest_turn_scores ORDER BY 1")
+        hint = did_you_mean_one_of(metric, known) if known else "score some first"
         raise InputError(f"--draw {metric}: no turn has a verdict of this metric; {hint}")
     half = count // 2
     fails = min(len(drawn[False]), max(half, count - len(drawn[True])))
@@ -52,6 +49,6 @@ def draw_for_labels(store: StoreReader, metric: str, count: int) -> list[Wanted]
         keys = drawn[passes]
         for place, turn in enumerate(keys[:taken]):
             needed = 2 if place % TWICE == 0 else 1
-            # The verdict is no reason that a reviewer may see.
+            # Reviewers must not see the verdict, so it is not the reason.
             wanted.append(Wanted(*turn, f"label:{metric}", 0.0, needed, taken / len(keys)))
     return wanted

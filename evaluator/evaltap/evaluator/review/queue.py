@@ -1,28 +1,28 @@
-"""The queue: turns are added once and handed out one by one; their state follows from the decisions."""
+"""The queue of reviews: turns are added once and handed out one by one; decisions determine their state."""
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
 from evaltap.evaluator.evalsets.content import plain_turn
 from evaltap.evaluator.store.database import utc_now
-from evaltap.evaluator.store.queries import StoreReader, StoreWriter
+from evaltap.evaluator.store.queries import Row, StoreReader, StoreWriter
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
 
 DEFAULT_QUEUE: Final = "default"
 LEASE: Final = timedelta(minutes=30)
-"""How long an item that was handed out is kept for its reviewer."""
+"""How long a handed-out item is reserved for its reviewer."""
 DECIDED: Final = ("approve", "edit", "reject", "skip")
 
 
 class Wanted(NamedTuple):
-    """A turn that people shall look at."""
+    """A turn that people should review."""
 
     app: str
     eval_set_id: str
@@ -33,12 +33,12 @@ class Wanted(NamedTuple):
     needed: int = 1
     inclusion_probability: float | None = None
     alone: bool = False
-    """Somebody picked this very turn: it is queued although another session has the same."""
+    """Whether this very turn was picked: it is queued even if another session contains the same turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A turn in a queue, with what a reviewer has to see."""
+    """A turn in a queue, with the information for a reviewer."""
 
     item_id: str
     queue: str
@@ -52,23 +52,23 @@ class Item:
     reviewers: tuple[str, ...]
     needed: int
     waiting: bool
-    """Whether it needs a reviewer, or another one."""
+    """Whether it needs a (further) reviewer."""
     before: tuple[CaseData, ...]
-    """The turns of the session before it."""
+    """The preceding turns of the session."""
     turn: CaseData
     correction: str
-    """What a user said the answer should have been."""
+    """The answer that a user requested instead."""
     after: CaseData | None
-    """As a reviewer edited it."""
+    """The turn as a reviewer edited it."""
 
     def seen_by(self, reviewer: str) -> "Item":
-        """Return it without what others decided, as long as the reviewer has to decide, too."""
+        """Return the item without others' decisions, as long as the reviewer still has to decide."""
         if not self.waiting or reviewer in self.reviewers:
             return self
         return replace(self, state="open", verdict=None, reviewers=(), after=None)
 
     def data(self) -> dict[str, Json]:
-        """Return it for JSON."""
+        """Return the item as JSON data."""
         return {
             "item_id": self.item_id,
             "queue": self.queue,
@@ -88,11 +88,11 @@ class Item:
 
 
 def add_items(store: StoreWriter, wanted: Sequence[Wanted], queue: str = DEFAULT_QUEUE) -> int:
-    """Queue turns that are not queued yet; return how many are new."""
-    known = {row[0] for row in store.rows("SELECT item_id FROM review_items")}
+    """Queue turns that are not queued yet; return the number of new items."""
+    known = set(store.column("SELECT item_id FROM review_items"))
     turns = _turns(store, {one.eval_id for one in wanted})
     now = utc_now()
-    rows: list[tuple[Any, ...]] = []
+    rows: list[tuple[object, ...]] = []
     for one in wanted:
         revision, turn = turns[one[:4]]
         item_id = _item_id(queue, turn, one[:4] if one.alone else ())
@@ -141,9 +141,9 @@ ORDER BY started_at NULLS FIRST, first_landed_seq
 
 
 def items(store: StoreReader, queue: str = "", item_id: str = "") -> list[Item]:
-    """Return the items of a queue (of all when empty), in the order in which they are handed out.
+    """Return the items of a queue (or of all queues, if empty), in the order in which they are handed out.
 
-    Items whose turn was erased are left out.
+    Items whose turn was erased are excluded.
     """
     asked = {"queue": queue, "item": item_id}
     sessions: dict[tuple[str, ...], list[tuple[str, str]]] = {}
@@ -153,7 +153,7 @@ def items(store: StoreReader, queue: str = "", item_id: str = "") -> list[Item]:
     return [one for one in found if one is not None]
 
 
-def _item(row: tuple[Any, ...], turns: Sequence[tuple[str, str]]) -> Item | None:
+def _item(row: Row, turns: Sequence[tuple[str, str]]) -> Item | None:
     name, queue, app, eval_set_id, eval_id, invocation_id, reason, state, *rest = row
     verdict, reviewers, needed, waiting, after, correction = rest
     at = next((n for n, (one, _) in enumerate(turns) if one == invocation_id), None)
@@ -167,7 +167,7 @@ def _item(row: tuple[Any, ...], turns: Sequence[tuple[str, str]]) -> Item | None
 
 
 def item(store: StoreReader, item_id: str) -> Item:
-    """Return an item; raise InputError for one that there is not."""
+    """Return an item; raise InputError for an unknown one."""
     found = items(store, item_id=item_id)
     if not found:
         raise InputError(f"no item {item_id!r} to review; `evaltap review list` shows the ids")
@@ -177,7 +177,7 @@ def item(store: StoreReader, item_id: str) -> Item:
 def next_item(
     store: StoreWriter, reviewer: str, queue: str = "", *, now: datetime | None = None
 ) -> Item | None:
-    """Hand out the next item that this person has not decided, and claim it; None when there is none."""
+    """Hand out and claim the next item that this reviewer has not decided; None if there is none."""
     now = now or utc_now()
     mine = {
         row[0]
@@ -197,7 +197,7 @@ def next_item(
         name, waiting = row[0], row[11]
         if not waiting or name in mine | held:
             continue
-        for one in items(store, item_id=name):  # none where the turn was erased
+        for one in items(store, item_id=name):  # none if the turn was erased
             decide(store, one, reviewer, "claim", now=now)
             return one
     return None
@@ -215,7 +215,7 @@ def decide(
     undoes: str | None = None,
     now: datetime | None = None,
 ) -> None:
-    """Write what a reviewer did."""
+    """Write a reviewer's action."""
     if not reviewer:
         raise InputError("no reviewer given; add --as NAME, or set EVALTAP_REVIEWER")
     now = now or utc_now()
@@ -232,7 +232,7 @@ def decide(
 
 
 def undo(store: StoreWriter, reviewer: str, item_id: str = "") -> Item:
-    """Take back this person's last decision (on an item); raise InputError when there is none."""
+    """Undo this reviewer's last decision (optionally on one item); raise InputError if there is none."""
     rows = store.rows(
         "SELECT review_id, item_id FROM v_review_decisions WHERE reviewer = $reviewer"
         " AND ($item::VARCHAR = '' OR item_id = $item) ORDER BY reviewed_at DESC LIMIT 1",
@@ -247,7 +247,7 @@ def undo(store: StoreWriter, reviewer: str, item_id: str = "") -> Item:
 
 
 def edited(one: Item, *, answer: str | None = None, tools: Json = None) -> CaseData:
-    """Return the turn as a reviewer would have it."""
+    """Return the turn with a reviewer's edits."""
     turn = {
         key: value
         for key, value in plain_turn(one.after or one.turn, "1").items()

@@ -23,7 +23,7 @@ class Decisions:
     approved: Mapping[CaseKey, set[str]] = field(default_factory=dict)
     rejected: Mapping[CaseKey, set[str]] = field(default_factory=dict)
     corrected: Mapping[CaseKey, Mapping[str, CaseData]] = field(default_factory=dict)
-    """Turns as they were edited."""
+    """The edited turns."""
     by: Mapping[CaseKey, Mapping[str, Json]] = field(default_factory=dict)
     """State, reviewers and time, for provenance."""
 
@@ -32,7 +32,7 @@ NOTHING_DECIDED: Final = Decisions()
 
 
 def decisions(store: StoreReader) -> Decisions:
-    """Return what reviewers decided."""
+    """Return the reviewers' decisions."""
     approved: dict[CaseKey, set[str]] = defaultdict(set)
     rejected: dict[CaseKey, set[str]] = defaultdict(set)
     corrected: dict[CaseKey, dict[str, CaseData]] = defaultdict(dict)
@@ -52,21 +52,21 @@ def decisions(store: StoreReader) -> Decisions:
 
 
 def agreement_of(store: StoreReader) -> tuple[Agreement, dict[str, Any]]:
-    """Return the agreement of all reviewers, and of the two who judged most together, by name."""
-    said: dict[str, dict[str, str]] = defaultdict(dict)
+    """Return the agreement of all reviewers, and by name that of the two with the most common items."""
+    by_item: dict[str, dict[str, str]] = defaultdict(dict)
     rows = store.rows(
         "SELECT item_id, reviewer, if(action = 'reject', 'bad', 'good') FROM v_review_decisions"
         " WHERE action <> 'skip' ORDER BY item_id, reviewer"
     )
     for item_id, reviewer, verdict in rows:
-        said[item_id][reviewer] = verdict
+        by_item[item_id][reviewer] = verdict
     shared: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
-    for verdicts in said.values():
+    for verdicts in by_item.values():
         for one, other in combinations(sorted(verdicts), 2):
             shared[one, other].append((verdicts[one], verdicts[other]))
     most = max(sorted(shared), key=lambda pair: len(shared[pair]), default=None)
     found = agreement(
-        [list(verdicts.values()) for verdicts in said.values()], shared[most] if most else []
+        [list(verdicts.values()) for verdicts in by_item.values()], shared[most] if most else []
     )
     return found, {
         "items": found.items,

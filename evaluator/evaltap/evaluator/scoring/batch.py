@@ -1,4 +1,4 @@
-"""Scoring a batch of cases into rows: one after the other, or many at a time while judges are waited for."""
+"""Score batches of cases as rows: one case after the other, or many at once if they wait for judges."""
 
 import time
 from collections import deque
@@ -23,11 +23,11 @@ from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 
 BATCH_SECONDS: Final = 1.0
-"""Judged cases are slow and paid for: what a second brought is stored, so a killed run loses little."""
+"""Judged cases are slow and cost money: rows are stored every second, so that a killed run loses little."""
 CASES_AHEAD: Final = 2
-"""Cases under way for each thread: one at work, one waiting for it."""
+"""Cases per thread: one running, one queued."""
 WOKEN_FOR: Final = 8
-"""Cases are taken when a share of those under way, one in so many, is done."""
+"""Results are collected once one in this many of the running cases is done."""
 Known: TypeAlias = Callable[[CaseIdentity], KnownScores]
 Observer: TypeAlias = Callable[[CaseIdentity, CaseData, CaseScore], None]
 
@@ -39,12 +39,12 @@ def add_rows(
     score: CaseScore,
     indexes: Sequence[int],
 ) -> None:
-    """Add the rows of a scored case; `indexes` are the run's numbers of the scorer's metrics."""
+    """Add the rows of a scored case; `indexes` are the run's indexes of the scorer's metrics."""
     app, eval_set, eval_id, revision, turn_revisions = identity
     rows.case_count += 1
     rows.sampled += is_sampled(case)
     if not score.metrics:
-        # The turns could not be paired: no metric has a score, and each has the reason.
+        # The turns could not be paired, so no metric has a score, and each gets the reason.
         status = Status.CRASHED if score.status is Status.CRASHED else Status.ERROR
         count = len(case.get("actualConversation") or case.get("conversation") or ())
         rows.scores.extend(
@@ -85,7 +85,7 @@ def add_rows(
 
 
 def compares(metric: EvalMetric) -> bool:
-    """Tell whether a metric compares with a reference."""
+    """Return whether a metric compares with a reference."""
     criterion = metric.criterion
     if criterion is None:
         return False
@@ -114,10 +114,10 @@ def score_batches(
     observe: Observer | None = None,
     known: Known | None = None,
 ) -> Iterator[ScoreRows]:
-    """Yield the rows of named cases in their order, `size` cases at a time or what a second brought.
+    """Yield the rows of named cases in order, in batches of `size` cases or of a second.
 
-    On several threads when that helps.  `known` returns the scores that turns of a case got before, by
-    the number of the scorer's metric.
+    Several `threads` suit cases that wait for judges.  `known` returns earlier scores of a case's turns, by
+    the index of the scorer's metric.
     """
     rows, until = ScoreRows(), time.monotonic() + BATCH_SECONDS
     for identity, case, score in _scored(scorer, cases, threads, known):
@@ -149,13 +149,13 @@ def _scored(
                     waiting.append((identity, case, runner.submit(work)))
                 if not waiting:
                     return
-                # To be woken for each case would cost as much as a request.
+                # Waking up for each case would cost as much as a request.
                 for place in (min(len(waiting) - 1, threads // WOKEN_FOR), 0):
                     waiting[place][2].exception()
                 while waiting and waiting[0][2].done():
                     identity, case, score = waiting.popleft()
                     yield identity, case, score.result()
         finally:
-            # Nobody takes the rest any more: what was not begun need not be paid for.
+            # The rest is not needed any more: cases that have not started need not be paid for.
             for _, _, score in waiting:
                 score.cancel()

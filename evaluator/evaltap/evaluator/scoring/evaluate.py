@@ -1,4 +1,4 @@
-"""One case in, one result in the file form out: the call on which everything public is built."""
+"""Score one case and return its result in the form of files: the call behind the public API."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -37,11 +37,11 @@ def evaluate_case(
 
     Case and metrics may be plain data in the form of the files; they are validated like files.
 
-    What is wrong with the case or with one metric is in the result: the case is `failed` with its
-    `error_message`, and every metric that could be scored keeps its rows.  Raises
-    UnknownEvaluatorError for a metric whose evaluator is not installed, unless `unknown_metrics` is
-    "skip", and FormatError for data that is not an eval case, has no `evalId`, or is no metric.  To score
-    many cases, make a `CaseScorer` once and pass its scores to `case_result`.
+    Problems of the case or of a metric are part of the result: the case is `failed` with an
+    `error_message`, and metrics that could be scored keep their rows.  Raises UnknownEvaluatorError for a
+    metric whose evaluator is not installed, unless `unknown_metrics` is "skip", and FormatError for data that
+    is not an eval case, has no `evalId`, or is not a metric.  To score many cases, create a `CaseScorer` once
+    and pass its scores to `case_result`.
     """
     scorer = CaseScorer(
         metrics_of(metrics),
@@ -64,7 +64,7 @@ async def evaluate_case_async(
     registry: Registry | None = None,
     unknown_metrics: OnUnknownMetric = "error",
 ) -> EvalCaseResult:
-    """Score one case like `evaluate_case`, in a worker thread, so that the loop stays free."""
+    """Score one case like `evaluate_case`, in a worker thread, without blocking the event loop."""
     return await asyncio.to_thread(
         evaluate_case,
         case,
@@ -125,7 +125,7 @@ def _turn_rows(
     try:
         conversation = pair_turns(case)
     except (UnscorableCaseError, TypeError, AttributeError, KeyError):
-        return []  # the case says so in its error message
+        return []  # the case's error message says so
     scored = [outcome for outcome in outcomes if outcome.turns]
     if not scored:
         return []
@@ -163,15 +163,14 @@ def _turn_result(outcome: MetricOutcome, turn: TurnScore) -> EvalMetricResult:
 
 
 def _file_status(status: Status) -> str:
-    # The format knows four statuses; evaltap's `error` shows as the row's `error` object, and a run that
-    # crashed has failed.
+    # The format has no `error` or `crashed`: an error is the row's `error` object, a crashed run has failed.
     if status is Status.CRASHED:
         return Status.FAILED
     return Status.NOT_EVALUATED if status is Status.ERROR else status
 
 
 def _file_score(found: MetricScore | TurnScore) -> float | None:
-    # Readers of the format average the scores: a crashed run must not raise the mean.  Details have it.
+    # Readers of the format average scores, and a crashed run must not raise the mean.  `details` keeps it.
     return 0.0 if found.status is Status.CRASHED else found.score
 
 

@@ -1,4 +1,4 @@
-"""The metrics of a scorer as a run names them."""
+"""The metrics of a scorer as stored with a run."""
 
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.results.runs import RunMetric, run_metric

@@ -1,7 +1,6 @@
-"""Scoring of one case under a list of metrics: compiled once, called millions of times.
+"""Score a case under a list of metrics, which are compiled once for millions of calls.
 
-Works on a case as plain JSON data, builds no model objects and touches nothing outside; safe to use
-from several threads when its evaluators are.
+Works on plain JSON data without model objects, and has no side effects.  Thread-safe if its evaluators are.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -55,10 +54,10 @@ OnBrokenMetric = Literal["error", "fail"]
 
 
 class AppliedMetric(Struct, frozen=True):
-    """A metric as it was applied, and what each of its outcomes repeats: models are slow to ask."""
+    """A metric as applied, with the fields that every outcome repeats, since model attributes are slow."""
 
     metric: EvalMetric
-    """With the rubrics that a case adds."""
+    """Including the rubrics that a case adds."""
     name: str
     threshold: float
     evaluator_version: str
@@ -70,13 +69,13 @@ class BoundMetric(Struct, frozen=True):
     applied: AppliedMetric
     evaluator: Evaluator
     limits_itself: bool = False
-    """Whether its requests or its program have time limits of their own."""
+    """Whether its requests or its program have their own time limits."""
     shares_thread: bool = False
-    """Whether it lets others go on while it waits."""
+    """Whether it lets other cases continue while it waits."""
 
 
 class MetricOutcome(MetricScore, frozen=True):
-    """One metric of one case: its score, and the metric."""
+    """The score of one metric for a case, with the metric."""
 
     applied: AppliedMetric
     error_type: str = ""
@@ -89,7 +88,7 @@ class MetricOutcome(MetricScore, frozen=True):
 
     @property
     def threshold(self) -> float:
-        """The score from which a turn or a case passes."""
+        """The lowest score that passes."""
         return self.applied.threshold
 
     @property
@@ -99,15 +98,15 @@ class MetricOutcome(MetricScore, frozen=True):
 
     @property
     def metric(self) -> EvalMetric:
-        """The metric as it was applied, with the rubrics that the case adds."""
+        """The metric as applied, including the rubrics that the case adds."""
         return self.applied.metric
 
 
 class CaseScore(Struct, frozen=True):
-    """One case under all metrics.
+    """The scores of a case under all metrics.
 
-    `score` is 1 for a passed case and 0 for a failed or crashed one, and None when nothing says either:
-    no metric was evaluated, or the case failed only because of errors.
+    `score` is 1 for a passed case and 0 for a failed or crashed one.  It is None if no metric was evaluated
+    or the case failed only because of errors.
     """
 
     eval_id: str
@@ -116,20 +115,20 @@ class CaseScore(Struct, frozen=True):
     error_message: str
     metrics: tuple[MetricOutcome, ...]
     turn_ids: Sequence[str] = ()
-    """The invocation ids of the actual turns; none when its turns could not be paired."""
+    """The invocation ids of the actual turns; empty if the turns could not be paired."""
     placeholders: bool = False
-    """Whether it was compared with placeholders, as nothing is expected of it."""
+    """Whether it was compared with placeholders because it has no reference."""
 
 
 class CaseScorer:
-    """Scores cases under the metrics it was made for.
+    """Scores cases under a list of metrics.
 
-    `unknown_metrics="skip"` leaves out metrics whose evaluator is not installed, as tRPC-Agent-Go
-    does; otherwise they raise UnknownEvaluatorError.  A metric that cannot be built raises
-    MetricError here, once; `broken_metrics="fail"` makes it fail each case instead.  Rubrics that a
-    case adds to metrics in `other_metrics` belong to another scorer.  `placeholders="peer"` compares turns
-    without a reference with an empty turn, even those that evaltap recorded.  A metric that takes longer
-    than `case_seconds` for a case gets an error for it, unless it asks a judge or has its own time limit.
+    `unknown_metrics="skip"` skips metrics whose evaluator is not installed, as tRPC-Agent-Go does; otherwise
+    they raise UnknownEvaluatorError.  The constructor raises MetricError for a metric that cannot be built;
+    `broken_metrics="fail"` makes it fail each case instead.  Rubrics that a case adds to `other_metrics`
+    belong to another scorer and are ignored.  `placeholders="peer"` compares turns without a reference with
+    an empty turn, even those that evaltap recorded.  A metric that takes longer than `case_seconds` for a
+    case gets an error, unless it calls a judge or has its own time limit.
     """
 
     def __init__(
@@ -164,7 +163,7 @@ class CaseScorer:
                 self._bound.append(_bound(metric, registry, error))
 
     def only(self, indexes: Sequence[int]) -> "CaseScorer":
-        """Return a scorer for some of the metrics, sharing what was compiled for them."""
+        """Return a scorer for some of the metrics, sharing their compiled evaluators."""
         if len(indexes) == len(self._bound):
             return self
         chosen = [self._bound[index] for index in indexes]
@@ -179,17 +178,17 @@ class CaseScorer:
 
     @property
     def applied(self) -> Sequence[AppliedMetric]:
-        """The metrics as their outcomes name them."""
+        """The metrics as applied, in order."""
         return [bound.applied for bound in self._bound]
 
     @property
     def metrics(self) -> list[EvalMetric]:
-        """The metrics that are scored, in their order."""
+        """The metrics, in order."""
         return [bound.applied.metric for bound in self._bound]
 
     @property
     def outline_suffices(self) -> bool:
-        """Whether all evaluators say that they rarely look into the arguments and results of calls."""
+        """Whether all evaluators declare that they rarely read the arguments and results of calls."""
         return all(traits_of(bound.evaluator).outline_suffices for bound in self._bound)
 
     def versions(self) -> dict[str, str]:
@@ -202,13 +201,13 @@ class CaseScorer:
 
     @property
     def waits(self) -> bool:
-        """Whether scoring waits for something outside, so that threads help and cases are expensive."""
+        """Whether scoring waits for judges or other services, so that threads help."""
         return any(one is not CostClass.FREE for one in self.cost_classes())
 
     def score(self, case: Case, known: KnownScores | None = None) -> CaseScore:
-        """Return the scores of one case; never raises because of what the case holds.
+        """Return the scores of a case; never raises because of the case's content.
 
-        `known` are scores that turns of this case got before, by the number of the metric.
+        `known` holds earlier scores of the case's turns, by the index of the metric.
         """
         eval_id = case.get("evalId") or ""
         try:
@@ -216,7 +215,7 @@ class CaseScorer:
             rubrics = conversation.rubrics
             bounds = self._with_rubrics(rubrics) if rubrics else self._bound
         except (UnscorableCaseError, TypeError, AttributeError, KeyError, ValueError) as problem:
-            # Besides what is known to be wrong, a case may have another shape than an eval case.
+            # Besides known problems, a case may be malformed in any way.
             text = (
                 str(problem)
                 if isinstance(problem, UnscorableCaseError)
@@ -267,7 +266,7 @@ class CaseScorer:
         known: Sequence[TurnScore | None],
         failures: RunFailures,
     ) -> MetricOutcome:
-        """Return the outcome of a case with a failed run: an answer that is not there is not scored."""
+        """Return the outcome for a case with a failed run; turns without an answer are not scored."""
         if not reads_answer(bound.applied.metric, bound.evaluator):
             found = self._evaluate(case, conversation, bound, known)
             return crashed(found, failures, found.turns, found.score)
@@ -276,7 +275,7 @@ class CaseScorer:
         if not kept:
             return crashed(failed(bound.applied, "", ""), failures, turns, None)
         if traits_of(bound.evaluator).takes_known:
-            # Not asked about, but what was done in the turn is still part of the conversation.
+            # The crashed turns are not scored but remain part of the conversation.
             before = known or [None] * len(turns)
             known = [here or gone for here, gone in zip(turns, before, strict=True)]
             found = self._evaluate(case, conversation, bound, known)
@@ -310,7 +309,7 @@ class CaseScorer:
     def _result(
         self, bound: BoundMetric, context: EvaluationContext
     ) -> MetricScore | EvaluatorFailure:
-        """Return what the evaluator finds in time; whatever it raises is a failure."""
+        """Run the evaluator within its time limit; return a failure for anything it raises."""
         result: MetricScore | EvaluatorFailure
         work = None if bound.limits_itself else WATCH.begin(self.case_seconds)
         try:
@@ -323,13 +322,13 @@ class CaseScorer:
                 result = _wrong_rows(len(result.turns), len(context.actual))
         except TookTooLongError:
             if work is not None:
-                WATCH.end(work)  # it may have come in between
+                WATCH.end(work)  # the exception may have prevented the call above
             result = EvaluatorFailure(
                 f"took longer than {self.case_seconds:g} s for this case; raise --case-seconds, or look"
                 " at what is large or endless in it",
                 "TookTooLongError",
             )
-        except Exception as error:  # anyone's evaluator over anyone's data: one case, not the run
+        except Exception as error:  # custom evaluators may raise anything; only this case fails
             result = EvaluatorFailure(f"{type(error).__name__}: {error}", type(error).__name__)
         return result
 
@@ -337,7 +336,7 @@ class CaseScorer:
 def _bound(
     metric: EvalMetric | BoundMetric, registry: Registry, error: MetricError | None = None
 ) -> BoundMetric:
-    """Return a metric with its evaluator, with one that always fails for an `error`."""
+    """Return a metric with its evaluator, or with one that always fails if there is an `error`."""
     if isinstance(metric, BoundMetric):
         return metric
     evaluator = _Broken(metric, error) if error else registry.build(metric)
@@ -353,7 +352,7 @@ def failed(applied: AppliedMetric, reason: str, error_type: str) -> MetricOutcom
 
 
 class _Broken:
-    """Stands in for an evaluator that could not be built, and fails each case with that reason."""
+    """Replaces an evaluator that could not be built; fails each case with the reason."""
 
     version = ""
 

@@ -5,11 +5,11 @@ from fnmatch import fnmatchcase
 
 
 class Selection:
-    """Takes cases by glob patterns until there are enough; asked once for each case, in their order.
+    """Selects cases by glob patterns, up to a number; `takes` is called once for each case, in order.
 
-    A pattern is held against the eval id, the eval set id and `<eval set id>/<eval id>`, of a repeat also
-    without its name (`@trial-2`); one that fits is enough, and no patterns take all.  Of `chosen`, eval
-    sets and ids, others are not even seen.
+    A pattern is matched against the eval id, the eval set id and `<eval set id>/<eval id>`, for a repeat also
+    without its suffix (`@trial-2`).  A case needs one matching pattern; without patterns, every case matches.
+    With `chosen`, pairs of eval set id and eval id, other cases are ignored.
     """
 
     def __init__(
@@ -22,18 +22,18 @@ class Selection:
         self.tasks = tuple(tasks)
         self.items = items
         self.seen = 0
-        """Cases that were asked about before there were enough."""
+        """Cases considered before the number was reached."""
         self.taken = 0
         self.passed_over = ""
-        """The first case that no pattern fits."""
+        """The first case that matches no pattern."""
 
     @property
     def full(self) -> bool:
-        """Whether there are enough."""
+        """Whether the number is reached."""
         return self.items is not None and self.taken >= self.items
 
     def takes(self, eval_set_id: str, eval_id: str) -> bool:
-        """Tell whether a case is to be scored."""
+        """Return whether to score a case."""
         if self.full or (self.chosen is not None and (eval_set_id, eval_id) not in self.chosen):
             return False
         self.seen += 1

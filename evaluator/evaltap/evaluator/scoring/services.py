@@ -1,4 +1,4 @@
-"""The judges and embedders of production, loaded when a metric asks for one."""
+"""The default judges and embedders, loaded when a metric first needs one."""
 
 from functools import cache
 from typing import Final
@@ -23,4 +23,4 @@ def _embedders() -> EmbedderProvider:
 DEFAULT_SERVICES: Final = Services(
     judge=lambda model: _judges()(model), embeddings=lambda model: _embedders()(model)
 )
-"""Shared by all scorers, so that judges keep their connections."""
+"""Shared by all scorers, so that judges reuse connections."""

@@ -1,7 +1,7 @@
-"""Check a metric before the first case: unknown keys, and choices that do not exist.
+"""Check a metric before the first case is scored: unknown keys, invalid choices and values.
 
-tRPC-Agent-Go reads such a metric, and fails or passes every case with it; both look like the agent's doing.
-Here they are configuration errors.  Files of that project that rely on its defaults stay valid.
+tRPC-Agent-Go accepts such a metric, and then fails or passes every case, which looks like the agent's fault.
+Here it is a configuration error.  That project's files that rely on its defaults stay valid.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +41,7 @@ PEER_DEFAULTS: Final = {
         final_response=FinalResponseCriterion(text=TextCriterion())
     ),
 }
-"""What tRPC-Agent-Go's guide documents for metrics that are written without a criterion."""
+"""The criteria that tRPC-Agent-Go's guide documents for metrics without a criterion."""
 
 PEER_METRICS: Final = frozenset(
     {
@@ -56,17 +56,17 @@ PEER_METRICS: Final = frozenset(
         "llm_rubric_response",
     }
 )
-"""Evaluators of tRPC-Agent-Go's, whose files may leave the threshold out."""
+"""tRPC-Agent-Go's evaluators, whose metrics may omit the threshold."""
 
 OPEN_SCALE: Final = frozenset({"external_command", "python_function"})
-"""Evaluators whose scores have the scale that their author chose."""
+"""Evaluators whose scores may have any scale."""
 
 _TEXT_STRATEGIES: Final = ("exact", "contains", "regex", "skip")
 _JSON_STRATEGIES: Final = ("exact", "skip")
 
 
 class Part(NamedTuple):
-    """A part of a metric, and where it is in the file."""
+    """A part of a metric, its place in the file, and the part that contains it."""
 
     where: str
     value: BaseModel
@@ -74,9 +74,9 @@ class Part(NamedTuple):
 
 
 def checked(metric: EvalMetric) -> EvalMetric:
-    """Return the metric, with the documented criterion where a metric of the peer's has none.
+    """Return the metric, with the documented default criterion if it is tRPC-Agent-Go's and has none.
 
-    Raises MetricError for what cannot be meant.
+    Raises MetricError for invalid settings.
     """
     evaluator = metric.evaluator_name or metric.metric_name
     for problem in _problems(metric, evaluator):
@@ -87,9 +87,9 @@ def checked(metric: EvalMetric) -> EvalMetric:
 
 
 def require_thresholds(metrics: Sequence[EvalMetric], path: Path) -> None:
-    """Raise FormatError for a metric that does not say from which score it passes.
+    """Raise FormatError for a metric without a threshold.
 
-    Metrics of tRPC-Agent-Go's may leave the threshold out and have its default, 0.
+    tRPC-Agent-Go's metrics may omit it; its default is 0.
     """
     for number, metric in enumerate(metrics):
         peers = (metric.evaluator_name or metric.metric_name) in PEER_METRICS
@@ -109,7 +109,7 @@ def _lacks_threshold(metric: EvalMetric) -> str:
 
 
 def surprises(metric: EvalMetric, *, thresholds: bool = True) -> list[str]:
-    """Return what the metric leaves out, or says in vain, although nobody may have meant it to."""
+    """Return descriptions of settings that are missing or have no effect, probably unintentionally."""
     given = "threshold" in metric.model_fields_set or not thresholds
     found = [] if given else ["has no threshold, so 0 passes"]
     for where, part, _ in _parts(metric, ""):
@@ -123,7 +123,7 @@ def surprises(metric: EvalMetric, *, thresholds: bool = True) -> list[str]:
 
 
 def _not_compared(part: ToolTrajectoryCriterion, where: str) -> list[str]:
-    """Return the parts of calls that a tool's own strategy leaves out and the default one compares."""
+    """Describe the parts of calls that the default strategy compares and a tool's own strategy does not."""
     found = []
     for tool, strategy in part.tool_strategy.items():
         default = part.default_strategy or PEER_STRATEGY

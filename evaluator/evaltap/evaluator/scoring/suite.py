@@ -1,7 +1,7 @@
-"""`Suite`: evaluators run one after the other; a failure is noted, an error stops the rest.
+"""`Suite`: run evaluators one after the other, and stop at the first error.
 
-An error means that something is broken (a judge out of reach, a metric that raises), so continuing
-would only cost; a failure is a finding like any other.
+An error means that something is broken (an unreachable judge, an evaluator that raises), so continuing would
+only cost money.  A failed metric is a normal result and does not stop the others.
 """
 
 import hashlib
@@ -28,16 +28,15 @@ from evaltap.schemas.formats.metric import EvalMetric
 
 @dataclass(frozen=True, slots=True)
 class SuiteResult:
-    """What each member found, in order, and the overall verdict."""
+    """The outcome of each member, in order, and the overall verdict."""
 
     status: Status
-    """crashed when the agent's run failed, else error when one could not be done, else failed when one
-    failed, else not_evaluated when one had no evidence, else passed."""
+    """The first that applies: crashed (the agent's run failed), error, failed, not_evaluated, passed."""
     score: float | None
-    """The share of the members with a score that passed; None when none has one, or after an error."""
+    """The share of scored members that passed; None if none was scored, or after an error."""
     reason: str
     outcomes: tuple[MetricOutcome, ...]
-    """One for each member; those after an error are not_evaluated and say so."""
+    """One for each member; those after an error are not_evaluated, with that reason."""
 
     @property
     def passed(self) -> bool:
@@ -46,9 +45,9 @@ class SuiteResult:
 
 
 class Suite:
-    """Metrics and evaluators (`Func`, or your own) that are run in order on a case.
+    """Metrics and evaluators (`Func`, or your own) that run on a case in order.
 
-    Raises MetricError or UnknownEvaluatorError here, once, for a member that cannot be built.
+    The constructor raises MetricError or UnknownEvaluatorError for a member that cannot be built.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class Suite:
 
     @property
     def scorers(self) -> Sequence[CaseScorer]:
-        """A scorer for each member, with that one metric."""
+        """A scorer for each member."""
         return self._scorers
 
     def evaluate(self, case: EvalCase | Mapping[str, Any]) -> SuiteResult:
@@ -98,7 +97,7 @@ class Suite:
 
 
 def summed_up(outcomes: Sequence[MetricOutcome]) -> SuiteResult:
-    """Return the overall verdict on the outcomes of a suite."""
+    """Return the overall verdict of a suite's outcomes."""
     found = {outcome.status for outcome in outcomes}
     order = (Status.CRASHED, Status.ERROR, Status.FAILED, Status.NOT_EVALUATED)
     status = next((one for one in order if one in found), Status.PASSED)
@@ -117,7 +116,7 @@ def _outcome(scorer: CaseScorer, data: Mapping[str, Any]) -> MetricOutcome:
     score = scorer.score(data)
     if score.metrics:
         return score.metrics[0]
-    # The turns could not be paired: that is this member's error, and it stops the others.
+    # The turns could not be paired, which is this member's error and stops the others.
     return failed(scorer.applied[0], score.error_message, "UnscorableCaseError")
 
 
@@ -126,13 +125,13 @@ def _not_run(scorer: CaseScorer, reason: str) -> MetricOutcome:
 
 
 class MetricSuite(TurnEvaluator):
-    """Run metrics one after the other on the whole case; the score is the share that passed.
+    """Runs metrics on the whole case one after the other; the score is the share that passed.
 
-    Raises MetricError when a member cannot be built or two have the same name.
+    Raises MetricError if a member cannot be built or two have the same name.
     """
 
     name = "metric_suite"
-    reads_answer = False  # each member knows for itself
+    reads_answer = False  # the members decide for themselves
     shares_thread = True
 
     def __init__(self, metric: EvalMetric, registry: Registry | None = None) -> None:
@@ -154,7 +153,7 @@ class MetricSuite(TurnEvaluator):
         if suite is None:
             suite = Suite(self._metrics, services=services, registry=self._registry)
             self._suites[services] = suite
-        # The rubrics of a case are for metrics of the file; those within a suite have their own.
+        # A case's rubrics are for the metrics of the file, not for members of a suite.
         case = {key: value for key, value in context.case.items() if key != "rubrics"}
         result = suite.run(case)
         if result.status is Status.ERROR:
@@ -169,6 +168,6 @@ class MetricSuite(TurnEvaluator):
         )
         incomplete = len(rows) < len(result.outcomes)
         if result.score is None or (incomplete and result.score >= self.threshold):
-            # What was evaluated does not fail, but a suite passes only when it is complete.
+            # No member failed, but a suite with members that were not evaluated does not pass.
             return Finding(None, result.reason, rows)
         return Finding(result.score, result.reason, rows)

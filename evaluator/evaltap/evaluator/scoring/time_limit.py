@@ -18,11 +18,11 @@ from typing import Final
 
 DEFAULT_SECONDS: Final = 60.0
 STUCK: Final = 2.0
-"""How many times the limit has to pass before the process ends."""
+"""The multiple of the limit after which the process ends."""
 LEAST_PATIENCE = 30.0
-"""Seconds before the process ends at the least: a busy machine may hold a thread up for some."""
+"""The process ends after at least this many seconds: a busy machine may delay a thread."""
 _LOOKS: Final = 4
-"""Looks within a limit, so a case gets at most a quarter more."""
+"""Checks within a limit, so a case gets at most a quarter more time."""
 
 
 class TookTooLongError(BaseException):
@@ -30,7 +30,7 @@ class TookTooLongError(BaseException):
 
 
 class Work:
-    """What one thread is at."""
+    """A thread's task with a time limit."""
 
     __slots__ = ("around", "interrupted", "seconds", "since", "thread")
 
@@ -43,7 +43,7 @@ class Work:
 
 
 class Watch:
-    """Watches the threads of this process; one is shared by all scorers."""
+    """Watches the threads of this process.  All scorers share one watch."""
 
     def __init__(self) -> None:
         self._under_way: dict[int, Work] = {}
@@ -55,9 +55,9 @@ class Watch:
 
     @contextmanager
     def exit_when_stuck(self) -> Iterator[None]:
-        """End this process, with the place on stderr, when a case in the block cannot be interrupted.
+        """End this process, with a traceback on stderr, if a case in the block cannot be interrupted.
 
-        A process that was stopped for longer (SIGSTOP) may end, too: this is for services.
+        A process that was suspended (SIGSTOP) may end as well, so this is for services.
         """
         self._exits = True
         try:
@@ -68,7 +68,7 @@ class Watch:
                 faulthandler.cancel_dump_traceback_later()
 
     def begin(self, seconds: float) -> Work:
-        """Begin something in this thread; after so many seconds TookTooLongError is raised in it."""
+        """Start a task in this thread; after `seconds`, TookTooLongError is raised in the thread."""
         thread = threading.get_ident()
         work = Work(seconds, self._under_way.get(thread), thread)
         self._under_way[thread] = work
@@ -80,7 +80,7 @@ class Watch:
         return work
 
     def end(self, work: Work) -> None:
-        """End it, once or again; nothing is raised after this."""
+        """End a task; nothing is raised afterwards.  May be called twice."""
         with self._lock:
             if work.around is None:
                 self._under_way.pop(work.thread, None)
@@ -101,7 +101,7 @@ class Watch:
     def _look(self) -> None:
         while True:
             self._shorter.wait(min(1.0, self._shortest / _LOOKS))
-            # In this order: what begins from here on is either among the works or sets the event again.
+            # The order matters: a task that starts from here on is in the list below or sets the event again.
             self._shorter.clear()
             self._shortest = DEFAULT_SECONDS
             now, stuck = time.monotonic(), False
@@ -118,11 +118,11 @@ class Watch:
                     self._put_off()
 
     def _works(self) -> list[Work]:
-        """What is under way now: a copy, as `begin` adds to it without the lock."""
+        """Return a copy of the current tasks, as `begin` adds to them without the lock."""
         return list(self._under_way.copy().values())
 
     def _put_off(self) -> None:
-        """Put the end of the process off: this thread moves, so no case holds the interpreter."""
+        """Postpone the end of the process: this thread runs, so no case holds the interpreter lock."""
         if self._exits and sys.__stderr__ is not None:
             limits = [work.seconds for work in self._works()]
             seconds = max(max(limits, default=DEFAULT_SECONDS) * STUCK, LEAST_PATIENCE)
@@ -136,10 +136,10 @@ def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
 
 
 def _take_back(thread: int) -> None:
-    """Take back what is to be raised in a thread."""
+    """Cancel an exception that is pending in a thread."""
     _raise_in(thread, None)
-    # Up to CPython 3.12 that call asks the whole interpreter to look for exceptions until one is raised;
-    # under 3.11 a profiler that starts meanwhile never returns.
+    # Up to CPython 3.12, that call makes the whole interpreter check for exceptions until one is raised.
+    # Under 3.11, a profiler that starts meanwhile never returns.
     with suppress(TookTooLongError):
         _raise_in(threading.get_ident(), TookTooLongError)
         while True:
@@ -150,7 +150,7 @@ WATCH: Final = Watch()
 
 
 def _forget() -> None:
-    """Start again in a child: the thread that watches did not come along."""
+    """Start anew in a forked child, which does not have the watching thread."""
     WATCH.__init__()  # type: ignore[misc]  # the one object that scorers know
 
 

@@ -1,6 +1,6 @@
-"""Settings of a metric that its evaluator does not read, and that therefore have no effect.
+"""Find settings of a metric that have no effect, because its evaluator does not read them.
 
-Several metrics may share a criterion, so such settings are not errors, but their author should know.
+Several metrics may share a criterion, so such settings are not errors, but users are told about them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ _READERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "max_output_tokens": ("tokens_within",),
     },
 }
-"""Which evaluators read a setting that not all evaluators of its part read."""
+"""The evaluators that read a setting, for settings that only some evaluators of the part read."""
 
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "tool_trajectory_avg_score": ("tool_trajectory",),
@@ -53,17 +53,17 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys((one for of in _READERS["operations"].values() for one in of), ("operations",)),
     **dict.fromkeys((one for of in _READERS["trajectory"].values() for one in of), ("trajectory",)),
 }
-"""The parts of a criterion that an evaluator reads, of those for which others are given by mistake."""
+"""The parts of a criterion that an evaluator reads, for evaluators that are often given other parts."""
 
 
 def unread(metric: EvalMetric) -> Iterator[str]:
-    """Yield what the metric's criterion gives and its evaluator does not read."""
+    """Yield a description of each setting that the metric's evaluator does not read."""
     if metric.criterion is None:
         return
     evaluator = metric.evaluator_name or metric.metric_name
     judge = metric.criterion.llm_judge
     for model in judge_models(judge) if judge else ():
-        # Which dialect tRPC-Agent-Go's client speaks; evaltap's speaks OpenAI's.
+        # tRPC-Agent-Go's client supports several dialects, evaltap's only OpenAI's.
         if model is not None and model.variant not in ("", "openai"):
             yield f"judgeModel.variant '{model.variant}' has no effect: requests are those of OpenAI's API"
     for name, part in _given(metric.criterion):
@@ -80,7 +80,7 @@ def unread(metric: EvalMetric) -> Iterator[str]:
 
 
 def _given(part: BaseModel) -> Iterator[tuple[str, object]]:
-    """Yield the fields that hold something."""
+    """Yield the fields that are set to something other than their default."""
     for name, field in type(part).model_fields.items():
         value = getattr(part, name)
         if name in part.model_fields_set and value != field.get_default(call_default_factory=True):

@@ -1,1 +1,1 @@
-"""Where records come from: one protocol, one module for each kind of log."""
+"""Sources of records: one protocol, and one module for each kind of log."""

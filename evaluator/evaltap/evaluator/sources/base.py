@@ -1,4 +1,4 @@
-"""The contract of a case source: records with their positions, read again from any of them."""
+"""The protocol of a case source: it returns records with their positions and can resume from any of them."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from evaltap.schemas.wire.record import RecordError, WireRecord
 
 BATCH_BYTES = 4 << 20
-"""What the records of one batch may hold, as far as a source can tell: one record, or so much."""
+"""The approximate size of a batch's records; a batch with a single record may be larger."""
 
 
 class Partition(NamedTuple):
@@ -18,27 +18,27 @@ class Partition(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The offsets that a partition holds now: from `start`, up to but without `end`."""
+    """The offsets that a partition holds now: from `start` up to, but not including, `end`."""
 
     start: int
     end: int
 
 
 class SourceRecord(NamedTuple):
-    """A raw record and where it lay.  Most sources decode nothing, so nothing fails before landing."""
+    """A raw record and its position.  Most sources decode nothing, so that errors only occur in landing."""
 
     partition: Partition
     offset: int
     record: WireRecord
     time_ms: int | None = None
-    """When the log says that it was written, in milliseconds since the epoch."""
+    """The log's timestamp of the record, in milliseconds since the epoch."""
     error: RecordError | None = None
-    """Why it is a dead letter, from a source that had to look inside."""
+    """Why the record is a dead letter, if the source had to decode it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTrace:
-    """A trace that was read: where its telemetry lay (first and next offset), what to remember of it."""
+    """A trace that was read: the first and next offset of its telemetry, and the state to keep."""
 
     trace_id: str
     places: Mapping[Partition, tuple[int, int]]
@@ -47,11 +47,11 @@ class ReadTrace:
 
 @dataclass(frozen=True, slots=True)
 class SourceBatch:
-    """What one poll returned: records in the order of each partition, and where to continue.
+    """The result of a poll: records in the order of each partition, and where to continue.
 
     Store `next_offsets` and `traces` in the transaction that stores the records; a restart seeks to
-    the offsets.  `more` says of a batch without records that the log is not at its end.  `gaps` tell
-    what the log deleted before it could be returned.
+    the offsets.  `more` means that a batch without records is not the end of the log.  `gaps` are
+    messages about records that the log deleted before they could be returned.
     """
 
     records: tuple[SourceRecord, ...] = ()
@@ -62,38 +62,38 @@ class SourceBatch:
 
 
 class CaseSource(Protocol):
-    """Read records from a log without ever changing it.  Used from one thread."""
+    """Reads records from a log without changing it.  Used from one thread."""
 
     def seek(self, offsets: Mapping[Partition, int]) -> None:
-        """Go on at these offsets; a partition that is not named is read from its start.
+        """Continue at these offsets; partitions without an offset are read from their start.
 
-        Called once before the first `poll`, with what the store remembers.  Partitions that the
-        source does not have are ignored.
+        Called once before the first `poll`, with the offsets in the store.  Partitions that the source
+        does not have are ignored.
         """
 
     def poll(self, max_records: int, timeout_seconds: float) -> SourceBatch:
-        """Return the next records, at once when there are any, else after the time-out, empty.
+        """Return the next records as soon as there are any; an empty batch after the timeout.
 
-        A batch of large records holds fewer of them, about BATCH_BYTES.
+        A batch holds about BATCH_BYTES, so it may have fewer than `max_records`.
 
         Raises InputError when the log has become unusable.
         """
         ...
 
     def bounds(self) -> Mapping[Partition, Bounds]:
-        """Return what each partition holds now: for lag, for gaps, to tell when all is read."""
+        """Return the offsets that each partition holds now, to compute lag, gaps and the end of the log."""
         ...
 
     def close(self) -> None:
-        """Let go of files and connections; a waiting `poll` in another thread returns."""
+        """Close files and connections; a `poll` that waits in another thread returns."""
 
 
 class SteeredSource(CaseSource, Protocol):
-    """A source whose partitions can be read at different speeds, and that knows when it is at the end."""
+    """A source whose partitions can be read at different speeds, and which knows when it is at the end."""
 
     def behind(self) -> Collection[Partition]:
-        """Return the partitions that hold records now which `poll` has not returned."""
+        """Return the partitions that hold records which `poll` has not returned yet."""
         ...
 
     def pause(self, partitions: Collection[Partition]) -> None:
-        """Return nothing of these partitions, and of no others, from now on."""
+        """Stop reading these partitions, and resume all others."""

@@ -1,7 +1,7 @@
-"""Read topics of a Kafka cluster: partitions are assigned, offsets come from the store.
+"""Read topics of a Kafka cluster, with assigned partitions and the offsets in the store.
 
-There is no consumer group: one process owns the DuckDB file and stores its own offsets, so there is nothing
-to rebalance and nothing to commit.  A partition that is added later is read from its start.
+There is no consumer group: the process that owns the DuckDB file stores the offsets in it, so nothing needs
+to be rebalanced or committed.  A partition that is added later is read from its start.
 """
 
 import logging
@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from evaltap.evaluator.sources.base import BATCH_BYTES, Bounds, Partition, SourceBatch, SourceRecord
-from evaltap.evaluator.sources.positions import LogPosition, made_anew
+from evaltap.evaluator.sources.positions import LogPosition, recreated
 from evaltap.evaluator.sources.unreadable import is_unreadable, unreadable_ranges
 from evaltap.evaluator.topics.clients import (
     COMMITTED,
@@ -28,30 +28,30 @@ from evaltap.schemas.log.location import KafkaLocation
 T = TypeVar("T")
 
 REFRESH_SECONDS = 30.0
-"""How often new partitions are looked for."""
+"""How often the source checks for new partitions."""
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 """How often an idle source checks whether a topic was recreated."""
 
 SILENT_SECONDS = 60.0
-"""How long brokers may not say where a log begins or ends: leaders change, brokers are restarted."""
+"""How long brokers may fail to return a log's bounds, as while leaders change or brokers restart."""
 
 _LOG = logging.getLogger("evaltap.kafka")
 
 RECORDS_PER_POLL = 250
-"""What is taken from the client at a time, before the size of it is looked at."""
+"""Records taken from the client before their size is checked."""
 
 FETCH_BYTES = 2 << 20
-"""What one answer of a broker may hold, compressed: unpacked, ten times as much waits in memory."""
+"""The compressed size of a broker's response; in memory, unpacked records take ten times as much."""
 
 
 class KafkaSource:
-    """Records of the topics of `location`, from the oldest on unless told otherwise by `seek`.
+    """Reads the topics of `location`, starting at the oldest records unless `seek` sets other offsets.
 
-    Of each topic all `partitions`, or those of these numbers.  With `to_end` an empty batch says whether
-    there are `more` records, for which it asks the brokers.  Raises InputError when no broker answers
-    within `timeout_seconds`, for partitions that a topic does not have, and with `to_end` for a topic
-    that is not there; else such a topic is told of in the log of this process, and waited for.
+    Reads all partitions of each topic, or only those numbered in `partitions`.  With `to_end`, the source
+    asks the brokers whether an empty batch has `more` records to follow.  Raises InputError if no broker
+    answers within `timeout_seconds`, for a partition that does not exist and, with `to_end`, for a topic that
+    does not exist.  Without `to_end`, it logs a warning and waits for the topic.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class KafkaSource:
         self._offsets: dict[Partition, int] = {}
         self._known: set[Partition] = set()
         self._next: dict[Partition, int] = {}
-        """The offset that is to come next, by partition."""
-        self._refresh_at = self._look_at = 0.0
+        """The expected next offset of each partition."""
+        self._refresh_at = self._check_at = 0.0
         try:
             self._consumer = self._connect()
         except KafkaError as error:
@@ -81,12 +81,12 @@ class KafkaSource:
                 f"{location}: no broker answers ({error}); check address and settings"
             ) from None
         try:
-            self._tell_missing()
+            self._report_missing_topics()
         except InputError:
             self.close()
             raise
 
-    def _tell_missing(self) -> None:
+    def _report_missing_topics(self) -> None:
         if missing := self.missing_topics():
             named = f"{self._location}: no such topic: {', '.join(missing)}"
             if self._to_end:
@@ -94,7 +94,7 @@ class KafkaSource:
             _LOG.warning("%s; waiting until it exists", named)
 
     def _connect(self) -> Any:
-        """Return a client with nothing assigned; raise KafkaError when no broker answers."""
+        """Return a client without assigned partitions; raise KafkaError if no broker answers."""
         from kafka import KafkaConsumer
 
         return create_client(
@@ -104,7 +104,7 @@ class KafkaSource:
                 "client_id": "evaltap-evaluator",
                 "group_id": None,
                 "enable_auto_commit": False,
-                # Never `latest`: what was written before the first start would be lost in silence.
+                # Never `latest`: records written before the first start would be lost silently.
                 "auto_offset_reset": "earliest",
                 "isolation_level": COMMITTED,
                 "bootstrap_timeout_ms": int(self._timeout_seconds * 1000),
@@ -116,20 +116,20 @@ class KafkaSource:
 
     @property
     def cluster_id(self) -> str | None:
-        """What the cluster calls itself; None when it does not say."""
+        """The id of the cluster; None if it has none."""
         found = getattr(self._consumer._cluster, "cluster_id", None)
         return str(found) if found else None
 
     def seek(self, offsets: Mapping[Partition, int]) -> None:
-        """Go on at these offsets; partitions that are not named are read from their start."""
+        """Continue at these offsets; partitions without an offset are read from their start."""
         self._offsets = dict(offsets)
         self._known.clear()
         self._refresh()
 
     def poll(self, max_records: int, timeout_seconds: float) -> SourceBatch:
-        """Return the next records; while no broker answers there are none.
+        """Return the next records; none while no broker answers.
 
-        Raises InputError when it is to be read to its end, and nobody says where that is.
+        Raises InputError if the log is read to its end and no broker tells where that is.
         """
         if time.monotonic() >= self._refresh_at:
             self._refresh()
@@ -142,7 +142,7 @@ class KafkaSource:
         next_offsets: dict[Partition, int] = {}
         gaps: list[str] = []
         wait = int(timeout_seconds * 1000)
-        # One poll of the client returns records of one fetch at most; there may be others ready.
+        # A poll of the client returns the records of at most one fetch, though others may be ready.
         while True:
             try:
                 found = poll_or_nothing(
@@ -151,18 +151,18 @@ class KafkaSource:
             except Exception as error:
                 if not is_unreadable(error):
                     raise
-                gaps += self._pass_unreadable(error, next_offsets)
+                gaps += self._skip_unreadable(error, next_offsets)
                 break
             if not found:
-                if not records and time.monotonic() >= self._look_at:
-                    self._look_at = time.monotonic() + LOOK_SECONDS
-                    gaps += self._look(next_offsets)
+                if not records and time.monotonic() >= self._check_at:
+                    self._check_at = time.monotonic() + CHECK_SECONDS
+                    gaps += self._check_positions(next_offsets)
                 break
             wait = 0
             for place, messages in found.items():
                 partition = Partition(place.topic, place.partition)
                 if messages[0].offset < self._next.get(partition, 0):
-                    gaps.append(self._begin_anew(place, messages[0].offset, next_offsets))
+                    gaps.append(self._restart_partition(place, messages[0].offset, next_offsets))
                     continue
                 gaps += self._gap(place, partition, messages[0].offset)
                 records += [_record(partition, message) for message in messages]
@@ -173,16 +173,16 @@ class KafkaSource:
         more = self._to_end and not records and self._is_behind()
         return SourceBatch(tuple(records), next_offsets, gaps=tuple(gaps), more=more)
 
-    def _pass_unreadable(self, error: Exception, next_offsets: dict[Partition, int]) -> list[str]:
-        """Go past what the client cannot unpack, with a new client; return what to tell of it."""
+    def _skip_unreadable(self, error: Exception, next_offsets: dict[Partition, int]) -> list[str]:
+        """Skip records that the client cannot unpack, with a new client; return a message for each range."""
         from kafka.structs import TopicPartition
 
-        told = []
+        reports = []
         positions = {TopicPartition(*one): self._next[one] for one in self._known}
         for place, (first, behind) in unreadable_ranges(self._connect, positions).items():
             partition = Partition(*place)
             next_offsets[partition] = self._next[partition] = positions[place] = behind
-            told.append(
+            reports.append(
                 f"{place.topic}[{place.partition}]: records {first} to {behind - 1} cannot be unpacked"
                 f" ({type(error).__name__}: {error}) and were never landed"
             )
@@ -193,72 +193,72 @@ class KafkaSource:
         for place, offset in positions.items():
             self._consumer.seek(place, offset)
         self._consumer.pause(*paused)
-        return told
+        return reports
 
-    def _look(self, next_offsets: dict[Partition, int]) -> list[str]:
-        """Look where the client stands beside what was returned; return what to tell of it.
+    def _check_positions(self, next_offsets: dict[Partition, int]) -> list[str]:
+        """Compare the client's positions with the expected offsets; return messages about differences.
 
-        To the client a topic that was recreated is a log that was cut: it continues at the new end.  It
-        is further where there is nothing to return: marks and aborted records of transactions.
+        To the client, a recreated topic is a truncated log: it continues at the new end.  Its position is
+        ahead after records that it does not return: transaction markers and aborted records.
         """
         from kafka.structs import TopicPartition
 
-        told = []
+        reports = []
         for partition, expected in self._next.items():
             place = TopicPartition(*partition)
             position = self._consumer.position(place, timeout_ms=0)
             if position is not None and position < expected:
-                told.append(self._begin_anew(place, position, next_offsets))
+                reports.append(self._restart_partition(place, position, next_offsets))
             elif position is not None and position > expected:
-                told += self._gap(place, partition, position)
+                reports += self._gap(place, partition, position)
                 next_offsets[partition] = self._next[partition] = position
-        return told
+        return reports
 
-    def _begin_anew(self, place: Any, end: int, next_offsets: dict[Partition, int]) -> str:
-        """Go to the start of a partition that was recreated; return what to tell of it."""
+    def _restart_partition(self, place: Any, end: int, next_offsets: dict[Partition, int]) -> str:
+        """Seek to the start of a recreated partition; return a message about it."""
         partition = Partition(place.topic, place.partition)
-        told = made_anew(f"{place.topic}[{place.partition}]", self._next[partition], end)
-        start = self._ask(self._consumer.beginning_offsets, [place])[place]
+        message = recreated(f"{place.topic}[{place.partition}]", self._next[partition], end)
+        start = self._offsets_of(self._consumer.beginning_offsets, [place])[place]
         self._consumer.seek(place, start)
         next_offsets[partition] = self._next[partition] = start
-        return told
+        return message
 
     def _gap(self, place: Any, partition: Partition, found: int) -> list[str]:
-        """Return what retention deleted between what was returned last and what was found now.
+        """Return a message if retention deleted records between the expected offset and `found`.
 
-        The client continues at the start of the log without a word.  Offsets are also left out where
-        records were compacted or belong to transactions: then the log still holds the one before.
+        The client then continues at the start of the log silently.  Offsets are also missing where records
+        were compacted or belong to transactions; in that case, the log still holds earlier records.
         """
         expected = self._next.get(partition, found)
         if found <= expected:
             return []
-        start = self._ask(self._consumer.beginning_offsets, [place])[place]
+        start = self._offsets_of(self._consumer.beginning_offsets, [place])[place]
         gap = LogPosition(partition, Bounds(start, max(start, found)), expected).gap
         return [gap] if gap else []
 
     def missing_topics(self) -> Sequence[str]:
-        """Return the topics that the cluster does not have, or does not show to this user."""
-        there = {place.topic for place in self._asked(self._places)}
+        """Return the topics that do not exist or that this user may not see."""
+        there = {place.topic for place in self._retried(self._places)}
         return [topic for topic in self._location.topics if topic not in there]
 
     def bounds(self) -> Mapping[Partition, Bounds]:
         """Return the offsets that each partition holds now."""
-        places = self._asked(self._places)
-        starts = self._ask(self._consumer.beginning_offsets, places)
-        ends = self._ask(self._consumer.end_offsets, places)
+        places = self._retried(self._places)
+        starts = self._offsets_of(self._consumer.beginning_offsets, places)
+        ends = self._offsets_of(self._consumer.end_offsets, places)
         return {
             Partition(place.topic, place.partition): Bounds(starts[place], ends[place])
             for place in places
         }
 
     def behind(self) -> Collection[Partition]:
-        """Return the partitions that hold records now which `poll` has not returned."""
+        """Return the partitions that hold records which `poll` has not returned yet."""
         from kafka.errors import KafkaError
 
         try:
             return self._unread()
         except KafkaError:
-            # Nobody can say: then no topic is at its end, and each has a first partition.
+            # Unknown: treat no topic as read to its end.  Each has at least partition 0.
             return self._known.union(Partition(topic, 0) for topic in self._location.topics)
 
     def _is_behind(self) -> bool:
@@ -272,7 +272,7 @@ class KafkaSource:
             self._silent_since = self._silent_since or now
             if now - self._silent_since < SILENT_SECONDS:
                 return True  # perhaps a broker is being restarted
-            raise self._silence(error) from None
+            raise self._no_broker_error(error) from None
         return behind
 
     def _unread(self) -> Collection[Partition]:
@@ -285,39 +285,39 @@ class KafkaSource:
             or (self._consumer.position(place) or 0) < ends[place]
         ]
 
-    def _ask(
+    def _offsets_of(
         self, ask: Callable[[Sequence[Any]], Mapping[Any, int]], places: Sequence[Any]
     ) -> Mapping[Any, int]:
-        return self._asked(lambda: ask_offsets(ask, places))
+        return self._retried(lambda: ask_offsets(ask, places))
 
-    def _asked(self, ask: Callable[[], T]) -> T:
-        """Return the answer, also where brokers die or choose new leaders at this moment."""
+    def _retried(self, ask: Callable[[], T]) -> T:
+        """Return the brokers' answer, retrying while brokers fail or elect leaders."""
         from kafka.errors import KafkaError
 
         try:
             return retry_transient(ask, SILENT_SECONDS)
         except KafkaError as error:
-            raise self._silence(error) from None
+            raise self._no_broker_error(error) from None
 
-    def _silence(self, error: Exception) -> InputError:
+    def _no_broker_error(self, error: Exception) -> InputError:
         return InputError(
-            f"{self._location}: no broker says where the log begins and ends ({error}); what was read is"
-            " landed, start again for the rest"
+            f"{self._location}: no broker returns the bounds of the log ({error}); the records read so far"
+            " have landed, start again for the rest"
         )
 
     def pause(self, partitions: Collection[Partition]) -> None:
-        """Fetch nothing of these partitions, and of no others, from now on."""
+        """Stop fetching these partitions, and resume all others."""
         from kafka.structs import TopicPartition
 
         self._consumer.resume(*self._consumer.paused())
         self._consumer.pause(*(TopicPartition(topic, number) for topic, number in partitions))
 
     def close(self) -> None:
-        """Leave the cluster."""
+        """Close the connections."""
         self._consumer.close()
 
     def _places(self) -> list[Any]:
-        """Return the partitions of the topics; raise KafkaError where nobody can be asked for them."""
+        """Return the partitions of the topics; raise KafkaError if no broker answers."""
         from kafka.structs import TopicPartition
 
         return [
@@ -327,7 +327,7 @@ class KafkaSource:
         ]
 
     def _numbers(self, topic: str) -> Sequence[int]:
-        """Return the partitions of a topic that are read; raise InputError where it lacks one."""
+        """Return the numbers of a topic's partitions to read; raise InputError if one does not exist."""
         there = set(self._consumer.partitions_for_topic(topic) or ())
         if self._partitions is None or not there:
             return sorted(there)
@@ -339,15 +339,15 @@ class KafkaSource:
         return sorted(self._partitions)
 
     def _refresh(self) -> None:
-        """Assign partitions that are new; known ones keep their position.
+        """Assign new partitions; known ones keep their position.
 
-        Unless the end is waited for, brokers that do not answer have none that is new.
+        Without `to_end`, brokers that do not answer are ignored until the next refresh.
         """
         from kafka.errors import KafkaError
 
         self._refresh_at = time.monotonic() + REFRESH_SECONDS
         try:
-            places = self._asked(self._places) if self._to_end else self._places()
+            places = self._retried(self._places) if self._to_end else self._places()
         except KafkaError as error:
             if not is_transient(error):
                 raise
@@ -356,8 +356,8 @@ class KafkaSource:
         if not fresh:
             return
         self._consumer.assign(places)
-        starts = self._ask(self._consumer.beginning_offsets, fresh)
-        ends = self._ask(self._consumer.end_offsets, fresh)
+        starts = self._offsets_of(self._consumer.beginning_offsets, fresh)
+        ends = self._offsets_of(self._consumer.end_offsets, fresh)
         for place in fresh:
             partition = Partition(place.topic, place.partition)
             wanted = self._offsets.get(partition, 0)

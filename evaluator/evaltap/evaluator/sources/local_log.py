@@ -1,4 +1,4 @@
-"""Read the local log, also while recorders in other processes append to it."""
+"""Read the local log while recorders in other processes append to it."""
 
 import os
 import sqlite3
@@ -10,18 +10,19 @@ from pathlib import Path
 from evaltap.evaluator.sources.base import BATCH_BYTES, Bounds, Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.sources.positions import LogPosition
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.log.local import LocalLog, LogMissingError, open_log
+from evaltap.schemas.log.local import LocalLog, open_log
+from evaltap.schemas.log.opening import LogMissingError
 from evaltap.schemas.log.retention import trimmed_until
 
 CHECK_SECONDS = 0.02
-"""How often a waiting poll looks whether another process has appended."""
+"""How often a waiting poll checks whether another process has appended."""
 
 
 class LocalLogSource:
-    """Records of the local log at `path`, from the oldest on unless told otherwise by `seek`.
+    """Reads the local log at `path`, starting at the oldest record unless `seek` sets another offset.
 
-    The partition carries the log's own id, not its path: a log that was moved continues, a new log
-    at an old path starts again.  With `must_exist=False` the file may appear later.
+    The partition is named after the log's id, not its path: reading a moved log continues, and a new log at
+    an old path is read from its start.  With `must_exist=False` the file may be created later.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, must_exist: bool = True) -> None:
@@ -37,16 +38,16 @@ class LocalLogSource:
 
     @property
     def partition(self) -> Partition:
-        """The one partition of this log; its topic is `local:` and the log's id."""
+        """The only partition of this log; its topic is `local:` followed by the log's id."""
         return _partition(self._open())
 
     def seek(self, offsets: Mapping[Partition, int]) -> None:
-        """Go on at the offset of this log's partition, from its oldest record without one."""
+        """Continue at the offset of this log's partition, or at its oldest record if there is none."""
         self._wanted = dict(offsets)
         self._next = None
 
     def poll(self, max_records: int, timeout_seconds: float) -> SourceBatch:
-        """Return up to `max_records` records; waits up to `timeout_seconds` when there are none."""
+        """Return up to `max_records` records; wait up to `timeout_seconds` if there are none."""
         deadline = time.monotonic() + timeout_seconds
         while not self._closed.is_set():
             batch = self._read(max_records)
@@ -59,7 +60,7 @@ class LocalLogSource:
         return SourceBatch()
 
     def bounds(self) -> Mapping[Partition, Bounds]:
-        """Return the offsets that the log holds now; nothing while there is no file."""
+        """Return the offsets that the log holds now; empty while there is no file."""
         try:
             log = self._open()
             return {_partition(log): Bounds(log.start_offset(), log.end_offset())}
@@ -83,7 +84,8 @@ class LocalLogSource:
             partition = _partition(log)
             if self._next is None:
                 wanted = self._wanted.get(partition, 0)
-                # Beyond the end: the file was put back from a copy; what is new in it was never seen.
+                # An offset beyond the end means that the file was restored from a copy.  Its new records
+                # have not been read yet.
                 self._next = wanted if wanted <= log.end_offset() else 0
             rows = log.read(self._next, max_records, max_bytes=BATCH_BYTES)
             gaps = self._trimmed(log, partition, rows[0][0]) if rows else ()
@@ -99,10 +101,10 @@ class LocalLogSource:
         return SourceBatch(records, {partition: self._next} if rows else {}, gaps=gaps)
 
     def _trimmed(self, log: LocalLog, partition: Partition, first: int) -> tuple[str, ...]:
-        """Return what to tell of records that were trimmed while this process was reading."""
+        """Return messages about records that were trimmed while this process was reading."""
         begins = self._next or 0
         if not self._reading:
-            self._reading = True  # what was gone before is told by whoever knows what was landed
+            self._reading = True  # the caller, who knows what has landed, reports earlier gaps
             return ()
         until = trimmed_until(log) if first > begins else 0
         if until <= begins:

@@ -13,16 +13,16 @@ from evaltap.evaluator.sources.base import Partition, SourceRecord, SteeredSourc
 
 RECORDS_PER_FETCH = 500
 QUEUED_BYTES = 8 << 20
-"""Bytes of one partition that may wait for slower ones; then it is not read on."""
+"""Bytes of one partition that may wait for slower partitions before it is paused."""
 _MILLISECOND = 1_000_000
 
 
 class LogTimeReader:
-    """Draws records from a source, the earliest first.  Used from one thread.
+    """Returns the records of a source in the order of their timestamps.  Used from one thread.
 
-    A record is handed out when no partition can hold an earlier one: each has one waiting here, or was
-    read to its end.  `clock` and `wall_clock` return seconds; what a log says to be in the future counts
-    as now, so that one wrong clock among the writers does not make time fly.
+    A record is returned once no partition can hold an earlier one: each has a record queued here or was read
+    to its end.  `clock` and `wall_clock` return seconds.  Timestamps in the future count as now, so that one
+    producer's wrong clock does not advance the time of the log.
     """
 
     def __init__(
@@ -44,20 +44,20 @@ class LogTimeReader:
         self._now_ns = 0
         self._moved_at = clock()
         self.gaps: list[str] = []
-        """What the log deleted unread, until somebody takes it from here."""
+        """Messages about records that the log deleted unread; the reader of this list clears it."""
 
     @property
     def next_offsets(self) -> Mapping[Partition, int]:
-        """Where each partition continues behind what was handed out."""
+        """The offset of each partition after the last returned record."""
         return self._next
 
     @property
     def is_at_end(self) -> bool:
-        """Whether everything was handed out that the log held when it was last looked at."""
+        """Whether all records that the log held at the last fetch have been returned."""
         return self._fetched and not self._behind and not any(self._queues.values())
 
     def seek(self, offsets: Mapping[Partition, int]) -> None:
-        """Go on at these offsets, as `CaseSource.seek`."""
+        """Continue at these offsets, as `CaseSource.seek` does."""
         self._source.seek(offsets)
         self._queues.clear()
         self._bytes.clear()
@@ -65,7 +65,7 @@ class LogTimeReader:
         self._fetched = False
 
     def fetch(self, timeout_seconds: float) -> None:
-        """Read on; waits up to the time-out when there is nothing."""
+        """Fetch more records; wait up to the timeout if there are none."""
         full = {place for place, size in self._bytes.items() if size >= QUEUED_BYTES}
         if full or self._paused:
             self._source.pause(full)
@@ -80,12 +80,12 @@ class LogTimeReader:
             self._bytes[record.partition] = (
                 self._bytes.get(record.partition, 0) + record.record.size
             )
-        # Asked for after reading: what was written up to here was returned, or is behind.
+        # Read after fetching: every record written before this moment was returned or is still behind.
         self._behind = self._source.behind()
         self._fetched = True
 
     def take(self) -> SourceRecord | None:
-        """Return the earliest record, None when an earlier one may still have to be read."""
+        """Return the earliest record; None if an earlier one may still have to be fetched."""
         if any(not self._queues.get(partition) for partition in self._behind):
             return None
         heads = [(queue[0][0], partition) for partition, queue in self._queues.items() if queue]
@@ -100,7 +100,7 @@ class LogTimeReader:
         return record
 
     def now_ns(self) -> int:
-        """Return the time of the log: that of its latest record, continuing once its end is reached."""
+        """Return the time of the log: its latest record's, and from its end on the time that passes."""
         if self.is_at_end and self._now_ns:
             now = self._clock()
             self._now_ns += int(max(0.0, now - self._moved_at) * 1e9)

@@ -1,4 +1,4 @@
-"""Records from a list: the in-memory twin of every source, for tests and notebooks."""
+"""A source in memory, for tests and notebooks."""
 
 import threading
 from collections.abc import Iterable, Mapping
@@ -24,11 +24,11 @@ class MemorySource:
             self._changed.notify_all()
 
     def seek(self, offsets: Mapping[Partition, int]) -> None:
-        """Go on at the offset of this partition, from the first record without one."""
+        """Continue at the offset of this partition, or at the first record if there is none."""
         self._next = offsets.get(self.partition, 0)
 
     def poll(self, max_records: int, timeout_seconds: float) -> SourceBatch:
-        """Return up to `max_records` records; waits up to `timeout_seconds` when there are none."""
+        """Return up to `max_records` records; wait up to `timeout_seconds` if there are none."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._closed or self._next < len(self._records), timeout_seconds
@@ -42,7 +42,7 @@ class MemorySource:
         return SourceBatch(records, {self.partition: self._next} if records else {})
 
     def bounds(self) -> Mapping[Partition, Bounds]:
-        """Return the offsets held now."""
+        """Return the offsets of the records held now."""
         return {self.partition: Bounds(0, len(self._records))}
 
     def close(self) -> None:

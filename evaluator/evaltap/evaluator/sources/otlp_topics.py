@@ -25,56 +25,56 @@ from evaltap.schemas.wire.record import Reason, RecordError, WireRecord
 from evaltap.schemas.wire.telemetry import DueTraces, TraceReading
 
 OFFSETS_EVERY_SECONDS = 1.0
-"""How often it is worked out where a restart would have to go on."""
+"""Interval at which the offsets for a restart are computed."""
 
 
 class TraceAssembler(Protocol):
-    """Makes turns of telemetry; called from one thread, never concurrently."""
+    """Assembles telemetry into turns; called from one thread at a time."""
 
     def decode(self, value: bytes) -> Mapping[str, Sequence[Any]]:
-        """Return what a message holds that may matter, by trace id; raise FormatError for poison."""
+        """Return the relevant items of a message by trace id; raise FormatError for poison."""
         ...
 
     def withhold(self, record: WireRecord, detail: str) -> tuple[WireRecord, str]:
-        """Return a message that cannot be read, and why, without what must not be kept of them."""
+        """Return an unreadable message and the reason, both redacted."""
         ...
 
     def take(
-        self, trace_id: str, items: Sequence[Any], *, memory: str | None, is_new: bool
+        self, trace_id: str, items: Sequence[object], *, memory: str | None, is_new: bool
     ) -> None:
-        """Add what a message held of a trace.
+        """Add the items of a trace from a message.
 
-        `memory` is what an earlier reading of it left, should it not be held; `is_new` is False for
-        what that reading had seen.
+        `memory` is the state that an earlier reading of the trace stored, in case it is no longer held.
+        `is_new` is False for items that this earlier reading covered.
         """
 
     def due(self, now_ns: int | None) -> DueTraces:
-        """Return the traces to read at this time of the log; None: all that are held, at the end.
+        """Return the traces that are due at this time of the log; with None, all that are held.
 
-        The readings are drawn to their end before anything else is called.
+        The caller exhausts the readings before it calls anything else.
         """
         ...
 
     def statement(self) -> WireRecord | None:
-        """Return the manifest of all records so far, None when nothing changed since the last."""
+        """Return the manifest of all records so far; None if nothing changed since the last one."""
         ...
 
 
 @dataclass(slots=True)
 class Progress:
-    """What the store knows about traces that were read and of poison that was set aside."""
+    """What the store knows about traces that were read and about poison that was quarantined."""
 
     traces: dict[str, ReadTrace] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
-    """Traces of these that were done with since."""
+    """Those of the traces that have been completed since."""
     poison: set[tuple[Partition, int]] = field(default_factory=set)
 
 
 class OtlpSource:
-    """Turns of the agents whose telemetry lies on the topics of `source`.
+    """Reads the telemetry on the topics of `source` as turns.
 
-    `progress` is asked for at `seek`.  With `closes_at_end` the traces that are open when everything
-    was read are told as they are; their offsets stay, so that the next process reads them again.
+    `seek` calls `progress`.  With `closes_at_end`, traces that are still open at the end of the log are
+    returned as they are; their offsets are not advanced, so that the next process reads them again.
     """
 
     def __init__(
@@ -103,26 +103,26 @@ class OtlpSource:
         self._places: dict[str, dict[Partition, tuple[int, int]]] = {}
         self._records: list[SourceRecord] = []
         self._read: list[ReadTrace] = []
-        self._readings = self._read_on()
+        self._readings = self._stream_readings()
         self._resting = True
         self._closed = False
 
     @property
     def open_traces(self) -> int:
-        """Traces that wait for more, or may still be revised; a restart reads them again."""
+        """The number of traces that are incomplete or may still be revised; a restart reads them again."""
         return len(self._places)
 
     def seek(self, offsets: Mapping[Partition, int]) -> None:
-        """Go on at these offsets, knowing what was read beyond them."""
+        """Continue at these offsets, with the progress of the traces beyond them."""
         self._start = dict(offsets)
         self._stored = dict(offsets)
         self._known = self.progress()
         self._log.seek(offsets)
 
     def poll(self, max_records: int, timeout_seconds: float) -> SourceBatch:
-        """Return the turns of the traces that are due; those of one trace are never parted.
+        """Return the turns of the traces that are due; the turns of a trace are never split.
 
-        So a batch may hold a few more than `max_records`, and a manifest behind them.
+        So a batch may hold slightly more than `max_records`, followed by a manifest.
         """
         deadline = self._clock() + timeout_seconds
         while not self._closed:
@@ -140,12 +140,12 @@ class OtlpSource:
         return self.source.bounds()
 
     def close(self) -> None:
-        """Leave the log; what is open is read again by the next process."""
+        """Close the log; the next process reads the open traces again."""
         self._closed = True
         self.source.close()
 
     def _draw(self, max_records: int) -> bool:
-        """Draw readings; return True when all that was fetched is taken, False when it is enough."""
+        """Take readings; return True if all fetched records are used up, False if the batch is full."""
         for reading in self._readings:
             if reading is None:
                 return True
@@ -154,20 +154,20 @@ class OtlpSource:
                 return False
         return True
 
-    def _read_on(self) -> Iterator[TraceReading | None]:
-        """Yield readings as their traces become due; None when more must be fetched first."""
+    def _stream_readings(self) -> Iterator[TraceReading | None]:
+        """Yield readings as their traces become due, and None whenever more records must be fetched."""
         while True:
             yield from self._due(self._log.now_ns())
-            self._work_out_offsets(self._interval)
+            self._update_offsets(self._interval)
             record = self._log.take()
             if record is not None:
-                # Before it is added: a late span must not slip into what was complete without it.
+                # Before the record is added: a late span must not become part of a trace that was complete.
                 yield from self._due(self._log.now_ns())
                 self._take(record)
                 continue
             if self._closes_at_end and self._log.is_at_end:
                 yield from self._due(None)
-                self._work_out_offsets(0)
+                self._update_offsets(0)
             yield None
 
     def _due(self, now_ns: int | None) -> Iterator[TraceReading]:
@@ -179,16 +179,16 @@ class OtlpSource:
                 self._known.settled.add(trace_id)
 
     def _take(self, record: SourceRecord) -> None:
-        """Give a record's telemetry to the assembler, or set it aside as poison."""
+        """Pass a record's telemetry to the assembler, or quarantine the record as poison."""
         try:
             if not record.record.value:
                 raise RecordError(Reason.EMPTY, "the record has no value; expected OTLP")
             found = self.assembler.decode(record.record.value)
         except RecordError as error:
-            self._set_aside(record, error)
+            self._quarantine(record, error)
             return
         except FormatError as error:
-            self._set_aside(record, RecordError(Reason.UNDECODABLE, str(error)))
+            self._quarantine(record, RecordError(Reason.UNDECODABLE, str(error)))
             return
         place, offset = record.partition, record.offset
         for trace_id, items in found.items():
@@ -204,12 +204,12 @@ class OtlpSource:
             self.assembler.take(trace_id, items, memory=memory, is_new=is_new)
 
     def _is_settled(self, read: ReadTrace) -> bool:
-        """Whether a trace was done with: some of its telemetry lies before where we started."""
+        """Whether a trace was completed: some of its telemetry lies before the start offsets."""
         return read.trace_id in self._known.settled or any(
             first < self._start.get(partition, 0) for partition, (first, _) in read.places.items()
         )
 
-    def _set_aside(self, record: SourceRecord, error: RecordError) -> None:
+    def _quarantine(self, record: SourceRecord, error: RecordError) -> None:
         if (record.partition, record.offset) not in self._known.poison:
             kept, detail = self.assembler.withhold(record.record, str(error))
             self._records.append(
@@ -217,7 +217,7 @@ class OtlpSource:
             )
 
     def _add(self, reading: TraceReading) -> None:
-        """Add the turns of a reading; their place is that of the last that came of the trace."""
+        """Add the turns of a reading, at the position of the trace's last record."""
         places = self._places[reading.trace_id]
         partition, (_, next_offset) = next(reversed(places.items()))
         for record in reading.records:
@@ -225,8 +225,8 @@ class OtlpSource:
         if reading.memory is not None:
             self._read.append(ReadTrace(reading.trace_id, dict(places), reading.memory))
 
-    def _work_out_offsets(self, interval: float) -> None:
-        """Note where a restart would continue, given that all drawn so far is stored."""
+    def _update_offsets(self, interval: float) -> None:
+        """Compute where a restart would continue once everything returned so far is stored."""
         if self._clock() - self._offsets_at < interval:
             return
         self._offsets_at = self._clock()
@@ -239,7 +239,7 @@ class OtlpSource:
                 self._next[partition] = self._stored[partition] = offset
 
     def _batch(self) -> SourceBatch:
-        """Return what was drawn, with the statement that accounts for it."""
+        """Return the collected turns, with a manifest if one is due."""
         if (statement := self.assembler.statement()) is not None:
             partition, next_offset = next(iter(self._log.next_offsets.items()))
             self._records.append(SourceRecord(partition, next_offset - 1, statement))

@@ -1,4 +1,4 @@
-"""How far a store has read a log: what waits on each partition, and what was deleted unread."""
+"""How far a store has read a log: the lag of each partition, and records deleted before they were read."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,34 +11,34 @@ from evaltap.evaluator.store.queries import StoreReader
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """A partition, what it holds, and the offset to continue at (None: it was never read)."""
+    """A partition, the offsets it holds, and the offset to continue at (None if it was never read)."""
 
     partition: Partition
     bounds: Bounds
     next_offset: int | None
     partly_read: bool = False
-    """Whether some of what lies behind `next_offset` was read: traces of raw telemetry are."""
+    """Whether some records after `next_offset` were read, as happens with traces of raw telemetry."""
 
     @property
     def name(self) -> str:
-        """The partition as users see it."""
+        """The partition as shown to users."""
         return f"{self.partition.topic}[{self.partition.number}]"
 
     @property
     def waiting(self) -> int:
-        """How many offsets are still to be read."""
+        """The lag: how many offsets are still to be read."""
         start, end = self.bounds
         at = self.next_offset
         return end - (at if at is not None and start <= at <= end else start)
 
     @property
     def is_behind(self) -> bool:
-        """Whether the log has deleted what was to be read next."""
+        """Whether the log has deleted the record that was to be read next."""
         return self.next_offset is not None and self.next_offset < self.bounds.start
 
     @property
     def gap(self) -> str:
-        """What was deleted or recreated before it was read; empty when nothing was."""
+        """A message if records were deleted, or the partition was recreated, before being read."""
         at, (start, end) = self.next_offset, self.bounds
         if self.is_behind:
             landed = (
@@ -48,12 +48,12 @@ class LogPosition:
             )
             return f"{self.name}: records {at} to {start - 1} are gone from the log{landed}"
         if at is not None and at > end:
-            return made_anew(self.name, at, end)
+            return recreated(self.name, at, end)
         return ""
 
 
-def made_anew(name: str, landed: int, end: int) -> str:
-    """Return what to tell of a partition that ends before what was landed of it."""
+def recreated(name: str, landed: int, end: int) -> str:
+    """Return the message about a partition that ends before the offset that has landed."""
     return (
         f"{name}: ends at {end}, before what has landed ({landed}); it was recreated and is read from its"
         " start"
@@ -65,7 +65,7 @@ def log_positions(
     offsets: Mapping[Partition, int],
     partly_read: Collection[Partition] = (),
 ) -> list[LogPosition]:
-    """Return the position of a store with these offsets in each partition of a log, in their order."""
+    """Return the position in each partition of a log, in order, for a store with these offsets."""
     return [
         LogPosition(one, bounds[one], offsets.get(one), one in partly_read)
         for one in sorted(bounds)
@@ -73,7 +73,7 @@ def log_positions(
 
 
 def partly_read(store: StoreReader) -> set[Partition]:
-    """Return the partitions of which traces were read beyond the offset to continue at."""
+    """Return the partitions with traces that were read beyond the offset to continue at."""
     rows = store.rows("SELECT DISTINCT topic, partition_number FROM read_traces")
     return {Partition(*row) for row in rows}
 
@@ -89,14 +89,14 @@ LATEST_OFFSETS: Final = """
 SELECT topic, partition_number, arg_max(next_offset, landed_at) AS next_offset
 FROM offsets GROUP BY topic, partition_number
 """
-"""Where to go on.  Not the highest offset: a topic that was made anew begins at 0 again."""
+"""The offsets to continue at: the latest, not the highest, since a recreated topic starts at 0 again."""
 
 
 def moved_topics(store: Store, topics: Iterable[str], cluster_id: str | None) -> list[str]:
-    """Have topics that were read from another cluster before be read from their start; tell of each.
+    """Reset the offsets of topics that were read from another cluster before; return a message for each.
 
-    What is there already is known by its names and lands no second time.  Clusters that call themselves
-    the same cannot be told apart, nor one that says nothing.
+    Turns that have landed already are recognised by their names and do not land twice.  Clusters with the
+    same id, or without one, cannot be distinguished.
     """
     if not cluster_id:
         return []
@@ -104,7 +104,7 @@ def moved_topics(store: Store, topics: Iterable[str], cluster_id: str | None) ->
         store.rows("SELECT key, value FROM meta WHERE starts_with(key, 'cluster:')")
     )
     offsets = stored_offsets(store)
-    told = []
+    messages = []
     for topic in topics:
         before = known.get(key := f"cluster:{topic}")
         if before == cluster_id:
@@ -116,8 +116,8 @@ def moved_topics(store: Store, topics: Iterable[str], cluster_id: str | None) ->
                 continue
             now = store.now()
             store.append("offsets", [(*one, 0, now) for one in offsets if one.topic == topic])
-        told.append(
-            f"{topic}: is of the cluster {cluster_id}, and what was landed of {before}; it is read from its"
-            " start. Give each cluster its own DuckDB file"
+        messages.append(
+            f"{topic}: belongs to the cluster {cluster_id}, but was landed from {before} before; it is read"
+            " from its start. Give each cluster its own DuckDB file"
         )
-    return told
+    return messages

@@ -5,30 +5,50 @@ which partition, or where the batch ends.  So each partition is read separately,
 a client that has failed returns to the same batch.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, Protocol
+
+from evaltap.evaluator.topics.clients import Poller
+
+if TYPE_CHECKING:
+    from kafka.structs import TopicPartition
 
 PROBE_MS: Final = 5_000
 
-Connect = Callable[[], Any]
-"""Makes a client that has nothing assigned."""
+
+class _Client(Poller, Protocol):
+    """What is used of `KafkaConsumer`."""
+
+    def end_offsets(self, places: Sequence["TopicPartition"]) -> Mapping["TopicPartition", int]: ...
+
+    def assign(self, places: Sequence["TopicPartition"]) -> None: ...
+
+    def seek(self, place: "TopicPartition", offset: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+Connect = Callable[[], _Client]
+"""Creates a client without assigned partitions."""
 
 
 def is_unreadable(error: Exception) -> bool:
-    """Tell whether an error of the client's `poll` is about what records hold.
+    """Return whether an error of the client's `poll` means that records are damaged.
 
-    A codec that is not installed is another matter: with it they can be read.
+    A missing codec does not count: once it is installed, the records can be read.
     """
     from kafka.errors import CorruptRecordError, KafkaError
 
     return isinstance(error, CorruptRecordError) or not isinstance(error, KafkaError)
 
 
-def unreadable_ranges(connect: Connect, positions: Mapping[Any, int]) -> dict[Any, tuple[int, int]]:
-    """Return the partitions whose record at their position cannot be unpacked: from there up to where.
+def unreadable_ranges(
+    connect: Connect, positions: Mapping["TopicPartition", int]
+) -> dict["TopicPartition", tuple[int, int]]:
+    """Return the partitions whose next record cannot be unpacked, with the range of unreadable offsets.
 
-    The second offset is the next that can be read.  Raises what the client raises besides.
+    The end of a range is the next readable offset.  Other errors of the client are raised.
     """
     with closing(connect()) as client:
         ends = client.end_offsets(list(positions))
@@ -39,8 +59,8 @@ def unreadable_ranges(connect: Connect, positions: Mapping[Any, int]) -> dict[An
     }
 
 
-def _next_readable(connect: Connect, place: Any, unreadable: int, end: int) -> int:
-    """Return the first offset behind `unreadable` that can be read, `end` when there is none."""
+def _next_readable(connect: Connect, place: "TopicPartition", unreadable: int, end: int) -> int:
+    """Return the first readable offset after `unreadable`, or `end` if there is none."""
     step = 1
     while (readable := min(unreadable + step, end)) < end and not _reads(connect, place, readable):
         unreadable, step = readable, step * 2
@@ -53,14 +73,14 @@ def _next_readable(connect: Connect, place: Any, unreadable: int, end: int) -> i
     return readable
 
 
-def _reads(connect: Connect, place: Any, offset: int) -> bool:
-    """Tell whether the record at an offset comes; no answer at all is no proof that it cannot."""
+def _reads(connect: Connect, place: "TopicPartition", offset: int) -> bool:
+    """Return whether the record at an offset can be unpacked; no answer counts as readable."""
     with closing(connect()) as client:
         client.assign([place])
         client.seek(place, offset)
         try:
             client.poll(timeout_ms=PROBE_MS, max_records=1)
-        except Exception as error:  # whatever decoding damaged bytes comes to
+        except Exception as error:  # decoding damaged bytes may raise anything
             if not is_unreadable(error):
                 raise
             return False

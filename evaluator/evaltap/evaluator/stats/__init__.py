@@ -1,4 +1,4 @@
-"""Intervals and estimators: pure functions of what was counted."""
+"""Intervals and estimators: pure functions of counts and scores."""
 
 from evaltap.evaluator.stats.intervals import (
     Interval,

@@ -15,26 +15,26 @@ SEED: Final = 20261121
 
 Thing = TypeVar("Thing")
 Judgements = Sequence[str]
-"""What each of those who judged one thing said of it."""
+"""The judgements of several people on one item."""
 
 
 class Agreement(NamedTuple):
-    """Agreement with its interval; a value is None where it is not defined."""
+    """Agreement with its interval; a value is None if it is undefined."""
 
     items: int
-    """Things that two or more judged."""
+    """Items that two or more people judged."""
     share: float | None
-    """Of pairs of judgements on one thing, those that are the same."""
+    """The share of equal pairs among the pairs of judgements on one item."""
     kappa: float | None
-    """Cohen (1960), for exactly two people who judged all of the same things."""
+    """Cohen (1960), for exactly two people who judged all of the same items."""
     kappa_interval: Interval | None
     alpha: float | None
-    """Krippendorff (1970), for any number of people, judgements missing or not."""
+    """Krippendorff (1970), for any number of people; judgements may be missing."""
     alpha_interval: Interval | None
 
 
 def agreement(things: Sequence[Judgements], pairs: Sequence[tuple[str, str]] = ()) -> Agreement:
-    """Return the agreement on things; `pairs` are the judgements of two people, in the same order."""
+    """Return the agreement on items; `pairs` are the judgements of two people, in the same order."""
     judged = [one for one in things if len(one) > 1]
     return Agreement(
         len(judged),
@@ -56,7 +56,7 @@ def _share(things: Sequence[Judgements]) -> float | None:
 
 
 def kappa(pairs: Sequence[tuple[str, str]]) -> float | None:
-    """Return Cohen's kappa; None for nothing, and where both always say the same one thing."""
+    """Return Cohen's kappa; None for no pairs, and if both people always give the same judgement."""
     if not pairs:
         return None
     count = len(pairs)
@@ -67,7 +67,7 @@ def kappa(pairs: Sequence[tuple[str, str]]) -> float | None:
 
 
 def alpha(things: Sequence[Judgements]) -> float | None:
-    """Return Krippendorff's alpha for nominal data; None where nothing could disagree."""
+    """Return Krippendorff's alpha for nominal data; None if no disagreement is possible."""
     values: Counter[str] = Counter()
     disagreement = 0.0
     for one in things:
@@ -89,6 +89,6 @@ def _interval(
         return None
     rng = random.Random(SEED)
     drawn = (measure(rng.choices(things, k=len(things))) for _ in range(DRAWS))
-    # A draw in which nothing could disagree has no value, and agrees.
+    # A sample in which no disagreement is possible has no value, and counts as agreement.
     found = sorted(1.0 if one is None else one for one in drawn)
     return Interval(found[int(0.025 * DRAWS)], found[int(0.975 * DRAWS) - 1])

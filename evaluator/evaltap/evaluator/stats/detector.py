@@ -1,11 +1,10 @@
-"""A sequential test of whether a share of turns has risen above that of a usual day, with a stated rate of
-false alarms, however often it is evaluated.
+"""A sequential test whether a share of turns has risen above that of a usual day.
 
-Each day a bettor starts with 1, split evenly between six purses that bet on more; a session multiplies
-them.  While the share is at most what was said, the expected sum of all purses grows by one a day, so in
-the first 30 days it reaches 30/alpha with a chance of at most alpha (Shiryaev-Roberts e-detector: Shin,
-Ramdas and Rinaldo, New England Journal of Statistics in Data Science 2023; bets on bounded means:
-Waudby-Smith and Ramdas 2023).
+Its rate of false alarms is stated, regardless of how often it is evaluated.  Each day a bettor starts with 1,
+split evenly between six purses that bet on more; a session multiplies them.  While the share is at most the
+given one, the expected sum of all purses grows by one a day, so in the first 30 days it reaches 30/alpha with
+a chance of at most alpha (Shiryaev-Roberts e-detector: Shin, Ramdas and Rinaldo, New England Journal of
+Statistics in Data Science 2023; bets on bounded means: Waudby-Smith and Ramdas 2023).
 """
 
 import math
@@ -19,14 +18,14 @@ from evaltap.evaluator.stats.intervals import percentile, wilson_of
 
 MONTH_DAYS: Final = 30
 MOST_TURNS: Final = 20
-"""Of a session no more turns count than these, so that one session cannot raise the alarm."""
+"""The maximum number of turns that count in a session, so that one session cannot raise the alarm."""
 _Z: Final = 2.326
 """The 99 % quantile."""
 _BETS: Final = tuple(2.0**-place for place in range(6))
 
 
-class Bad(NamedTuple):
-    """The turns of a session that count: their weight, and the weight of the bad ones."""
+class BadTurns(NamedTuple):
+    """The counted turns of a session: the weight of the bad ones, and the total weight."""
 
     bad: float
     weight: float
@@ -34,25 +33,25 @@ class Bad(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """What traffic was like before."""
+    """The properties of traffic on usual days."""
 
     share: float
-    """Of bad turns."""
+    """The share of bad turns."""
     most: float
-    """What a usual day may have."""
+    """The maximum share on a usual day."""
     sessions: int
 
 
 def longest_session(turns: Sequence[int]) -> int:
-    """Return how many turns of a session count: the 99th percentile of their numbers, 1 to 20."""
+    """Return how many turns of a session count: the 99th percentile of the number of turns, from 1 to 20."""
     return max(1, min(MOST_TURNS, round(percentile(turns, 0.99) or 1)))
 
 
-def usual(days: Sequence[Sequence[Bad]], smallest_change: float = 0.0) -> Usual:
-    """Return what a usual day may have, from the sessions of some days.
+def usual(days: Sequence[Sequence[BadTurns]], smallest_change: float = 0.0) -> Usual:
+    """Return the maximum share on a usual day, from the sessions of some days.
 
-    That is the share, plus what is not known of it, plus how days differ beyond chance: without the last
-    a test that is right on paper alarms in most months.  Raises ValueError without sessions.
+    It is the share, plus its uncertainty, plus the variation between days beyond chance: without the last
+    part, a theoretically correct test raises alarms in most months.  Raises ValueError without sessions.
     """
     sessions = [session for day in days for session in day]
     share, spread = _share(sessions)
@@ -73,7 +72,7 @@ def usual(days: Sequence[Sequence[Bad]], smallest_change: float = 0.0) -> Usual:
 
 
 class Detector:
-    """Watches sessions in the order in which they began; `alpha` is the chance of a false alarm a month."""
+    """Observes sessions in the order of their beginning; `alpha` is the false alarm probability per month."""
 
     def __init__(self, most: float, largest: float, alpha: float) -> None:
         """Expect at most a share of `most`; no session weighs more than `largest`."""
@@ -86,19 +85,19 @@ class Detector:
         self._threshold = MONTH_DAYS / alpha
 
     def copy(self) -> Self:
-        """Return a copy that does not change with this one."""
+        """Return an independent copy."""
         found = copy(self)
         found._sums, found._wealth = [*self._sums], [*self._wealth]
         found._starts = [*self._starts]
         return found
 
     def new_day(self) -> None:
-        """Let another bettor start."""
+        """Begin a new day: another bettor starts."""
         self._sums = [one + 1 for one in self._sums]
         self._starts.append(tuple(self._wealth))
 
-    def observe(self, session: Bad) -> bool:
-        """Return whether the evidence is now enough for an alarm."""
+    def observe(self, session: BadTurns) -> bool:
+        """Add a session; return whether the evidence now suffices for an alarm."""
         weight = min(session.weight, self._largest)
         bad = session.bad * weight / session.weight if session.weight else 0.0
         for place, bet in enumerate(self._bets):
@@ -109,12 +108,12 @@ class Detector:
 
     @property
     def evidence(self) -> float:
-        """What all purses hold over what raises the alarm."""
+        """The total of all purses, divided by the threshold of the alarm."""
         return fmean(self._sums) / self._threshold if self._sums else 0.0
 
     @property
     def began(self) -> int:
-        """The number of the day, from 0, whose bettor has won most: since when the share is higher."""
+        """The day, counted from 0, whose bettor has won most: the likely beginning of the higher share."""
         gains = [
             sum(
                 math.exp(min(now - then, 700))
@@ -125,8 +124,8 @@ class Detector:
         return gains.index(max(gains))
 
 
-def _share(sessions: Sequence[Bad]) -> tuple[float, float]:
-    """Return the share of bad turns and the variance of it, by sessions."""
+def _share(sessions: Sequence[BadTurns]) -> tuple[float, float]:
+    """Return the share of bad turns and its variance, by sessions."""
     weight = sum(session.weight for session in sessions)
     if not weight:
         raise ValueError("no turn counts; expected sessions with turns")

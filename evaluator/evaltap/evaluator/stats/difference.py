@@ -1,4 +1,4 @@
-"""The difference of two rates of separate traffic, from their intervals."""
+"""The difference between two rates of separate traffic, from their intervals."""
 
 import math
 from statistics import NormalDist
@@ -19,20 +19,20 @@ class Rate(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Base less head."""
+    """Base minus head."""
 
     value: float
     interval: Interval
-    """95 %."""
+    """The 95 % interval."""
     p_value: float
-    """One-sided, of "head is no lower"."""
+    """One-sided, of the hypothesis "head is no lower"."""
 
 
 def difference(base: Rate, head: Rate) -> Difference:
     """Return the drop from base to head by square and add (Newcombe 1998; Zou and Donner 2008).
 
-    Its p-value takes the end of the interval that faces zero for 1.96 standard errors away, so that test
-    and interval agree.
+    The p-value treats the end of the interval nearer to zero as 1.96 standard errors away, so that test and
+    interval agree.
     """
     value = base.value - head.value
     below = math.hypot(base.value - base.interval.low, head.interval.high - head.value)

@@ -1,4 +1,4 @@
-"""The part of a variance that is due to the draws: what a sample of the same traffic would change."""
+"""The part of a variance that is due to the draws: the variation between samples of the same traffic."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
@@ -11,9 +11,9 @@ def drawn_variance(
 ) -> float:
     """Return Σ_s Σ_ij (1 - π_i π_j / π_ij) w_i e_i w_j e_j over the turns i, j of each session.
 
-    `sessions` are numbers of sessions with the cells of one of them; `residuals` gives Σe and Σe² of a cell.
-    π_ij, the chance that both are scored, is that of the less likely one where they share a draw, and the
-    product where they do not.  Sums by cell: never pairs of turns.
+    `sessions` are numbers of sessions with the cells of one of them; `residuals` returns Σe and Σe² of a
+    cell. π_ij, the chance that both turns are scored, is that of the less likely one if they share a draw,
+    and the product if they do not.  The sum is computed by cells, never by pairs of turns.
     """
     total = 0.0
     for count, cells in sessions:
@@ -32,9 +32,9 @@ def drawn_variance(
 
 
 def _over_both(cells: Sequence[tuple[float, float, float]]) -> float:
-    """Return Σ e e' / (min(p, p')·min(q, q')) over all pairs of (p, q, e), each with itself too.
+    """Return Σ e e' / (min(p, p')·min(q, q')) over all pairs of (p, q, e), including each with itself.
 
-    By layers of 1/q: a pair has the layers above the smaller q of both.
+    Computed by layers of 1/q: a pair contributes to the layers above the smaller of its q.
     """
     levels = sorted({scored for _, scored, _ in cells})
     whole = _over_first([(recorded, residual) for recorded, _, residual in cells])

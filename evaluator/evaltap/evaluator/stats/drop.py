@@ -1,4 +1,4 @@
-"""The drop of the pass rate between two runs over the same cases: its interval, and what could be seen."""
+"""The drop of the pass rate between two runs over the same cases: its interval and the detectable drop."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ _POWER: Final = 0.8
 
 
 class Drop(NamedTuple):
-    """The mean over cases of base's pass rate less head's, with its 95 % interval, from -1 to 1."""
+    """The mean over cases of base's pass rate minus head's, with its 95 % interval, from -1 to 1."""
 
     value: float
     interval: Interval
@@ -21,8 +21,8 @@ class Drop(NamedTuple):
 def drop_of(pairs: Sequence[Pair]) -> Drop:
     """Return the drop over a fixed set of cases.
 
-    The rates of either run have Wilson intervals with as many trials as their variance is worth, where
-    cases that all passed are not taken for certain (a Beta(1/2, 1/2) prior); the difference has theirs by
+    Each run's rate has a Wilson interval with as many trials as its variance is worth.  A Beta(1/2, 1/2)
+    prior accounts for the uncertainty of cases that passed in every trial.  The two intervals are combined by
     square and add (Newcombe 1998, Zou and Donner 2008).
     """
     base, base_interval = mean_rate([pair.base for pair in pairs])

@@ -1,15 +1,15 @@
-"""A rate or mean of all traffic from sampled turns, with 95 % intervals that know sessions and strata.
+"""A rate or mean of all traffic from sampled turns, with 95 % intervals that account for sessions and strata.
 
 w = 1/π is the weight of a turn, y its score, h a stratum of equal π; sums are over scored turns.
 
 - Rate: p = Σwy/Σw (Hájek; Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992).
 - Process interval, for other traffic that the same agent and users could have made: a Wilson interval in
-  each stratum, with an effective size that knows its sessions (Korn and Graubard, Survey Methodology 24,
-  1998).  Strata are added by "square and add" (Newcombe 1998; Zou and Donner, Statistics in Medicine 27,
-  2008), since one in which no failure was seen is uncertain all the same.  Variances leave one session
+  each stratum, with an effective size that accounts for its sessions (Korn and Graubard, Survey Methodology
+  24, 1998).  Strata are added by "square and add" (Newcombe 1998; Zou and Donner, Statistics in Medicine 27,
+  2008), since a stratum without observed failures is still uncertain.  Variances leave one session
   out at a time, and Student's t has as many degrees as there are effective sessions (Carter, Schnepel and
   Steigerwald, Review of Economics and Statistics 99, 2017).
-- Traffic interval, for the turns that there were: the same, with only the part of the draws.
+- Traffic interval, for the actual turns: the same, with only the variance of the draws.
 
 The steps in the comments are those of docs/explanation/estimates.md.
 """
@@ -30,35 +30,36 @@ from evaltap.evaluator.stats.sessions import (
 from evaltap.evaluator.stats.student import t95
 
 ENOUGH_SESSIONS: Final = 10
-"""With fewer sessions in a stratum its own variance is not trusted alone."""
+"""With fewer sessions in a stratum, its own variance alone is not reliable."""
 LEAN: Final = 0.07
 """Set by simulation: docs/benchmarks/estimates.py."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A weighted rate or mean in [0, 1], and how sure it is."""
+    """A weighted rate or mean in [0, 1], and its uncertainty."""
 
     rate: float
     process: Interval
-    """95 %, for what agent and users do in general."""
+    """The 95 % interval for the general behaviour of agent and users."""
     traffic: Interval
-    """95 %, for the turns that there were; a point when all of them were scored."""
+    """The 95 % interval for the actual turns; a point if all of them were scored."""
     turns: int
     sessions: int
     estimated_turns: float
-    """Turns of the traffic that the scored ones stand for."""
+    """The number of turns of the traffic that the scored turns represent."""
     effective_turns: float
-    """Independent turns that would tell as much."""
+    """The number of independent turns with the same information."""
     design_effect: float | None
-    """How many times the variance is that of independent turns so weighted; None: no score differs."""
+    """The variance relative to that of independent turns with the same weights; None if all scores are
+    equal."""
     effective_sessions: float
-    """Sessions of equal weight that would tell as much."""
+    """The number of sessions of equal weight with the same information."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Weighed:
-    """A stratum beside the others."""
+    """A stratum in relation to the others."""
 
     stratum: Stratum
     share: float
@@ -67,11 +68,11 @@ class _Weighed:
     trials: float
     """m, its effective size."""
     default_trials: float
-    """m as the other strata and its weights suggest it."""
+    """m as the other strata and the stratum's weights suggest it."""
 
 
 def estimate(profiles: Iterable[Profile], *, scores: bool = False) -> Estimate | None:
-    """Return the estimate of a pass rate; with `scores`, of a mean of scores in [0, 1].  None of nothing."""
+    """Return the estimate of a pass rate or, with `scores`, of a mean score in [0, 1]; None without turns."""
     sample = sample_of(profiles)
     if not sample.turns:
         return None
@@ -128,10 +129,11 @@ def _weighed(stratum: Stratum, count: float, deff: float | None, *, scores: bool
 
 
 def _with_few_rare(stratum: Stratum, own: float) -> float:
-    """Return the effective size of a stratum where few sessions have the rarer verdict.
+    """Return the effective size of a stratum in which few sessions have the rarer verdict.
 
-    How alike the turns of a session are is seen in these only: one of them says next to nothing of it.  So
-    the variance leans, the less the more there are, to that of sessions whose turns are all alike.
+    Only these sessions show how similar the turns of a session are, and a single one shows almost nothing.
+    So the variance is shifted towards that of sessions whose turns are all alike; the more such sessions
+    there are, the smaller the shift.
     """
     lean = LEAN / stratum.sessions_with_rarer
     return 1 / ((1 - lean) / own + lean / min(own, stratum.whole_sessions))
@@ -139,7 +141,7 @@ def _with_few_rare(stratum: Stratum, own: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """How far each stratum lets the rate reach."""
+    """How far each stratum extends the interval of the rate."""
 
     rate: float
     factor: float
@@ -147,7 +149,8 @@ class _Reach:
     ends: Sequence[Interval]
 
     def interval(self, thinned: Sequence[float], between: float) -> Interval:
-        """Square and add the reach of the strata, of each a share, and what lies between them."""
+        """Combine the strata's intervals, each scaled by a share, and the variance between, by square and
+        add."""
         below = above = between
         for one, end, share in zip(self.strata, self.ends, thinned, strict=True):
             below += share * (one.share * (one.mean - end.low)) ** 2
@@ -157,7 +160,7 @@ class _Reach:
 
 
 def _traffic(sample: Sample, reach: _Reach, t: float) -> Interval:
-    """Return step 10: what the draws alone leave open."""
+    """Return step 10: the interval from the draws alone."""
     if all(cell.probability >= 1 for profile, _ in sample.profiles for cell in profile.cells):
         return Interval(reach.rate, reach.rate)
 
@@ -179,7 +182,7 @@ def _drawn_share(one: _Weighed) -> float:
         return cell.total - mean * cell.turns, squares
 
     squared = sum(n * (part.total - mean * part.weight) ** 2 for n, part, _ in stratum.profiles)
-    if 0 < mean < 1 and squared > 1e-20 * stratum.all.weight**2:  # more than rounding
+    if 0 < mean < 1 and squared > 1e-20 * stratum.all.weight**2:  # more than a rounding error
         drawn = drawn_variance(((n, cells) for n, _, cells in stratum.profiles), residuals)
         return min(1.0, drawn / squared)
     cells = (

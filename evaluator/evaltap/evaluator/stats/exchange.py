@@ -1,12 +1,12 @@
-"""Tests of "nothing changed" for two runs over the same cases: within a case, trials are exchangeable.
+"""Tests of "nothing changed" for two runs over the same cases, by exchanging trials within cases.
 
-The set of cases is fixed.  If nothing changed, which of a case's trials belong to the newer run is chance:
-given how many of them passed in all, the newer run's passes are hypergeometric.  That holds whatever the
-cases are like, so the level is exact (Welch, Journal of the American Statistical Association 85, 1990).
+The set of cases is fixed.  If nothing changed, it is random which of a case's trials belong to the newer run:
+given the total number of passes, the newer run's passes are hypergeometric.  That holds for any cases, so the
+level is exact (Welch, Journal of the American Statistical Association 85, 1990).
 
-Statistics are whole numbers, packed into one number each outcome, so that outcomes add up by adding.
-Distributions of cases that look alike are folded into one; where all fold into few enough outcomes the
-test is enumerated, else outcomes are drawn with a fixed seed and the observed one counts as one of them.
+Statistics are whole numbers, packed into one number per outcome, so that adding numbers adds outcomes.
+Distributions of equal cases are convolved into one.  If the total has few enough outcomes, the test
+enumerates them; otherwise outcomes are drawn with a fixed seed, and the observed one counts as a draw.
 """
 
 import math
@@ -19,19 +19,19 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 DRAWS: Final = 20_000
 CLOSE_DRAWS: Final = 200_000
-"""Drawn when the p-value is between half and twice the level."""
+"""The number of draws if the p-value is between half and twice the level."""
 _FOLDED: Final = 200_000
-"""Steps that one folding may take, so that a test takes seconds at most."""
+"""The maximum number of steps of one convolution, so that a test takes a few seconds at most."""
 _SPLITS: Final = 5_000
 _UNIT: Final = 10**9
 _ALIKE: Final = 10**3
-"""Sums of roundings that differ by less are equal."""
+"""Sums that differ by less, due to rounding, are equal."""
 _BITS: Final = 64
 _LANES: Final = 3
 _FALLEN: Final = math.log(0.05)
-"""By what the odds of passing are multiplied where a case fell much: the logarithm."""
+"""The logarithm of the factor on the odds of passing when a case falls sharply."""
 _LEAST: Final = 1e-300
-"""Smaller p-values are taken for this one, so that they have roots."""
+"""Smaller p-values are replaced by this one, so that their roots exist."""
 
 Name = TypeVar("Name", bound=Hashable)
 Law: TypeAlias = Mapping[int, float]
@@ -39,7 +39,7 @@ Law: TypeAlias = Mapping[int, float]
 
 
 class Trials(NamedTuple):
-    """How many trials of a case there were, and how many passed."""
+    """The number of trials of a case, and the number of passes."""
 
     passes: int
     trials: int
@@ -51,7 +51,7 @@ class Trials(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A case in both runs; each has a trial at least."""
+    """A case in both runs; each run has at least one trial."""
 
     base: Trials
     head: Trials
@@ -63,11 +63,11 @@ class Pair(NamedTuple):
 
 
 def head_law(pair: Pair) -> Sequence[tuple[int, float]]:
-    """Return how many passes of head are how likely if nothing changed: (passes, probability)."""
+    """Return the distribution of head's passes if nothing changed: pairs of (passes, probability)."""
     (base_passes, base), (head_passes, head) = pair
     passes = base_passes + head_passes
     first, last = max(0, passes - base), min(head, passes)
-    # The number of ways, from one to the next: binomials of thousands are costly.
+    # The number of ways is updated step by step, because binomials of thousands are costly.
     ways = math.comb(head, first) * math.comb(base, passes - first)
     every, law = math.comb(base + head, passes), []
     for one in range(first, last + 1):
@@ -77,17 +77,17 @@ def head_law(pair: Pair) -> Sequence[tuple[int, float]]:
 
 
 def worse(pair: Pair) -> float:
-    """Return the p-value of one case: the chance of as few passes of head if nothing changed."""
+    """Return the p-value of one case: the probability of at most these passes of head if nothing changed."""
     return min(1.0, sum(chance for one, chance in head_law(pair) if one <= pair.head.passes))
 
 
 def drop_p_value(pairs: Iterable[Pair], *, level: float) -> float:
-    """Return the p-value of "head is no worse than base", exact or as often as such outcomes were drawn.
+    """Return the p-value of "head is no worse than base", either exact or from draws.
 
     The least p-value of three statistics is compared with the least in every outcome (Westfall and Young
-    1993), so that three tests cost no power: the sum of drops, which sees all cases fall a little; the
-    likelihood ratio of half the cases falling much; Σ p^(-1/2), which sees one break.  1 where no outcome
-    could differ.
+    1993), so that three tests cost no power: the sum of drops, which detects a small fall of all cases;
+    the likelihood ratio of half the cases falling sharply; and Σ p^(-1/2), which detects one broken case.
+    The result is 1 if no outcome could differ.
     """
     observed, laws = 0, []
     for pair, number in sorted(Counter(pairs).items()):
@@ -103,7 +103,7 @@ def shift_p_value(
     """Return the p-value of "scores did not fall" by exchanging trials within cases.
 
     Each case has the scores of base and of head; the statistic is the sum of differences of their means.
-    With one trial each this flips signs over cases, and speaks of cases like these.
+    With one trial each, this flips signs across cases, and applies to the population of such cases.
     """
     laws, observed = [], 0
     for base, head in differences:
@@ -122,9 +122,9 @@ def sign_flip_p_value(values: Sequence[float], *, level: float) -> float:
 
 
 def least_possible(pairs: Iterable[Pair]) -> float:
-    """Return the chance, if nothing changed, of what is seen when head fails every trial.
+    """Return the probability, if nothing changed, of head failing every trial.
 
-    It takes base's passes for all there are: no p-value of these cases can be lower by much.
+    It takes base's passes as all passes: no p-value of these cases can be much lower.
     """
     chances = (
         dict(head_law(Pair(base, Trials(0, head.trials))))[0] for base, head in pairs if base.passes
@@ -135,8 +135,8 @@ def least_possible(pairs: Iterable[Pair]) -> float:
 def broken(pairs: Mapping[Name, Pair], *, level: float) -> list[Name]:
     """Return the cases that are worse, most certain first, at a family-wise error rate of `level`.
 
-    Step-down: the least p-value among the cases that are left is compared with its exact distribution,
-    1 - Π(1 - P(p_j ≤ least)).
+    Step-down: the least p-value among the remaining cases is compared with its exact distribution, 1 - Π(1 -
+    P(p_j ≤ least)).
     """
     values = {name: worse(pair) for name, pair in pairs.items()}
     order = sorted(values, key=values.__getitem__)
@@ -155,7 +155,7 @@ def broken(pairs: Mapping[Name, Pair], *, level: float) -> list[Name]:
 
 
 def _law_of_p(pair: Pair) -> Sequence[tuple[float, float]]:
-    """Return the values that a case's p-value takes, ascending, each with the chance of it or less."""
+    """Return the possible p-values of a case in ascending order, each with the probability of at most it."""
     reached = list(accumulate(chance for _, chance in head_law(pair)))
     return [(value, value) for value in reached]
 
@@ -165,9 +165,9 @@ def _at_most(law: Sequence[tuple[float, float]], value: float) -> float:
 
 
 def _outcomes(pair: Pair) -> Mapping[int, tuple[int, float]]:
-    """Return, for each number of passes of head, the statistics and how likely it is if nothing changed.
+    """Return, for each number of head's passes, the statistics and the probability if nothing changed.
 
-    The three statistics are packed one above the other, each never below 0.
+    The three statistics are packed one above the other; each is at least 0.
     """
     (base_passes, base), (head_passes, head) = pair
     found, value = {}, 0.0
@@ -182,7 +182,7 @@ def _outcomes(pair: Pair) -> Mapping[int, tuple[int, float]]:
 
 
 def _falls(law: Sequence[tuple[int, float]]) -> Sequence[float]:
-    """Return ln(1 + r) for each outcome, r its likelihood if the odds fell over that if they did not."""
+    """Return ln(1 + r) for each outcome; r is its likelihood with fallen odds, relative to unchanged odds."""
     known = [passes * _FALLEN + math.log(chance) for passes, chance in law if chance > 0]
     largest = max(known)
     every = largest + math.log(math.fsum(math.exp(one - largest) for one in known))
@@ -217,7 +217,7 @@ def _fold(one: Law, other: Law) -> Law:
 
 
 def _power(law: Law, number: int) -> list[Law]:
-    """Return the law of a sum of equal cases, in parts where it would have too many outcomes."""
+    """Return the distribution of a sum of equal cases, in parts if it would have too many outcomes."""
     parts, folded = [], law
     for _ in range(number - 1):
         if len(folded) * len(law) > _FOLDED // 4:
@@ -242,7 +242,7 @@ def _p_value(laws: Sequence[Law], observed: int, level: float, lanes: int) -> fl
 
 
 def _drawn(laws: Sequence[Law], observed: int, draws: int) -> Law:
-    """Return the law of what was drawn, the observed outcome among it."""
+    """Return the distribution of the drawn outcomes, including the observed one."""
     draw = random.Random(0)
     totals: Sequence[int] = [0] * draws
     for law in laws:
@@ -255,7 +255,7 @@ def _drawn(laws: Sequence[Law], observed: int, draws: int) -> Law:
 
 
 def _least(law: Law, observed: int, lanes: int) -> float:
-    """Return the chance that the least p-value of the statistics is at most the observed one."""
+    """Return the probability that the least p-value of the statistics is at most the observed one."""
     ranks = [_tails(law, lane, lanes) for lane in range(lanes)]
 
     def least(outcome: int) -> float:
@@ -266,7 +266,7 @@ def _least(law: Law, observed: int, lanes: int) -> float:
 
 
 def _tails(law: Law, lane: int, lanes: int) -> Mapping[int, float]:
-    """Return how likely each value of a statistic, or a larger one, is."""
+    """Return the probability of each value of a statistic or a larger one."""
     chances: defaultdict[int, float] = defaultdict(float)
     for outcome, chance in law.items():
         chances[_lane(outcome, lane, lanes)] += chance
@@ -276,6 +276,6 @@ def _tails(law: Law, lane: int, lanes: int) -> Mapping[int, float]:
 
 def _lane(outcome: int, lane: int, lanes: int) -> int:
     outcome >>= _BITS * lane
-    if lane < lanes - 1:  # the last one may be of any size
+    if lane < lanes - 1:  # the last lane may have any size
         outcome &= (1 << _BITS) - 1
     return (outcome + _ALIKE // 2) // _ALIKE

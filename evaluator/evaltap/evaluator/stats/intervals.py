@@ -1,4 +1,4 @@
-"""Intervals of what was counted or measured, for reports and comparisons."""
+"""Intervals of counts and measurements, for reports and comparisons."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,10 @@ class Interval(NamedTuple):
 
 
 def wilson(successes: int, total: int) -> Interval | None:
-    """Return Wilson's 95 % interval of a proportion; None with nothing counted.
+    """Return Wilson's 95 % interval of a proportion; None if `total` is 0.
 
-    It stays within 0 and 1 and says something for few trials, too, where the normal one does not.
-    Raises ValueError unless 0 <= successes <= total.
+    It stays within 0 and 1 and, unlike the normal interval, is meaningful for few trials.  Raises ValueError
+    unless 0 <= successes <= total.
     """
     if not 0 <= successes <= total:
         raise ValueError(f"{successes} successes of {total}; expected 0 to {total}")
@@ -31,14 +31,14 @@ def wilson_of(share: float, trials: float, z: float = Z95) -> Interval:
     centre = share + square / (2 * trials)
     spread = z * math.sqrt(share * (1 - share) / trials + square / (4 * trials * trials))
     scale = 1 + square / trials
-    # At the ends rounding may put the bound a hair beyond what is possible.
+    # At the ends, rounding may put the bound slightly outside 0 to 1.
     low = 0.0 if share <= 0 else max(0.0, (centre - spread) / scale)
     high = 1.0 if share >= 1 else min(1.0, (centre + spread) / scale)
     return Interval(low, high)
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
-    """Return a percentile by linear interpolation between neighbours; None of nothing."""
+    """Return a percentile by linear interpolation between neighbours; None without values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -65,13 +65,13 @@ def pass_hat_k(n: int, c: int, k: int) -> float:
 
 
 def pass_hat_k_unbiased(n: int, c: int, k: int) -> float:
-    """Return C(c, k) / C(n, k); NaN with fewer runs than tries, which then say nothing."""
+    """Return C(c, k) / C(n, k); NaN if there are fewer runs than tries."""
     _check(n, c, k)
     return math.comb(c, k) / math.comb(n, k) if k <= n else math.nan
 
 
 def runs_passed(summary: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how many runs a result's `summary` counts, and how many of them passed as a whole."""
+    """Return the number of runs in a result's `summary`, and the number of runs that passed."""
     counts = summary.get("runStatusCounts") or {}
     return int(summary.get("numRuns") or 0), int(counts.get("passed") or 0)
 

@@ -1,8 +1,8 @@
-"""A few human labels next to many verdicts of a judge.
+"""Combine a few human labels with many verdicts of a judge.
 
-Labels only have to be a random choice *within* each verdict of the judge: half of them from what the judge
-fails is a good design, not a bias.  The judge's verdict is the predictor of prediction-powered inference
-(Angelopoulos et al., Science 382, 2023), at its best for a judge that says pass or fail.
+Labels only have to be a random sample *within* each verdict of the judge: taking half of them from the
+failures is a good design, not a bias.  The judge's verdict is the predictor of prediction-powered inference
+(Angelopoulos et al., Science 382, 2023), which works best for a judge that returns pass or fail.
 """
 
 import math
@@ -14,18 +14,18 @@ from evaltap.evaluator.stats.intervals import Interval, wilson_of
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Labels of what a judge gave one verdict, weighted by one over their inclusion probability."""
+    """Labels of the turns with one verdict of the judge, weighted by inverse inclusion probability."""
 
     count: int = 0
     weight: float = 0.0
     squares: float = 0.0
     """The sum of the squares of the weights."""
     passes: float = 0.0
-    """The weight of those that people pass."""
+    """The weight of the turns that people pass."""
 
     @classmethod
     def of(cls, labels: Iterable[tuple[float, bool]]) -> "Labels":
-        """Sum labels given as weight and whether people pass it."""
+        """Return the sums of labels, each given as its weight and whether people pass the turn."""
         found = list(labels)
         return cls(
             len(found),
@@ -36,12 +36,12 @@ class Labels:
 
     @property
     def share(self) -> float:
-        """The share that people pass; without labels a half, which the interval takes back."""
+        """The share that people pass; one half without labels, where the interval is 0 to 1."""
         return min(self.passes / self.weight, 1.0) if self.count else 0.5
 
     @property
     def interval(self) -> Interval:
-        """Wilson's, with as many trials as equal weights would need; 0 to 1 without labels."""
+        """Wilson's interval, with the effective number of equally weighted trials; 0 to 1 without labels."""
         if not self.count:
             return Interval(0.0, 1.0)
         return wilson_of(self.share, self.weight**2 / self.squares)
@@ -49,19 +49,19 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The judge's pass rate q, and the labels of what it passed and of what it failed."""
+    """The judge's pass rate q, and the labels of the turns it passed and failed."""
 
     rate: float
     half_width: float
-    """Of the rate's 95 % interval."""
+    """Half the width of the rate's 95 % interval."""
     passed: Labels
     failed: Labels
 
     def derive(self, function: Callable[[float, float, float], float | None]) -> "Derived | None":
-        """Return a function of q, g1 and g0, the shares that people pass of either, with its interval.
+        """Return a function of q, g1 and g0 (the shares that people pass of each verdict), with its interval.
 
-        Square and add: how far each of the three alone may move it, at its 95 % ends (Zou and Donner 2008).
-        None where the function is undefined; an end at which it is undefined moves nothing.
+        By square and add: the distance that each of the three alone may move it at its 95 % ends (Zou and
+        Donner 2008).  None if the function is undefined; an end at which it is undefined does not count.
         """
         point = (self.rate, self.passed.share, self.failed.share)
         value = function(*point)
@@ -79,13 +79,13 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A figure with its 95 % interval, which may reach beyond what the figure can be."""
+    """A figure with its 95 % interval, which may exceed the figure's possible range."""
 
     value: float
     interval: Interval
 
     def within(self, low: float, high: float) -> Interval:
-        """Return the interval cut to what the figure can be."""
+        """Return the interval, cut to the possible range of the figure."""
         return Interval(max(low, self.interval.low), min(high, self.interval.high))
 
 

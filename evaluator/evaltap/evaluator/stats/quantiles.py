@@ -21,9 +21,9 @@ def quantile(
 ) -> Quantile | None:
     """Return the weighted quantile, by inverting the estimated shares of turns at or below a value.
 
-    `values` are those that occur, ascending and each once; `below(x)` estimates the share of turns with at
-    most x, and is asked some 4·log2(values) times.  The interval holds the values whose share may be
-    the wanted one (Woodruff, Journal of the American Statistical Association 47, 1952).
+    `values` are the distinct values, ascending; `below(x)` estimates the share of turns with at most x, and
+    is called about 4·log2(values) times.  The interval contains the values whose share may be the requested
+    one (Woodruff, Journal of the American Statistical Association 47, 1952).
     """
     if not values:
         return None

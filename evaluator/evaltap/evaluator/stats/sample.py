@@ -1,9 +1,9 @@
-"""A sample as estimators see it: sessions, and how likely it was that their turns were recorded and scored.
+"""A sample for estimators: sessions, and the probabilities that their turns were recorded and scored.
 
-A turn is *recorded* or not (the first draw), and if so *scored* or not (the second).  One over its
-inclusion probability, the product of both, is its *weight*: how many turns of the traffic it stands for.
-Turns of a session resemble each other and share draws; they are summed into cells, and sessions that look
-alike into one profile, so that a million turns are some hundred profiles.
+A turn is *recorded* or not (the first draw), and if so *scored* or not (the second).  The inverse of its
+inclusion probability, which is the product of both probabilities, is its *weight*: the number of turns of the
+traffic that it represents. Turns of a session resemble each other and share draws; they are summed into
+cells, and equal sessions into one profile, so that a million turns become a few hundred profiles.
 """
 
 import math
@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 MOST_STRATA: Final = 8
-"""With more inclusion probabilities than these (rate limits) they are rounded to powers of 2."""
+"""With more distinct inclusion probabilities (due to rate limits), they are rounded to powers of 2."""
 
 
 _ROUNDING: Final = 1e-9
 
 
 class Cell(NamedTuple):
-    """The turns of a session that had equal chances, summed.  Scores are 0 to 1, a pass is 1."""
+    """The turns of a session with equal probabilities, summed.  Scores are 0 to 1; a pass is 1."""
 
     recorded: float
     """The probability that these turns were recorded, in (0, 1]; one draw for the session."""
@@ -28,11 +28,11 @@ class Cell(NamedTuple):
     total: float
     """The sum of their scores."""
     squares: float
-    """The sum of the squares of their scores; of passes and fails it is their total."""
+    """The sum of the squares of their scores; for pass or fail it equals the total."""
     scored: float = 1.0
     """The probability that a recorded turn was scored, in (0, 1]."""
     by_turn: bool = False
-    """Whether each turn had a second draw of its own; else the session had one."""
+    """Whether each turn had its own second draw; otherwise the session had one."""
 
     @property
     def probability(self) -> float:
@@ -41,7 +41,7 @@ class Cell(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """Sessions with the same cells, and how many they are."""
+    """Sessions with the same cells, and their number."""
 
     cells: tuple[Cell, ...]
     sessions: int = 1
@@ -70,10 +70,10 @@ class Part:
 
 @dataclass(slots=True)
 class Stratum:
-    """The turns with equal inclusion probability, and what each profile has of them."""
+    """The turns with equal inclusion probability, and each profile's share of them."""
 
     profiles: list[tuple[int, Part, list[Cell]]] = field(default_factory=list)
-    """Number of sessions, the sums of one of them, and its cells."""
+    """The number of sessions, the sums of one of them, and its cells."""
     sessions: int = 0
     all: Part = field(default_factory=Part)
 
@@ -92,22 +92,22 @@ class Stratum:
 
     @property
     def mean(self) -> float:
-        """The mean score in the stratum; its weights cancel where they are equal."""
+        """The mean score in the stratum; equal weights cancel out."""
         return min(max(self.all.total / self.all.weight, 0.0), 1.0)
 
     @property
     def kish(self) -> float:
-        """How many turns with equal weights would weigh as evenly (Kish): (Σw)²/Σw²."""
+        """The effective number of equally weighted turns (Kish): (Σw)²/Σw²."""
         return self.all.weight**2 / self.all.squares
 
     @property
     def whole_sessions(self) -> float:
-        """How many sessions of equal weight would weigh as evenly: (Σw)²/Σ_s(Σ_s w)²."""
+        """The effective number of equally weighted sessions: (Σw)²/Σ_s(Σ_s w)²."""
         return self.all.weight**2 / sum(n * part.weight**2 for n, part, _ in self.profiles)
 
     @property
     def sessions_with_rarer(self) -> int:
-        """How many sessions have passes, or failures: whichever fewer have, at least one."""
+        """The number of sessions with the rarer verdict (pass or fail), at least 1."""
         passes = sum(n for n, part, _ in self.profiles if part.total > _ROUNDING * part.weight)
         failures = sum(
             n for n, part, _ in self.profiles if part.weight - part.total > _ROUNDING * part.weight
@@ -121,23 +121,23 @@ class Sample:
 
     strata: tuple[Stratum, ...]
     profiles: tuple[tuple[Profile, Mapping[int, Part]], ...]
-    """Each profile with the sums of one of its sessions, by the numbers of the strata where it has turns."""
+    """Each profile with the sums of one of its sessions, by the index of the stratum."""
     places: Mapping[float, int]
-    """The number of the stratum of each inclusion probability."""
+    """The index of the stratum of each inclusion probability."""
 
     @property
     def turns(self) -> int:
-        """How many turns were scored."""
+        """The number of scored turns."""
         return sum(stratum.all.turns for stratum in self.strata)
 
     @property
     def sessions(self) -> int:
-        """How many sessions they are from."""
+        """The number of sessions of the scored turns."""
         return sum(profile.sessions for profile, _ in self.profiles)
 
     @property
     def weight(self) -> float:
-        """How many turns of the traffic they stand for."""
+        """The number of turns of the traffic that the scored turns represent."""
         return sum(stratum.all.weight for stratum in self.strata)
 
 
@@ -157,7 +157,7 @@ def sample_of(profiles: Iterable[Profile]) -> Sample:
 
 
 def _places(probabilities: Iterable[float]) -> Mapping[float, int]:
-    """Return the number of the stratum of each inclusion probability."""
+    """Return the index of the stratum of each inclusion probability."""
     found: Sequence[float] = sorted(probabilities)
     if len(found) <= MOST_STRATA:
         return {probability: number for number, probability in enumerate(found)}

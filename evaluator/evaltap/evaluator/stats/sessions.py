@@ -1,4 +1,4 @@
-"""Variances from sessions: leave one out at a time, and how many there are in effect."""
+"""Variances by leaving out one session at a time, and the effective number of sessions."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -16,7 +16,7 @@ def stratum_variance(stratum: Stratum) -> float:
 
 
 def total_variance(sample: Sample, residual: Callable[[int, Part], float]) -> float:
-    """Return the variance of Σwe/Σw; `residual` is Σwe of a session's turns in the stratum of a number."""
+    """Return the variance of Σwe/Σw; `residual` returns Σwe of a session's turns in an indexed stratum."""
     sums = (
         (
             profile.sessions,
@@ -29,9 +29,9 @@ def total_variance(sample: Sample, residual: Callable[[int, Part], float]) -> fl
 
 
 def effective_sessions(sample: Sample, design_effect: float | None) -> float:
-    """Return (Σa)²/Σa²; a is a session's part of the variance when its turns correlate by r.
+    """Return (Σa)²/Σa²; a is a session's part of the variance if its turns correlate by r.
 
-    a = (1-r)·Σw² + r·(Σw)², and r is what the design effect says.
+    a = (1-r)·Σw² + r·(Σw)²; r follows from the design effect.
     """
     sums: list[tuple[int, float, float]] = []
     for profile, parts in sample.profiles:
@@ -61,5 +61,5 @@ def _leaving_one_out(sums: Iterable[tuple[int, float, float]], weight: float) ->
         rest = weight - part
         if rest > 0:
             total += sessions * (residual / rest) ** 2
-    # What rounding leaves of sessions that are all alike is no variance.
+    # The rounding error of sessions that are all alike is not variance.
     return (count - 1) / count * total if count > 1 and total > _ROUNDING else 0.0

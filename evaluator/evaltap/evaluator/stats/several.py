@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Return adjusted p-values that keep the chance of any false alarm among all tests (Holm 1979)."""
+    """Return adjusted p-values that control the probability of any false alarm (Holm 1979)."""
     found, least = [0.0] * len(values), 0.0
     for done, place in enumerate(_order(values)):
         least = max(least, min(1.0, values[place] * (len(values) - done)))
@@ -14,7 +14,7 @@ def holm(values: Sequence[float]) -> list[float]:
 
 
 def benjamini_hochberg(values: Sequence[float]) -> list[float]:
-    """Return q-values: the share of false alarms among tests that are at least as certain (1995)."""
+    """Return q-values: the share of false alarms among tests with at most this p-value (1995)."""
     found, most = [0.0] * len(values), 1.0
     for done, place in enumerate(reversed(_order(values))):
         most = min(most, values[place] * len(values) / (len(values) - done))

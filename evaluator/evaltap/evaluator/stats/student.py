@@ -9,13 +9,13 @@ Z95: Final = 1.959963984540054
 
 _TAIL: Final = 0.025
 _MANY: Final = 200.0
-"""From so many degrees on the expansion is exact to 10 digits."""
+"""From this number of degrees, the expansion is exact to 10 digits."""
 _EXPANSION: Final[Sequence[float]] = (2.372271230, 2.822498616, 2.555849680, 1.589534053)
-"""Of the quantile in powers of one over the degrees (Abramowitz and Stegun 26.7.5, at z = 1.96)."""
+"""The coefficients of the quantile in powers of 1/degrees (Abramowitz and Stegun 26.7.5, at z = 1.96)."""
 
 
 def t95(degrees: float) -> float:
-    """Return the quantile; `degrees` is 1 or more and need not be whole."""
+    """Return the quantile; `degrees` is at least 1 and need not be whole."""
     if degrees < 1:
         raise ValueError(f"{degrees} degrees of freedom; expected 1 or more")
     if degrees >= _MANY:
@@ -36,7 +36,7 @@ def _upper_tail(t: float, degrees: float) -> float:
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:
-    if x > (a + 1) / (a + b + 2):  # where the fraction converges faster for the other tail
+    if x > (a + 1) / (a + b + 2):  # where the fraction of the other tail converges faster
         return 1 - _incomplete_beta(b, a, 1 - x)
     front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     front += a * math.log(x) + b * math.log1p(-x)

@@ -1,4 +1,4 @@
 """The DuckDB file: opening, locking, damage, tables and migrations, memory, Arrow.
 
-Writes and reads no row for itself.
+Other packages decide which rows to write and read.
 """

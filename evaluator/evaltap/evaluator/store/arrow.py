@@ -1,11 +1,11 @@
-"""Rows as Arrow columns, so that the database need not read each Python value.
+"""Rows as Arrow columns, so that DuckDB need not read each Python value.
 
-Columns are made where the rows are made, perhaps in a worker process, and are cheap to send from
-there; `ArrowTable` shows many batches of them to DuckDB as one table.
+Columns are built where the rows are created, possibly in a worker process, and are cheap to send.
+`ArrowTable` presents many batches of them to DuckDB as one table.
 """
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from datetime import datetime
 from itertools import accumulate, chain
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast, get_args, get_type_hints
@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 ColumnKind: TypeAlias = Literal["text", "whole", "real", "time", "texts"]
-"""A text, a whole number of 64 bits, a number, a time without a zone, a list of texts; or None."""
+"""A text, a 64-bit integer, a double, a time without a zone, or a list of texts; all may be None."""
 ColumnKinds: TypeAlias = Mapping[str, ColumnKind]
 
 Buffers: TypeAlias = tuple[bytes | None, ...]
@@ -22,7 +22,7 @@ _EPOCH: Final = datetime(1970, 1, 1)
 
 
 class Columns(NamedTuple):
-    """The columns of some rows, each as the buffers of an Arrow array (of a list: with its items')."""
+    """The columns of some rows, each as the buffers of an Arrow array; a list's include its items'."""
 
     rows: int
     buffers: Sequence[Buffers]
@@ -34,7 +34,7 @@ _KINDS: Final[Mapping[type, ColumnKind]] = {
 
 
 def kinds_of(row: type[Struct]) -> ColumnKinds:
-    """Return what the columns of a table hold whose rows are of a type."""
+    """Return the kinds of the columns of a row type."""
     hints = get_type_hints(row)
     return {
         name: _KINDS[next(kind for kind in (*get_args(hint), hint) if kind in _KINDS)]
@@ -42,7 +42,7 @@ def kinds_of(row: type[Struct]) -> ColumnKinds:
     }
 
 
-def to_columns(kinds: ColumnKinds, rows: Sequence[Struct] | Sequence[Sequence[Any]]) -> Columns:
+def to_columns(kinds: ColumnKinds, rows: Sequence[Struct] | Sequence[Sequence[object]]) -> Columns:
     """Return the columns of rows; raises OverflowError for a number beyond 64 bits."""
     if not rows:
         return Columns(0, ())
@@ -66,7 +66,7 @@ def _texts(values: Sequence[Sequence[str] | None]) -> Buffers:
     return _there(values), _offsets("i", lists), *_text([*chain.from_iterable(lists)])
 
 
-def _offsets(code: str, values: Sequence[Sequence[Any]]) -> bytes:
+def _offsets(code: str, values: Sequence[Sized]) -> bytes:
     return _packed(code, [*accumulate(map(len, values), initial=0)])
 
 
@@ -95,7 +95,7 @@ def _microseconds(time: datetime) -> int:
 
 
 def _there(values: Sequence[object]) -> bytes | None:
-    """Return a bit for each value, 0 for None; None when all are there."""
+    """Return the validity bitmap: a bit for each value, 0 for None.  None if no value is None."""
     if None not in values:
         return None
     bits = "".join("0" if value is None else "1" for value in reversed(values))
@@ -103,7 +103,7 @@ def _there(values: Sequence[object]) -> bytes | None:
 
 
 def _packed(code: str, numbers: Sequence[float | None]) -> bytes:
-    # An array takes twice as long: it reads each number like an argument of a call.
+    # `array.array` takes twice as long, as it parses each number like a call argument.
     return struct.pack(f"{len(numbers)}{code}", *numbers)
 
 
@@ -117,7 +117,7 @@ _COLUMN: Final[Mapping[ColumnKind, Callable[[Sequence[Any]], Buffers]]] = {
 
 
 class ArrowTable:
-    """Batches of columns as one table, by Arrow's C stream interface; read as often as needed."""
+    """Batches of columns as one table with Arrow's C stream interface; can be read repeatedly."""
 
     def __init__(self, kinds: ColumnKinds, batches: Sequence[Columns]) -> None:
         import nanoarrow

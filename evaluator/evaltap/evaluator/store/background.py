@@ -1,4 +1,4 @@
-"""Writing in the background: DuckDB needs no interpreter for most of the work of a commit."""
+"""Write in the background: DuckDB does most of a commit's work without the interpreter lock."""
 
 import threading
 from collections import deque
@@ -7,11 +7,11 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
 MOST_WAITING: Final = 2
-"""Steps that may wait: a checkpoint takes as long as several commits."""
+"""Steps that may be queued: a checkpoint takes as long as several commits."""
 
 
 class BackgroundWriter:
-    """Runs steps in order on a thread of its own; after one that failed it runs none until `join`."""
+    """Runs steps in order on a separate thread; after a failed step, it runs none until `join`."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -20,7 +20,7 @@ class BackgroundWriter:
         self._failed = False
 
     def run(self, step: Callable[[], None]) -> None:
-        """Run a step soon; wait while too many are waiting, and raise what the oldest of them raised."""
+        """Queue a step; if too many are queued, wait for the oldest and raise its error."""
         if len(self._steps) >= MOST_WAITING:
             self._finish_step()
         if self._pool is None:
@@ -28,16 +28,16 @@ class BackgroundWriter:
         self._steps.append(self._pool.submit(self._run, step))
 
     def join(self) -> None:
-        """Wait until all steps are done; raise what the first that failed raised.
+        """Wait until all steps are done; raise the error of the first that failed.
 
-        Within a step it returns at once, so that a step may use what waits for steps.
+        Returns immediately when called within a step, so that steps may use methods that join.
         """
         if threading.get_ident() != self._thread:
             while self._steps:
                 self._finish_step()
 
     def close(self) -> None:
-        """End the thread, once the steps are done."""
+        """End the thread after its steps."""
         if self._pool is not None:
             self._pool.shutdown()
 
@@ -53,7 +53,7 @@ class BackgroundWriter:
     def _run(self, step: Callable[[], None]) -> None:
         self._thread = threading.get_ident()
         if self._failed:
-            return  # nothing is written after what is missing
+            return  # writing later steps would leave a gap
         try:
             step()
         except BaseException:

@@ -1,7 +1,7 @@
-"""What a DuckDB file may contain besides rows: evaltap's own tables and views, and no functions.
+"""Check the tables, views and functions of a DuckDB file.
 
-Views and functions are SQL of the file's author, which runs when somebody reads the file.  The file may
-come from anybody, so whatever would run instead of our own SQL is rejected or replaced.
+Views and functions are SQL by the file's author that runs when the file is read.  The file may come from a
+stranger, so anything that would run in place of our own SQL is rejected or replaced.
 """
 
 import re
@@ -23,7 +23,7 @@ class Contents(NamedTuple):
 
 
 def contents_of(connection: duckdb.DuckDBPyConnection) -> Contents:
-    """Return what the current database holds."""
+    """Return the tables and views of the current database."""
     tables = connection.execute(_TABLES).fetchall()
     views = connection.execute(_VIEWS).fetchall()
     return Contents(
@@ -34,7 +34,7 @@ def contents_of(connection: duckdb.DuckDBPyConnection) -> Contents:
 def _ordered(view: str) -> str:
     """Return the SQL of a view with the names of each EXCLUDE sorted.
 
-    DuckDB keeps them as a set and prints them in another order each time that it reads the file.
+    DuckDB keeps them as a set and prints them in a different order each time it reads the file.
     """
     return _EXCLUDED.sub(lambda found: f"EXCLUDE ({', '.join(sorted(found[1].split(', ')))})", view)
 
@@ -42,10 +42,10 @@ def _ordered(view: str) -> str:
 def refuse_strange(
     connection: duckdb.DuckDBPyConnection, path: Path, found: Contents, tables: Collection[str]
 ) -> None:
-    """Raise StoreError for a file that is none of evaltap's, or only looks like one.
+    """Raise StoreError for a file that is not evaltap's, or only looks like it.
 
-    Views in the places of tables are SQL that would run; only those over a folder of results may be one,
-    and they are recreated.
+    A view with the name of a table is rejected, since its SQL would run.  Only the tables of results may be
+    views, over a folder, and those are recreated.
     """
     replaced = found.views.keys() & {*tables}
     if "meta" not in found.tables | replaced:
@@ -57,8 +57,8 @@ def refuse_strange(
         replaced -= {*RESULT_TABLES}
     if replaced:
         raise StoreError(
-            f"{path}: {', '.join(sorted(replaced))} is a view in it, and a table in every file that evaltap"
-            " writes; somebody made it to look like one: do not trust it"
+            f"{path}: {', '.join(sorted(replaced))} is a view in this file but a table in every file that"
+            " evaltap writes; the file imitates one of evaltap's: do not trust it"
         )
     if functions := connection.execute(_FUNCTIONS).fetchall():
         raise StoreError(
@@ -69,7 +69,7 @@ def refuse_strange(
 
 _EXCLUDED = re.compile(r"EXCLUDE \(([^()]*)\)")
 _READS_FOLDER = "SELECT value FROM meta WHERE key = ?"
-# By their full names: a function in the file could have the short one.
+# Qualified names, since a function in the file could shadow the short ones.
 _TABLES = """
 SELECT table_name FROM system.main.duckdb_tables() WHERE database_name = current_database() AND NOT internal
 """

@@ -23,9 +23,9 @@ _NO_SPACE = ("No space left", "Could not write", "Read-only file system", "File 
 
 
 def set_log_aside(path: Path, error: str, *, keep: bool) -> str | None:
-    """Set a broken write-ahead log aside; return a notice for the user, None for other errors.
+    """Rename a damaged write-ahead log; return a notice for the user, None for other errors.
 
-    With `keep` the part before the damage is kept, if the error gives its position.
+    With `keep`, the part before the damage is kept if the error states its position.
     """
     log = path.with_name(path.name + ".wal")
     if "replaying WAL" not in error or not log.exists():
@@ -46,7 +46,7 @@ def set_log_aside(path: Path, error: str, *, keep: bool) -> str | None:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Raise what the block raises of DuckDB's as an error for the user, where the disk is at fault."""
+    """Convert DuckDB errors raised in the block to StorageError if disk or memory is the cause."""
     try:
         yield
     except duckdb.Error as error:
@@ -57,7 +57,7 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def explained(error: Exception, path: Path) -> StorageError | None:
-    """Return what an error means for the user, None when neither disk nor memory is at fault."""
+    """Return the error to show to the user; None if neither disk nor memory is the cause."""
     text = str(error).splitlines()[0] if str(error) else ""
     if any(sign in text for sign in _NO_SPACE):
         return StorageError(

@@ -1,8 +1,8 @@
-"""The DuckDB file: its schema, reading and writing; no other module opens it.
+"""The DuckDB file: its schema, transactions and memory limits.  No other module writes it.
 
-One process holds the file.  Rows go in inside a transaction, through DuckDB's Appender or, where they
-are many, as Arrow columns; tables are append-only (`sql/tables.sql` tells why) and readers use the views
-in `sql/views.sql`.
+One process holds the file.  Rows are inserted in transactions, through DuckDB's Appender or, if there are
+many, as Arrow columns.  Tables are append-only (`sql/tables.sql` explains why), and readers use the views in
+`sql/views.sql`.
 """
 
 import threading
@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 
@@ -25,7 +25,7 @@ from evaltap.evaluator.store.file_type import is_database
 from evaltap.evaluator.store.gate import Gate
 from evaltap.evaluator.store.held import hold, let_go, not_held_here
 from evaltap.evaluator.store.opening import make_log_private, open_file, open_when_free, use
-from evaltap.evaluator.store.queries import ConnectedReader, Rows, StoreWriter
+from evaltap.evaluator.store.queries import ConnectedReader, Parameters, Rows, StoreWriter
 from evaltap.evaluator.store.results_folder import (
     FOLDER_KEY,
     RESULT_TABLES,
@@ -40,29 +40,28 @@ SCHEMA_VERSION = 10
 WRITING_MEMORY = "160MB"
 
 SHARED_MEMORY: Final = "384MB"
-"""What DuckDB may keep in memory while others read what the store's thread writes in less."""
+"""DuckDB's memory limit while there are readers; the store's thread alone writes with less."""
 
 STORE = __name__
-"""Names the SQL of this package for `sql`: others use it, too."""
+"""This module's name, for other packages that use its SQL with `sql`."""
 
 
 @cache
 def sql(module: str, name: str) -> str:
-    """Return the SQL that the package of a module keeps in `sql/<name>.sql`."""
+    """Return the content of `sql/<name>.sql` in the package of a module."""
     return (files(module.rpartition(".")[0]) / "sql" / f"{name}.sql").read_text("utf-8")
 
 
 def utc_now() -> datetime:
-    """Return the time as the tables hold it: UTC, without a zone."""
+    """Return the current time in the tables' form: UTC without a zone."""
     return datetime.now(UTC).replace(tzinfo=None)
 
 
 class Store(ConnectedReader, StoreWriter):
-    """An open database for one thread; `stream` reads through a cursor of its own.
+    """An open database for one thread; `stream` reads through a separate cursor.
 
-    Raises StoreError when the file cannot be opened: held by another process, not a DuckDB file, not
-    evaltap's,
-    or written by a newer evaltap.
+    Raises StoreError if the file cannot be opened: it is held by another process, not a DuckDB file, not
+    evaltap's, or written by a newer evaltap.
     """
 
     def __init__(self, path: str | Path, *, create: bool = True) -> None:
@@ -107,14 +106,14 @@ class Store(ConnectedReader, StoreWriter):
                 self.execute(sql(__name__, "migrations"))
                 self.execute(sql(__name__, "views"))
                 self.append("meta", [("schema_version", str(SCHEMA_VERSION))])
-            # Replaying DDL from the write-ahead log is where DuckDB files have been lost.
+            # Replaying DDL from the write-ahead log has destroyed DuckDB files.
             self.execute("CHECKPOINT")
         elif self.path != Path(":memory:"):
             self._mend_views(found)
         self._open_results_folder()
 
     def _mend_views(self, found: Contents) -> None:
-        """Put our views in the place of any others of their names."""
+        """Replace views that differ from evaltap's."""
         if any(found.views.get(name) != text for name, text in layout().views.items()):
             try:
                 with self.transaction():
@@ -127,7 +126,7 @@ class Store(ConnectedReader, StoreWriter):
             self.execute("CHECKPOINT")
 
     def _open_results_folder(self) -> None:
-        """Let the store read its folder of results, when it names one that knows it."""
+        """Allow the store to read its folder of results, if that folder knows the store."""
         folder = trusted_folder(self._connection, self.path)
         if folder is not None:
             self._read_from(folder)
@@ -135,7 +134,7 @@ class Store(ConnectedReader, StoreWriter):
                 self.execute(results_view(table, folder))
 
     def _read_from(self, folder: Path) -> None:
-        """Reopen the file so that its SQL may read the files of a folder."""
+        """Reopen the file with access to a folder's files."""
         self._reading = folder
         self._open_anew(open_file)
 
@@ -144,9 +143,9 @@ class Store(ConnectedReader, StoreWriter):
         return int(found[0][0] or 0)
 
     def now(self) -> datetime:
-        """Return a time for rows that are written now: later than any given before, in this file too.
+        """Return the time for rows written now: later than any time returned before or stored in the file.
 
-        So what a case led to is never older than the case, whatever became of the machine's clock.
+        So scores are never older than their case, even if the machine's clock is set back.
         """
         last = self._last_now or self.rows(_LAST_WRITTEN)[0][0] or datetime.min
         with self._clock:
@@ -155,7 +154,7 @@ class Store(ConnectedReader, StoreWriter):
         return last
 
     def close(self) -> None:
-        """Close the file; its write-ahead log is folded in.  Raises what a step in the background raised."""
+        """Checkpoint and close the file.  Raises the error of a background step."""
         try:
             self.join()
         finally:
@@ -169,19 +168,19 @@ class Store(ConnectedReader, StoreWriter):
         self._held = None
 
     def run_in_background(self, step: Callable[[], None]) -> None:
-        """Run a step with the store on another thread while the caller does something else.
+        """Run a step that uses the store on another thread while the caller continues.
 
-        Steps run in order.  Whatever else uses the store waits until all are done, and raises what the
-        first that failed raised; those after it are not run.
+        Steps run in order.  Other uses of the store wait until all are done, and raise the error of the first
+        that failed; later steps are not run.
         """
         self._background.run(step)
 
     def join(self) -> None:
-        """Wait for the steps that run in the background; raise what the first that failed raised."""
+        """Wait for the background steps; raise the error of the first that failed."""
         self._background.join()
 
     def read_results_from(self, folder: Path) -> None:
-        """Turn the tables of results, which hold no rows, into views over the Parquet files of a folder."""
+        """Replace the tables of results, which are empty, by views over a folder's Parquet files."""
         self.join()
         self._read_from(folder)
         with self.transaction():
@@ -191,19 +190,19 @@ class Store(ConnectedReader, StoreWriter):
             self.append("meta", [(FOLDER_KEY, str(folder)), (WORD_KEY, let_read(folder))])
 
     def share(self) -> None:
-        """Have memory enough for readers beside the store's thread, until `unshare`.
+        """Allow enough memory for readers until `unshare`.
 
-        May be called from any thread that keeps the file open by a lease.
+        May be called from any thread that holds a lease.
         """
         with self._clock:
             self._sharers += 1
         self._limit()
 
     def unshare(self) -> None:
-        """Take back what one `share` said."""
+        """Undo one call of `share`."""
         with self._clock:
             self._sharers -= 1
-        # What readers have read may still be in memory; the limit is set again when the file is opened anew.
+        # The limit cannot be lowered while the readers' data is in memory; reopening sets it again.
         with suppress(duckdb.Error):
             self._limit()
 
@@ -212,17 +211,17 @@ class Store(ConnectedReader, StoreWriter):
             return
         memory = SHARED_MEMORY if self._sharers else self._memory
         with self._connection.cursor() as cursor:
-            # The other processors make the rows and answer other readers: helpers would be in their way.
+            # Other processors prepare rows and serve readers; more DuckDB threads would slow them down.
             cursor.execute(f"SET memory_limit = '{memory}'; SET threads = 1")
 
     @contextmanager
     def limited_memory(self, memory: str = WRITING_MEMORY) -> Iterator[None]:
-        """Keep little of the file in memory in the block, which writes much and reads little of it.
+        """Limit DuckDB's memory in the block, which writes much and reads little.
 
-        DuckDB would else keep what was written until most of the machine's memory is full.  A store that
-        is shared keeps what its readers need.
+        Otherwise, DuckDB would keep written data until most of the machine's memory is used.  A shared store
+        has the memory that its readers need.
         """
-        if self.path == Path(":memory:"):  # there is no file to which anything could go
+        if self.path == Path(":memory:"):  # there is no file to move data to
             yield
             return
         before = self._memory
@@ -230,7 +229,7 @@ class Store(ConnectedReader, StoreWriter):
         try:
             yield
         finally:
-            # A connection that was lost in the block has no settings, and this would hide why.
+            # A connection lost in the block has no settings; an error here would hide the cause.
             with suppress(duckdb.ConnectionException, StorageError):
                 self.limit_memory(before)
                 if before is None:
@@ -238,7 +237,7 @@ class Store(ConnectedReader, StoreWriter):
 
     @contextmanager
     def unlimited_memory(self) -> Iterator[None]:
-        """Let the block read rows that may be large, whatever a block around it allows."""
+        """Lift the memory limit in the block, to read rows that may be large."""
         before = self._memory
         self.limit_memory(None)
         try:
@@ -247,7 +246,7 @@ class Store(ConnectedReader, StoreWriter):
             self.limit_memory(before)
 
     def limit_memory(self, memory: str | None) -> None:
-        """Say what DuckDB may keep in memory until the block of `limited_memory` ends; None: most."""
+        """Set DuckDB's memory limit until the block of `limited_memory` ends; None is DuckDB's default."""
         self.join()
         self._memory = memory
         if memory is not None:
@@ -257,15 +256,15 @@ class Store(ConnectedReader, StoreWriter):
             self.execute("RESET memory_limit")
 
     def limit_unlimited(self) -> None:
-        """Limit memory to what readers need, where nothing has limited it."""
+        """Set the limit for readers, if there is no limit yet."""
         if self._memory is None:
             self.limit_memory(SHARED_MEMORY)
 
     def reopen(self) -> None:
-        """Close the file and open it again, between two transactions and with no stream open.
+        """Close and reopen the file, between transactions and without open streams.
 
-        DuckDB keeps some 60 bytes of a turn in memory for as long as a file that it writes is open.
-        Waits when another process came in between; raises StoreHeld when it stays.
+        DuckDB keeps some 60 bytes per written turn in memory as long as a file is open.  Waits if another
+        process opens the file in between; raises StoreHeldError if it does not close it.
         """
         self.join()
         if self.path == Path(":memory:"):
@@ -281,7 +280,7 @@ class Store(ConnectedReader, StoreWriter):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit what the block writes as one, or nothing of it; a block within another joins it."""
+        """Commit everything that the block writes, or nothing; nested blocks join the outer one."""
         self.join()
         if self._in_transaction:
             yield
@@ -292,7 +291,7 @@ class Store(ConnectedReader, StoreWriter):
             yield
             self.join()
         except BaseException:
-            # After a failure of the disk there may be no transaction any more to roll back.
+            # After a disk failure, the transaction may no longer exist.
             with suppress(duckdb.Error):
                 self._connection.rollback()
             raise
@@ -308,10 +307,10 @@ class Store(ConnectedReader, StoreWriter):
         with translated(self.path):
             yield self._connection
 
-    def large_rows(self, query: str, parameters: Any = None) -> Rows:
-        """Return rows as `rows` does, with more memory than is allowed when it cannot do without.
+    def large_rows(self, query: str, parameters: Parameters = None) -> Rows:
+        """Return rows as `rows` does, but lift the memory limit if they do not fit.
 
-        DuckDB reads 2,048 values at a time, however few are asked for and however large they are.
+        DuckDB reads 2,048 values at a time, even if fewer are needed and however large they are.
         """
         try:
             return self.rows(query, parameters)
@@ -319,8 +318,10 @@ class Store(ConnectedReader, StoreWriter):
             with self.unlimited_memory():
                 return self.rows(query, parameters)
 
-    def stream(self, query: str, parameters: Any = None, *, size: int = 500) -> Iterator[Rows]:
-        """Yield the rows of a query in chunks, from a cursor that does not see later writes."""
+    def stream(
+        self, query: str, parameters: Parameters = None, *, size: int = 500
+    ) -> Iterator[Rows]:
+        """Yield the rows of a query in chunks, from a snapshot that does not see later writes."""
         self.join()
         with self.cursor() as cursor:
             with translated(self.path):
@@ -347,13 +348,13 @@ SELECT max(written_at) FROM (
 
 @cache
 def layout() -> Contents:
-    """Return the tables and views of a file as this evaltap writes it."""
+    """Return the tables and views of a file written by this version of evaltap."""
     with Store(":memory:") as empty:
         return contents_of(empty._connection)
 
 
 class TemporaryStore(Store):
-    """A store in a file of its own that goes when it is closed: memory does not grow with its rows."""
+    """A store in a temporary file that is deleted on close, so that memory does not grow with its rows."""
 
     def __init__(self) -> None:
         self._folder = TemporaryDirectory(prefix="evaltap-")

@@ -1,43 +1,43 @@
 """The errors of the store.
 
 EvaltapError
-├── StoreError           a DuckDB file that cannot be used: unreadable, not ours, too new
-│   ├── StoreHeldError   ... as another process holds it: wait, or stop that one
-│   ├── BusyError        ... just now: too many read it, or it is being opened again; ask again
-│   ├── TooSlowError     ... in the time that a reader has: ask for less
-│   └── NotReadingError  ... by a reader that would change more than its temporary tables
-└── StorageError         a file that the disk has damaged or cannot take, or that is too large to read
-    └── NoMemoryError    ... for the memory that DuckDB may use
+├── StoreError           a DuckDB file cannot be used: unreadable, not evaltap's, too new
+│   ├── StoreHeldError   another process holds it: wait, or stop that process
+│   ├── BusyError        it cannot be read at the moment: too many readers, or it is being reopened; retry
+│   ├── TooSlowError     a reader exceeded its time limit: narrow the query
+│   └── NotReadingError  a reader's statement would change more than temporary tables
+└── StorageError         the disk has damaged the file, or cannot take more
+    └── NoMemoryError    a statement does not fit into the memory that DuckDB may use
 
-What DuckDB raises for another reason is a mistake in our own statements, and stays as it is.
+Other errors of DuckDB are bugs in our own statements and are not converted.
 """
 
 from evaltap.schemas.errors import EvaltapError
 
 
 class StoreError(EvaltapError):
-    """Report a DuckDB file that cannot be used: locked, unreadable, not ours or too new."""
+    """Raised for a DuckDB file that cannot be used: locked, unreadable, not evaltap's or too new."""
 
 
 class StoreHeldError(StoreError):
-    """Report a DuckDB file that another process holds."""
+    """Raised for a DuckDB file that another process holds."""
 
 
 class BusyError(StoreError):
-    """Report that the store cannot be read just now."""
+    """Raised if the store cannot be read at the moment."""
 
 
 class TooSlowError(StoreError):
-    """Report that a reader took longer than it may."""
+    """Raised if a reader exceeds its time limit."""
 
 
 class NotReadingError(StoreError):
-    """Report a statement of a reader that does more than read."""
+    """Raised for a reader's statement that does more than read."""
 
 
 class StorageError(EvaltapError):
-    """Report a DuckDB file that the disk has damaged, or cannot take."""
+    """Raised if the disk has damaged a DuckDB file or cannot take more."""
 
 
 class NoMemoryError(StorageError):
-    """Report that what was asked for does not fit into the memory that DuckDB may use."""
+    """Raised if a statement does not fit into the memory that DuckDB may use."""

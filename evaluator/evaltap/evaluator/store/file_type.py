@@ -4,6 +4,7 @@ from pathlib import Path
 
 from evaltap.evaluator.store.held import is_held_here
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.magic_numbers import HEAD_BYTES, is_duckdb
 
 
 def is_database(path: Path) -> bool:
@@ -12,7 +13,7 @@ def is_database(path: Path) -> bool:
         return True
     try:
         with path.open("rb") as file:
-            return file.read(12)[8:12] == b"DUCK"
+            return is_duckdb(file.read(HEAD_BYTES))
     except (FileNotFoundError, IsADirectoryError):
         return False
     except OSError as error:

@@ -12,27 +12,27 @@ import duckdb
 from evaltap.evaluator.store.errors import BusyError, StoreError, TooSlowError
 
 PATIENCE_SECONDS: Final = 2.0
-"""How long closing the connection waits for readers before it interrupts them."""
+"""How long `closing` waits for readers before it interrupts them."""
 _GRACE_SECONDS: Final = 1.0
-"""How long interrupted readers have to let go before their cursors are closed."""
+"""How long interrupted readers have to finish before their cursors are closed."""
 _AGAIN_SECONDS: Final = 0.02
-"""How often a reader whose time is over is interrupted: it may begin another statement."""
+"""How often an overdue reader is interrupted, as it may start another statement."""
 _IDLE_SECONDS: Final = 5.0
 
 
 @dataclass(eq=False)
 class Lease:
-    """A cursor that somebody reads with, until a moment of the monotonic clock."""
+    """A reader's cursor, valid until a time of the monotonic clock."""
 
     cursor: duckdb.DuckDBPyConnection
     until: float
     seconds: float
     ended: StoreError | None = None
-    """Why it may not go on."""
+    """Why the lease was ended."""
 
 
 class Gate:
-    """Hands out leases, ends those whose time is over, and has the connection closed between them."""
+    """Grants leases, ends overdue ones, and lets the connection be closed while there are none."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -46,9 +46,9 @@ class Gate:
     def lease(
         self, open_cursor: Callable[[], duckdb.DuckDBPyConnection], seconds: float
     ) -> Iterator[Lease]:
-        """Lend a cursor for so many seconds; wait as long while the connection is being closed.
+        """Lend a cursor for a number of seconds; wait as long while the connection is being closed.
 
-        Raises TooSlowError when the block took longer, BusyError when the file was closed meanwhile.
+        Raises TooSlowError if the block takes longer, BusyError if the file is closed meanwhile.
         """
         lease = self._lend(open_cursor, seconds)
         try:
@@ -81,20 +81,20 @@ class Gate:
 
     @property
     def is_read(self) -> bool:
-        """Whether somebody reads just now."""
+        """Whether there are readers now."""
         return bool(self._leases)
 
     def extend(self, lease: Lease, seconds: float) -> None:
-        """Let a lease last for so many seconds from now."""
+        """Let a lease last for a number of seconds from now."""
         with self._changed:
             lease.until, lease.seconds = time.monotonic() + seconds, seconds
             self._changed.notify_all()
 
     @contextmanager
     def closing(self, *, for_good: bool = False) -> Iterator[None]:
-        """Have no readers in the block, which closes the connection; new ones wait until it ends.
+        """Run the block, which closes the connection, without readers; new readers wait until it ends.
 
-        Readers have two seconds to finish, and are interrupted then.
+        Current readers have two seconds to finish, then they are interrupted.
         """
         with self._changed:
             self._closing = True
@@ -115,9 +115,8 @@ class Gate:
                 watcher = self._watcher
                 self._changed.notify_all()
             if for_good and watcher is not None:
-                watcher.join(
-                    _GRACE_SECONDS
-                )  # one that outlives the interpreter would keep DuckDB in memory
+                # A thread that outlives the interpreter would keep DuckDB in memory.
+                watcher.join(_GRACE_SECONDS)
 
     def _end(self, lease: Lease) -> None:
         lease.cursor.close()
@@ -133,7 +132,7 @@ class Gate:
             self._watcher = None
 
     def _interrupt_late(self, now: float) -> None:
-        # Not in the loop that waits: its variable would keep the last cursor until the process ends.
+        # A method of its own, since a loop variable in `_watch` would keep the last cursor alive.
         for lease in self._leases:
             if lease.ended is None and now >= lease.until:
                 lease.ended = TooSlowError(
@@ -143,7 +142,7 @@ class Gate:
                 lease.cursor.interrupt()
 
     def _pause(self, now: float) -> float:
-        """Return how long nothing is due."""
+        """Return the time until a lease is due."""
         if any(lease.ended for lease in self._leases):
             return _AGAIN_SECONDS
         return max(min((lease.until - now for lease in self._leases), default=0.0), 0.0)

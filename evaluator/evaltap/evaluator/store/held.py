@@ -1,8 +1,8 @@
-"""Which database files this process has open.
+"""Track the database files that this process has open.
 
-The lock that keeps other processes out of a file ends when this process closes *any* descriptor of it,
-no matter who opened it.  So a file that is held here is not opened a second time: not to
-look at its first bytes, and not by another `Store`.
+The lock that keeps other processes out of a file ends when this process closes *any* descriptor of it, no
+matter who opened it.  So a file held here must not be opened a second time, neither to read its first bytes
+nor by another `Store`.
 """
 
 import threading
@@ -20,14 +20,14 @@ _lock = threading.RLock()
 
 
 def is_held_here(path: Path) -> bool:
-    """Tell whether this process has a database file open, by whatever path."""
+    """Return whether this process has a database file open, under any path."""
     with _lock:
         return _id(path) in _held
 
 
 @contextmanager
 def not_held_here(path: Path) -> Iterator[None]:
-    """Raise StoreHeldError for a file that this process has open; nobody else opens one in the block."""
+    """Raise StoreHeldError if this process has the file open; no other thread opens one during the block."""
     with _lock:
         if is_held_here(path):
             raise StoreHeldError(
@@ -37,7 +37,7 @@ def not_held_here(path: Path) -> Iterator[None]:
 
 
 def hold(path: Path, before: FileId | None = None) -> FileId | None:
-    """Note that a file is open, in the place of the one that it was before."""
+    """Note that a file is open, and that the file `before` no longer is."""
     with _lock:
         let_go(before)
         if (file := _id(path)) is not None:
@@ -55,6 +55,6 @@ def let_go(file: FileId | None) -> None:
 def _id(path: Path) -> FileId | None:
     try:
         status = path.stat()
-    except OSError:  # there is none yet, or it is ":memory:"
+    except OSError:  # the file does not exist yet, or it is ":memory:"
         return None
     return status.st_dev, status.st_ino

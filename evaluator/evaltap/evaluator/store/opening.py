@@ -1,4 +1,4 @@
-"""Opening the DuckDB file: by one process at a time, with damage set aside and problems explained."""
+"""Open the DuckDB file for one process at a time, repair a damaged log, and explain other problems."""
 
 import logging
 import time
@@ -12,14 +12,14 @@ from evaltap.evaluator.store.damage import explained, set_log_aside
 from evaltap.evaluator.store.errors import StoreError, StoreHeldError
 
 ROWS_PER_GROUP = 4_096
-"""A checkpoint rewrites the last group of a table, with all its rows, until the group is full."""
+"""Rows of a row group: a checkpoint rewrites a table's last group completely until the group is full."""
 MOST_LATE_ROWS: Final = 1_000
-"""The first so many rows in some order are found by the columns that they are sorted by; only then are the
-others read."""
+"""For up to so many first rows of a sorted result, DuckDB reads the sort columns first, and the others only
+for those rows."""
 NAME: Final = "evaltap"
-"""What the file is called within the connection."""
+"""The database's name within the connection."""
 HELD_SECONDS = 60.0
-"""How long a process that came in while the file was closed for a moment may stay."""
+"""How long to wait for a process that opened the file while it was briefly closed."""
 
 _LOG = logging.getLogger("evaltap.store")
 
@@ -31,7 +31,7 @@ def _attached(path: Path, reading: Path | None) -> duckdb.DuckDBPyConnection:
     }
     in_memory = str(path) == ":memory:"
     if not in_memory:
-        # What does not fit into memory is spilled beside the file, not into the working directory.
+        # Data that does not fit into memory is spilled next to the file, not to the working directory.
         settings["temp_directory"] = f"{path}.tmp"
     new = not in_memory and not path.exists()
     connection = duckdb.connect(config=settings)
@@ -50,15 +50,15 @@ def _attached(path: Path, reading: Path | None) -> duckdb.DuckDBPyConnection:
 
 
 def make_log_private(path: Path) -> None:
-    """Give the write-ahead log, which DuckDB recreates at times, the mode of its file."""
+    """Give the write-ahead log, which DuckDB occasionally recreates, the mode of the file."""
     with suppress(OSError):
         path.with_name(path.name + ".wal").chmod(path.stat().st_mode & 0o777)
 
 
 def shut_in(connection: duckdb.DuckDBPyConnection, reading: Path | None = None) -> None:
-    """Let no SQL of the connection reach files or the network, besides what is attached and `reading`.
+    """Deny the connection's SQL access to the network and to files, except attached ones and `reading`.
 
-    What a file holds may be a stranger's SQL.  There is no way back within the connection.
+    The file may contain a stranger's SQL.  The restriction cannot be lifted within the connection.
     """
     if reading is not None:
         folder = str(reading).replace("'", "''")
@@ -67,12 +67,12 @@ def shut_in(connection: duckdb.DuckDBPyConnection, reading: Path | None = None) 
 
 
 def use(connection: duckdb.DuckDBPyConnection) -> None:
-    """Have statements of a connection or cursor mean the tables of the file."""
+    """Make the file the default database of a connection or cursor."""
     connection.execute(f"USE {NAME}")
 
 
 def open_when_free(path: Path, reading: Path | None = None) -> duckdb.DuckDBPyConnection:
-    """Open a file that was closed a moment ago; wait for another process that came in between."""
+    """Reopen a file that was just closed; wait for a process that opened it in between."""
     give_up_at = time.monotonic() + HELD_SECONDS
     warned = False
     while True:
@@ -88,13 +88,13 @@ def open_when_free(path: Path, reading: Path | None = None) -> duckdb.DuckDBPyCo
 
 
 def open_file(path: Path, reading: Path | None = None) -> duckdb.DuckDBPyConnection:
-    """Open or create a file whose SQL may read the files of the folder `reading` and no others.
+    """Open or create a file whose SQL may read files of the folder `reading` and no others.
 
-    Raises StoreError when it cannot be used, StoreHeldError when it is held.
+    Raises StoreError if it cannot be used, StoreHeldError if another process holds it.
     """
     if path.is_dir():
         raise StoreError(f"{path}: is a folder; expected a DuckDB file")
-    if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+    if path.exists() and not path.is_file():  # opening a pipe would block forever
         raise StoreError(f"{path}: is a pipe or device; expected a DuckDB file")
     text, trouble = "", None
     for keep in (True, False, False):

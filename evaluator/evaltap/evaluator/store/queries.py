@@ -1,6 +1,6 @@
-"""Querying a store: readers take a `StoreReader`, whoever holds the file.
+"""Query a store through `StoreReader`, no matter which process holds the file.
 
-The store itself is one, and so are its cursors and a connection to the process that holds it.
+The store itself, its cursors, and connections to the process that holds it are all readers.
 """
 
 from abc import ABC, abstractmethod
@@ -16,8 +16,12 @@ from msgspec.structs import astuple
 
 from evaltap.evaluator.store.arrow import ArrowTable, ColumnKind, ColumnKinds, to_columns
 
-Row: TypeAlias = Sequence[Any]
-Rows: TypeAlias = list[tuple[Any, ...]]
+Parameters: TypeAlias = Mapping[str, object] | Sequence[object] | None
+"""What a statement binds: by name, or by place."""
+Row: TypeAlias = Sequence[Any]  # Any: of the type of its column
+Rows: TypeAlias = list[tuple[Any, ...]]  # as above
+Record: TypeAlias = dict[str, Any]  # as above
+"""A row by the names of its columns."""
 
 _KINDS: Mapping[str, ColumnKind] = {
     "VARCHAR": "text",
@@ -31,10 +35,10 @@ _KINDS: Mapping[str, ColumnKind] = {
 
 
 class StoreReader(ABC):
-    """Reads a store, for one thread; it may fill temporary tables, which nobody else sees.
+    """Reads a store from one thread; it may fill temporary tables, which only it sees.
 
-    Every method raises StorageError where disk or memory is at fault, and duckdb.Error for a statement
-    that makes no sense.
+    Every method raises StorageError if disk or memory is the cause, and duckdb.Error for an invalid
+    statement.
     """
 
     path: Path
@@ -42,31 +46,37 @@ class StoreReader(ABC):
     """Whether another process holds the file and lands turns in it."""
 
     @abstractmethod
-    def rows(self, query: str, parameters: Any = None) -> Rows:
+    def rows(self, query: str, parameters: Parameters = None) -> Rows:
         """Return all rows of a query."""
 
+    def column(self, query: str, parameters: Parameters = None) -> list[str]:
+        """Return the first column of a query, which holds texts."""
+        return [row[0] for row in self.rows(query, parameters)]
+
     @abstractmethod
-    def records(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
+    def records(self, query: str, parameters: Parameters = None) -> list[Record]:
         """Return all rows of a query as dicts by column name."""
 
     @abstractmethod
-    def stream(self, query: str, parameters: Any = None, *, size: int = 500) -> Iterator[Rows]:
-        """Yield the rows of a query in chunks, as they were when it was asked."""
+    def stream(
+        self, query: str, parameters: Parameters = None, *, size: int = 500
+    ) -> Iterator[Rows]:
+        """Yield the rows of a query in chunks, from a snapshot at the time of the call."""
 
     @abstractmethod
-    def execute(self, statement: str, parameters: Any = None) -> None:
-        """Run statements whose result is of no interest."""
+    def execute(self, statement: str, parameters: Parameters = None) -> None:
+        """Run statements and discard their results."""
 
     @abstractmethod
     def append(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> None:
-        """Append rows, their values in the order of the table's columns."""
+        """Append rows with values in the order of the table's columns."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the store."""
+        """Release the store."""
 
     def unlimited_memory(self) -> AbstractContextManager[None]:
-        """Let the block read rows that may be large, whatever a block around it allows."""
+        """Lift the memory limit in the block, to read rows that may be large."""
         return nullcontext()
 
     def __enter__(self) -> Self:
@@ -82,18 +92,18 @@ class StoreReader(ABC):
 
 
 class StoreWriter(StoreReader):
-    """Reads a store and appends the few rows that people make."""
+    """Reads a store and appends the few rows that users create."""
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[None]:
-        """Commit what the block writes as one, or nothing of it."""
+        """Commit everything that the block writes, or nothing."""
 
 
 class ConnectedReader(StoreReader):
     """Reads a store through a connection to its database."""
 
     FEWEST_AS_COLUMNS: ClassVar = 200
-    """Fewer rows are appended one by one: that costs no statement, but needs the interpreter throughout."""
+    """Fewer rows go through the Appender, which needs no statement but holds the interpreter lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -101,28 +111,28 @@ class ConnectedReader(StoreReader):
 
     @abstractmethod
     def _asking(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
-        """Return the connection, ready for a statement; it explains errors in the block."""
+        """Return the connection, ready for a statement; errors in the block are converted."""
 
-    def rows(self, query: str, parameters: Any = None) -> Rows:
-        """Return all rows of a query, seeing what an open transaction has written."""
+    def rows(self, query: str, parameters: Parameters = None) -> Rows:
+        """Return all rows of a query, including rows written by the open transaction."""
         with self._asking() as connection:
             return connection.execute(query, parameters).fetchall()
 
-    def records(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
+    def records(self, query: str, parameters: Parameters = None) -> list[Record]:
         """Return all rows of a query as dicts by column name."""
         with self._asking() as connection:
             result = connection.execute(query, parameters)
             names = [column[0] for column in result.description or ()]
             return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
-    def execute(self, statement: str, parameters: Any = None) -> None:
-        """Run statements whose result is of no interest."""
+    def execute(self, statement: str, parameters: Parameters = None) -> None:
+        """Run statements and discard their results."""
         with self._asking() as connection:
             # An unread result would block the appender on this connection.
             connection.execute(statement, parameters).fetchall()
 
     def append(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> None:
-        """Append rows, their values in the order of the table's columns."""
+        """Append rows with values in the order of the table's columns."""
         if len(rows) >= self.FEWEST_AS_COLUMNS and (kinds := self._kinds(table)):
             with self.registered("appended", ArrowTable(kinds, [to_columns(kinds, rows)])):
                 self.execute(f"INSERT INTO {table} FROM appended")
@@ -134,20 +144,20 @@ class ConnectedReader(StoreReader):
 
     @contextmanager
     def registered(self, name: str, table: object) -> Iterator[None]:
-        """Let the block's statements read `table`, an Arrow table, under a name."""
+        """Let the block's statements read an Arrow table under a name."""
         with self._asking() as connection:
             connection.register(name, table)
         try:
             yield
         except BaseException:
-            # In a transaction that failed this fails too, and would hide why.
+            # In a failed transaction, this fails too and would hide the first error.
             with suppress(duckdb.Error):
                 connection.unregister(name)
             raise
         connection.unregister(name)
 
     def _kinds(self, table: str) -> ColumnKinds | None:
-        """Return what the columns of a table hold; None when one of them has no such kind."""
+        """Return the kinds of a table's columns; None if a column has none of these kinds."""
         if table not in self._table_kinds:
             described = self.rows(f"DESCRIBE {table}")
             kinds: dict[str, ColumnKind] = {

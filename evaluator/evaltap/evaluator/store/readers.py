@@ -1,10 +1,9 @@
-"""Reading in the process that holds the store, from any thread, while the store's own thread writes."""
+"""Read from any thread of the process that holds the store, while the store's own thread writes."""
 
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 import duckdb
 
@@ -12,15 +11,15 @@ from evaltap.evaluator.store.damage import translated
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import BusyError, StorageError
 from evaltap.evaluator.store.gate import Lease
-from evaltap.evaluator.store.queries import ConnectedReader, Rows
+from evaltap.evaluator.store.queries import ConnectedReader, Parameters, Record, Rows
 from evaltap.evaluator.store.statements import refuse_other
 
 
 class Readers:
-    """Lets some readers at a time into an open store; the others wait for their turn.
+    """Admits a limited number of readers to an open store; others wait.
 
-    Each reads with a cursor of its own what was committed when it began; a reader keeps it no longer than
-    it needs.  `Store.reopen` and `close` wait for readers, two seconds at most, and then interrupt them.
+    Each has its own cursor and reads a snapshot from when it started.  Readers should hold it only as long
+    as needed: `Store.reopen` and `close` wait for readers for at most two seconds, then interrupt them.
     """
 
     def __init__(self, store: Store, *, most_waiting: int = 32, at_once: int = 3) -> None:
@@ -34,27 +33,25 @@ class Readers:
 
     @contextmanager
     def cursor(self, *, seconds: float = 2.0) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield a cursor in a read-only transaction, for so many seconds.
+        """Yield a cursor in a read-only transaction, valid for a number of seconds.
 
-        Raises TooSlowError when they are over, BusyError when too many wait or the file is being closed.
+        Raises TooSlowError when they are over, BusyError if too many readers wait or the file is closing.
         """
         with self._lease(seconds) as lease:
             lease.cursor.execute("BEGIN TRANSACTION READ ONLY")
             yield lease.cursor
-            with suppress(
-                duckdb.Error
-            ):  # a statement may have ended the transaction by its failure
+            with suppress(duckdb.Error):  # a failed statement may have ended the transaction
                 lease.cursor.rollback()
 
     @contextmanager
     def reading(self, *, seconds: float = 2.0) -> Iterator["CursorReader"]:
-        """Yield what reads the store as `Store` does, and raises as `cursor` does."""
+        """Yield a reader of the store; raises as `cursor` does."""
         with self._lease(seconds) as lease:
             yield CursorReader(self._store, lease)
 
     @contextmanager
     def writing(self, *, seconds: float = 2.0) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield a cursor for a few rows that people write, into tables that the store's thread does not."""
+        """Yield a cursor to write a few rows to tables that the store's thread does not write."""
         with self._lease(seconds) as lease:
             yield lease.cursor
 
@@ -88,7 +85,7 @@ class Readers:
 
 
 class Chunks:
-    """The result of a connection's latest statement, in chunks; kept when another statement comes."""
+    """The result of a connection's latest statement in chunks; buffered when another statement follows."""
 
     def __init__(self, fetch: Callable[[], Rows]) -> None:
         self._fetch = fetch
@@ -108,14 +105,14 @@ class Chunks:
         return self._fetch() if self._is_latest else []
 
     def keep(self) -> None:
-        """Read the rest into memory; called before the connection's next statement."""
+        """Read the remaining rows into memory; called before the connection's next statement."""
         while self._is_latest and (chunk := self._fetch()):
             self._kept.append(chunk)
         self._is_latest = False
 
 
 class CursorReader(ConnectedReader):
-    """Reads a store with a cursor, as it was at the first statement; it can fill temporary tables only."""
+    """Reads a store with a cursor, from a snapshot at the first statement; writes temporary tables only."""
 
     def __init__(self, store: Store, lease: Lease) -> None:
         super().__init__(store.path)
@@ -123,36 +120,38 @@ class CursorReader(ConnectedReader):
         self._begun = False
         self._chunks: Chunks | None = None
 
-    def rows(self, query: str, parameters: Any = None) -> Rows:
-        """Return all rows of a query; raise NotReadingError for what is none."""
+    def rows(self, query: str, parameters: Parameters = None) -> Rows:
+        """Return all rows of a query; raise NotReadingError for any other statement."""
         refuse_other(query)
         return super().rows(query, parameters)
 
-    def records(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
+    def records(self, query: str, parameters: Parameters = None) -> list[Record]:
         """Return all rows of a query as dicts by column name; raise as `rows` does."""
         refuse_other(query)
         return super().records(query, parameters)
 
-    def execute(self, statement: str, parameters: Any = None) -> None:
+    def execute(self, statement: str, parameters: Parameters = None) -> None:
         """Run statements that fill temporary tables; raise NotReadingError for others."""
         refuse_other(statement)
         super().execute(statement, parameters)
 
-    def stream(self, query: str, parameters: Any = None, *, size: int = 500) -> Iterator[Rows]:
-        """Yield the rows of a query in chunks; what is left when another statement comes is kept."""
+    def stream(
+        self, query: str, parameters: Parameters = None, *, size: int = 500
+    ) -> Iterator[Rows]:
+        """Yield the rows of a query in chunks; remaining rows are buffered when another statement follows."""
         self.begin(query, parameters)
         self._chunks = Chunks(lambda: self.fetch(size))
         return iter(self._chunks)
 
-    def begin(self, statement: str, parameters: Any = None) -> list[str]:
-        """Run a statement whose rows `fetch` returns; return the names of its columns."""
+    def begin(self, statement: str, parameters: Parameters = None) -> list[str]:
+        """Run a statement; return its column names.  `fetch` returns its rows."""
         refuse_other(statement)
         with self._asking() as cursor:
             cursor.execute(statement, parameters)
             return [column[0] for column in cursor.description or ()]
 
     def fetch(self, size: int) -> Rows:
-        """Return the next rows of the statement that began last, at most so many."""
+        """Return up to `size` further rows of the statement run by `begin`."""
         with translated(self.path):
             return self._lease.cursor.fetchmany(size)
 
@@ -173,7 +172,7 @@ class CursorReader(ConnectedReader):
             raise
 
     def _begin_again(self) -> None:
-        """End a transaction that a failed statement has left unusable, with its temporary tables."""
+        """End a transaction that a failed statement made unusable, including its temporary tables."""
         self._begun = False
         with suppress(duckdb.Error):
             self._lease.cursor.rollback()
@@ -183,7 +182,7 @@ class CursorReader(ConnectedReader):
 
 
 class Session:
-    """A reader that stays for several statements, as a command does."""
+    """A reader for several statements, as commands need."""
 
     def __init__(self, store: Store, lease: Lease) -> None:
         self.reader = CursorReader(store, lease)
@@ -191,17 +190,17 @@ class Session:
         self._lease = lease
 
     def may_take(self, seconds: float) -> None:
-        """Let what comes now take so long."""
+        """Set the time limit of the following statements, in seconds from now."""
         self._gate.extend(self._lease, seconds)
 
     def reason(self, error: Exception) -> Exception:
-        """Return why a statement failed: the session may have been ended meanwhile."""
+        """Return why a statement failed: its own error, or that the session was ended."""
         return self._lease.ended or error
 
 
 @contextmanager
 def shared_reader(store: Store, seconds: float) -> Iterator[Session]:
-    """Let somebody read for longer, beside `Readers`; raises what they raise."""
+    """Yield a session for longer reads, outside the limits of `Readers`; raises the same errors."""
     with store.gate.lease(store.cursor, seconds) as lease:
         store.share()
         try:

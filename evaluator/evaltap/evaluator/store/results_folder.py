@@ -1,7 +1,7 @@
-"""A folder of Parquet files that stands for a store's tables of results.
+"""A folder of Parquet files in place of a store's tables of results.
 
-The file names the folder, and the file may come from a stranger.  So the folder must also name the file:
-only evaltap, on this machine, writes that entry.
+The file names the folder, but it may come from a stranger.  So the folder must also name the file, in an
+entry that only evaltap on this machine writes.
 """
 
 import secrets
@@ -19,7 +19,7 @@ _READERS: Final = "readers"
 
 
 def let_read(folder: Path) -> str:
-    """Leave a new word in the folder, and return it: whoever knows it may read the folder."""
+    """Store a new secret word in the folder and return it: files that contain it may read the folder."""
     word = secrets.token_hex(16)
     readers = folder / _READERS
     readers.mkdir(parents=True, exist_ok=True)
@@ -28,9 +28,9 @@ def let_read(folder: Path) -> str:
 
 
 def trusted_folder(connection: duckdb.DuckDBPyConnection, path: Path) -> Path | None:
-    """Return the folder that a file reads its results from; None when its tables hold them.
+    """Return the folder from which a file reads its results; None if they are in its tables.
 
-    Raises StoreError for a folder that is gone, or that does not know the file.
+    Raises StoreError for a folder that is missing or does not know the file.
     """
 
     def values(key: str) -> list[str]:
@@ -54,6 +54,6 @@ def trusted_folder(connection: duckdb.DuckDBPyConnection, path: Path) -> Path | 
 
 
 def results_view(table: str, folder: Path) -> str:
-    """Return the SQL that makes a table of results a view over the folder."""
+    """Return the SQL that creates a table of results as a view over the folder."""
     files = str(folder / "*" / "part-*" / f"{table}.parquet").replace("'", "''")
     return f"CREATE OR REPLACE VIEW {table} AS FROM read_parquet('{files}')"

@@ -1,7 +1,6 @@
-"""Several DuckDB files read as one: each was written by a consumer of some of the partitions.
+"""Read several DuckDB files as one, each written by a consumer of some of the partitions.
 
-A view over all of them replaces each table, so the views for everyday questions, and every report, read
-them without knowing.
+Each table is replaced by a view over all files, so the predefined views and reports need not know about it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ _ONE_OF: Final[Mapping[str, str]] = {
     "run_metrics": "run_id, metric_index",
     "reference_cases": "references_digest, eval_id",
 }
-"""Tables of which every file has the same rows: consumers with the same metrics share the live run."""
+"""Tables with the same rows in every file: consumers with the same metrics share the live run."""
 
 
 class Place(NamedTuple):
@@ -37,17 +36,17 @@ class Place(NamedTuple):
 
 
 def shards_sql(paths: Sequence[Path]) -> str:
-    """Return SQL that reads these files as one: for the `duckdb` command, or any connection.
+    """Return SQL that reads these files as one, for the `duckdb` command or any connection.
 
-    Raises StoreError for a file that is none of evaltap's or of another layout, or holds a partition
-    that another one holds.
+    Raises StoreError for a file that is not evaltap's, has another layout, or contains a partition that
+    another file contains.
     """
     tables = _checked(paths)
     return f"{_attach(paths)}\n{_unions(paths, tables)}\n{sql(STORE, 'views')}"
 
 
 class ShardedStore(Store):
-    """A store that reads several files as one; what is written to it is gone when it is closed."""
+    """A store that reads several files as one; rows written to it are lost when it is closed."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         tables = _checked(paths)
@@ -88,7 +87,7 @@ def _union(table: str, count: int) -> str:
 
 
 def _checked(paths: Sequence[Path]) -> list[str]:
-    """Return the tables that all files have; raise StoreError for files that are not shards of one log."""
+    """Return the tables of the files; raise StoreError for files that are not shards of one log."""
     tables = layout().tables
     holders: dict[Place, Path] = {}
     for path in paths:
@@ -103,7 +102,7 @@ def _checked(paths: Sequence[Path]) -> list[str]:
 
 
 def _places(path: Path) -> list[Place]:
-    """Return what a file was consumed from."""
+    """Return the partitions from which a file was consumed."""
     if not path.is_file():
         raise StoreError(no_such_file(path, "expected a DuckDB file written by evaltap"))
     if not is_database(path):

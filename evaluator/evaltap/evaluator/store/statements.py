@@ -1,4 +1,4 @@
-"""Which statements only read: what a reader of a store may run."""
+"""Check that a reader's statements only read."""
 
 import re
 from functools import lru_cache
@@ -20,22 +20,22 @@ _ALLOWED: Final = frozenset(
         _KIND.DROP,
     }
 )
-"""In a read-only transaction DuckDB refuses those that would change more than temporary tables."""
+"""In a read-only transaction, DuckDB rejects those that would change more than temporary tables."""
 
 _NOT_ONLY_READING: Final = re.compile(
     r"\b((?:en|dis)able_\w+|(?:force_)?checkpoint|truncate_duckdb_logs|\w*_external_resource\w*"
     r'|verify_parallelism|json_execute_serialized_sql|import_database|copy_database)"?\s*\(',
     re.IGNORECASE,
 )
-"""Functions that change the whole process when somebody selects from them."""
+"""Functions that change the whole process when they are selected from."""
 
 
 @lru_cache(1_024)
 def refuse_other(statements: str) -> None:
     """Raise NotReadingError for statements that do more than read and fill temporary tables.
 
-    They must run in a read-only transaction: what they would change of the file is not looked at here,
-    settings, files and other databases are.
+    They must still run in a read-only transaction, which protects the file.  This function protects settings,
+    other files and other databases.
     """
     for statement in duckdb.extract_statements(statements):
         if statement.type not in _ALLOWED:

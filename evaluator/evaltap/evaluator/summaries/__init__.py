@@ -1,1 +1,1 @@
-"""The summary tables that the page reads: computed once from the rows and kept up to date."""
+"""The summary tables that the page reads: computed from the rows and kept up to date."""

@@ -1,4 +1,4 @@
-"""How far the summaries reach, and whether a reader may use them instead of the rows."""
+"""The extent of the summaries, and whether a reader may use them instead of the rows."""
 
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -10,7 +10,7 @@ NEVER: Final = datetime(1, 1, 1)
 
 
 class Marks(NamedTuple):
-    """How far the summaries go, by what tells new rows of a table from others."""
+    """The extent of the summaries, in the values that identify new rows of each table."""
 
     landed_seq: int = 0
     scored_at: datetime = NEVER
@@ -20,21 +20,21 @@ class Marks(NamedTuple):
 
 
 def read_marks(reader: StoreReader) -> Marks | None:
-    """Return how far the summaries go; None before they are made."""
+    """Return the extent of the summaries; None before they are built."""
     rows = reader.rows(f"SELECT {_FIELDS} FROM page_marks WHERE name = 'summaries'")
     return Marks(*rows[0]) if rows else None
 
 
 def newest_rows(reader: StoreReader) -> Marks:
-    """Return how far the rows go."""
+    """Return the extent of the rows."""
     (row,) = reader.rows(_NEWEST, {"never": NEVER})
     return Marks(*row)
 
 
 def current_marks(reader: StoreReader) -> Marks | None:
-    """Return how far the summaries go when they say what the rows say, else None.
+    """Return the extent of the summaries if they match the rows, otherwise None.
 
-    Where another thread keeps them, they may say what the rows said a moment before.
+    If another thread maintains them, they may lag behind the rows by a moment.
     """
     rows = reader.rows(f"SELECT {_FIELDS}, {_KEPT} FROM page_marks WHERE name = 'summaries'")
     if not rows:

@@ -1,7 +1,7 @@
-"""Compute the summaries and keep them up to date: what changed is recomputed from the rows.
+"""Compute the summaries and keep them up to date: changed parts are recomputed from the rows.
 
-Nothing is accumulated incrementally, so a row of a summary equals a query over the rows, even if turns came
-late, grew or were scored again.
+Nothing is accumulated, so a row of a summary equals a query over the rows, even if turns were late, grew or
+were scored again.
 """
 
 import time
@@ -12,29 +12,21 @@ from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.store.database import STORE, Store, sql, utc_now
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.summaries.case_key import CASE_KEY
 from evaltap.evaluator.summaries.marks import NEVER, Marks, newest_rows, read_marks
-
-
-def key_of_case(app_name: str, eval_set_id: str, eval_id: str) -> str:
-    """Return SQL for the `case_key` of a case, of SQL for its names."""
-    return f"md5_number_lower(concat_ws(chr(31), {app_name}, {eval_set_id}, {eval_id}))"
-
-
-CASE_KEY: Final = key_of_case("app_name", "eval_set_id", "eval_id")
-"""The `case_key` of a row that names a case."""
 
 _KEYS: Final = "app_name, eval_set_id, eval_id"
 _UNITS: Final = ("turns", "scores", "latency", "tools")
 _TURNS_AT_ONCE: Final = 200_000
-"""Whose cases are summarised in one statement when all are."""
+"""The number of turns whose cases one statement summarises in a full rebuild."""
 MOST_CAUGHT_UP: Final = 20_000
-"""New rows for which a command that reads brings the summaries up to date first."""
+"""The maximum number of new rows for which a reading command first updates the summaries."""
 _CLOCKS_APART: Final = timedelta(seconds=10)
-"""Reviews are written by others, whose clocks may be behind what was summarised."""
+"""Other processes write reviews, and their clocks may be behind the extent of the summaries."""
 
 
 class Refreshed(NamedTuple):
-    """What a step did; `behind`: there is more to do."""
+    """The result of a step; `behind` means that more remains to be done."""
 
     cases: int = 0
     minutes: int = 0
@@ -42,7 +34,7 @@ class Refreshed(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """No row of interest is older, so that the others need not be read."""
+    """Lower bounds: no relevant row is older, so older rows need not be read."""
 
     landed_seq: int = 0
     landed_at: datetime = NEVER
@@ -50,7 +42,7 @@ class Bounds(NamedTuple):
 
 
 class Summaries:
-    """The summaries of a store, for the store's thread."""
+    """The summaries of a store, used from the store's thread."""
 
     def __init__(self, store: Store, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
@@ -59,17 +51,18 @@ class Summaries:
         self._at_once = 0
 
     def marks(self) -> Marks | None:
-        """Return how far they go; None before they are made."""
+        """Return the extent of the summaries; None before they are built."""
         return read_marks(self._store)
 
     def make(self, progress: Callable[[str], None] = lambda _: None) -> None:
-        """Rebuild them, from all rows: half a minute for a million turns.  `progress` gets each step."""
+        """Rebuild the summaries from all rows; a million turns take half a minute.  Steps go to
+        `progress`."""
         self._calls.forget()
         with self._store.transaction():
             newest = newest_rows(self._store)
             for table in ("case_index", *_tables("minute"), *_tables("hour"), "page_marks"):
                 self._store.execute(f"DELETE FROM {table}")
-            # In parts, as what is aggregated has to fit into memory.
+            # In parts, because the aggregated rows have to fit into memory.
             parts = newest.landed_seq // _TURNS_AT_ONCE + 1
             for part in range(parts):
                 progress("cases" if parts == 1 else f"cases ({part + 1} of {parts})")
@@ -85,9 +78,9 @@ class Summaries:
             self._calls.note(newest.landed_seq)
 
     def refresh(self, *, most_cases: int = 2_000, most_seconds: float = 0.15) -> Refreshed:
-        """Bring them up to date by one step: about so many cases, fewer when that took too long.
+        """Update the summaries by one step: about `most_cases` cases, fewer if a step took too long.
 
-        Rebuilds them when they are not made, or when more than a fifth of all turns are new.
+        Rebuilds them if they do not exist, or if more than a fifth of all turns are new.
         """
         marks, newest = self.marks(), newest_rows(self._store)
         if marks is None or newest.landed_seq - marks.landed_seq > max(
@@ -103,15 +96,16 @@ class Summaries:
         self._find_new(marks, until)
         done = self.rewrite(marks, until)
         if (took := self._clock() - began) > most_seconds:
-            # Most of a step's time does not depend on how much it takes.
+            # Most of a step's time does not depend on its size.
             self._at_once = max(int(self._at_once * most_seconds / took), most_cases // 4, 1)
         else:
             self._at_once *= 2
         return done._replace(behind=until != newest)
 
     def catch_up(self) -> None:
-        """Bring them up to date in one go, where they are made and little is new: what is more takes longer
-        than reading the rows.
+        """Update the summaries completely if they exist and few rows are new.
+
+        For more rows, this would take longer than reading the rows.
         """
         marks, newest = self.marks(), newest_rows(self._store)
         if marks is None or marks == newest:
@@ -128,7 +122,7 @@ class Summaries:
     # -- what is new ---------------------------------------------------------------------------
 
     def _until(self, marks: Marks, newest: Marks, most: int) -> Marks:
-        """Return how far a step goes that takes so many new rows of a table."""
+        """Return the extent after a step over at most `most` new rows of a table."""
         scored = [newest.scored_at]
         for table in ("scores", "turn_scores"):
             ((count, last),) = self._store.rows(
@@ -140,7 +134,7 @@ class Summaries:
         return newest._replace(landed_seq=landed, scored_at=min(scored))
 
     def _find_new(self, marks: Marks, until: Marks) -> None:
-        """Write the cases that have new rows as dirty_cases, and the new turns' minutes as dirty_minutes."""
+        """Write the cases with new rows to dirty_cases, and the minutes of new turns to dirty_minutes."""
         given = {
             "seq": marks.landed_seq, "until_seq": until.landed_seq,
             "scored": marks.scored_at, "until_scored": until.scored_at,
@@ -157,10 +151,10 @@ class Summaries:
         self._find_minutes("SEMI JOIN new_turns USING (app_name, eval_set_id, eval_id, invocation_id)",
                            self._bounds(marks).landed_seq)  # fmt: skip
 
-    def find(self, cases: str, parameters: Mapping[str, Any]) -> bool:
-        """Note the cases of a query, of which rows are about to be deleted; False: there are no summaries.
+    def find(self, cases: str, parameters: Mapping[str, object]) -> bool:
+        """Mark the cases of a query whose rows are about to be deleted; return False without summaries.
 
-        Followed by `rewrite` within the same transaction.
+        `rewrite` must follow within the same transaction.
         """
         if self.marks() is None:
             return False
@@ -176,7 +170,7 @@ class Summaries:
     def rewrite(self, marks: Marks | None = None, until: Marks | None = None) -> Refreshed:
         """Rewrite the rows of dirty cases and minutes; they are up to date as of `until`.
 
-        Without marks nothing is taken for granted, as rows may have been deleted.
+        Without marks nothing is assumed, because rows may have been deleted.
         """
         if marks is None:
             self._calls.forget()
@@ -194,7 +188,7 @@ class Summaries:
         return Refreshed(cases, minutes)
 
     def _bounds(self, marks: Marks) -> Bounds:
-        """Return what is older than all rows of the dirty cases."""
+        """Return lower bounds for all rows of the dirty cases."""
         ((seq, scored),) = self._store.rows(
             "SELECT min(first_seq), min(first_scored_at) FROM case_index"
             " WHERE case_key IN (SELECT case_key FROM dirty_cases)"
@@ -208,7 +202,7 @@ class Summaries:
         return Bounds(seq, landed or NEVER, min(scored or marks.scored_at, marks.scored_at))
 
     def _of_cases(self, bounds: Bounds) -> dict[str, str]:
-        """Return the rows of the dirty cases, for each table."""
+        """Return queries for the rows of the dirty cases, by table."""
         since = {
             "turns": f"landed_seq >= {bounds.landed_seq}",
             "cases": f"landed_at >= TIMESTAMP '{bounds.landed_at}'",
@@ -241,7 +235,7 @@ class Summaries:
             )
         self._write_minutes(_TURNS_OF_MINUTES, {"first": first, "last": last}, None)
         hours = "(SELECT date_trunc('hour', bucket) FROM dirty_minutes)"
-        # Told as constants, so that older rows are not read.
+        # As constants, so that DuckDB skips older rows.
         since, until = first.replace(minute=0), last + timedelta(hours=1)
         near = f"bucket >= TIMESTAMP '{since}' AND bucket < TIMESTAMP '{until}'"
         for table in _tables("hour"):
@@ -270,15 +264,15 @@ class Summaries:
 
 
 def catch_up(reader: StoreReader) -> None:
-    """Bring the summaries of a file up to date that nobody else holds, as `Summaries.catch_up` does."""
+    """Update the summaries of a file that no other process has open, like `Summaries.catch_up`."""
     if isinstance(reader, Store):
         Summaries(reader).catch_up()
 
 
 class _CallPlaces:
-    """From which row of tool_calls on the calls of newer turns are; known of what landed since the start.
+    """The first row of tool_calls for newer turns, for turns that landed since the start.
 
-    A table of calls has no order of landing of its own, but its rows are written with their turns'.
+    The table of calls has no order of landing, but its rows are written together with their turns.
     """
 
     def __init__(self, store: Store) -> None:
@@ -287,20 +281,20 @@ class _CallPlaces:
         self._places: list[int] = []
 
     def forget(self) -> None:
-        """Know nothing, as rows were deleted."""
+        """Forget all rows, because rows were deleted."""
         self._seqs, self._places = [], []
 
     def note(self, seq: int) -> None:
-        """Note that all turns up to a landed_seq are there now, and no others."""
+        """Record that exactly the turns up to a landed_seq are present."""
         ((count, last),) = self._store.rows("SELECT count(*), max(rowid) FROM tool_calls")
         if count != (last + 1 if count else 0):
-            self.forget()  # rows were deleted, so that the others may move
+            self.forget()  # rows were deleted, so the others may move
         elif not self._seqs or seq > self._seqs[-1]:
             self._seqs.append(seq)
             self._places.append(count)
 
     def condition(self, seq: int) -> str:
-        """Return a condition that holds for all calls of turns from a landed_seq on."""
+        """Return a condition that holds for all calls of turns with at least this landed_seq."""
         known = bisect_right(self._seqs, seq - 1)
         return f"rowid >= {self._places[known - 1]}" if known else "TRUE"
 
@@ -318,7 +312,7 @@ def _before(moment: datetime, margin: timedelta) -> datetime:
 
 
 def _earlier(one: Marks, other: Marks) -> Marks:
-    """Return marks that neither is behind: deleted rows may have been the newest."""
+    """Return the earlier of both marks, because the newest rows may have been deleted."""
     return Marks(
         min(one.landed_seq, other.landed_seq),
         min(one.scored_at, other.scored_at),
@@ -380,7 +374,7 @@ _DELETE_CASES: Final = """
 DELETE FROM case_index WHERE case_key IN (SELECT case_key FROM dirty_cases)
 """
 
-# All scores of a case are within what the index says, which is written first.
+# All scores of a case are within the bounds in the index, which is written first.
 _MINUTE_BOUNDS: Final = f"""
 SELECT min(landed_seq), (
   SELECT min(first_scored_at) FROM case_index

@@ -1,4 +1,1 @@
-"""Kafka beyond reading: clients and writing.
-
-The only package that builds a Kafka client for writing.
-"""
+"""Kafka clients, and writing to topics.  No other package creates a Kafka client for writing."""

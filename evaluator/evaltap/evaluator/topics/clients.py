@@ -1,39 +1,64 @@
 """Topics of a Kafka cluster that the evaluator writes to: created if missing, written with acknowledgements.
 
-One thread uses a writer.  `TopicsUnavailableError` means that the broker did not confirm: nothing counts as written,
-and it can be tried again.  A record that is rejected for its size would be rejected every time.
+A writer belongs to one thread.  `TopicsUnavailableError` means that the broker did not acknowledge a write:
+nothing counts as written, and the caller can retry.  A record that is too large is rejected on every try.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from evaltap.schemas.errors import EvaltapError
-from evaltap.schemas.log.kafka_settings import kafka_settings, settings_blamed
+from evaltap.schemas.log.kafka_clients import create_client as create_client
+from evaltap.schemas.log.kafka_clients import kafka_client
 from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.record import WireRecord
 
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+    from kafka.structs import TopicPartition
+
 T = TypeVar("T")
+Place = TypeVar("Place")
 
 ACK_SECONDS = 30.0
 COMMITTED = "read_committed"
-"""Of records of transactions, those that were aborted were never meant for anybody."""
+"""Records of aborted transactions are skipped: their producer withdrew them."""
 MAX_REQUEST_BYTES = 8 << 20
-"""As much as is kept of a broken record; a topic that takes less says so itself."""
+"""The size to which a dead letter's record is cut.  A topic with a lower limit rejects the record itself."""
 CONNECT_SECONDS = 10.0
 ASK_AGAIN_SECONDS = 0.5
 
 
+class ReadMessage(Protocol):
+    """What evaltap reads of a message of kafka-python."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+class Poller(Protocol):
+    """What `poll_or_nothing` uses of `KafkaConsumer`."""
+
+    def poll(
+        self, *, timeout_ms: int, max_records: int
+    ) -> Mapping["TopicPartition", Sequence[ReadMessage]]:
+        """Return the next messages of the partitions that are assigned."""
+        ...
+
+
 class TopicsUnavailableError(EvaltapError):
-    """Report that a broker did not answer, or not as it should; try again later."""
+    """Raised when a broker does not answer, or answers with an error that a retry may solve."""
 
 
 def create_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> None:
-    """Make the topics that are missing, with so many partitions each.
+    """Create the missing topics, each with its number of `partitions`.
 
-    A broker that dies or elects meanwhile is no reason to give up; others may answer.
+    Retries for `CONNECT_SECONDS` while brokers fail or elect leaders.
     """
     from kafka.errors import KafkaError
 
@@ -52,37 +77,43 @@ def _create_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> No
         for topic, count in partitions.items():
             if topic not in there:
                 wanted = {topic: {"num_partitions": count, "replication_factor": -1}}
-                # Somebody else may make it at the same moment.
+                # Another process may create it at the same moment.
                 with suppress(TopicAlreadyExistsError):
-                    admin.create_topics(wanted)
+                    admin.create_topics(wanted)  # pyright: ignore[reportArgumentType]  # old stubs
     finally:
         admin.close()
 
 
-def _admin(location: KafkaLocation) -> Any:
+def _admin(location: KafkaLocation) -> "KafkaAdminClient":
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 
     try:
-        return create_client(KafkaAdminClient, _settings(KafkaAdminClient.DEFAULT_CONFIG, location))
+        return kafka_client(
+            KafkaAdminClient,
+            KafkaAdminClient.DEFAULT_CONFIG,
+            location,
+            client_id="evaltap-evaluator",
+            connect_seconds=CONNECT_SECONDS,
+        )
     except KafkaError as error:
         raise TopicsUnavailableError(
             f"{location}: no broker answers ({error}); check address and settings"
         ) from None
 
 
-def is_transient(error: Any) -> bool:
-    """Return whether a KafkaError may be gone when the brokers are asked again.
+def is_transient(error: "KafkaError") -> bool:
+    """Return whether a request that failed with this KafkaError may succeed when it is repeated.
 
-    kafka-python does not retry where the leader that it remembers is no broker any more: one that died.
+    kafka-python itself does not retry when the leader it remembers has left the cluster.
     """
     return bool(error.retriable) or type(error).__name__ == "UnknownBrokerIdError"
 
 
 def retry_transient(ask: Callable[[], T], seconds: float) -> T:
-    """Return the answer; what fails and can be tried again is, for so many seconds.
+    """Call `ask` until it succeeds, retrying transient errors for up to `seconds`; return its answer.
 
-    Raises the KafkaError of the last try.
+    Raises the last KafkaError.
     """
     from kafka.errors import KafkaError
 
@@ -97,12 +128,13 @@ def retry_transient(ask: Callable[[], T], seconds: float) -> T:
 
 
 def ask_offsets(
-    ask: Callable[[Sequence[Any]], Mapping[Any, int]], places: Sequence[Any]
-) -> Mapping[Any, int]:
-    """Return what a client's `beginning_offsets` or `end_offsets` says of each partition.
+    ask: Callable[[Sequence["TopicPartition"]], Mapping["TopicPartition", int]],
+    places: Sequence["TopicPartition"],
+) -> Mapping["TopicPartition", int]:
+    """Return the offsets that a client's `beginning_offsets` or `end_offsets` gives for the partitions.
 
-    Raises LeaderNotAvailableError where a partition has no leader at the moment: kafka-python leaves it
-    out of its own list, and then does not find it there.
+    Raises LeaderNotAvailableError if a partition has no leader at the moment.  kafka-python raises a
+    KeyError then, since it leaves the partition out of its own list.
     """
     from kafka.errors import LeaderNotAvailableError
 
@@ -113,59 +145,21 @@ def ask_offsets(
 
 
 def poll_or_nothing(
-    consumer: Any, timeout_ms: int, max_records: int
-) -> Mapping[Any, Sequence[Any]]:
-    """Return what a client's `poll` finds: nothing while a broker answers that it is to be tried again."""
+    consumer: Poller, timeout_ms: int, max_records: int
+) -> Mapping["TopicPartition", Sequence[ReadMessage]]:
+    """Return the records of a client's `poll`, none if it fails with a transient error."""
     from kafka.errors import KafkaError
 
     try:
-        found: Mapping[Any, Sequence[Any]] = consumer.poll(
-            timeout_ms=timeout_ms, max_records=max_records
-        )
+        return consumer.poll(timeout_ms=timeout_ms, max_records=max_records)
     except KafkaError as error:
         if not is_transient(error):
             raise
         time.sleep(min(ASK_AGAIN_SECONDS, timeout_ms / 1000))
         return {}
-    return found
 
 
-def wire_record(message: Any) -> WireRecord:
-    """Return a message of the client as the record that was written."""
-    headers = message.headers
-    if None in chain.from_iterable(headers):
-        headers = [(name, value or b"") for name, value in headers]
+def wire_record(message: ReadMessage) -> WireRecord:
+    """Return a client's message as a wire record."""
+    headers = [(name, value or b"") for name, value in message.headers]
     return WireRecord(message.key, message.value, tuple(headers))
-
-
-def create_client(kind: Any, settings: Mapping[str, Any]) -> Any:
-    """Return a client of kafka-python; one that fails to start leaves no thread behind.
-
-    Raises ConfigurationError for settings that it cannot work with.
-    """
-    from kafka.net.compat import KafkaNetClient
-
-    inner: list[Any] = []
-
-    def client(**configuration: Any) -> Any:
-        inner.append(KafkaNetClient(**configuration))
-        return inner[-1]
-
-    try:
-        with settings_blamed():
-            return kind(**{"kafka_client": client, **settings})
-    except Exception:
-        for left in inner:
-            left.close()
-        raise
-
-
-def _settings(known: Mapping[str, Any], location: KafkaLocation, **given: Any) -> dict[str, Any]:
-    """Return settings of a client: ours, and above them what the environment says."""
-    return {
-        "bootstrap_servers": list(location.brokers),
-        "client_id": "evaltap-evaluator",
-        "bootstrap_timeout_ms": int(CONNECT_SECONDS * 1000),
-        **given,
-        **kafka_settings(known),
-    }

@@ -1,43 +1,40 @@
-"""Write records to a topic and know which of them arrived."""
+"""Write records to a topic, with an acknowledgement for each."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from evaltap.evaluator.topics.clients import (
     ACK_SECONDS,
     CONNECT_SECONDS,
     MAX_REQUEST_BYTES,
     TopicsUnavailableError,
-    _settings,
-    create_client,
 )
-from evaltap.schemas.log.kafka_settings import PRODUCER_BATCH_BYTES
+from evaltap.schemas.log.kafka_clients import Answer, Producer, kafka_producer
 from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.dead_letter import cut_letter
 from evaltap.schemas.wire.record import WireRecord
 
 
 class TopicWriter:
-    """Writes records to topics and returns when the broker has them; connects when first used."""
+    """Writes records to topics and waits for the broker's acknowledgements; connects on first use."""
 
     def __init__(self, location: KafkaLocation, *, client_id: str) -> None:
         self._location = location
         self._client_id = client_id
-        self._producer: Any = None
+        self._producer: Producer | None = None
 
     def write(self, topic: str, records: Sequence[WireRecord]) -> list[int]:
-        """Write records; return the places in the list of those larger than client or topic takes.
+        """Write records; return the indexes of those that are too large for the client or the topic.
 
-        Raises TopicsUnavailableError when any other is not confirmed.
+        Raises TopicsUnavailableError if any other record is not acknowledged.
         """
         refused = self._write(topic, records)
         if len(records) == 1:
             return refused
-        # A refusal takes the neighbours in the producer with it: by itself each has its own answer.
+        # A record that is too large fails its neighbours in the producer's batch: retry each on its own.
         return [number for number in refused if self._write(topic, [records[number]])]
 
     def write_or_cut(self, topic: str, records: Sequence[WireRecord]) -> list[int]:
-        """Write records, those dead letters cut that are too large; return which nobody takes.
+        """Write records; cut dead letters that are too large, and return the indexes of other such records.
 
         Raises TopicsUnavailableError as `write` does.
         """
@@ -51,7 +48,7 @@ class TopicWriter:
         return refused
 
     def _write(self, topic: str, records: Sequence[WireRecord]) -> list[int]:
-        """Return which records were refused, for their own size or for that of another of them."""
+        """Write records; return the indexes of those rejected for their own size or a neighbour's."""
         from kafka.errors import KafkaError
 
         try:
@@ -59,7 +56,7 @@ class TopicWriter:
             answers = [_begun(producer, topic, one) for one in records]
             refused = [number for number, answer in enumerate(answers) if _is_refused(answer)]
         except KafkaError as error:
-            # Whatever state the producer is in, the next try starts with a new one.
+            # The producer's state is unknown, so the next try starts with a new one.
             self.close()
             raise TopicsUnavailableError(
                 f"{self._location}: {topic} was not written ({error})"
@@ -69,36 +66,26 @@ class TopicWriter:
         return refused
 
     def close(self) -> None:
-        """Let go of the connection; what was not confirmed is the caller's to repeat."""
+        """Close the connection; the caller has to repeat unacknowledged writes."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.close(timeout=0.5)
 
-    def _connected(self) -> Any:
+    def _connected(self) -> Producer:
         if self._producer is None:
-            from kafka import KafkaProducer
-            from kafka.codec import has_zstd
-
-            self._producer = create_client(
-                KafkaProducer,
-                _settings(
-                    KafkaProducer.DEFAULT_CONFIG,
-                    self._location,
-                    client_id=self._client_id,
-                    compression_type="zstd" if has_zstd() else "gzip",
-                    max_block_ms=int(CONNECT_SECONDS * 1000),
-                    delivery_timeout_ms=int(ACK_SECONDS * 1000),
-                    request_timeout_ms=10_000,
-                    batch_size=PRODUCER_BATCH_BYTES,
-                    max_request_size=MAX_REQUEST_BYTES,
-                    linger_ms=2,
-                ),
+            self._producer = kafka_producer(
+                self._location,
+                client_id=self._client_id,
+                connect_seconds=CONNECT_SECONDS,
+                ack_seconds=ACK_SECONDS,
+                max_request_size=MAX_REQUEST_BYTES,
+                linger_ms=2,
             )
         return self._producer
 
 
-def _begun(producer: Any, topic: str, record: WireRecord) -> Any:
-    """Begin to send a record; return the client's future, None when it is larger than that sends."""
+def _begun(producer: Producer, topic: str, record: WireRecord) -> Answer | None:
+    """Start sending a record; return the client's future, None if it is too large for the client."""
     from kafka.errors import MessageSizeTooLargeError
 
     try:
@@ -109,8 +96,8 @@ def _begun(producer: Any, topic: str, record: WireRecord) -> Any:
         return None
 
 
-def _is_refused(answer: Any) -> bool:
-    """Wait for the broker's answer; tell whether the record is larger than client or topic takes."""
+def _is_refused(answer: Answer | None) -> bool:
+    """Wait for the acknowledgement; return whether the record is too large for client or topic."""
     from kafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
 
     if answer is None:

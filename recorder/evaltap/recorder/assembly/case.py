@@ -142,8 +142,8 @@ def _turn(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEvent]) 
 def _context(told: Sequence[ContextMessage]) -> list[JsonObject]:
     """Return the instructions, each once, and the preceding conversation."""
     instructions = _distinct(one.content for one in told if one.role == "system")
-    said = [(one.role, one.content) for one in told if one.role != "system" and one.content]
-    messages = [*(("system", content) for content in instructions), *said]
+    conversation = [(one.role, one.content) for one in told if one.role != "system" and one.content]
+    messages = [*(("system", content) for content in instructions), *conversation]
     return [{"role": role, "content": content} for role, content in messages]
 
 

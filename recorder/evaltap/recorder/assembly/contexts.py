@@ -7,15 +7,14 @@ preceding conversation is context too, unless the log has it as turns of the ses
 import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any  # of JSON
 
 from evaltap.recorder.telemetry.spans import canonical_json
-from evaltap.schemas.data import CaseData
+from evaltap.schemas.data import CaseData, JsonObject
 
 MAX_SESSIONS = 10_000
 FIELD = "contextMessages"
 _DIGEST_BYTES = 4
-"""Bytes of digest per text of a session: enough to tell it from the others."""
+"""Bytes of digest per text of a session: enough to distinguish it from the others."""
 _MAX_DIGESTS = 64 * _DIGEST_BYTES
 
 
@@ -92,19 +91,19 @@ def _session(case: CaseData) -> str:
     return f"{case.get('evalSetId') or ''}\0{case['evalId']}"
 
 
-def _parts(turn: CaseData) -> tuple[list[Any], list[Any]]:
+def _parts(turn: CaseData) -> tuple[list[JsonObject], list[JsonObject]]:
     """Return the instructions and the preceding conversation."""
     messages = turn.get(FIELD) or []
     conversation = [one for one in messages if one.get("role") in ("user", "assistant")]
     return [one for one in messages if one not in conversation], conversation
 
 
-def _digest(instructions: list[Any]) -> bytes:
+def _digest(instructions: list[JsonObject]) -> bytes:
     written = canonical_json(instructions).encode("utf-8", "backslashreplace")
     return hashlib.sha256(written).digest()[:16]
 
 
-def _message_digest(message: Any) -> bytes:
+def _message_digest(message: JsonObject) -> bytes:
     text = f"{message.get('role')}\0{' '.join(str(message.get('content')).split())}"
     return hashlib.blake2b(
         text.encode("utf-8", "backslashreplace"), digest_size=_DIGEST_BYTES
@@ -118,7 +117,7 @@ def _has(digests: bytes, digest: bytes) -> bool:
     return at >= 0
 
 
-def _new(digests: bytes, messages: list[Any]) -> bytes:
+def _new(digests: bytes, messages: list[JsonObject]) -> bytes:
     """Return the digests of the messages that are not among `digests`."""
     found = (_message_digest(one) for one in messages)
     return b"".join(digest for digest in found if not _has(digests, digest))

@@ -94,15 +94,17 @@ _INSTRUMENTATIONS = ("openinference.instrumentation.", "opentelemetry.instrument
 def read_span(span: Span, logs: Sequence[LogRecord] = ()) -> Reading | None:
     """Return the merged reading of all conventions, or None when none knows the span."""
     if span.events or logs or is_known_by_name(span.scope, span.name):
-        asked = DIALECTS
+        dialects = DIALECTS
     else:
         # Most spans of a large trace end here; trying every dialect would cost more than reading
         # them.
-        spoken = 0
+        marked = 0
         for name in span.attributes:
-            spoken |= _marked(name)
-        asked = _dialects(spoken)
-    readings = [reading for dialect in asked if (reading := dialect.read(span, logs)) is not None]
+            marked |= _marked(name)
+        dialects = _dialects(marked)
+    readings = [
+        reading for dialect in dialects if (reading := dialect.read(span, logs)) is not None
+    ]
     for reading in readings:
         drop_empty_ids(reading)
     merged = merge(readings)
@@ -120,9 +122,9 @@ def _marked(name: str) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _dialects(spoken: int) -> tuple[Dialect, ...]:
+def _dialects(marked: int) -> tuple[Dialect, ...]:
     """Return the dialects of a bit set, in order."""
-    return tuple(dialect for n, dialect in enumerate(DIALECTS) if spoken >> n & 1)
+    return tuple(dialect for n, dialect in enumerate(DIALECTS) if marked >> n & 1)
 
 
 def is_known_by_name(scope: str, name: str) -> bool:

@@ -114,8 +114,8 @@ def _read_model(reading: Reading, attributes: Mapping[str, object], prefix: str)
     reading.input = read_messages(request.get("contents")) or None
     config = request.get("config")
     if isinstance(config, Mapping):
-        told = read_messages(config.get("system_instruction"), role="system")
-        reading.context = told or None
+        instructions = read_messages(config.get("system_instruction"), role="system")
+        reading.context = instructions or None
     response = _object(attributes.get(f"{prefix}.llm_response"), reading, "output")
     content = response.get("content")
     if isinstance(content, Mapping):

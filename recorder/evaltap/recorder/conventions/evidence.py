@@ -44,8 +44,8 @@ def decode(value: Any) -> Evidence:
     return Evidence(value)
 
 
-def decode_words(value: Any) -> Evidence:
-    """Decode what was said or asked: objects and lists; `4` and `true` are words, no number or flag."""
+def decode_words(value: object) -> Evidence:
+    """Decode a question or an answer: objects and lists, but `4` and `true` stay text."""
     found = decode(value)
     if not isinstance(found.value, int | float) or not isinstance(value, str):
         return found

@@ -119,7 +119,7 @@ class GenAI:
 
 
 def classify(attributes: Mapping[str, object]) -> Kind | None:
-    """Return the span's kind, by operation name or else by its attributes."""
+    """Return the span's kind, by its operation name or, failing that, by its attributes."""
     operation = attributes.get(OPERATION)
     known = _KINDS.get(operation) if isinstance(operation, str) else None
     if known is not None:

@@ -81,7 +81,7 @@ class Langfuse:
         if reading.kind == "model":
             _read_model(reading, attributes)
         elif reading.kind == "tool" or (reading.kind is None and attributes.get(TYPE) == "span"):
-            # A plain span may be a tool's: only the model that requested it can tell.
+            # A plain span may be a tool call; only the model's request for it shows that.
             _read_tool(reading, span)
         elif reading.kind in ("run", "agent"):
             reading.agent_name = agent_in_name(span.name) if reading.kind == "agent" else None

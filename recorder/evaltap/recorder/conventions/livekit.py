@@ -45,7 +45,7 @@ class LiveKit:
         reading = Reading(self.name, kind="agent", session_id=first_text(attributes, *SESSION_ID))
         reading.agent_name = first_text(attributes, "lk.agent_label")
         user = first_text(attributes, "lk.user_input")
-        said = first_text(attributes, "lk.response.text")
+        answer = first_text(attributes, "lk.response.text")
         reading.user = Evidence(user) if user is not None else None
-        reading.final = Evidence(said) if said is not None else None
+        reading.final = Evidence(answer) if answer is not None else None
         return reading

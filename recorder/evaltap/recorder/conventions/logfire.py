@@ -5,7 +5,6 @@ identifies the kind of span; content is in Logfire's own attributes, not in GenA
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.message_shapes import (
@@ -78,16 +77,18 @@ def _conversation(
     attributes: Mapping[str, object],
 ) -> tuple[tuple[Message, ...] | None, tuple[Message, ...] | None]:
     """Return a model's input and answer, from the first attribute that has them."""
-    told, answered = _events(attributes.get("events"))
-    asked = [decode(attributes.get(name)).value for name in ("raw_input", "input", "request_data")]
-    given = [decode(attributes.get(name)).value for name in ("response", "output", "response_data")]
+    event_input, event_output = _events(attributes.get("events"))
+    inputs = [decode(attributes.get(name)).value for name in ("raw_input", "input", "request_data")]
+    outputs = [
+        decode(attributes.get(name)).value for name in ("response", "output", "response_data")
+    ]
     return (
-        next(filter(None, map(read_request, (*asked, told))), None),
-        next(filter(None, map(read_response, (*given, answered))), None),
+        next(filter(None, map(read_request, (*inputs, event_input))), None),
+        next(filter(None, map(read_response, (*outputs, event_output))), None),
     )
 
 
-def _events(value: object) -> tuple[Any, Any]:
+def _events(value: object) -> tuple[object, object]:
     """Split a list of message events: the trailing assistant messages are the answer."""
     messages = events_as_messages(value)
     if not isinstance(messages, list):

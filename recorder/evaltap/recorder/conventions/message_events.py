@@ -94,7 +94,7 @@ def _input(name: str, body: Mapping[str, object]) -> Iterator[Message]:
 
 
 def _dialogue(prompt: str) -> list[dict[str, str]] | str:
-    """Return the messages of a prompt with lines of `role: text`, OpenLIT's format; else the prompt."""
+    """Split a prompt with lines of `role: text`, OpenLIT's format; return other prompts unchanged."""
     parts = _SPEAKER.split(prompt)
     if parts[0] or len(parts) < 3:
         return prompt

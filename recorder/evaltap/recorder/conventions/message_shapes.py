@@ -194,7 +194,7 @@ def _tool_message(item: Mapping[str, object]) -> Part:
 
 def _calls(item: Mapping[str, object]) -> tuple[Call, ...]:
     calls: list[Call] = []
-    for call in _listed(_asked_calls(item)):
+    for call in _listed(_requested_calls(item)):
         if isinstance(call, Mapping):
             function = call.get("function")
             source = function if isinstance(function, Mapping) else call
@@ -208,7 +208,7 @@ def _calls(item: Mapping[str, object]) -> tuple[Call, ...]:
     return tuple(calls)
 
 
-def _asked_calls(item: Mapping[str, object]) -> object:
+def _requested_calls(item: Mapping[str, object]) -> object:
     """Return a message's `tool_calls`; LangChain may show only the provider's raw ones."""
     extra = item.get("additional_kwargs")
     return item.get("tool_calls") or (
@@ -254,7 +254,7 @@ def _part(item: object) -> Part | None:
 
 
 def _listed(value: object) -> Sequence[object]:
-    """Return the value if it is a list, else an empty one."""
+    """Return the value if it is a list, otherwise an empty sequence."""
     return value if isinstance(value, list | tuple) else ()
 
 
@@ -267,13 +267,13 @@ def _text_part(item: Mapping[str, object]) -> Part | None:
 
 def _reasoning_part(item: Mapping[str, object]) -> Reasoning | None:
     """Read reasoning: plain text, or an item of the Responses API with a summary."""
-    told = next(
+    body = next(
         (item[key] for key in ("content", "thinking", "reasoning", "text") if item.get(key)), None
     )
-    blocks = told if isinstance(told, list) else item.get("summary") if told is None else None
+    blocks = body if isinstance(body, list) else item.get("summary") if body is None else None
     found = (block.get("text") for block in _listed(blocks) if isinstance(block, Mapping))
     text = (
-        told if isinstance(told, str) else "\n".join(one for one in found if isinstance(one, str))
+        body if isinstance(body, str) else "\n".join(one for one in found if isinstance(one, str))
     )
     return Reasoning(text) if text and text not in WITHHELD else None
 

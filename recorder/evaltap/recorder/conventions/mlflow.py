@@ -78,8 +78,8 @@ def _read_model(
     reading.input = read_request(entered.value) or None
     reading.output = read_generations(left.value) or read_response(left.value) or None
     if isinstance(entered.value, dict):
-        told = entered.value.get("instructions") or entered.value.get("system")
-        reading.context = read_messages(told, role="system") or None
+        instructions = entered.value.get("instructions") or entered.value.get("system")
+        reading.context = read_messages(instructions, role="system") or None
     for name, evidence in (("input", entered), ("output", left)):
         if evidence.flaw:
             reading.flaws[name] = evidence.flaw
@@ -117,7 +117,7 @@ def _read_run(reading: Reading, entered: object, value: object) -> None:
         reading.final_fallback = Evidence(value)
         return
     if isinstance(value, dict):
-        said = read_messages(value.get("messages")) or read_response(value)
-        reading.output = said or None
-        reading.final = structured_answer(value) or closing_text(said)
+        messages = read_messages(value.get("messages")) or read_response(value)
+        reading.output = messages or None
+        reading.final = structured_answer(value) or closing_text(messages)
         reading.final_fallback = answer_of(value)

@@ -160,7 +160,7 @@ def _messages(attributes: Mapping[str, object], prefix: str) -> tuple[Message, .
                 )
             )
         else:
-            parts.extend(_said(message))
+            parts.extend(_text_and_media(message))
         parts.extend(_call(call.child("tool_call")) for call in message.items("tool_calls"))
         found.append(
             Message({"model": "assistant", "function": "tool"}.get(role, role), tuple(parts))
@@ -168,7 +168,7 @@ def _messages(attributes: Mapping[str, object], prefix: str) -> tuple[Message, .
     return tuple(found) or None
 
 
-def _said(message: Numbered) -> list[Part]:
+def _text_and_media(message: Numbered) -> list[Part]:
     whole = message.value("content")
     if isinstance(whole, str):
         return [text_part(whole)]

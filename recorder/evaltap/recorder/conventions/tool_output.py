@@ -20,7 +20,7 @@ def take_output(reading: Reading, output: Evidence) -> None:
     value = output.value
     if isinstance(value, dict) and set(value) <= {"output", "outputs", "kwargs"} and value:
         value = decode(value.get("output", value.get("outputs", value))).value
-    value = _told_by_command(value, reading.call_id)
+    value = _command_message(value, reading.call_id)
     if isinstance(value, dict) and {"id", "name", "response"} <= set(value):
         value = value["response"]
         if isinstance(value, dict) and set(value) == {"result"}:
@@ -36,15 +36,18 @@ def take_output(reading: Reading, output: Evidence) -> None:
     reading.result = Evidence(value, output.flaw)
 
 
-def _told_by_command(value: object, call_id: str | None) -> object:
-    """Return the message to the model in a LangGraph command, which updates a state; else the value."""
+def _command_message(value: object, call_id: str | None) -> object:
+    """Return the message for the model in a LangGraph command, which updates a state.
+
+    Return any other value unchanged.
+    """
     if not isinstance(value, dict) or not {"update", "goto"} <= set(value) <= _COMMAND:
         return value
     update = value["update"]
     messages = update.get("messages") if isinstance(update, dict) else None
-    told = [m for m in messages or () if isinstance(m, dict) and _is_tool_message(m)]
-    own = [m for m in told if call_id is not None and _call_id(m) == call_id]
-    return (own or told)[0] if own or len(told) == 1 else value
+    tool_messages = [m for m in messages or () if isinstance(m, dict) and _is_tool_message(m)]
+    own = [m for m in tool_messages if call_id is not None and _call_id(m) == call_id]
+    return (own or tool_messages)[0] if own or len(tool_messages) == 1 else value
 
 
 def _call_id(message: JsonObject) -> object:

@@ -81,7 +81,7 @@ def _read_run(reading: Reading, attributes: Mapping[str, object]) -> None:
             reading.user = last_user_text(read_messages(prompt.get("messages", given)))
     elif isinstance(prompt, str):
         reading.user = Evidence(prompt)
-    reading.final = _said(attributes)
+    reading.final = _response_text(attributes)
 
 
 def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
@@ -96,9 +96,9 @@ def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
     if evidence.flaw:
         reading.flaws["input"] = evidence.flaw
     parts: list[Part] = []
-    said = _said(attributes)
-    if said is not None and said.value is not None:
-        parts.append(Text(str(said.value)))
+    answer = _response_text(attributes)
+    if answer is not None and answer.value is not None:
+        parts.append(Text(str(answer.value)))
     calls = _value(attributes, TOOL_CALLS)
     for call in calls.value if calls is not None and isinstance(calls.value, list) else ():
         if isinstance(call, dict):
@@ -114,7 +114,7 @@ def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
         reading.output = (Message("assistant", tuple(parts)),)
 
 
-def _said(attributes: Mapping[str, object]) -> Evidence | None:
+def _response_text(attributes: Mapping[str, object]) -> Evidence | None:
     """Return a response's text, or its object as text; an empty text next to tools does not count."""
     words = first_text(attributes, *TEXT) or first_text(attributes, *OBJECT)
     return Evidence(words) if words is not None else None

@@ -81,32 +81,7 @@ class CaseProcessor:
         """
         if feedback.positive is False:
             self._sampler.note_negative(feedback.eval_id)
-        comment = {"role": "user", "content": feedback.comment}
-        correction = {"role": "assistant", "content": feedback.correction}
-        turn = {
-            "invocationId": feedback.invocation_id,
-            "userContent": comment,
-            "finalResponse": correction,
-            "telemetry": {
-                "traceId": feedback.trace_id,
-                "feedbackId": feedback.feedback_id,
-                "name": feedback.name,
-            },
-        }
-        session = {"appName": feedback.app_name, "userId": feedback.given_by}
-        case = {
-            "evalId": feedback.eval_id,
-            "evalSetId": feedback.eval_set_id,
-            "sessionInput": {name: value for name, value in session.items() if value},
-            "actualConversation": [
-                {
-                    name: one
-                    for name, one in turn.items()
-                    if not isinstance(one, dict) or one.get("content") != ""
-                }
-            ],
-        }
-        processed = self.private(self.described(case))
+        processed = self.private(self.described(_case_of(feedback)))
         (turn,) = processed["actualConversation"]
         session, ids = processed.get("sessionInput") or {}, turn.get("telemetry")
         if ids is None:
@@ -200,6 +175,35 @@ def _stated(config: RecorderConfig) -> JsonObject:
         "run": config.run,
     }
     return {name: value for name, value in stated.items() if value}
+
+
+def _case_of(feedback: Feedback) -> CaseData:
+    """Return feedback in the form of a case, so that the policy for cases applies to it."""
+    comment = {"role": "user", "content": feedback.comment}
+    correction = {"role": "assistant", "content": feedback.correction}
+    turn = {
+        "invocationId": feedback.invocation_id,
+        "userContent": comment,
+        "finalResponse": correction,
+        "telemetry": {
+            "traceId": feedback.trace_id,
+            "feedbackId": feedback.feedback_id,
+            "name": feedback.name,
+        },
+    }
+    session = {"appName": feedback.app_name, "userId": feedback.given_by}
+    return {
+        "evalId": feedback.eval_id,
+        "evalSetId": feedback.eval_set_id,
+        "sessionInput": {name: value for name, value in session.items() if value},
+        "actualConversation": [
+            {
+                name: one
+                for name, one in turn.items()
+                if not isinstance(one, dict) or one.get("content") != ""
+            }
+        ],
+    }
 
 
 def _text(turn: JsonObject, field: str) -> str:

@@ -13,7 +13,7 @@ LOSSES = (
     "switched_off",
     "too_large",
 )
-"""Drop reasons that count as losses: nobody asked for them."""
+"""Drop reasons that count as losses, because they are not intended, as sampling is."""
 
 
 @dataclass(frozen=True, slots=True)

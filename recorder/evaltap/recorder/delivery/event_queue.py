@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from evaltap.recorder.observation import Observation, RunEnded, RunStarted
+from evaltap.recorder.protocols import ItemSource
 from evaltap.recorder.telemetry.sdk import trace_id_of
 from evaltap.schemas.wire.feedback import Feedback
 
@@ -37,7 +37,7 @@ class Observed:
     weight: int
 
 
-Submitted = tuple[Any, Any]
+Submitted = tuple[ItemSource, object]
 """A source and a raw item for it; a plain tuple, since one is created for every span in the process."""
 
 
@@ -142,7 +142,7 @@ class EventQueue:
         # must learn of it, in order.
         self._queue.put(RunLost(run_id, time_ns, reason))
 
-    def submit(self, source: object, item: object) -> bool:
+    def submit(self, source: ItemSource, item: object) -> bool:
         """Queue a raw item; return False when the queue is full and it was dropped."""
         if self._held_bytes + ITEM_BYTES > self._max_bytes or (
             self._queue.qsize() >= self._max_events

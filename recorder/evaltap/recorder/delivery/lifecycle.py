@@ -9,7 +9,9 @@ import signal
 import threading
 import weakref
 from types import FrameType
-from typing import Any, Protocol
+from typing import Protocol
+
+from evaltap.recorder.config import RecorderConfig
 
 FORK_WAIT_SECONDS = 0.5
 """How long a fork may wait for the sink: SQLite's locks copied while held would stay locked."""
@@ -18,7 +20,7 @@ FORK_WAIT_SECONDS = 0.5
 class Watched(Protocol):
     """A recorder, as seen by the process hooks."""
 
-    config: Any
+    config: RecorderConfig
 
     def close(self) -> bool:
         """Write everything in memory, within the configured time."""
@@ -28,16 +30,16 @@ class Watched(Protocol):
         """Reset: this is another process now."""
         ...
 
-    def fork_lock(self) -> object:
+    def fork_lock(self) -> "threading.Lock | None":
         """Return the lock to hold across a fork, or None."""
         ...
 
 
 _recorders: "weakref.WeakSet[Watched]" = weakref.WeakSet()
 _strong: set[Watched] = set()
-_fork_locks: "weakref.WeakSet[Any]" = weakref.WeakSet()
-_held: list[Any] = []
-_forever: list[Any] = []
+_fork_locks: "weakref.WeakSet[threading.Lock]" = weakref.WeakSet()
+_held: "list[threading.Lock]" = []
+_forever: list[object] = []
 _hooked = False
 
 
@@ -51,7 +53,7 @@ def watch(recorder: Watched) -> None:
         _handle_sigterm()
 
 
-def lock_during_forks(lock: object) -> None:
+def lock_during_forks(lock: threading.Lock) -> None:
     """Make forks briefly wait for this lock, as for a recorder's."""
     _fork_locks.add(lock)
     _hook()

@@ -15,7 +15,7 @@ from evaltap.schemas.log.location import KafkaLocation, parse_log_location
 def configured_redactor(config: RecorderConfig) -> PatternRedactor | None:
     """Return the configured redactor, or None if redaction is off.
 
-    The key is the configured one, else the log's, created if absent, or a random one without a log.
+    The key is the configured one, otherwise the log's (created if absent). Without a log it is random.
     Raises InputError when the log's key cannot be read or created.
     """
     if not config.redaction:

@@ -151,14 +151,14 @@ def _message(seen: UserMessage | Responded, field: str, limit: int) -> tuple[Run
 
 
 def _model_called(seen: ModelCalled, limit: int) -> tuple[RunEvent, int]:
-    said, _ = text(seen.text, limit)
+    content, _ = text(seen.text, limit)
     reasoning, _ = text(seen.reasoning, limit)
     parts, media_bytes, _ = kept(seen.parts) if seen.parts else ((), 0, False)
     copied = ModelCalled(
         seen.run_id,
         seen.time_ns,
         name(seen.model),
-        said,
+        content,
         _count(seen.input_tokens),
         _count(seen.output_tokens),
         number(seen.cost_usd),
@@ -169,7 +169,7 @@ def _model_called(seen: ModelCalled, limit: int) -> tuple[RunEvent, int]:
         _count(seen.cache_read_tokens),
         _count(seen.cache_write_tokens),
     )
-    return copied, OVERHEAD_BYTES + len(said or "") + len(reasoning or "") + media_bytes
+    return copied, OVERHEAD_BYTES + len(content or "") + len(reasoning or "") + media_bytes
 
 
 def _run_started(seen: RunStarted, limit: int) -> tuple[RunEvent, int]:

@@ -92,7 +92,7 @@ class Worker:
                 try:
                     closing = self._cycle()
                 except Exception as error:
-                    # The last guard: whatever it was, the next cycle may well succeed.
+                    # The last guard: whatever the error, the next cycle may succeed.
                     self._faults.report("worker", error)
             self.complete = self._finish(closing)
         finally:

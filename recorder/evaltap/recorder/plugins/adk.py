@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from google.adk.plugins.base_plugin import BasePlugin
 
 from evaltap.recorder.conventions.adk import unwrap_result
+from evaltap.recorder.enclosing import enclosing, enter
 from evaltap.recorder.media import MediaPart, media
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, RunStatus, failure_of
 from evaltap.recorder.plugins.support import first_items, guarded, recorder_for
 from evaltap.recorder.protocols import Recording
-from evaltap.recorder.run import ObservedRun, enclosing, enter
+from evaltap.recorder.run import ObservedRun
 from evaltap.schemas.data import JsonObject
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class EvaltapPlugin(BasePlugin):
             run.model = request.model
         if run is not None and run.parent is None:
             run.observed.context_message(_instruction(request.config.system_instruction))
-            run.observed.history(request.contents[:-1], _said)
+            run.observed.history(request.contents[:-1], _history_message)
 
     def _model_returned(self, context: "CallbackContext", response: "LlmResponse") -> None:
         run = self._runs.get(context.invocation_id)
@@ -317,7 +318,7 @@ def _instruction(given: object) -> str | None:
     return "\n\n".join(text for text in texts if text) or None
 
 
-def _said(content: "types.Content") -> tuple[str, str | None]:
+def _history_message(content: "types.Content") -> tuple[str, str | None]:
     """Return role and text of a content of the preceding conversation."""
     return "assistant" if content.role == "model" else "user", _text(content, "\n")
 

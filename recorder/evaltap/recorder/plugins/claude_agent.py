@@ -11,7 +11,7 @@ are in the messages, which `watch` passes through.
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from claude_agent_sdk import AssistantMessage, HookMatcher, ResultMessage, TextBlock, ThinkingBlock
 from claude_agent_sdk.types import HookContext, HookEvent, HookInput, HookJSONOutput
@@ -22,6 +22,8 @@ from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.sources.claude_code import AGENT, SUB_AGENT, normal_name, result_of
 from evaltap.recorder.tokens import of_anthropic
+
+Given: TypeAlias = Mapping[str, Any]  # Any: the inputs of ten hooks
 
 ORIGIN = Origin(framework="claude-agent-sdk", convention="claude-agent-hooks")
 EVENTS: tuple[HookEvent, ...] = (
@@ -98,7 +100,7 @@ class EvaltapHooks:
         if self._owns_recorder:
             self._recorder.close()
 
-    def _hook(self, given: Mapping[str, Any]) -> None:
+    def _hook(self, given: Given) -> None:
         event, session = given["hook_event_name"], given["session_id"]
         if event == "UserPromptSubmit":
             self._begin(session, given.get("prompt_id")).run.user_message(given["prompt"])
@@ -139,7 +141,7 @@ class EvaltapHooks:
             self._turns.pop(next(iter(self._turns))).run.end("incomplete", None, "evicted")
         return turn
 
-    def _called(self, turn: _Turn, given: Mapping[str, Any]) -> None:
+    def _called(self, turn: _Turn, given: Given) -> None:
         name, arguments = normal_name(given["tool_name"]), given["tool_input"]
         agent_id = given.get("agent_id")
         parent = turn.agents.get(agent_id) if agent_id is not None else None
@@ -157,22 +159,20 @@ class EvaltapHooks:
         if name == SUB_AGENT:
             turn.delegated[given["tool_use_id"]] = arguments.get("subagent_type")
 
-    def _sub_agent(self, turn: _Turn, given: Mapping[str, Any]) -> None:
+    def _sub_agent(self, turn: _Turn, given: Given) -> None:
         """Match a sub-agent to the call it works for, which the hooks do not name."""
         kind = given["agent_type"]
-        fitting = [call for call, asked in turn.delegated.items() if asked in (kind, None)]
+        fitting = [call for call, wanted in turn.delegated.items() if wanted in (kind, None)]
         if len(fitting) == 1:
             del turn.delegated[fitting[0]]
         turn.agents[given["agent_id"]] = fitting[0] if len(fitting) == 1 else None
 
-    def _returned(
-        self, turn: _Turn, given: Mapping[str, Any], result: Any, failure: Failure | None
-    ) -> None:
+    def _returned(self, turn: _Turn, given: Given, result: object, failure: Failure | None) -> None:
         call_id = given["tool_use_id"]
         turn.delegated.pop(call_id, None)
         turn.run.tool_returned(call_id, result, failure, duration_ms=given.get("duration_ms"))
 
-    def _message(self, message: Any) -> None:
+    def _message(self, message: object) -> None:
         if isinstance(message, AssistantMessage):
             turn = self._turns.get(message.session_id or "")
             if turn is not None:

@@ -11,25 +11,21 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    SystemMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolCall, ToolMessage
 
+from evaltap.recorder.enclosing import enclosing
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.langchain_values import (
     before_the_user,
+    history_message,
     is_failure,
     media_of,
     reasoning_of,
     result_of,
-    said_in,
     state_of,
     tool_message_value,
     tool_output_value,
@@ -37,7 +33,7 @@ from evaltap.recorder.plugins.langchain_values import (
 )
 from evaltap.recorder.plugins.support import first_of, guarded, recorder_for
 from evaltap.recorder.protocols import Recording
-from evaltap.recorder.run import ObservedRun, enclosing
+from evaltap.recorder.run import ObservedRun
 from evaltap.schemas.data import JsonObject
 
 if TYPE_CHECKING:
@@ -55,8 +51,8 @@ class _Turn:
     """A root call; it becomes a run with its first model or tool call."""
 
     begun_ns: int
-    metadata: Mapping[str, Any]
-    inputs: Any
+    metadata: JsonObject
+    inputs: object
     name: str | None
     run: ObservedRun | None = None
 
@@ -67,7 +63,7 @@ class _Level:
 
     turn: _Turn
     parent: str | None = None
-    requested: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    requested: dict[str, ToolCall] = field(default_factory=dict)
     """Calls requested by a model that no tool has started."""
     failed: dict[str, Failure] = field(default_factory=dict)
     """Failed calls whose error may still be sent to the model."""
@@ -104,13 +100,17 @@ class EvaltapHandler(BaseCallbackHandler):
         recorder: Recording | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
+        self._owns_recorder = recorder is None
         self._recorder = recorder_for(log, recorder)
         self._clock = clock
         self._nodes: OrderedDict[UUID, _Node] = OrderedDict()
 
     def close(self) -> None:
-        """Write everything in memory and stop recording."""
-        self._recorder.close()
+        """Write everything in memory; close the recorder if this plugin created it."""
+        if self._owns_recorder:
+            self._recorder.close()
+        else:
+            self._recorder.flush()
 
     def on_chain_start(
         self,
@@ -120,17 +120,17 @@ class EvaltapHandler(BaseCallbackHandler):
         run_id: UUID,
         parent_run_id: UUID | None = None,
         metadata: JsonObject | None = None,
-        **kwargs: Any,
+        name: str | None = None,
+        **kwargs: object,
     ) -> None:
         """Track a chain or graph; one without a parent may become a turn."""
-        name = kwargs.get("name")
         guarded(self, self._enter, run_id, parent_run_id, metadata, inputs, name)
 
-    def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
+    def on_chain_end(self, outputs: object, *, run_id: UUID, **kwargs: object) -> None:
         """End the turn with its result, if this chain is one."""
         guarded(self, self._finished, run_id, outputs)
 
-    def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+    def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: object) -> None:
         """End the turn as failed, if this chain is one."""
         guarded(self, self._failed, run_id, error)
 
@@ -142,7 +142,7 @@ class EvaltapHandler(BaseCallbackHandler):
         run_id: UUID,
         parent_run_id: UUID | None = None,
         metadata: JsonObject | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Record a chat model's input."""
         model_input = messages[0] if messages else []
@@ -156,16 +156,16 @@ class EvaltapHandler(BaseCallbackHandler):
         run_id: UUID,
         parent_run_id: UUID | None = None,
         metadata: JsonObject | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Record a text model's input."""
         guarded(self, self._model_called, run_id, parent_run_id, metadata, prompts[:1])
 
-    def on_llm_end(self, response: "LLMResult", *, run_id: UUID, **kwargs: Any) -> None:
+    def on_llm_end(self, response: "LLMResult", *, run_id: UUID, **kwargs: object) -> None:
         """Record a model's message and usage."""
         guarded(self, self._model_answered, run_id, response)
 
-    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: object) -> None:
         """End the turn as failed if it consists of this model call alone."""
         guarded(self, self._failed, run_id, error)
 
@@ -178,19 +178,20 @@ class EvaltapHandler(BaseCallbackHandler):
         parent_run_id: UUID | None = None,
         metadata: JsonObject | None = None,
         inputs: JsonObject | None = None,
-        **kwargs: Any,
+        name: str | None = None,
+        tool_call_id: str | None = None,
+        **kwargs: object,
     ) -> None:
         """Record a tool call."""
-        name = kwargs.get("name") or (serialized or {}).get("name") or ""
+        tool = name or (serialized or {}).get("name") or ""
         given = input_str if inputs is None else inputs
-        call_id = kwargs.get("tool_call_id")
-        guarded(self, self._tool_called, run_id, parent_run_id, metadata, name, given, call_id)
+        guarded(self, self._tool_called, run_id, parent_run_id, metadata, tool, given, tool_call_id)
 
-    def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
+    def on_tool_end(self, output: object, *, run_id: UUID, **kwargs: object) -> None:
         """Record a tool's result."""
         guarded(self, self._tool_returned, run_id, output)
 
-    def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+    def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: object) -> None:
         """Record a tool's exception."""
         guarded(self, self._tool_failed, run_id, error)
 
@@ -198,8 +199,8 @@ class EvaltapHandler(BaseCallbackHandler):
         self,
         run_id: UUID,
         parent_id: UUID | None,
-        metadata: Mapping[str, Any] | None,
-        inputs: Any,
+        metadata: JsonObject | None,
+        inputs: object,
         name: str | None,
     ) -> _Node:
         """Return the node for a new call, below its parent or as a root of its own."""
@@ -239,12 +240,12 @@ class EvaltapHandler(BaseCallbackHandler):
         return turn.run
 
     @staticmethod
-    def _record_user_message(run: ObservedRun, given: Any) -> None:
+    def _record_user_message(run: ObservedRun, given: object) -> None:
         question = user_message_in(given)
         if question is not None:
             run.user_message(question.value, question.media)
 
-    def _finished(self, run_id: UUID, outputs: Any) -> None:
+    def _finished(self, run_id: UUID, outputs: object) -> None:
         node = self._nodes.pop(run_id, None)
         run = node.level.turn.run if node is not None and node.top else None
         if node is None or run is None:
@@ -272,8 +273,8 @@ class EvaltapHandler(BaseCallbackHandler):
         self,
         run_id: UUID,
         parent_id: UUID | None,
-        metadata: Mapping[str, Any] | None,
-        model_input: Sequence[Any],
+        metadata: JsonObject | None,
+        model_input: Sequence[BaseMessage | str],
     ) -> None:
         node = self._enter(run_id, parent_id, metadata, model_input, None)
         node.model = first_of(metadata or {}, ("ls_model_name",))
@@ -283,7 +284,7 @@ class EvaltapHandler(BaseCallbackHandler):
                 break
             run.context_message(str(message.text))
         if node.level.parent is None:
-            run.history(before_the_user(model_input), said_in)
+            run.history(before_the_user(model_input), history_message)
             if not run.has_user_message:
                 self._record_user_message(run, model_input)
         self._catch_up(node.level, model_input)
@@ -323,9 +324,9 @@ class EvaltapHandler(BaseCallbackHandler):
         self,
         run_id: UUID,
         parent_id: UUID | None,
-        metadata: Mapping[str, Any] | None,
+        metadata: JsonObject | None,
         name: str,
-        given: Any,
+        given: object,
         call_id: str | None,
     ) -> None:
         if parent_id is None and enclosing(self._recorder) is None:
@@ -345,7 +346,7 @@ class EvaltapHandler(BaseCallbackHandler):
             generated_id=node.call_id,
         )
 
-    def _tool_returned(self, run_id: UUID, output: Any) -> None:
+    def _tool_returned(self, run_id: UUID, output: object) -> None:
         node = self._tool_ended(run_id)
         if node is None or node.call_id is None:
             return
@@ -366,10 +367,12 @@ class EvaltapHandler(BaseCallbackHandler):
         failure = node.level.failed[node.call_id] = failure_of(error)
         self._run(node.level).tool_returned(node.call_id, UNSEEN, failure)
 
-    def _catch_up(self, level: _Level, messages: Sequence[Any]) -> None:
+    def _catch_up(self, level: _Level, messages: Sequence[BaseMessage | str]) -> None:
         """Record results, found in a model's input, of calls that raised or that no tool started."""
         for message in messages if level.requested or level.failed else ():
-            call_id = message.tool_call_id if isinstance(message, ToolMessage) else None
+            if not isinstance(message, ToolMessage):
+                continue
+            call_id = message.tool_call_id
             if call_id in level.requested:
                 call = level.requested.pop(call_id)
                 self._called_only(level, call_id, call)
@@ -383,7 +386,7 @@ class EvaltapHandler(BaseCallbackHandler):
             self._called_only(level, call_id, call)
         level.requested.clear()
 
-    def _called_only(self, level: _Level, call_id: str, call: Mapping[str, Any]) -> None:
+    def _called_only(self, level: _Level, call_id: str, call: ToolCall) -> None:
         agent = level.turn.metadata.get("lc_agent_name")
         self._run(level).tool_called(
             call_id, call["name"], call["args"], agent=agent, parent=level.parent

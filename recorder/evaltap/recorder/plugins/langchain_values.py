@@ -1,7 +1,6 @@
 """Plain functions that read LangChain's objects: user messages, answers and tool results."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from langchain_core.messages import (
     AIMessage,
@@ -24,7 +23,7 @@ from evaltap.schemas.data import JsonObject
 _NO_STATE = {"messages", "structured_response", "remaining_steps", "is_last_step"}
 
 
-def tool_message_value(message: ToolMessage) -> tuple[Any, Failure | None]:
+def tool_message_value(message: ToolMessage) -> tuple[object, Failure | None]:
     """Return a tool message's content for the model, and the failure it reports."""
     content = message.content
     failed = message.status == "error"
@@ -32,7 +31,7 @@ def tool_message_value(message: ToolMessage) -> tuple[Any, Failure | None]:
     return content, Failure(message=text) if failed else None
 
 
-def tool_output_value(output: object, call_id: str) -> tuple[Any, bool]:
+def tool_output_value(output: object, call_id: str) -> tuple[object, bool]:
     """Return a tool's value and whether it reports a failure.
 
     A tool may return a LangGraph command, to update the state or hand over; the message for the
@@ -40,8 +39,8 @@ def tool_output_value(output: object, call_id: str) -> tuple[Any, bool]:
     """
     update = attribute(output, "update")
     if type(update) is dict and isinstance(update.get("messages"), list):
-        told = [m for m in update["messages"] if isinstance(m, ToolMessage)]
-        output = next((m for m in told if m.tool_call_id == call_id), output)
+        tool_messages = [m for m in update["messages"] if isinstance(m, ToolMessage)]
+        output = next((m for m in tool_messages if m.tool_call_id == call_id), output)
     if isinstance(output, ToolMessage):
         return output.content, output.status == "error"
     return output, False
@@ -64,13 +63,13 @@ def is_failure(error: BaseException) -> bool:
     return isinstance(error, Exception) and not bubbles
 
 
-def before_the_user(messages: Sequence[Any]) -> Sequence[Any]:
+def before_the_user(messages: Sequence[object]) -> Sequence[object]:
     """Return the messages before the user's last one; none if a model is given a plain prompt."""
     places = (at for at in reversed(range(len(messages))) if isinstance(messages[at], HumanMessage))
     return messages[: next(places, 0)]
 
 
-def said_in(message: object) -> tuple[str, object]:
+def history_message(message: object) -> tuple[str, object]:
     """Return role and text of a message of the preceding conversation."""
     if isinstance(message, HumanMessage | AIMessage):
         return "user" if isinstance(message, HumanMessage) else "assistant", str(message.text)

@@ -17,7 +17,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from agents.tracing import Span, Trace, TracingProcessor
 from agents.tracing.span_data import (
@@ -25,16 +24,18 @@ from agents.tracing.span_data import (
     FunctionSpanData,
     GenerationSpanData,
     ResponseSpanData,
+    SpanData,
     TaskSpanData,
 )
 
 from evaltap.recorder.conventions.evidence import Evidence
 from evaltap.recorder.conventions.message_shapes import read_messages
+from evaltap.recorder.enclosing import enclosing
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.openai_loop import Call, Loop, arguments_of
 from evaltap.recorder.plugins.support import guarded, recorder_for
 from evaltap.recorder.protocols import Recording
-from evaltap.recorder.run import ObservedRun, enclosing
+from evaltap.recorder.run import ObservedRun
 
 ORIGIN = Origin(framework="openai-agents", convention="openai-agents-tracing")
 MAX_TRACES = 10_000
@@ -45,7 +46,7 @@ MAX_TRACES = 10_000
 class _Node:
     """An open span with the loop and agent it belongs to."""
 
-    span: Span[Any] | None
+    span: Span[SpanData] | None
     level: Loop | None = None
     agent: str | None = None
     tool: "_Node | None" = None
@@ -91,11 +92,11 @@ class EvaltapTraceProcessor(TracingProcessor):
         """End whatever is still open in the trace."""
         guarded(self, self._trace_ended, trace)
 
-    def on_span_start(self, span: Span[Any]) -> None:
+    def on_span_start(self, span: Span[SpanData]) -> None:
         """Track the position of a new span in the tree of agents and tools."""
         guarded(self, self._span_began, span)
 
-    def on_span_end(self, span: Span[Any]) -> None:
+    def on_span_end(self, span: Span[SpanData]) -> None:
         """Record a model's output, a tool's result, or the end of a run."""
         guarded(self, self._span_ended, span)
 
@@ -122,7 +123,7 @@ class EvaltapTraceProcessor(TracingProcessor):
         if known is not None and known.root is not None:
             self._end(known.root)
 
-    def _span_began(self, span: Span[Any]) -> None:
+    def _span_began(self, span: Span[SpanData]) -> None:
         trace = self._traces.get(span.trace_id)
         if trace is None:
             return
@@ -156,7 +157,7 @@ class EvaltapTraceProcessor(TracingProcessor):
                 ObservedRun(self._recorder, ORIGIN, session_id=trace.session_id, clock=self._clock)
             )
 
-    def _span_ended(self, span: Span[Any]) -> None:
+    def _span_ended(self, span: Span[SpanData]) -> None:
         trace = self._traces.get(span.trace_id)
         node = trace.nodes.pop(span.span_id, None) if trace is not None else None
         if node is None or node.level is None:
@@ -167,7 +168,7 @@ class EvaltapTraceProcessor(TracingProcessor):
         elif isinstance(data, GenerationSpanData):
             self._generated(node, node.level, data)
         elif isinstance(data, FunctionSpanData):
-            self._returned(node, node.level, span)
+            self._returned(node, node.level, span, data)
         elif isinstance(data, AgentSpanData):
             node.level.failure = _failure(span, node)
         elif isinstance(data, TaskSpanData):
@@ -224,6 +225,8 @@ class EvaltapTraceProcessor(TracingProcessor):
         if node.call_id is not None or node.level is None or node.span is None:
             return node.call_id or ""
         data, level = node.span.span_data, node.level
+        if not isinstance(data, FunctionSpanData):
+            return ""
         node.call_id = level.claim(data.name, data.input)
         if node.call_id is None:
             # The model's response was hidden; record the call anyway.
@@ -238,8 +241,10 @@ class EvaltapTraceProcessor(TracingProcessor):
             )
         return node.call_id
 
-    def _returned(self, node: _Node, level: Loop, span: Span[Any]) -> None:
-        error, output = _raised(node), span.span_data.output
+    def _returned(
+        self, node: _Node, level: Loop, span: Span[SpanData], data: FunctionSpanData
+    ) -> None:
+        error, output = _raised(node), data.output
         if error is not None and not isinstance(error, Exception):
             return
         failure = _failure(span, node)
@@ -252,7 +257,7 @@ def _raised(node: _Node) -> BaseException | None:
     return error if error is not node.outer_error else None
 
 
-def _failure(span: Span[Any], node: _Node) -> Failure | None:
+def _failure(span: Span[SpanData], node: _Node) -> Failure | None:
     error = _raised(node)
     if error is not None:
         # The SDK wraps a tool's exception; the cause is the original.

@@ -46,16 +46,16 @@ class Loop:
                 (place, last_user_text(read_messages([items[place]])))
                 for place in reversed(range(len(items)))
             )
-            asked = next(((place, text) for place, text in found if text is not None), None)
-            if asked is not None:
-                place, user_text = asked
-                self.run.history(items[:place], _said)
+            last = next(((place, text) for place, text in found if text is not None), None)
+            if last is not None:
+                place, user_text = last
+                self.run.history(items[:place], _history_message)
                 self.run.user_message(user_text.value, user_text.media)
         for item in items if self.pending else ():
             if isinstance(item, Mapping) and item.get("type") == "function_call_output":
                 self._answered(str(item.get("call_id")), item.get("output"))
 
-    def _record_system_messages(self, items: Sequence[Any]) -> None:
+    def _record_system_messages(self, items: Sequence[object]) -> None:
         """Record the system messages, which precede all others."""
         for item in items:
             if not isinstance(item, Mapping) or item.get("role") not in ("system", "developer"):
@@ -104,7 +104,7 @@ class Loop:
     def claim(self, name: str, raw_arguments: str | None) -> str | None:
         """Return the id of the call being executed and remove it from the pending ones.
 
-        Matches by name and arguments, else by name, in the model's order.
+        Matches by name and arguments, otherwise by name, in the model's order.
         """
         named = [call for call in self.pending if call.name == name]
         same = [call for call in named if call.arguments == raw_arguments]
@@ -120,7 +120,7 @@ class Loop:
             self.run.tool_returned(call_id, output)
 
 
-def _said(item: object) -> tuple[str, object]:
+def _history_message(item: object) -> tuple[str, object]:
     """Return role and text of an item of the preceding conversation."""
     for message in read_messages([item]):
         if message.text is not None:

@@ -10,7 +10,7 @@ block catches them. With tracing on, the trace processor sees more.
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from agents import Agent, RunContextWrapper, RunHooks, Tool
 from agents.items import ModelResponse, TResponseInputItem
@@ -21,6 +21,9 @@ from evaltap.recorder.plugins.openai_loop import Loop
 from evaltap.recorder.plugins.support import guarded, text_of
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun
+
+Context: TypeAlias = RunContextWrapper[Any]  # Any: the caller's own context
+AnyAgent: TypeAlias = Agent[Any]  # as above
 
 ORIGIN = Origin(framework="openai-agents", convention="openai-agents-hooks")
 
@@ -60,27 +63,25 @@ class EvaltapRun(RunHooks[Any]):
 
     async def on_llm_start(
         self,
-        context: RunContextWrapper[Any],
-        agent: Agent[Any],
+        context: Context,
+        agent: AnyAgent,
         system_prompt: str | None,
         input_items: list[TResponseInputItem],
     ) -> None:
         """Record a model's input."""
-        guarded(self, self._heard, input_items, system_prompt)
+        guarded(self, self._input_received, input_items, system_prompt)
 
-    async def on_llm_end(
-        self, context: RunContextWrapper[Any], agent: Agent[Any], response: ModelResponse
-    ) -> None:
+    async def on_llm_end(self, context: Context, agent: AnyAgent, response: ModelResponse) -> None:
         """Record a model's message and usage."""
         guarded(self, self._responded, agent, response)
 
     async def on_tool_end(
-        self, context: RunContextWrapper[Any], agent: Agent[Any], tool: Tool, result: object
+        self, context: Context, agent: AnyAgent, tool: Tool, result: object
     ) -> None:
         """Record a tool's result, or the failure message sent to the model."""
         guarded(self, self._returned, context, tool, result)
 
-    async def on_agent_end(self, context: object, agent: Agent[Any], output: object) -> None:
+    async def on_agent_end(self, context: object, agent: AnyAgent, output: object) -> None:
         """Record the run's result."""
         guarded(self, self._finished, output)
 
@@ -103,11 +104,11 @@ class EvaltapRun(RunHooks[Any]):
         else:
             self._loop.run.end()
 
-    def _heard(self, items: object, instructions: str | None) -> None:
+    def _input_received(self, items: object, instructions: str | None) -> None:
         if self._loop is not None:
             self._loop.record_input(items, instructions)
 
-    def _responded(self, agent: Agent[Any], response: ModelResponse) -> None:
+    def _responded(self, agent: AnyAgent, response: ModelResponse) -> None:
         if self._loop is None:
             return
         model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", None)

@@ -9,7 +9,7 @@ part of the enclosing turn if both have the capability.
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import (
@@ -32,11 +32,12 @@ from pydantic_ai.messages import (
 from pydantic_core import ValidationError
 
 from evaltap.recorder.conventions.evidence import decode
+from evaltap.recorder.enclosing import enclosing, inside
 from evaltap.recorder.media import Kind, MediaPart, media
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.support import guarded, recorder_for, text_of
 from evaltap.recorder.protocols import Recording
-from evaltap.recorder.run import ObservedRun, enclosing, inside
+from evaltap.recorder.run import ObservedRun
 from evaltap.schemas.data import JsonObject
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class _Level:
         return self.parent is not None
 
 
-class EvaltapCapability(AbstractCapability[Any]):
+class EvaltapCapability(AbstractCapability[object]):
     """Record every run as one turn of an eval case; the conversation id is the session.
 
     `log` is the recorder's log; pass `recorder` instead to share one. One instance may serve any
@@ -79,17 +80,21 @@ class EvaltapCapability(AbstractCapability[Any]):
         recorder: Recording | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
+        self._owns_recorder = recorder is None
         self._recorder = recorder_for(log, recorder)
         self._clock = clock
         self._levels: dict[str | None, _Level] = {}
 
     def close(self) -> None:
-        """Write everything in memory and stop recording."""
-        self._recorder.close()
+        """Write everything in memory; close the recorder if this plugin created it."""
+        if self._owns_recorder:
+            self._recorder.close()
+        else:
+            self._recorder.flush()
 
     async def wrap_run(
-        self, ctx: "RunContext[Any]", *, handler: "WrapRunHandler"
-    ) -> "AgentRunResult[Any]":
+        self, ctx: "RunContext[object]", *, handler: "WrapRunHandler"
+    ) -> "AgentRunResult[object]":
         """Record a run from start to end, whatever the outcome."""
         guarded(self, self._started, ctx)
         try:
@@ -102,7 +107,7 @@ class EvaltapCapability(AbstractCapability[Any]):
 
     async def after_model_request(
         self,
-        ctx: "RunContext[Any]",
+        ctx: "RunContext[object]",
         *,
         request_context: "ModelRequestContext",
         response: ModelResponse,
@@ -113,7 +118,7 @@ class EvaltapCapability(AbstractCapability[Any]):
 
     async def wrap_tool_execute(
         self,
-        ctx: "RunContext[Any]",
+        ctx: "RunContext[object]",
         *,
         call: "ToolCallPart",
         tool_def: "ToolDefinition",
@@ -134,18 +139,18 @@ class EvaltapCapability(AbstractCapability[Any]):
 
     async def on_tool_validate_error(
         self,
-        ctx: "RunContext[Any]",
+        ctx: "RunContext[object]",
         *,
         call: "ToolCallPart",
         tool_def: "ToolDefinition",
-        args: Any,
-        error: Any,
+        args: object,
+        error: ValidationError | ModelRetry,
     ) -> JsonObject:
         """Record a call that never ran because its arguments were invalid."""
         guarded(self, self._refused, self._levels.get(ctx.run_id), call, tool_def, error)
         raise error
 
-    def _started(self, ctx: "RunContext[Any]") -> None:
+    def _started(self, ctx: "RunContext[object]") -> None:
         agent = ctx.agent.name if ctx.agent is not None else None
         around = enclosing(self._recorder)
         if around is not None:
@@ -162,7 +167,7 @@ class EvaltapCapability(AbstractCapability[Any]):
         self._levels[ctx.run_id] = _Level(run, None, agent)
         run.user_message(_prompt(ctx.prompt), _media(ctx.prompt))
 
-    def _finished(self, ctx: "RunContext[Any]", result: "AgentRunResult[Any]") -> None:
+    def _finished(self, ctx: "RunContext[object]", result: "AgentRunResult[object]") -> None:
         level = self._levels.pop(ctx.run_id, None)
         if level is None:
             return
@@ -173,7 +178,7 @@ class EvaltapCapability(AbstractCapability[Any]):
         level.run.framework_result(text_of(result.output))
         level.run.end()
 
-    def _failed(self, ctx: "RunContext[Any]", error: BaseException) -> None:
+    def _failed(self, ctx: "RunContext[object]", error: BaseException) -> None:
         level = self._levels.pop(ctx.run_id, None)
         if level is None:
             return
@@ -183,7 +188,7 @@ class EvaltapCapability(AbstractCapability[Any]):
 
     def _responded(
         self,
-        ctx: "RunContext[Any]",
+        ctx: "RunContext[object]",
         request_context: "ModelRequestContext",
         response: ModelResponse,
     ) -> None:
@@ -195,7 +200,7 @@ class EvaltapCapability(AbstractCapability[Any]):
             self._record_context(level.run, request_context.messages)
             if not level.run.has_history:
                 own = sum(one.run_id == ctx.run_id for one in request_context.messages)
-                level.run.history(request_context.messages[: -own or None], _said)
+                level.run.history(request_context.messages[: -own or None], _history_message)
         level.run.model_called(
             response.model_name or request_context.model.model_name,
             input_tokens=response.usage.input_tokens,
@@ -293,7 +298,7 @@ class EvaltapCapability(AbstractCapability[Any]):
             level.run.tool_returned(call.tool_call_id, *_failure_message(error))
 
 
-def _failure_message(error: Exception) -> tuple[Any, Failure]:
+def _failure_message(error: Exception) -> tuple[object, Failure]:
     """Return the failure and the message about it that the model gets, if any.
 
     A tool that requests a retry raises `ModelRetry`, which the framework wraps.
@@ -321,12 +326,12 @@ def _prompt(prompt: "str | Sequence[object] | None") -> str | None:
     return "\n".join(texts) if texts else None
 
 
-def _said(message: "ModelMessage") -> tuple[str, str]:
+def _history_message(message: "ModelMessage") -> tuple[str, str]:
     """Return role and text of a message of the preceding conversation."""
     if isinstance(message, ModelResponse):
         return "assistant", "".join(p.content for p in message.parts if isinstance(p, TextPart))
-    asked = (_prompt(part.content) for part in message.parts if isinstance(part, UserPromptPart))
-    return "user", "\n".join(text for text in asked if text)
+    prompts = (_prompt(part.content) for part in message.parts if isinstance(part, UserPromptPart))
+    return "user", "\n".join(text for text in prompts if text)
 
 
 def _media(prompt: "str | Sequence[object] | None") -> list[MediaPart]:
@@ -335,10 +340,10 @@ def _media(prompt: "str | Sequence[object] | None") -> list[MediaPart]:
     return [_medium(part) for part in parts if getattr(part, "kind", None) in _MEDIA]
 
 
-def _medium(part: Any) -> MediaPart:
+def _medium(part: object) -> MediaPart:
     fields = vars(part)
     return media(
-        kind=_MEDIA[part.kind],
+        kind=_MEDIA[getattr(part, "kind", "")],
         # The URL's own property would guess the type from the file name.
         mime_type=fields.get("media_type") or fields.get("_media_type"),
         url=fields.get("url"),

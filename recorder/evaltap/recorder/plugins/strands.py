@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from strands.hooks import (
     AfterInvocationEvent,
@@ -25,15 +25,21 @@ from strands.hooks import (
     HookRegistry,
     MessageAddedEvent,
 )
+from strands.types.content import ContentBlock, Message
+from strands.types.tools import ToolResultContent, ToolUse
 
 from evaltap.recorder.conventions.media_shapes import media_in
+from evaltap.recorder.enclosing import enclosing, enter
 from evaltap.recorder.media import MediaPart
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.support import first_items, first_of, guarded, recorder_for
 from evaltap.recorder.protocols import Recording
-from evaltap.recorder.run import ObservedRun, enclosing, enter
+from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.tokens import tokens
 from evaltap.schemas.data import JsonObject
+
+if TYPE_CHECKING:
+    from strands import Agent
 
 ORIGIN = Origin(framework="strands-agents", convention="strands-hooks")
 SESSION_KEYS = ("session.id", "session_id", "gen_ai.conversation.id", "conversation_id")
@@ -76,15 +82,19 @@ class EvaltapHooks(HookProvider):
         recorder: Recording | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
+        self._owns_recorder = recorder is None
         self._recorder = recorder_for(log, recorder)
         self._clock = clock
         self._levels: dict[int, _Level] = {}
 
     def close(self) -> None:
-        """Write everything in memory and stop recording."""
-        self._recorder.close()
+        """Write everything in memory; close the recorder if this plugin created it."""
+        if self._owns_recorder:
+            self._recorder.close()
+        else:
+            self._recorder.flush()
 
-    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
+    def register_hooks(self, registry: HookRegistry, **kwargs: object) -> None:
         """Register the callbacks; called when an agent, graph or swarm is created."""
         registry.add_callback(BeforeInvocationEvent, self.before_invocation)
         registry.add_callback(AfterInvocationEvent, self.after_invocation)
@@ -131,7 +141,7 @@ class EvaltapHooks(HookProvider):
         if level.parent is None:
             level.run.context_message(agent.system_prompt)
         if level.owned:
-            level.run.history(agent.messages, _said)
+            level.run.history(agent.messages, _history_message)
             self._record_user_message(level.run, event.messages)
 
     def _orchestrated(self, event: BeforeMultiAgentInvocationEvent) -> None:
@@ -140,7 +150,7 @@ class EvaltapHooks(HookProvider):
         level.outer_run = _ORCHESTRATED.get()
         _ORCHESTRATED.set(level.run if level.parent is None else None)
 
-    def _level(self, source: Any, passed: Mapping[str, Any], name: str | None) -> _Level:
+    def _level(self, source: object, passed: Mapping[str, object], name: str | None) -> _Level:
         tool, orchestrated = enclosing(self._recorder), _ORCHESTRATED.get()
         if tool is not None:
             level = _Level(tool[0], False, tool[1])
@@ -166,7 +176,7 @@ class EvaltapHooks(HookProvider):
             del self._levels[next(iter(self._levels))]
         return level
 
-    def _ended(self, source: Any) -> None:
+    def _ended(self, source: object) -> None:
         level = self._levels.pop(id(source), None)
         if level is None:
             return
@@ -183,7 +193,7 @@ class EvaltapHooks(HookProvider):
         else:
             level.run.end()
 
-    def _message(self, agent: Any, message: Mapping[str, Any]) -> None:
+    def _message(self, agent: "Agent", message: Message) -> None:
         level = self._levels.get(id(agent))
         if level is None:
             return
@@ -214,9 +224,7 @@ class EvaltapHooks(HookProvider):
             )
 
     @staticmethod
-    def _record_user_message(
-        run: ObservedRun, messages: Sequence[Mapping[str, Any]] | None
-    ) -> None:
+    def _record_user_message(run: ObservedRun, messages: Sequence[Message] | None) -> None:
         """Record the last user message that is more than tool results."""
         for message in reversed(messages or ()):
             content = message.get("content", []) if message.get("role") == "user" else ()
@@ -225,7 +233,7 @@ class EvaltapHooks(HookProvider):
                 run.user_message(words, parts)
                 return
 
-    def _called(self, agent: Any, use: Mapping[str, Any]) -> None:
+    def _called(self, agent: "Agent", use: ToolUse) -> None:
         level = self._levels.get(id(agent))
         if level is None:
             return
@@ -250,35 +258,35 @@ class EvaltapHooks(HookProvider):
         level.run.tool_returned(call_id, value, failure)
 
 
-def _text(content: Sequence[Mapping[str, Any]]) -> str | None:
-    texts = [block["text"] for block in content if isinstance(block.get("text"), str)]
+def _text(content: Sequence[ContentBlock]) -> str | None:
+    texts = [text for block in content if isinstance(text := block.get("text"), str)]
     return "".join(texts) if texts else None
 
 
-def _state(source: Any) -> JsonObject:
+def _state(source: object) -> JsonObject:
     """Return an agent's state; a graph or swarm has none."""
     # Its `get` copies all of it, however large.
     held = getattr(getattr(source, "state", None), "_data", None)
     return dict(first_items(held)) if isinstance(held, dict) else {}
 
 
-def _said(message: Mapping[str, Any]) -> tuple[str, str | None]:
+def _history_message(message: Message) -> tuple[str, str | None]:
     """Return role and text of a message of the preceding conversation."""
     return message.get("role", ""), _text(message.get("content", []))
 
 
-def _reasoning(content: Sequence[Mapping[str, Any]]) -> str | None:
+def _reasoning(content: Sequence[ContentBlock]) -> str | None:
     blocks = [block["reasoningContent"] for block in content if "reasoningContent" in block]
     texts = [block.get("reasoningText", {}).get("text") for block in blocks]
     return "\n".join(text for text in texts if text) or None
 
 
-def _media(content: Sequence[Mapping[str, Any]]) -> list[MediaPart]:
+def _media(content: Sequence[ContentBlock]) -> list[MediaPart]:
     found = (media_in(block) for block in content if block.get("text") is None)
     return [part for part in found if part is not None]
 
 
-def _result_value(content: Sequence[Mapping[str, Any]]) -> Any:
+def _result_value(content: Sequence[ToolResultContent]) -> object:
     """Return the content the model gets, unwrapped if it is a single text or object."""
     values = [block.get("text", block.get("json", block)) for block in content]
     return values[0] if len(values) == 1 else values if values else UNSEEN

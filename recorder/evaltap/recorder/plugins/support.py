@@ -1,9 +1,9 @@
-"""Shared by all plugins: a recorder, a guard between their callbacks and the agent, bounded reading."""
+"""Shared by all plugins: access to a recorder, a guard around callbacks, bounded reading of values."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 from evaltap.recorder.foreign import listed
 from evaltap.recorder.payload import name, text
@@ -11,7 +11,7 @@ from evaltap.recorder.plain import MAX_VALUES
 from evaltap.recorder.protocols import Recording
 
 _MAX_TEXT_BYTES = 131_072
-"""Twice the default of `field_max_bytes`, to which the recorder then cuts and marks the text."""
+"""Twice the default of `field_max_bytes`, so that the recorder still truncates and marks the text."""
 
 
 class HasRecorder(Protocol):
@@ -47,24 +47,24 @@ def recorder_for(log: str | None, recorder: Recording | None) -> Recording:
 
 
 def text_of(value: object) -> str:
-    """Return an agent's answer as text: JSON unless it is one; bounded, and none of its code runs."""
+    """Return an agent's answer as bounded text, other types as JSON; none of the answer's code runs."""
     return value if isinstance(value, str) else text(value, _MAX_TEXT_BYTES)[0] or "null"
 
 
-def first_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+def first_of(values: Mapping[str, object], keys: Sequence[str]) -> str | None:
     """Return the first value that is neither missing nor empty as a short text."""
     found = (values.get(key) for key in keys)
     return next((name(one) for one in found if not _is_empty(one)), None)
 
 
-def _is_empty(value: Any) -> bool:
-    # Nothing else is asked: `bool(value)` may run the value's code.
+def _is_empty(value: object) -> bool:
+    # Only exact types are checked: `bool(value)` may run the value's code.
     return value is None or (type(value) in (str, int, bool) and not value)
 
 
 def first_items(values: Mapping[str, object]) -> Iterable[tuple[str, object]]:
-    """Return as many items of a state as are recorded, and one more, so that the rest is noticed."""
-    items: list[tuple[Any, Any]]
+    """Return the items of a state that are recorded, and one more to show that there were more."""
+    items: list[tuple[str, object]]
     if isinstance(values, dict):
         items = listed(partial(_items_of, values), MAX_VALUES + 1)
     else:
@@ -72,5 +72,5 @@ def first_items(values: Mapping[str, object]) -> Iterable[tuple[str, object]]:
     return [(key if type(key) is str else str(name(key)), one) for key, one in items]
 
 
-def _items_of(values: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
+def _items_of(values: dict[str, object]) -> Iterator[tuple[str, object]]:
     return iter(dict.items(values))

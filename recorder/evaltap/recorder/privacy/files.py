@@ -16,11 +16,11 @@ from evaltap.recorder.privacy.redactor import PatternRedactor, Redactor
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import LINES_ENDINGS, read_bytes, write_bytes
+from evaltap.schemas.files.magic_numbers import HEAD_BYTES, is_sqlite
 from evaltap.schemas.log.local import open_log
 
 EXCERPT_CHARACTERS = 30
 """Context shown on either side of the masked part."""
-_SQLITE = b"SQLite format 3\0"
 
 Place = tuple[str, Any]
 """A part of a file: its location, and its JSON value."""
@@ -89,7 +89,7 @@ def parts(path: Path, on_invalid_json: Callable[[str], None]) -> Iterator[Place]
     """Yield a file's parts: the document, its lines, or the records of a log."""
     try:
         with path.open("rb") as file:
-            if file.read(len(_SQLITE)) == _SQLITE:
+            if is_sqlite(file.read(HEAD_BYTES)):
                 file.close()
                 yield from _records(path, on_invalid_json)
                 return
@@ -150,7 +150,7 @@ def redact_file(path: Path, out: Path, redactor: Redactor) -> None:
     values count as content.
     """
     content = read_bytes(path)
-    if content.startswith(_SQLITE):
+    if is_sqlite(content):
         raise InputError(
             f"{path}: a log or database, whose records are already redacted. To delete somebody"
             " from it, use `evaltap erase`"

@@ -4,10 +4,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeGuard
 
 import orjson
 
+from evaltap.schemas.data import CaseData, JsonObject
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.text import did_you_mean
 
@@ -19,9 +20,9 @@ MAX_TOOLS = 10_000
 
 MAX_NEGATIVE_SESSIONS = 10_000
 _BESIDE = ("name", "keep", "unit")
-"""Keys of a rule beside its conditions."""
+"""Keys of a rule other than its conditions."""
 
-Check = Callable[[Mapping[str, Any], "History"], bool]
+Check = Callable[[CaseData, "History"], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class OutcomeRule:
     whole: bool = True
     """Whether to keep the whole session, not only the turn."""
 
-    def holds(self, case: Mapping[str, Any], history: "History") -> bool:
+    def holds(self, case: CaseData, history: "History") -> bool:
         """Return whether a case with one turn meets all checks."""
         return all(check(case, history) for check in self.checks)
 
@@ -103,21 +104,22 @@ def parse_outcome_rules(text: str) -> tuple[OutcomeRule, ...]:
     return tuple(rules)
 
 
-def _rule(index: int, found: Any) -> OutcomeRule:
-    name = found.get("name") if isinstance(found, dict) else None
+def _rule(index: int, found: object) -> OutcomeRule:
+    given: JsonObject = found if isinstance(found, dict) else {}
+    name = given.get("name")
     if not isinstance(name, str) or not name or name == HEAD or len(name) > 60:
         raise ConfigurationError(
             f"sample rule {index}: expected an object with a unique name, other than {HEAD!r}"
         )
-    keep = found.get("keep", 1)
+    keep = given.get("keep", 1)
     if not _is_number(keep) or not 0 <= keep <= 1:
         raise ConfigurationError(f"sample rule {name!r}: keep is {keep!r}; expected 0 to 1")
-    unit = found.get("unit", "session")
+    unit = given.get("unit", "session")
     if unit not in ("session", "turn"):
         raise ConfigurationError(
             f"sample rule {name!r}: unit is {unit!r}; expected session or turn"
         )
-    conditions = {key: value for key, value in found.items() if key not in _BESIDE}
+    conditions = {key: value for key, value in given.items() if key not in _BESIDE}
     known = (*_CONDITIONS, *_BESIDE)
     for key in conditions:
         if key not in _CONDITIONS:
@@ -134,16 +136,16 @@ def _rule(index: int, found: Any) -> OutcomeRule:
     return OutcomeRule(name, keep, checks, unit == "session")
 
 
-def _error(wanted: Any) -> Check:
+def _error(wanted: object) -> Check:
     expected = _flag("error", wanted)
     return lambda case, _: _failed(_turn(case)) is expected
 
 
-def _above(name: str, *path: str) -> Callable[[Any], Check]:
-    def condition(limit: Any) -> Check:
-        _number(name, limit)
+def _above(name: str, *path: str) -> Callable[[object], Check]:
+    def condition(given: object) -> Check:
+        limit = _number(name, given)
 
-        def check(case: Mapping[str, Any], _: History) -> bool:
+        def check(case: CaseData, _: History) -> bool:
             value = _at(case, path)
             return _is_number(value) and value > limit
 
@@ -152,48 +154,51 @@ def _above(name: str, *path: str) -> Callable[[Any], Check]:
     return condition
 
 
-def _more_steps(limit: Any) -> Check:
-    _number("moreStepsThan", limit)
+def _more_steps(given: object) -> Check:
+    limit = _number("moreStepsThan", given)
     return lambda case, _: len(_turn(case).get("tools") or ()) > limit
 
 
-def _rare_tool(share: Any) -> Check:
-    _number("rareTool", share)
+def _rare_tool(given: object) -> Check:
+    share = _number("rareTool", given)
     return lambda case, seen: any(seen.is_rare(n, share) for n in tool_names(_turn(case)))
 
 
-def _negative_feedback(wanted: Any) -> Check:
+def _negative_feedback(wanted: object) -> Check:
     expected = _flag("negativeFeedback", wanted)
     return lambda case, seen: seen.is_negative(case["evalId"]) is expected
 
 
-def _field(wanted: Any) -> Check:
+def _field(wanted: object) -> Check:
     operators = ("equals", "over", "under", "contains")
-    named = [key for key in operators if isinstance(wanted, dict) and key in wanted]
-    if len(named) != 1 or not isinstance(wanted.get("path"), str) or len(wanted) != 2:
+    given = wanted if isinstance(wanted, dict) else {}
+    named = [key for key in operators if key in given]
+    if len(named) != 1 or not isinstance(given.get("path"), str) or len(given) != 2:
         raise ValueError(f"field needs a path and one of {', '.join(operators)}")
-    operator, operand = named[0], wanted[named[0]]
+    operator, operand = named[0], given[named[0]]
     if operator in ("over", "under"):
         _number(f"field.{operator}", operand)
-    path = wanted["path"].split(".")
+    path = given["path"].split(".")
 
-    def check(case: Mapping[str, object], _: History) -> bool:
+    def check(case: CaseData, _: History) -> bool:
         return _compare(operator, _at(case, path), operand)
 
     return check
 
 
-def _compare(operator: str, value: Any, operand: Any) -> bool:
+def _compare(operator: str, value: object, operand: object) -> bool:
     if operator == "equals":
         return bool(value == operand)
     if operator == "contains":
-        return isinstance(value, str | list | dict) and operand in value
-    if not _is_number(value):
+        if isinstance(value, str | dict):
+            return isinstance(operand, str) and operand in value
+        return isinstance(value, list) and operand in value
+    if not _is_number(value) or not _is_number(operand):
         return False
-    return bool(value > operand if operator == "over" else value < operand)
+    return value > operand if operator == "over" else value < operand
 
 
-_CONDITIONS: dict[str, Callable[[Any], Check]] = {
+_CONDITIONS: dict[str, Callable[[object], Check]] = {
     "error": _error,
     "slowerThanMs": _above("slowerThanMs", "turn", "telemetry", "latencyMs"),
     "costlierThanUsd": _above("costlierThanUsd", "turn", "telemetry", "costUsd"),
@@ -204,14 +209,14 @@ _CONDITIONS: dict[str, Callable[[Any], Check]] = {
 }
 
 
-def _turn(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = case["actualConversation"][0]
+def _turn(case: CaseData) -> JsonObject:
+    found: JsonObject = case["actualConversation"][0]
     return found
 
 
-def _at(case: Mapping[str, object], path: Sequence[str]) -> Any:
+def _at(case: CaseData, path: Sequence[str]) -> object:
     """Return the value at a path of the case (starting with `turn` for the turn's); None if absent."""
-    value: Any = case
+    value: object = case
     for index, step in enumerate(path):
         if index == 0 and step == "turn":
             value = _turn(case)
@@ -220,14 +225,14 @@ def _at(case: Mapping[str, object], path: Sequence[str]) -> Any:
     return value
 
 
-def _failed(turn: Mapping[str, Any]) -> bool:
+def _failed(turn: JsonObject) -> bool:
     telemetry = turn.get("telemetry") or {}
     return telemetry.get("status") == "error" or any(
         tool.get("error") for tool in turn.get("tools") or () if isinstance(tool, Mapping)
     )
 
 
-def tool_names(turn: Mapping[str, Any]) -> list[str]:
+def tool_names(turn: JsonObject) -> list[str]:
     return [str(tool.get("name")) for tool in turn.get("tools") or () if isinstance(tool, Mapping)]
 
 
@@ -237,10 +242,11 @@ def _flag(name: str, value: object) -> bool:
     return value
 
 
-def _number(name: str, value: object) -> None:
+def _number(name: str, value: object) -> float:
     if not _is_number(value):
         raise ValueError(f"{name} is {value!r}; expected a number")
+    return value
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)

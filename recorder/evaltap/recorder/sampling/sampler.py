@@ -12,12 +12,12 @@ revised turn keeps the highest of its probabilities and the rate limit's decisio
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from evaltap.recorder.sampling.limit import RateLimit
 from evaltap.recorder.sampling.rules import HEAD, History, OutcomeRule, tool_names
+from evaltap.schemas.data import CaseData, JsonObject
 
 SAMPLED_OUT = "sampled_out"
 MAX_REMEMBERED_TURNS = 10_000
@@ -69,7 +69,7 @@ class OutcomeSampler:
         """Record negative feedback; it applies to turns of the session that end from now on."""
         self._history.note_negative(eval_id)
 
-    def decide(self, case: Mapping[str, Any]) -> Decision:
+    def decide(self, case: CaseData) -> Decision:
         """Return the decision on a case with one turn."""
         turn = case["actualConversation"][0]
         state = self._state(case, turn)
@@ -91,8 +91,8 @@ class OutcomeSampler:
         share, refused = state.limited
         return Decision(not refused, refused or reason, probability * share)
 
-    def _state(self, case: Mapping[str, Any], turn: Mapping[str, Any]) -> _TurnState:
-        """Return the turn's state from its last revision, else the initial one."""
+    def _state(self, case: CaseData, turn: JsonObject) -> _TurnState:
+        """Return the turn's state from its last revision, or the initial state."""
         key = (case["evalId"], str(turn.get("invocationId")))
         if not is_revision(case) or key not in self._states:
             self._states[key] = _TurnState(HEAD, self._rate)
@@ -101,7 +101,7 @@ class OutcomeSampler:
         return self._states[key]
 
 
-def is_revision(case: Mapping[str, Any]) -> bool:
+def is_revision(case: CaseData) -> bool:
     """Return whether the case revises an earlier one."""
     return bool((case.get("source") or {}).get("revision", 1) > 1)
 

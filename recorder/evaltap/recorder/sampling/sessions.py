@@ -9,13 +9,14 @@ draw, so its inverse is the right weight, also for turns that follow the decisio
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from evaltap.recorder.sampling.limit import RateLimit
 from evaltap.recorder.sampling.rules import HEAD, History, OutcomeRule, tool_names
 from evaltap.recorder.sampling.sampler import SAMPLED_OUT, Decision, is_revision, position
+from evaltap.schemas.data import CaseData
 
 MAX_WAITING_SESSIONS: Final = 20_000
 """Maximum undecided sessions; beyond it the one waiting the longest is decided."""
@@ -41,7 +42,7 @@ class Session:
     """Turns so far."""
     waiting: int = 0
     dropped: int = 0
-    """Turns dropped for good."""
+    """Turns finally dropped."""
     limited: tuple[float, str] | None = None
     """The rate limit's decision: share, and drop reason; empty: admitted."""
 
@@ -81,7 +82,7 @@ class SessionSampler:
         """Whether too many sessions are undecided."""
         return len(self._waiting) > MAX_WAITING_SESSIONS
 
-    def note(self, case: Mapping[str, Any]) -> tuple[Session | None, Decision]:
+    def note(self, case: CaseData) -> tuple[Session | None, Decision]:
         """Record a case with one turn; return its session and the turn's own best probability.
 
         Without a session nothing can ever keep the turn, and the decision gives the drop reason.
@@ -180,7 +181,7 @@ class SessionSampler:
         self._waiting.move_to_end(eval_id)
         return session
 
-    def _best(self, case: Mapping[str, Any], *, whole: bool) -> tuple[str, float]:
+    def _best(self, case: CaseData, *, whole: bool) -> tuple[str, float]:
         """Return the rule with the highest probability, among those for the session or only the turn."""
         best = (HEAD, self._rate)
         for rule in self._rules:
@@ -188,7 +189,7 @@ class SessionSampler:
                 best = rule.name, rule.keep
         return best
 
-    def _if_negative(self, case: Mapping[str, Any]) -> tuple[str, float]:
+    def _if_negative(self, case: CaseData) -> tuple[str, float]:
         with self._history.as_negative(case["evalId"]):
             return self._best(case, whole=True)
 

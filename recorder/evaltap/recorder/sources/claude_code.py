@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from evaltap.recorder.assembly.case import case_of
 from evaltap.recorder.conventions.evidence import decode
@@ -33,9 +32,9 @@ from evaltap.recorder.sources.claude_prompts import (
     INTERRUPTED,
     Prompt,
     blocks_of,
+    picked_up,
     prompts_of,
-    rewound_of,
-    taken_in,
+    rewound_prompts,
 )
 from evaltap.recorder.tokens import of_anthropic
 from evaltap.schemas.data import JsonObject
@@ -56,7 +55,7 @@ _TYPES = (
 )
 """Line types unique to transcripts; other JSON Lines have a `type`, too."""
 REWOUND = "rewound"
-"""Tag of a turn that the user went back behind: the turns after it do not know it."""
+"""Tag of a turn that the user undid by rewinding: later turns do not contain it."""
 _SYNTHETIC = "<synthetic>"
 _DATA_CHARACTERS = 1 << 20
 """Longer texts are not parsed: hooks run on the agent's thread."""
@@ -96,7 +95,7 @@ def read_transcripts(
     that cannot be read or is not a transcript.
     """
     report = report if report is not None else TranscriptReport()
-    sessions: dict[str, list[Mapping[str, Any]]] = {}
+    sessions: dict[str, list[JsonObject]] = {}
     parents: dict[str, object] = {}
     for path in _files(paths):
         for line in _lines(path, report):
@@ -105,14 +104,14 @@ def read_transcripts(
                 continue
             if isinstance(key, str):
                 parents[key] = line.get("parentUuid") or line.get("logicalParentUuid")
-            if line.get("type") in ("user", "assistant") or taken_in(line):
+            if line.get("type") in ("user", "assistant") or picked_up(line):
                 sessions.setdefault(str(line.get("sessionId") or path.stem), []).append(line)
     report.sessions = len(sessions)
     for session_id, lines in sessions.items():
         side = [line for line in lines if line.get("isSidechain")]
         prompts = prompts_of([line for line in lines if not line.get("isSidechain")])
         works = _works(side, prompts)
-        rewound = rewound_of(prompts, parents)
+        rewound = rewound_prompts(prompts, parents)
         for prompt in prompts:
             report.turns += 1
             case = case_of(_observe(session_id, prompt, works), recorder_version=recorder_version)
@@ -135,7 +134,7 @@ def _files(paths: Iterable[str | Path]) -> list[Path]:
     return list(found)
 
 
-def _lines(path: Path, report: TranscriptReport) -> Iterator[Mapping[str, Any]]:
+def _lines(path: Path, report: TranscriptReport) -> Iterator[JsonObject]:
     report.files += 1
     found = 0
     try:
@@ -162,22 +161,20 @@ def _lines(path: Path, report: TranscriptReport) -> Iterator[Mapping[str, Any]]:
         )
 
 
-def _works(
-    side: Sequence[Mapping[str, Any]], prompts: Sequence[Prompt]
-) -> dict[str, list[Mapping[str, Any]]]:
+def _works(side: Sequence[JsonObject], prompts: Sequence[Prompt]) -> dict[str, list[JsonObject]]:
     """Return the lines of each sub-agent, by the id of the call it worked for.
 
     The call's result names the agent; otherwise the agent's first prompt identifies the call, if
     only one call has it.
     """
-    agents: dict[str, list[Mapping[str, Any]]] = {}
-    roots: dict[Any, str] = {}
+    agents: dict[str, list[JsonObject]] = {}
+    roots: dict[object, str] = {}
     for line in side:
         root = line.get("agentId") or roots.get(line.get("parentUuid")) or str(line.get("uuid"))
         roots[line.get("uuid")] = root
         agents.setdefault(root, []).append(line)
     named: dict[str, str] = {}
-    asked: dict[str, list[str]] = {}
+    by_prompt: dict[str, list[str]] = {}
     for line in (*side, *(line for prompt in prompts for line in prompt.lines)):
         for block in blocks_of(line):
             outcome = line.get("toolUseResult")
@@ -186,10 +183,10 @@ def _works(
             elif block.get("type") == "tool_use" and normal_name(block["name"]) == SUB_AGENT:
                 given = block.get("input")
                 text = given.get("prompt") if isinstance(given, Mapping) else None
-                asked.setdefault(str(text), []).append(str(block["id"]))
-    works: dict[str, list[Mapping[str, Any]]] = {}
+                by_prompt.setdefault(str(text), []).append(str(block["id"]))
+    works: dict[str, list[JsonObject]] = {}
     for agent, lines in agents.items():
-        same = asked.get("".join(str(b.get("text", "")) for b in blocks_of(lines[0])), [])
+        same = by_prompt.get("".join(str(b.get("text", "")) for b in blocks_of(lines[0])), [])
         call = named.get(agent) or (same[0] if len(same) == 1 else None)
         if call is not None:
             works.setdefault(call, []).extend(lines)
@@ -197,7 +194,7 @@ def _works(
 
 
 def _observe(
-    session_id: str, prompt: Prompt, works: Mapping[str, list[Mapping[str, Any]]]
+    session_id: str, prompt: Prompt, works: Mapping[str, list[JsonObject]]
 ) -> Iterator[RunEvent]:
     """Yield the events of one turn."""
     run_id, line = str(prompt.line.get("uuid") or f"{session_id}-{id(prompt)}"), prompt.line
@@ -256,10 +253,10 @@ def _observe(
 def _called(
     run_id: str,
     now: int,
-    call: Mapping[str, Any],
+    call: JsonObject,
     agent: str,
     parent: str | None,
-    works: Mapping[str, list[Mapping[str, Any]]],
+    works: Mapping[str, list[JsonObject]],
 ) -> Iterator[RunEvent]:
     """Yield the events of a call, and of the sub-agent working for it."""
     call_id, given = str(call["id"]), call.get("input")
@@ -288,7 +285,7 @@ def _called(
 def _model(
     run_id: str,
     now: int,
-    line: Mapping[str, Any],
+    line: JsonObject,
     messages: dict[str, None],
     agent: str = AGENT,
 ) -> ModelCalled:
@@ -308,7 +305,7 @@ def _model(
     )
 
 
-def _returns(run_id: str, now: int, line: Mapping[str, Any]) -> Iterator[ToolReturned]:
+def _returns(run_id: str, now: int, line: JsonObject) -> Iterator[ToolReturned]:
     for block in blocks_of(line):
         if block.get("type") != "tool_result":
             continue
@@ -345,15 +342,15 @@ def _texts(content: object) -> list[str]:
     ]
 
 
-def _calls(blocks: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _calls(blocks: Iterable[JsonObject]) -> list[JsonObject]:
     return [block for block in blocks if block.get("type") in ("tool_use", "server_tool_use")]
 
 
-def _is_interrupt(block: Mapping[str, Any]) -> bool:
+def _is_interrupt(block: JsonObject) -> bool:
     return str(block.get("text", "")).startswith(INTERRUPTED)
 
 
-def _time(line: Mapping[str, Any]) -> int:
+def _time(line: JsonObject) -> int:
     """Return the time of a line in nanoseconds, 0 when it has none."""
     try:
         moment = datetime.fromisoformat(str(line.get("timestamp")))

@@ -1,14 +1,15 @@
-"""The prompts of a Claude Code transcript: which lines are the user's words, and what follows from them.
+"""The prompts of a Claude Code transcript: finds the user's messages and the lines that follow from each.
 
-A message typed while Claude works has no `user` line when the turn under way takes it in: it is an
-attachment `queued_command`, and a `queue-operation` that removes it. `parentUuid` makes the lines a
+A message typed while Claude works has no `user` line if the current turn picks it up: it appears as an
+attachment `queued_command`, and as a `queue-operation` that removes it. `parentUuid` makes the lines a
 tree: a user who rewinds starts another branch.
 """
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from evaltap.schemas.data import JsonObject
 
 INTERRUPTED = "[Request interrupted by user"
 _NOT_SAID = (
@@ -27,7 +28,7 @@ _NOT_SAID = (
 )
 """Prefixes of text that Claude Code writes on the user's behalf."""
 _REMINDERS = re.compile(r"\A(?:\s*<system-reminder>.*?</system-reminder>\s*)+", re.DOTALL)
-"""What may precede the user's words in one text."""
+"""Text that may precede the user's words in the same message."""
 _COMMAND = "<command-name>"
 
 
@@ -35,15 +36,15 @@ _COMMAND = "<command-name>"
 class Prompt:
     """A user message and the lines that follow from it."""
 
-    line: Mapping[str, Any]
+    line: JsonObject
     texts: list[str]
-    """The message, then those typed while Claude worked on it."""
-    lines: list[Mapping[str, Any]] = field(default_factory=list)
+    """The message, followed by those typed while Claude worked on it."""
+    lines: list[JsonObject] = field(default_factory=list)
 
 
-def prompts_of(lines: Sequence[Mapping[str, Any]]) -> list[Prompt]:
+def prompts_of(lines: Sequence[JsonObject]) -> list[Prompt]:
     """Split the lines of a session into turns; prompts without a response are skipped."""
-    attached = {taken_in(line) for line in lines if "attachment" in line}
+    attached = {picked_up(line) for line in lines if "attachment" in line}
     prompts: list[Prompt] = []
     for line in lines:
         text = _prompt_text(line)
@@ -51,47 +52,47 @@ def prompts_of(lines: Sequence[Mapping[str, Any]]) -> list[Prompt]:
             prompts.append(Prompt(line, [text]))
         elif prompts and (typed := _interjection(line, attached)):
             prompts[-1].texts.append(typed)
-        elif prompts and not taken_in(line):
+        elif prompts and not picked_up(line):
             prompts[-1].lines.append(line)
     return [
         prompt for prompt in prompts if any(line["type"] == "assistant" for line in prompt.lines)
     ]
 
 
-def _prompt_text(line: Mapping[str, Any]) -> str | None:
+def _prompt_text(line: JsonObject) -> str | None:
     """Return the user's message in this line, or None."""
     if line["type"] != "user" or line.get("isMeta") or line.get("isCompactSummary"):
         return None
     blocks = blocks_of(line)
     if any(block.get("type") == "tool_result" for block in blocks):
         return None
-    text = _said(blocks)
+    text = _user_words(blocks)
     if not text:
         return None
     if _COMMAND in text:
-        said = (_between(text, "command-name"), _between(text, "command-args"))
-        return " ".join(part for part in said if part) or None
+        command = (_between(text, "command-name"), _between(text, "command-args"))
+        return " ".join(part for part in command if part) or None
     return text
 
 
-def _interjection(line: Mapping[str, Any], attached: Collection[str]) -> str | None:
-    """Return what the user typed while Claude worked and the turn under way took in, or None.
+def _interjection(line: JsonObject, attached: Collection[str]) -> str | None:
+    """Return a message that the user typed while Claude worked and the current turn picked up, or None.
 
-    Only the attachment tells who sent it; a client that writes none leaves the queue operation.
+    Only the attachment shows who sent it. A client without attachments writes only the queue operation.
     """
     queued = line.get("attachment")
     if not isinstance(queued, Mapping):
-        text = taken_in(line)
+        text = picked_up(line)
         return text if text and text not in attached else None
     origin = queued.get("origin")
     sender = origin.get("kind") if isinstance(origin, Mapping) else None
     if queued.get("commandMode", "prompt") != "prompt" or queued.get("isMeta"):
         return None
-    return taken_in(line) if sender in ("human", None) else None
+    return picked_up(line) if sender in ("human", None) else None
 
 
-def taken_in(line: Mapping[str, Any]) -> str:
-    """Return the words of a message that the turn under way took in; empty for any other line."""
+def picked_up(line: JsonObject) -> str:
+    """Return the text of a message that the current turn picked up; empty for any other line."""
     queued = line.get("attachment")
     if isinstance(queued, Mapping) and queued.get("type") == "queued_command":
         content = queued.get("prompt")
@@ -99,17 +100,17 @@ def taken_in(line: Mapping[str, Any]) -> str:
         content = line.get("content")
     else:
         return ""
-    return _said(blocks_of({"message": {"content": content}}))
+    return _user_words(blocks_of({"message": {"content": content}}))
 
 
-def _said(blocks: Iterable[Mapping[str, Any]]) -> str:
+def _user_words(blocks: Iterable[JsonObject]) -> str:
     """Return the user's own words in the blocks of a message."""
     texts = [block["text"] for block in blocks if isinstance(block.get("text"), str)]
     own = [_REMINDERS.sub("", text) for text in texts]
     return "\n".join(text for text in own if text and not text.lstrip().startswith(_NOT_SAID))
 
 
-def rewound_of(prompts: Sequence[Prompt], parents: Mapping[str, object]) -> set[object]:
+def rewound_prompts(prompts: Sequence[Prompt], parents: Mapping[str, object]) -> set[object]:
     """Return the ids of the prompts on branches that the session's last prompt does not follow from."""
 
     def with_ancestors(key: object, until: Collection[object] = ()) -> dict[object, None]:
@@ -127,7 +128,7 @@ def rewound_of(prompts: Sequence[Prompt], parents: Mapping[str, object]) -> set[
     found: set[object] = set()
     for prompt in prompts:
         branch = with_ancestors(prompt.line.get("uuid"), kept)
-        # A branch of a root of its own is a conversation of its own, or what a compaction has cut off.
+        # A branch with a separate root is a separate conversation, or was cut off by a compaction.
         if len(branch) > 1 and next(reversed(branch)) in kept:
             found.add(prompt.line.get("uuid"))
     return found
@@ -137,11 +138,11 @@ def _between(text: str, tag: str) -> str:
     return text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0].strip()
 
 
-def blocks_of(line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def blocks_of(line: JsonObject) -> list[JsonObject]:
     message = line.get("message")
     content = message.get("content") if isinstance(message, Mapping) else None
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if not isinstance(content, list):
         return []
-    return [block for block in content if isinstance(block, Mapping)]
+    return [block for block in content if isinstance(block, dict)]

@@ -62,7 +62,7 @@ class _TraceState:
     """Run id to the turn as it was written: its eval id, its invocation id and a digest."""
     has_messages: bool = False
     changed: bool = False
-    """Something arrived after the last reading."""
+    """Whether items arrived after the last reading."""
 
     @classmethod
     def of(cls, memory: str | None) -> "_TraceState":

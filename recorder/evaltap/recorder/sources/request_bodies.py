@@ -75,7 +75,7 @@ async def read_body(request: Request, limit: int, budget: ByteBudget, seconds: f
 
 def _too_large(limit: int) -> RequestRefusedError:
     return RequestRefusedError(
-        413, RESOURCE_EXHAUSTED, f"the body is larger than {limit} bytes; send less at once"
+        413, RESOURCE_EXHAUSTED, f"the body is larger than {limit} bytes; send smaller requests"
     )
 
 

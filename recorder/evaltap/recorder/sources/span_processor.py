@@ -73,7 +73,7 @@ class CaseSpanProcessor(SpanProcessor):
         return CaseLogProcessor(self._recorder, self._source)
 
     def shutdown(self) -> None:
-        """Close an own recorder, else write everything complete; never raises."""
+        """Close the recorder if the processor owns it, otherwise write complete turns; never raises."""
         try:
             if self._owns_recorder:
                 self._recorder.close()

@@ -1,8 +1,8 @@
 """Other span containers as OTLP/JSON requests: Tempo, Jaeger, SDK spans, exports of other products.
 
-Sources: Tempo's `/api/traces` (`batches`) and `/api/v2/traces` (`trace`), Jaeger's `/api/traces` and its
-UI's download, `to_json` of spans of the OpenTelemetry SDK for Python. The conventions read the spans inside
-like any other.
+Sources: Tempo's `/api/traces` (`batches`) and `/api/v2/traces` (`trace`), Jaeger's `/api/traces` and the
+download of its UI, `to_json` of spans of the OpenTelemetry SDK for Python. The conventions then read the
+spans like any others.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -166,7 +166,7 @@ def _of_sdk(span: Mapping[str, object]) -> Entry:
 
 
 def _of_flat(entry: Entry) -> Entry:
-    """Return a span with its ids and times as OTLP has them."""
+    """Return a span with its ids and times in OTLP's form."""
     resource, scope, span = entry
     return (
         resource,
@@ -197,7 +197,7 @@ def _events(events: object) -> list[JsonObject]:
 
 
 def _nanoseconds(moment: object) -> object:
-    """Return a time in nanoseconds, UTC where it names no zone.
+    """Return a time in nanoseconds since the epoch, interpreted as UTC if it has no time zone.
 
     Return a time that is not ISO 8601 unchanged, for the OTLP reader to reject.
     """
@@ -213,7 +213,7 @@ def _nanoseconds(moment: object) -> object:
 
 
 def _padded(identifier: object, digits: int) -> object:
-    """Return an id padded to OTLP's number of hex digits: `0x` and leading zeros differ by writer."""
+    """Return an id padded to OTLP's number of hex digits; writers differ in `0x` and leading zeros."""
     if not isinstance(identifier, str):
         return identifier
     bare = identifier.removeprefix("0x")

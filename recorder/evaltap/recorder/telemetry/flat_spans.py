@@ -1,4 +1,4 @@
-"""The spans of a tracing product's own export, before they have OTLP's form."""
+"""Helpers that convert spans from the exports of tracing products to OTLP's form."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ def mapping(value: object) -> Mapping[str, object]:
 
 
 def texts(values: Mapping[str, object]) -> JsonObject:
-    """Return what there is, as an SDK writes it: texts as they are, all else as JSON."""
+    """Return the present values as an SDK writes them: texts unchanged, other values as JSON."""
     return {
         key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for key, value in values.items()
@@ -25,7 +25,7 @@ def texts(values: Mapping[str, object]) -> JsonObject:
 
 
 def identifier(given: object, digits: int) -> str:
-    """Return an id in the digits of a trace or a span; one that has other letters is hashed."""
+    """Return an id with the hex digits of a trace or span id; an id that is not hexadecimal is hashed."""
     text = str(given).replace("-", "").lower()
     if len(text) == digits and set(text) <= set("0123456789abcdef") and text.strip("0"):
         return text

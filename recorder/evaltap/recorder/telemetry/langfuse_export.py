@@ -12,11 +12,11 @@ from evaltap.recorder.telemetry.flat_spans import Entry, identifier, mapping, te
 from evaltap.schemas.data import JsonObject
 
 _RUNS: Final = ("SPAN", "AGENT", "CHAIN")
-"""Types of an observation that may be the run itself; a trace with another root gets one."""
+"""Observation types that can be the run itself; a trace with another root gets an added run."""
 
 
 def is_langfuse(document: object) -> bool:
-    """Tell whether a document is a trace with its observations."""
+    """Check whether a document is a trace with its observations."""
     if not isinstance(document, Mapping):
         return False
     observations = document.get("observations")
@@ -28,7 +28,7 @@ def is_langfuse(document: object) -> bool:
 
 
 def is_observation(document: object) -> bool:
-    """Tell whether a document is one observation."""
+    """Check whether a document is one observation."""
     return isinstance(document, Mapping) and {"id", "traceId", "type"} <= document.keys()
 
 
@@ -99,7 +99,7 @@ def _entry(
 
 
 def _attributes(item: Mapping[str, object]) -> JsonObject:
-    """Return what the SDK had written on the span; what other instrumentation wrote is in the metadata."""
+    """Return the attributes that the SDK wrote; those of other instrumentations are in the metadata."""
     written = _mapping(_mapping(item.get("metadata")).get("attributes"))
     usage = _mapping(item.get("usageDetails") or item.get("usage"))
     cost = item.get("calculatedTotalCost") or item.get("totalCost")

@@ -1,7 +1,7 @@
 """LangSmith's own JSON of runs, as spans that the LangSmith convention reads.
 
 Sources: the Run schema of langsmith 0.15 (`Client.list_runs`, `POST /api/v1/runs/query`), bulk exports,
-and runs with their children inside (`child_runs`).
+and runs with nested children (`child_runs`).
 """
 
 import json
@@ -12,14 +12,14 @@ from evaltap.schemas.data import JsonObject
 
 
 def _is_run(document: JsonObject) -> bool:
-    """Tell whether an object is one LangSmith run."""
+    """Check whether an object is one LangSmith run."""
     return {"id", "run_type", "inputs"} <= document.keys() and bool(
         document.keys() & {"trace_id", "dotted_order", "child_runs"}
     )
 
 
 def runs_of(document: object) -> list[JsonObject] | None:
-    """Return the runs of a document with all their children, or None when it holds something else."""
+    """Return the runs of a document with all their children, or None if it contains something else."""
     if isinstance(document, Mapping) and isinstance(document.get("runs"), list):
         document = document["runs"]
     found = document if isinstance(document, list) else [document]
@@ -68,7 +68,7 @@ def _trace_of(run: JsonObject) -> object:
 
 
 def _attributes(run: JsonObject) -> JsonObject:
-    """Return what LangSmith's OpenTelemetry exporter writes for a run."""
+    """Return the attributes that LangSmith's OpenTelemetry exporter writes for a run."""
     extra = mapping(run.get("extra"))
     metadata, invoked = mapping(extra.get("metadata")), mapping(extra.get("invocation_params"))
     model = metadata.get("ls_model_name") or invoked.get("model") or invoked.get("model_name")
@@ -86,7 +86,7 @@ def _attributes(run: JsonObject) -> JsonObject:
 
 
 def _usage(run: JsonObject) -> JsonObject | None:
-    """Return the tokens of a model's run, as its message or LangSmith's own columns state them."""
+    """Return the tokens of a model's run, from its message or from LangSmith's own columns."""
     if run["run_type"] != "llm":
         return None
     outputs = mapping(run.get("outputs"))

@@ -1,7 +1,7 @@
 """Traces exported from MLflow, as spans that the MLflow convention reads.
 
 Sources: `Trace.to_json()` and `to_dict()` of MLflow 2 and 3, and rows of the data frame that
-`mlflow.search_traces()` returns (`to_json(orient="records")`), which hold the former as text.
+`mlflow.search_traces()` returns (`to_json(orient="records")`), which contain such a trace as text.
 """
 
 import base64
@@ -19,7 +19,7 @@ USER: Final = "mlflow.trace.user"
 
 
 def is_mlflow(document: object) -> bool:
-    """Tell whether a document is a trace, or a row with one."""
+    """Check whether a document is a trace, or a row with one."""
     trace = _trace(document)
     spans = mapping(trace.get("data")).get("spans")
     return isinstance(spans, list) and bool(mapping(trace.get("info")))
@@ -77,7 +77,7 @@ def _span_id(given: object) -> str:
 
 
 def _attributes(span: Mapping[str, object]) -> JsonObject:
-    """Return the attributes; MLflow writes each as JSON text, also those of other instrumentations."""
+    """Return the attributes; MLflow writes each as JSON text, even those of other instrumentations."""
     return {
         name: value if name.startswith(PREFIX) else _decoded(value)
         for name, value in mapping(span.get("attributes")).items()

@@ -50,8 +50,8 @@ def read_otlp_file(
         # Protobuf needs a library of its own, which only readers of such files should load.
         from evaltap.recorder.telemetry.otlp_protobuf import decode_file
 
-        for document in decode_file(data, path=name):
-            yield from decode_request(document, path=name)
+        for request in decode_file(data, path=name):
+            yield from decode_request(request, path=name)
         return
     for place, document in _documents(data, name, skipped):
         yield from decode_request(as_request(document), path=name, place=place, skipped=skipped)
@@ -107,7 +107,7 @@ def decode_request(
 ) -> Iterator[Span | LogRecord]:
     """Yield the spans and log records of one decoded export request.
 
-    Spans without a trace id are listed in `skipped` if given, else rejected.
+    Spans without a trace id are listed in `skipped` if given, otherwise rejected.
     """
     root = _Place(path, place)
     if not isinstance(document, Mapping):
@@ -138,7 +138,7 @@ def _has_no_trace(item: Mapping[str, object]) -> bool:
 
 def _documents(
     data: bytes, path: str, skipped: list[str] | None = None
-) -> Iterator[tuple[str, Any]]:
+) -> Iterator[tuple[str, object]]:
     try:
         yield "", orjson.loads(data)
         return
@@ -168,10 +168,10 @@ def _documents(
         yield f"line {number}", document
 
 
-def _one_after_the_other(data: bytes) -> list[tuple[str, Any]]:
-    """Return documents over several lines each, as a console exporter prints them; none if they are not."""
+def _one_after_the_other(data: bytes) -> list[tuple[str, object]]:
+    """Return documents of several lines each, as printed by a console exporter; none for other files."""
     decoder = json.JSONDecoder()
-    found: list[tuple[str, Any]] = []
+    found: list[tuple[str, object]] = []
     try:
         text = data.decode().strip()
         end = 0
@@ -202,7 +202,9 @@ class _Place:
         return FormatError(message, path=self.path, place=self.place)
 
 
-def _entries(holder: Mapping[str, object], at: _Place, key: str) -> Iterator[tuple[Any, _Place]]:
+def _entries(
+    holder: Mapping[str, object], at: _Place, key: str
+) -> Iterator[tuple[Mapping[str, object], _Place]]:
     items = _get(holder, key)
     if items is None:
         return

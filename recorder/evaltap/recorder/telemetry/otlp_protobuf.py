@@ -6,15 +6,15 @@ to the JSON form, so there is a single reader of spans.
 
 import base64
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from google.protobuf.message import DecodeError, Message
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import FormatError
@@ -149,10 +149,7 @@ def _logs_json(request: ExportLogsServiceRequest) -> JsonObject:
     }
 
 
-# Any: the message types have no annotations.
-
-
-def _span(span: Any) -> JsonObject:
+def _span(span: Span) -> JsonObject:
     return {
         "traceId": span.trace_id.hex(),
         "spanId": span.span_id.hex(),
@@ -173,7 +170,7 @@ def _span(span: Any) -> JsonObject:
     }
 
 
-def _log(record: Any) -> JsonObject:
+def _log(record: LogRecord) -> JsonObject:
     return {
         "traceId": record.trace_id.hex(),
         "spanId": record.span_id.hex(),
@@ -186,12 +183,12 @@ def _log(record: Any) -> JsonObject:
     }
 
 
-def _attributes(attributes: Any) -> list[JsonObject]:
+def _attributes(attributes: Iterable[KeyValue]) -> list[JsonObject]:
     # OTLP/JSON omits empty fields, so an attribute without a name is not one.
     return [{"key": item.key, "value": _value(item.value)} for item in attributes if item.key]
 
 
-def _value(value: Any) -> JsonObject:
+def _value(value: AnyValue) -> JsonObject:
     kind = value.WhichOneof("value")
     if kind is None:
         return {}

@@ -97,4 +97,4 @@ def _list(value: object) -> list[Any]:
 
 
 def _too_many(found: str) -> FormatError:
-    return FormatError(f"the request has {found}; send less at once")
+    return FormatError(f"the request has {found}; send smaller requests")

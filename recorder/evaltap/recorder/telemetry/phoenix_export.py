@@ -1,8 +1,8 @@
 """Spans exported from Arize Phoenix: from its REST API, or records of its client's data frame.
 
-The API (`GET /v1/projects/{project}/spans`) returns them as `data`, the client with
-`get_spans_dataframe().to_json(orient="records")`.  Both have OpenInference's attributes: flat, nested, or
-as a column each.
+The API (`GET /v1/projects/{project}/spans`) returns them as `data`, the client by
+`get_spans_dataframe().to_json(orient="records")`. Both have OpenInference's attributes: flat, nested, or
+one column for each.
 """
 
 import json
@@ -26,11 +26,11 @@ _JSON: Final = frozenset(
         "tool_call.function.arguments",
     }
 )
-"""Attributes that hold JSON text, which Phoenix decodes."""
+"""Attributes with JSON text, which Phoenix exports decoded."""
 
 
 def is_phoenix(document: object) -> bool:
-    """Distinguish a span of Phoenix from one of the SDK, which has no `span_kind`."""
+    """Check whether a span is from Phoenix; spans of the SDK have no `span_kind`."""
     span = mapping(document)
     return "span_kind" in span and all(_context(span).get(name) for name in _IDS)
 
@@ -75,7 +75,7 @@ def _attributes(span: Mapping[str, object]) -> JsonObject:
 
 
 def _flat(value: object, key: str = "") -> Iterator[tuple[str, object]]:
-    """Yield attributes under whole names: `{"llm": {"messages": [{"role": x}]}}` as `llm.messages.0.role`."""
+    """Yield attributes by full name: `{"llm": {"messages": [{"role": x}]}}` as `llm.messages.0.role`."""
     if isinstance(value, str | int | float):
         yield key, value
     elif isinstance(value, Mapping) and (not key or not key.endswith(tuple(_JSON))):

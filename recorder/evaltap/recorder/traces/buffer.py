@@ -25,7 +25,7 @@ class TraceLimits:
     """How many traces to hold, how large, and how long to wait for them."""
 
     max_traces: int = 10_000
-    """Unread traces; beyond it the one idle the longest is read as it is."""
+    """Unread traces; beyond it the one idle the longest is read incomplete."""
     max_spans: int = 20_000
     """Spans and log records per trace; further ones are dropped and counted."""
     max_bytes: int = 256 * 1024 * 1024
@@ -48,7 +48,7 @@ class TraceCounters:
 
 @dataclass(slots=True)
 class GatheredTrace:
-    """Everything received for one trace; `reason` says why it is read now."""
+    """Everything received for one trace; `reason` is why it is read now."""
 
     trace_id: str
     spans: list[Span] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""Merge the spans that show one call into one node: nested spans, and duplicates side by side.
+"""Merge spans that show the same call into one node: nested spans, and duplicate siblings.
 
-Some spans say that they are a call and are more than one: a function that Langfuse's decorator marks as
-a generation may hold a whole run.
+Some spans claim to be one call but contain several: a function that Langfuse's decorator marks as a
+generation may contain a whole run.
 """
 
 from collections.abc import Iterable
@@ -21,10 +21,10 @@ Duplicates start together. Comparing all of 20,000 concurrent calls took more th
 
 
 def mark_wrappers(nodes: Iterable[Node]) -> None:
-    """Treat a model span as a run when it holds one and gives its answer as its own.
+    """Treat a model span as a run if it contains a run and repeats the run's answer.
 
-    It holds an agent's run with model calls, or several calls with tools between them. A model call that
-    hands over to another agent holds a run too (ADK 1.14), but says something else.
+    It contains an agent's run with model calls, or several calls with tools between them. A model call
+    that hands over to another agent also contains a run (ADK 1.14), but its answer differs.
     """
     within: dict[Node, _Held] = {}
     for node in nodes:
@@ -69,11 +69,11 @@ class _Held:
 
 
 def _answer(reading: Reading) -> str | None:
-    """Return what a model's call or a run says in the end, where it asks for no tool."""
+    """Return the final text of a model call or a run, if it requests no tool."""
     content = _content(reading)
     if content is not None:
-        said, calls = content
-        return said if not calls else None
+        text, calls = content
+        return text if not calls else None
     stated = reading.final or reading.final_fallback
     return stated.value if stated is not None and isinstance(stated.value, str) else None
 
@@ -161,7 +161,7 @@ def _same_time(one: Node, other: Node) -> bool:
 
 
 def _same_answer(one: Reading, other: Reading) -> bool:
-    """Return whether two model spans have one answer: by its id, else its content, else its tokens.
+    """Return whether two model spans have the same answer: by id, then content, then tokens.
 
     Two without any of these in common are two calls: agents may run concurrently.
     """
@@ -176,9 +176,9 @@ def _content(reading: Reading) -> tuple[str, tuple[str | None, ...]] | None:
     """Return an answer's text and the names of its calls, or None when neither was captured."""
     messages = reading.output or ()
     words = (message.text.value for message in messages if message.text is not None)
-    said = "".join(word for word in words if isinstance(word, str))
+    text = "".join(word for word in words if isinstance(word, str))
     calls = tuple(call.name for message in messages for call in message.calls)
-    return (said, calls) if said or calls else None
+    return (text, calls) if text or calls else None
 
 
 def _tokens(reading: Reading) -> tuple[int, int] | None:

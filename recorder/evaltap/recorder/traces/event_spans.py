@@ -39,4 +39,4 @@ def merge_tool_events(nodes: Iterable[Node]) -> None:
             if found["event"] == "finish" or begun.result is not None:
                 waiting.pop(0)
         elif found["event"] == "finish" and reading.arguments is None:
-            reading.kind = "other"  # of a call that `success` has ended
+            reading.kind = "other"  # belongs to a call that `success` ended

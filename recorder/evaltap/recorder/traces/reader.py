@@ -219,7 +219,7 @@ def _started(root: Node, trajectory: "Trajectory", run_id: str) -> RunStarted:
 
 
 def _stated(span: Span, *keys: str) -> str | None:
-    """Return the resource's value for the first of the keys it has."""
+    """Return the resource's value of the first key that it has."""
     found = (span.resource.get(key) for key in keys)
     return next((one for one in found if isinstance(one, str) and one), None)
 

@@ -121,7 +121,7 @@ class ToolCalls:
             _attach(slot, node)
 
     def _match(self, node: Node) -> _Slot | None:
-        """Return the earliest call that this span can be: same arguments, else the only candidate."""
+        """Return the earliest call that this span can be: same arguments, or the only candidate."""
         reading = node.reading
         open_slots = [
             slot

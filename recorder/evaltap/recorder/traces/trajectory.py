@@ -7,23 +7,32 @@ Model calls and tools below a tool span belong to a sub-agent: their tools count
 not.
 """
 
-import json
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
 
-from evaltap.recorder.conventions.evidence import Evidence, decode
-from evaltap.recorder.conventions.messages import (
-    closing_text,
-    context_of,
-    last_user_text,
-    since_user,
-)
-from evaltap.recorder.conventions.reading import Reading
+from evaltap.recorder.conventions.evidence import Evidence
+from evaltap.recorder.conventions.messages import closing_text, context_of, last_user_text
 from evaltap.recorder.observation import Failure, ModelCalled, RunEvent
 from evaltap.recorder.tokens import tokens
+from evaltap.recorder.traces.corrections import (
+    flattened_agents,
+    flattens,
+    name_tools,
+    recover_outputs,
+    without_repeats,
+)
 from evaltap.recorder.traces.node import Node
+from evaltap.recorder.traces.stated_texts import (
+    as_text,
+    best,
+    differ,
+    ends_with,
+    is_part,
+    output_text,
+    requests_tool,
+    same_text,
+    with_media,
+)
 from evaltap.recorder.traces.tool_calls import ToolCalls
 
 
@@ -33,15 +42,15 @@ class Trajectory:
     def __init__(self, root: Node) -> None:
         self.root = root
         self._nodes = [root, *root.descendants()]
-        _name_tools(self._nodes)
-        self._adopted = _flattened_agents(self._nodes) if _flattens(self._nodes) else {}
+        name_tools(self._nodes)
+        self._adopted = flattened_agents(self._nodes) if flattens(self._nodes) else {}
         self._owner = {node: self._find_owner(node) for node in self._nodes}
         self._models = sorted(
-            _without_repeats(node for node in self._nodes if node.kind == "model"),
+            without_repeats(node for node in self._nodes if node.kind == "model"),
             key=lambda node: (node.span.start_ns, node.span.end_ns),
         )
         self._level = [node for node in self._models if self._owner[node] is None]
-        _recover_outputs(self._level)
+        recover_outputs(self._level)
 
     @cached_property
     def user(self) -> Evidence | None:
@@ -61,7 +70,7 @@ class Trajectory:
         candidates += [node.reading.user_fallback for node in own if node.kind == "agent"]
         flaw = reading.flaws.get("input")
         candidates.append(Evidence(None, flaw) if flaw else None)
-        return _with_media(_best(candidates), candidates)
+        return with_media(best(candidates), candidates)
 
     @property
     def context(self) -> list[Evidence]:
@@ -102,7 +111,7 @@ class Trajectory:
         questions = [user for user in named if user is not None]
         asked = last_user_text(self._level[0].reading.input or ()) if self._level else None
         if entered is not None and entered.value is not None:
-            if self.root.kind == "agent" and _is_part(entered, asked):
+            if self.root.kind == "agent" and is_part(entered, asked):
                 return entered
             return next((user for user in questions if user == entered), None)
         prompt = asked.value if asked is not None else None
@@ -117,9 +126,9 @@ class Trajectory:
         stated = self._stated_final()
         if stated is None or stated.value is None:
             return spoken or stated or self._missing_final()
-        if spoken is not None and _same_text(spoken, stated):
-            return _with_media(spoken, [stated])
-        return _with_media(Evidence(_as_text(stated.value)), [stated, spoken])
+        if spoken is not None and same_text(spoken, stated):
+            return with_media(spoken, [stated])
+        return with_media(Evidence(as_text(stated.value)), [stated, spoken])
 
     @cached_property
     def failure(self) -> Failure | None:
@@ -194,9 +203,9 @@ class Trajectory:
         found = {
             "tools": self._tool_calls.has_unknown_answers,
             # A prompt around what entered the run: words of the user or of the program.
-            "userContent": _is_part(reading.user_fallback, self.user),
+            "userContent": is_part(reading.user_fallback, self.user),
             # The run returned something else than the model's last words.
-            "finalResponse": final is not None and _differ(reading.final_fallback, final),
+            "finalResponse": final is not None and differ(reading.final_fallback, final),
         }
         return {field: "ambiguous" for field, doubtful in found.items() if doubtful}
 
@@ -240,14 +249,14 @@ class Trajectory:
     def _intermediate(self, node: Node) -> Evidence | None:
         if self._owner[node] is not None:
             return None
-        words = _output_text(node.reading)
+        words = output_text(node.reading)
         if words is None or not isinstance(words.value, str):
             return None
         if not words.value.strip() and not words.media:
             return None
         final = self.final
-        is_last = node is self._level[-1] and not _requests_tool(node.reading)
-        if is_last and final is not None and _same_text(words, final):
+        is_last = node is self._level[-1] and not requests_tool(node.reading)
+        if is_last and final is not None and same_text(words, final):
             return None
         return words
 
@@ -259,7 +268,7 @@ class Trajectory:
     @property
     def _closing(self) -> Node | None:
         """The model call that gave the final answer."""
-        if self.final is None or not self._level or _requests_tool(self._level[-1].reading):
+        if self.final is None or not self._level or requests_tool(self._level[-1].reading):
             return None
         return self._level[-1]
 
@@ -273,11 +282,11 @@ class Trajectory:
         if not self._level:
             return None
         reading = self._level[-1].reading
-        if _requests_tool(reading):
+        if requests_tool(reading):
             return None
         if reading.output is None and "output" in reading.flaws:
             return Evidence(None, reading.flaws["output"])
-        return _output_text(reading)
+        return output_text(reading)
 
     def _stated_final(self) -> Evidence | None:
         reading = self.root.reading
@@ -305,11 +314,9 @@ class Trajectory:
         if not self._level:
             return True
         last = self._level[-1].reading
-        words = _output_text(last)
+        words = output_text(last)
         wordless = (words is None or words.value == "") and "output" not in last.flaws
-        return (
-            wordless or _requests_tool(last) or _ends_with(words, self.root.reading.final_fallback)
-        )
+        return wordless or requests_tool(last) or ends_with(words, self.root.reading.final_fallback)
 
     def _missing_final(self) -> Evidence | None:
         flaw = self.root.reading.flaws.get("output")
@@ -332,131 +339,6 @@ def agent_of(node: Node) -> str | None:
     if node.reading.agent_name:
         return node.reading.agent_name
     return next((n.reading.agent_name for n in node.ancestors() if n.reading.agent_name), None)
-
-
-def _name_tools(nodes: list[Node]) -> None:
-    """Treat a span of unknown kind as a tool's if a model of this run requested a tool of its name."""
-    unnamed = [node for node in nodes if node.kind is None and node.reading.tool_name]
-    if not unnamed:
-        return
-    asked = {
-        call.name
-        for node in nodes
-        for message in (*(node.reading.input or ()), *(node.reading.output or ()))
-        for call in message.calls
-    }
-    for node in unnamed:
-        if node.reading.tool_name in asked:
-            node.reading.kind = "tool"
-
-
-def _flattens(nodes: list[Node]) -> bool:
-    return any(node.reading.flattens_agents for node in nodes)
-
-
-def _flattened_agents(nodes: list[Node]) -> dict[Node, Node]:
-    """Map agents to the sibling tool spans that ran them: the tool spans that lasted longer."""
-    tools = [node for node in nodes if node.kind == "tool"]
-    adopted: dict[Node, Node] = {}
-    for agent in (node for node in nodes if node.kind == "agent"):
-        around = [tool for tool in tools if _spans(tool, agent) and tool not in agent.descendants()]
-        if around and not any(above.kind == "tool" for above in agent.ancestors()):
-            adopted[agent] = min(around, key=lambda tool: tool.span.end_ns - tool.span.start_ns)
-    return adopted
-
-
-def _spans(outer: Node, inner: Node) -> bool:
-    one, other = outer.span, inner.span
-    return one.start_ns <= other.start_ns and other.end_ns <= one.end_ns
-
-
-def _without_repeats(models: Iterator[Node]) -> Iterator[Node]:
-    """Skip a model call already seen through another instrumentation: same response id."""
-    seen: set[str] = set()
-    for node in models:
-        response = node.reading.response_id
-        if response is not None and response in seen:
-            continue
-        if response is not None:
-            seen.add(response)
-        yield node
-
-
-def _recover_outputs(level: list[Node]) -> None:
-    """Recover the missing output of a model call from the input of the next one.
-
-    The last assistant message in a call's input is the answer of the call before.
-    """
-    for node, later in pairwise(level):
-        if node.reading.output is None and node.failure is None:
-            instructions = since_user(later.reading.input or ())
-            answers = [message for message in instructions if message.role == "assistant"]
-            node.reading.output = (answers[-1],) if answers else None
-
-
-def _requests_tool(reading: Reading) -> bool:
-    """Return whether a model's output requests a tool that the provider does not run."""
-    return any(not call.hosted for message in reading.output or () for call in message.calls)
-
-
-def _output_text(reading: Reading) -> Evidence | None:
-    """Return the whole text of a model's output."""
-    words = [m.text for m in reading.output or () if m.text is not None]
-    texts = [word.value for word in words if isinstance(word.value, str)]
-    media = tuple(part for word in words for part in word.media)
-    if not words:
-        return None
-    if not texts:
-        return Evidence(None, next((word.flaw for word in words if word.flaw), None), media)
-    return Evidence("".join(texts), media=media)
-
-
-def _ends_with(words: Evidence | None, answer: Evidence | None) -> bool:
-    """Return whether an answer is the end of a longer text."""
-    if words is None or answer is None:
-        return False
-    said, stated = _as_text(words.value).strip(), _as_text(answer.value).strip()
-    return bool(stated) and said != stated and said.endswith(stated)
-
-
-def _is_part(entered: Evidence | None, asked: Evidence | None) -> bool:
-    """Return whether a longer text contains one that entered a run."""
-    if entered is None or asked is None or not isinstance(asked.value, str):
-        return False
-    text = entered.value.strip() if isinstance(entered.value, str) else ""
-    return bool(text) and text != asked.value.strip() and text in asked.value
-
-
-def _differ(returned: Evidence | None, final: Evidence) -> bool:
-    """Return whether a run returned another text than its answer."""
-    if returned is None or not isinstance(returned.value, str) or final.value is None:
-        return False
-    return bool(returned.value.strip()) and not _same_text(returned, final)
-
-
-def _best(candidates: list[Evidence | None]) -> Evidence | None:
-    seen = [candidate for candidate in candidates if candidate is not None]
-    instructions = next((item for item in seen if item.value is not None), None)
-    return instructions or next((item for item in seen if item.flaw), None)
-
-
-def _with_media(chosen: Evidence | None, seen: list[Evidence | None]) -> Evidence | None:
-    """Return evidence with the first media found: a stated text may leave them out."""
-    if chosen is None or chosen.media:
-        return chosen
-    media = next((item.media for item in seen if item is not None and item.media), ())
-    return replace(chosen, media=media) if media else chosen
-
-
-def _same_text(one: Evidence, other: Evidence) -> bool:
-    left, right = _as_text(one.value).strip(), _as_text(other.value).strip()
-    return left == right or (left[:1] in "{[" and decode(left).value == decode(right).value)
-
-
-def _as_text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _most_specific_failure(failed: Node, nodes: list[Node]) -> Failure | None:

@@ -1,8 +1,8 @@
 """The spans of one trace as a tree of readings.
 
-Duplicates are merged into one span (the finished one, else the last), children of dropped spans
-move to the parent, a span without its parent in the trace is a top, and cycles are broken. The
-depth is bounded, because reading a tree looks at all ancestors of each span.
+Duplicates are merged into one span (the finished one, otherwise the last), children of dropped spans
+move to the parent, a span without its parent in the trace is a top, and cycles are broken. The depth
+is bounded, because reading a tree looks at all ancestors of each span.
 """
 
 from collections.abc import Container, Iterable, Sequence
@@ -125,19 +125,19 @@ def _restore_calls(agent: Node) -> None:
     the calls are unknown, only their order.
     """
     reading = agent.reading
-    told, answered = reading.input or (), reading.output or ()
+    request, answered = reading.input or (), reading.output or ()
     reading.input = reading.output = None
     if any(node.kind == "model" for node in agent.descendants()):
         return
-    past = since_user(told)
-    asked = len(told) - len(past)
+    past = since_user(request)
+    offset = len(request) - len(past)
     calls = [
-        (told[: asked + index], message)
+        (request[: offset + index], message)
         for index, message in enumerate(past)
         if message.role == "assistant"
     ]
     if answered and (not calls or calls[-1][1].parts != answered[-1].parts):
-        calls.append((told, answered[-1]))
+        calls.append((request, answered[-1]))
     for index, (before, answer) in enumerate(calls):
         start_ns = agent.span.start_ns + index
         span = replace(agent.span, start_ns=start_ns, end_ns=start_ns, status_code=0, events=())

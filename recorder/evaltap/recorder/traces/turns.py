@@ -57,7 +57,9 @@ def _is_handover(before: Node, run: Node) -> bool:
         return False
     first, second = Trajectory(before), Trajectory(run)
     return (
-        not _text(first.final) and bool(asked := _text(first.user)) and asked == _text(second.user)
+        not _text(first.final)
+        and bool(question := _text(first.user))
+        and question == _text(second.user)
     )
 
 
@@ -92,9 +94,13 @@ def _answers_something_else(turn: list[Trajectory], run: Trajectory) -> bool:
     if run.root.span.start_ns < before.root.span.end_ns:
         return False
     answer = _text(before.final)
-    asked, asks = _text(turn[0].user), _text(run.user)
+    question, latest = _text(turn[0].user), _text(run.user)
     again = any(answer == text.strip() for role, text in run.history if role == "assistant")
-    return bool(answer and asked and asks) and (asked != asks or again) and answer not in asks
+    return (
+        bool(answer and question and latest)
+        and (question != latest or again)
+        and answer not in latest
+    )
 
 
 def _text(evidence: object) -> str:

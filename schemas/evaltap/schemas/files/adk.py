@@ -6,12 +6,12 @@ counterpart here (`final_session_state`, `app_details`, durations, …) are pres
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.formats.case import EvalCase, EvalSet, Invocation, SessionInput, Tool
 from evaltap.schemas.formats.message import Message
+from evaltap.schemas.formats.model import Json
 
 _SET_KEYS = {"eval_set_id", "name", "description", "eval_cases", "creation_timestamp"}
 
@@ -25,9 +25,7 @@ def from_adk(data: Mapping[str, object], *, path: str = "") -> EvalSet:
     """Convert a decoded ADK eval set; raises FormatError with the place that does not fit."""
     reader = _Reader(path)
     cases = reader.items(data, "eval_cases", "")
-    eval_set: EvalSet = reader.build(
-        EvalSet,
-        "",
+    return reader.eval_set(
         {key: value for key, value in data.items() if key not in _SET_KEYS}
         | {
             "evalSetId": data.get("eval_set_id"),
@@ -37,7 +35,6 @@ def from_adk(data: Mapping[str, object], *, path: str = "") -> EvalSet:
             "creationTimestamp": data.get("creation_timestamp") or None,
         },
     )
-    return eval_set
 
 
 class _Reader:
@@ -46,14 +43,14 @@ class _Reader:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def build(self, model: type[Any], place: str, data: JsonObject) -> Any:
+    def eval_set(self, data: JsonObject) -> EvalSet:
         # Imported here: documents.py offers both forms and imports this module.
         from evaltap.schemas.files.validation import parse
 
         given = {key: value for key, value in data.items() if value is not None}
-        return parse(model, given, path=self._path, place=place)
+        return parse(EvalSet, given, path=self._path)
 
-    def items(self, data: Mapping[str, object], key: str, place: str) -> list[Any]:
+    def items(self, data: Mapping[str, object], key: str, place: str) -> list[object]:
         value = _take(dict(data), key)
         if value is None:
             return []
@@ -62,13 +59,13 @@ class _Reader:
             raise FormatError("expected a list", path=self._path, place=where)
         return value
 
-    def object(self, value: object, place: str) -> JsonObject:
+    def as_object(self, value: object, place: str) -> JsonObject:
         if not isinstance(value, dict):
             raise FormatError("expected an object", path=self._path, place=place)
         return dict(value)
 
-    def case(self, value: Any, place: str) -> JsonObject:
-        rest = self.object(value, place)
+    def case(self, value: object, place: str) -> JsonObject:
+        rest = self.as_object(value, place)
         turns = _take(rest, "conversation") or []
         final_state = rest.get("final_session_state", rest.get("finalSessionState"))
         session = _take(rest, "session_input")
@@ -90,8 +87,8 @@ class _Reader:
             **rest,
         }
 
-    def session(self, value: Any, place: str) -> JsonObject:
-        rest = self.object(value, place)
+    def session(self, value: object, place: str) -> JsonObject:
+        rest = self.as_object(value, place)
         return {
             "appName": _take(rest, "app_name"),
             "userId": _take(rest, "user_id"),
@@ -99,8 +96,8 @@ class _Reader:
             **rest,
         }
 
-    def turn(self, value: Any, place: str) -> JsonObject:
-        rest = self.object(value, place)
+    def turn(self, value: object, place: str) -> JsonObject:
+        rest = self.as_object(value, place)
         user, final = _take(rest, "user_content"), _take(rest, "final_response")
         data = _take(rest, "intermediate_data")
         tools, texts = self.steps(data, f"{place}.intermediate_data") if data else ([], [])
@@ -114,17 +111,17 @@ class _Reader:
             **rest,
         }
 
-    def message(self, value: Any, role: str, place: str) -> JsonObject | None:
+    def message(self, value: object, role: str, place: str) -> JsonObject | None:
         if value is None:
             return None
-        content = self.object(value, place)
+        content = self.as_object(value, place)
         parts = content.get("parts") or []
         plain = all(isinstance(p, dict) and set(_given(p)) == {"text"} for p in parts)
         text = "".join(p.get("text") or "" for p in parts if isinstance(p, dict))
         return {"role": role, "content": text, **({} if plain else {"parts": parts})}
 
-    def steps(self, value: Any, place: str) -> tuple[list[Any], list[Any]]:
-        data = self.object(value, place)
+    def steps(self, value: object, place: str) -> tuple[list[JsonObject], list[JsonObject]]:
+        data = self.as_object(value, place)
         if "invocation_events" in data or "invocationEvents" in data:
             return self.events(_take(data, "invocation_events") or [])
         calls = [_given(call) for call in _take(data, "tool_uses") or []]
@@ -139,7 +136,7 @@ class _Reader:
         ]
         return _joined(calls, responses), texts
 
-    def events(self, events: list[Any]) -> tuple[list[Any], list[Any]]:
+    def events(self, events: list[JsonObject]) -> tuple[list[JsonObject], list[JsonObject]]:
         calls: list[JsonObject] = []
         responses: list[JsonObject] = []
         texts: list[JsonObject] = []
@@ -157,7 +154,7 @@ class _Reader:
 
 
 def _joined(calls: list[JsonObject], responses: list[JsonObject]) -> list[JsonObject]:
-    """Pair calls with responses: by id, else the next response of the same name."""
+    """Pair calls with responses: by id, otherwise with the next response of the same name."""
     left = list(responses)
     tools = []
     for call in calls:
@@ -178,7 +175,7 @@ def _joined(calls: list[JsonObject], responses: list[JsonObject]) -> list[JsonOb
     return tools
 
 
-def _take(data: JsonObject, key: str) -> Any:
+def _take(data: JsonObject, key: str) -> Json:
     """Remove `key` (snake_case or camelCase) from `data` and return its value."""
     head, *tail = key.split("_")
     camel = head + "".join(word.title() for word in tail)
@@ -195,7 +192,7 @@ def _given(data: Mapping[str, object]) -> JsonObject:
 def to_adk(eval_set: EvalSet) -> JsonObject:
     """Convert an eval set to ADK's form.
 
-    ADK has one conversation per case: the expected one if there is one, else the recorded one.
+    ADK has one conversation per case: the expected one if there is one, otherwise the recorded one.
     """
     return {
         "eval_set_id": eval_set.eval_set_id,
@@ -266,7 +263,7 @@ def _response(tool: Tool) -> JsonObject:
     return _given({"id": tool.id or None, "name": tool.name, "response": _object(response)})
 
 
-def _object(value: object) -> Any:
+def _object(value: object) -> object:
     return value if value is None or isinstance(value, dict) else {"result": value}
 
 

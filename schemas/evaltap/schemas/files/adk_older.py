@@ -6,7 +6,7 @@ configuration lists metrics and thresholds: `{"criteria": {"response_match_score
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import FormatError
@@ -27,13 +27,13 @@ def is_older_eval_file(data: object) -> bool:
     return _are_turns(data)
 
 
-def _are_turns(data: list[Any]) -> bool:
+def _are_turns(data: list[object]) -> bool:
     return bool(data) and all(
         isinstance(one, dict) and "query" in one and not _TURN_KEYS.isdisjoint(one) for one in data
     )
 
 
-def newer_eval_set(data: list[Any], name: str, *, path: str = "") -> JsonObject:
+def newer_eval_set(data: list[JsonObject], name: str, *, path: str = "") -> JsonObject:
     """Convert a legacy eval file to ADK's current form; `name` becomes the id of the set."""
     named = data if "data" in data[0] else [{"name": name, "data": data}]
     cases = []
@@ -63,7 +63,7 @@ def newer_eval_set(data: list[Any], name: str, *, path: str = "") -> JsonObject:
     return {"eval_set_id": name, "name": name, "eval_cases": cases}
 
 
-def _turn(turn: Mapping[str, Any], number: int, place: str, path: str) -> JsonObject:
+def _turn(turn: JsonObject, number: int, place: str, path: str) -> JsonObject:
     steps = {
         "tool_uses": [
             {"name": call.get("tool_name"), "args": call.get("tool_input") or {}}
@@ -87,7 +87,9 @@ def _turn(turn: Mapping[str, Any], number: int, place: str, path: str) -> JsonOb
     }
 
 
-def _objects(turn: Mapping[str, Any], key: str, place: str, path: str) -> list[Mapping[str, Any]]:
+def _objects(
+    turn: Mapping[str, object], key: str, place: str, path: str
+) -> list[Mapping[str, object]]:
     found = turn.get(key) or []
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         raise FormatError(
@@ -106,7 +108,7 @@ def is_test_config(data: object) -> bool:
     return isinstance(data, dict) and isinstance(data.get("criteria"), dict)
 
 
-def metrics_of_config(data: Mapping[str, Any], *, path: str = "") -> list[JsonObject]:
+def metrics_of_config(data: JsonObject, *, path: str = "") -> list[JsonObject]:
     """Convert the metrics of a test configuration to those of a metrics file."""
     metrics = []
     for name, given in data["criteria"].items():
@@ -122,7 +124,7 @@ def metrics_of_config(data: Mapping[str, Any], *, path: str = "") -> list[JsonOb
         if name not in _METRICS:
             hint = did_you_mean(name, _METRICS)
             raise FormatError(
-                f"nothing here measures it; known: {', '.join(_METRICS)}{hint and f'; {hint}'}",
+                f"no evaluator measures it; known: {', '.join(_METRICS)}{hint and f'; {hint}'}",
                 path=path,
                 place=place,
             )
@@ -130,7 +132,7 @@ def metrics_of_config(data: Mapping[str, Any], *, path: str = "") -> list[JsonOb
     return metrics
 
 
-def _trajectory(options: Mapping[str, Any]) -> JsonObject:
+def _trajectory(options: JsonObject) -> JsonObject:
     order = str(options.get("match_type", "EXACT")).upper()
     if order in ("1", "IN_ORDER"):
         return {"evaluatorName": "trajectory_in_order"}
@@ -142,7 +144,7 @@ def _trajectory(options: Mapping[str, Any]) -> JsonObject:
     return {"criterion": criterion}
 
 
-def _response_match(options: Mapping[str, Any]) -> JsonObject:
+def _response_match(options: JsonObject) -> JsonObject:
     rouge = {"rougeType": "rouge1", "measure": "f1", "useStemmer": True,
              "threshold": {"f1": options["threshold"]}}  # fmt: skip
     return {
@@ -151,7 +153,7 @@ def _response_match(options: Mapping[str, Any]) -> JsonObject:
     }
 
 
-def _judge(options: Mapping[str, Any]) -> JsonObject:
+def _judge(options: JsonObject) -> JsonObject:
     given = options.get("judge_model_options") or {}
     model = {"modelName": given.get("judge_model"), "numSamples": given.get("num_samples")}
     if str(model["modelName"]).startswith("gemini"):
@@ -159,16 +161,16 @@ def _judge(options: Mapping[str, Any]) -> JsonObject:
     return {"judgeModel": {key: value for key, value in model.items() if value}}
 
 
-def _valid(options: Mapping[str, Any]) -> JsonObject:
+def _valid(options: JsonObject) -> JsonObject:
     return {"evaluatorName": "llm_final_response", "criterion": {"llmJudge": _judge(options)}}
 
 
-def _rubrics(options: Mapping[str, Any]) -> JsonObject:
+def _rubrics(options: JsonObject) -> JsonObject:
     judge = _judge(options) | {"rubrics": [rubric_of(one) for one in options.get("rubrics") or ()]}
     return {"evaluatorName": "llm_rubric_response", "criterion": {"llmJudge": judge}}
 
 
-def _hallucinations(options: Mapping[str, Any]) -> JsonObject:
+def _hallucinations(options: JsonObject) -> JsonObject:
     return {"evaluatorName": "llm_hallucinations", "criterion": {"llmJudge": _judge(options)}}
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from evaltap.schemas.errors import FormatError
+from evaltap.schemas.formats.model import Json
 
 _ESCAPES = str.maketrans(
     {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
@@ -28,7 +29,7 @@ _DIGITS_OF_64_BITS = 20
 TOO_DEEP = "the document is nested too deeply to be written"
 
 
-def loads(data: bytes, *, path: str = "", place: str = "") -> Any:
+def loads(data: bytes, *, path: str = "", place: str = "") -> Json:
     """Decode one JSON document.
 
     Raises FormatError with `path` and `place` (or the line and column) when it is invalid.
@@ -61,8 +62,8 @@ def _explain(data: bytes, error: json.JSONDecodeError) -> str:
     return f"not valid JSON ({reason})"
 
 
-def _loads_with_lone_surrogates(data: bytes, *, path: str, place: str) -> Any:
-    def refuse(word: str) -> Any:
+def _loads_with_lone_surrogates(data: bytes, *, path: str, place: str) -> object:
+    def refuse(word: str) -> object:
         raise FormatError(f"{word} is not JSON; write null instead", path=path, place=place)
 
     try:
@@ -85,7 +86,7 @@ def _finite(text: str) -> float:
     return value
 
 
-def _without_surrogates(value: object) -> Any:
+def _without_surrogates(value: object) -> object:
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):

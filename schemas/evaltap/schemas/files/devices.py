@@ -1,4 +1,4 @@
-"""Devices in the place of files: some never end."""
+"""Reject devices where a file is expected: reading some of them never ends."""
 
 import stat
 from pathlib import Path

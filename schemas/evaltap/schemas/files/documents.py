@@ -16,6 +16,7 @@ from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import adk, adk_older, canonical
 from evaltap.schemas.files.devices import refuse_device
 from evaltap.schemas.files.fast_check import is_case_data
+from evaltap.schemas.files.magic_numbers import is_sqlite
 from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.files.private import private_file
 from evaltap.schemas.files.repeated_keys import warn_of_repeated_key
@@ -93,7 +94,7 @@ def metrics_of(given: Sequence[EvalMetric | Json], *, path: str = "") -> list[Ev
         if any(metric.metric_name == other.metric_name for other in metrics):
             raise FormatError(
                 f"metric {metric.metric_name!r} occurs twice; give each metric its own name"
-                " (`evaluatorName` says which evaluator it uses)",
+                " (`evaluatorName` selects its evaluator)",
                 path=path,
                 place=place,
             )
@@ -177,9 +178,9 @@ def eval_set_name(path: Path) -> str:
 
 
 def is_lines_name(path: Path) -> bool:
-    """Return whether to write cases to a file as JSON Lines, not as an eval set: by its ending.
+    """Return whether a file's suffix means JSON Lines rather than an eval set.
 
-    Raises InputError for an ending of neither.
+    Raises InputError for any other suffix.
     """
     if path.suffix in LINES_ENDINGS:
         return True
@@ -188,7 +189,7 @@ def is_lines_name(path: Path) -> bool:
 
 
 def check_set_name(path: Path, expected: str = "an eval set (.evalset.json)") -> None:
-    """Raise InputError if a file to write has another ending than an eval set; devices may."""
+    """Raise InputError if the file to write lacks the suffix of an eval set; devices are allowed."""
     if path.suffix != ".json" and not (path.exists() and not path.is_file()):
         raise InputError(f"{path}: found {path.suffix or 'no ending'}; expected {expected}")
 
@@ -205,7 +206,7 @@ def is_json_lines(path: Path) -> bool:
         raise InputError(no_such_file(path, f"expected {CASE_FORMS}")) from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    if first.startswith(b"SQLite format 3"):
+    if is_sqlite(first):
         raise InputError(
             f"{path}: is a log or another SQLite file; land a log with `evaltap consume --log {path}`"
         )
@@ -287,12 +288,12 @@ def document_kind(data: object) -> DocumentKind:
     """Return the kind of document in decoded JSON; raises FormatError when there is none."""
     if adk_older.is_older_eval_file(data):
         raise FormatError(
-            "an eval file in ADK's older form, which has no canonical one; `evaltap score` reads it as it is,"
-            " and `evaltap convert FILE --out X.evalset.json` makes an eval set of it"
+            "an eval file in ADK's legacy form, which has no canonical form; `evaltap score` reads it"
+            " unchanged, and `evaltap convert FILE --out X.evalset.json` converts it to an eval set"
         )
     if adk_older.is_test_config(data):
         raise FormatError(
-            "ADK's configuration of a test, which has no canonical form; --metrics takes it as it is"
+            "a test configuration of ADK, which has no canonical form; --metrics accepts it unchanged"
         )
     if isinstance(data, list):
         return "metrics"

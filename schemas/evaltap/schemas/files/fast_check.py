@@ -2,8 +2,8 @@
 
 Validating a 5 KB case with the models costs more than decoding it. Almost every incoming case
 already has the form that the models would give it, which type checks alone can establish. The
-checks are generated from the models, so the field list is written once. Whatever fails goes to the
-models, which read every variant and explain every mistake.
+checks are generated from the models, so the field list is written once. Data that fails a check is
+passed to the models, which read every variant and explain every mistake.
 """
 
 import types

@@ -1,7 +1,7 @@
 """Write the JSON Schemas of the file formats, for readers in other languages.
 
-`python -m evaltap.schemas.files.json_schemas FOLDER` writes them; `--check` only compares and exits with
-1 on a difference.
+`python -m evaltap.schemas.files.json_schemas FOLDER` writes them. With `--check` it only compares, and
+exits with 1 if they differ.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What to say of a file that does not exist: usually its name was misspelt."""
+"""Error messages for missing files; they suggest a similar name, since most are misspelt."""
 
 from itertools import islice
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 from evaltap.schemas.text import did_you_mean
 
 _NAMES = 1_000
-"""How many names of a folder are compared at most."""
+"""Maximum number of names in a folder to compare."""
 
 
 def no_such_file(path: Path, expected: str) -> str:
-    """Return the message for a missing file, with a similar name if there is one, else with `expected`."""
+    """Return the message for a missing file, with a similar name or, if there is none, `expected`."""
     if path.exists() and not path.is_dir():
         return f"{path}: is a device or a pipe; {expected}"
     return f"{path}: no such file; {similar_file(path) or expected}"

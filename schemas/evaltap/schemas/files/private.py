@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from evaltap.schemas.files.magic_numbers import HEAD_BYTES, is_duckdb, is_sqlite
+
 
 @contextmanager
 def private_file(path: Path) -> Iterator[BinaryIO]:
@@ -37,7 +39,7 @@ def _is_database(path: Path) -> bool:
         return path.exists()  # not opened: closing it would release this process's lock on it
     try:
         with path.open("rb") as file:
-            head = file.read(16)
+            head = file.read(HEAD_BYTES)
     except OSError:
         return False
-    return head.startswith(b"SQLite format 3") or head[8:12] == b"DUCK"
+    return is_sqlite(head) or is_duckdb(head)

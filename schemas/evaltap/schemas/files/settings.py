@@ -43,7 +43,7 @@ _PAIRS: Final = ("thresholds", "redaction_policy")
 _ELSEWHERE: Final = {
     "redaction_key": "a secret does not belong in a file; set EVALTAP_REDACTION_KEY",
     "api_key": "a secret does not belong in a file; set EVALTAP_JUDGE_API_KEY",
-    "base_url": "it decides where keys go; set EVALTAP_JUDGE_BASE_URL, or baseURL in the metrics file",
+    "base_url": "it decides where keys are sent; set EVALTAP_JUDGE_BASE_URL, or baseURL in the metrics file",
     "allow_code": "whoever runs the command decides that; pass --allow-code or set EVALTAP_ALLOW_CODE",
     "allow_variables": "whoever runs the command decides that; set EVALTAP_ALLOW_VARIABLES",
 }
@@ -58,7 +58,7 @@ class Settings:
 
 
 def find_settings(start: Path, environ: Mapping[str, str]) -> Path | None:
-    """Return the file named by EVALTAP_CONFIG, else the nearest one in `start` or above it.
+    """Return the file named by EVALTAP_CONFIG, otherwise the nearest one in `start` or above it.
 
     The search stops at the root of a git checkout.
     """

@@ -50,7 +50,7 @@ class ContentPart(SnakeModel):
     video: Audio | None = None
     file: File | None = None
     content_ref: AnyValue = None
-    # evaltap's own: a recorded part, whose bytes are not kept
+    # evaltap's own: a recorded part, whose bytes are not stored
     mime_type: str = ""
     size_bytes: Annotated[int | None, Keep] = None
     sha256: str = ""

@@ -1,49 +1,91 @@
 """kafka-python clients for a location's cluster: our settings, overridden by the environment's."""
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
 
 from evaltap.schemas.log.kafka_settings import PRODUCER_BATCH_BYTES, kafka_settings, settings_blamed
 from evaltap.schemas.log.location import KafkaLocation
 
+Client = TypeVar("Client")
 
-def kafka_client(
-    kind: Any,
-    location: KafkaLocation,
-    *,
-    client_id: str,
-    connect_seconds: float,
-    **settings: Any,  # validated by the client
-) -> object:
-    """Return a client of this kind (`KafkaConsumer`, ...); a failed constructor leaves no thread behind.
 
-    Blocks for up to `connect_seconds`. Raises KafkaError when no broker answers, ConfigurationError
-    for settings that the client rejects.
+def create_client(kind: Callable[..., Client], settings: Mapping[str, object]) -> Client:
+    """Return a client of this kind; a failed constructor leaves no thread behind.
+
+    Raises KafkaError when no broker answers, ConfigurationError for settings that the client rejects.
     """
     from kafka.net.compat import KafkaNetClient
 
     # kafka-python cannot close the network client of a constructor that raised.
-    networks: list[Any] = []
+    networks: list[KafkaNetClient] = []
 
-    def network(**configuration: Any) -> object:
+    def network(**configuration: object) -> KafkaNetClient:
         networks.append(KafkaNetClient(**configuration))
         return networks[-1]
 
     try:
         with settings_blamed():
-            return kind(
-                **{
-                    "kafka_client": network,
-                    "bootstrap_servers": list(location.brokers),
-                    "client_id": client_id,
-                    "bootstrap_timeout_ms": int(connect_seconds * 1000),
-                    **settings,
-                    **kafka_settings(kind.DEFAULT_CONFIG),
-                }
-            )
+            return kind(**{"kafka_client": network, **settings})
     except Exception:
         for left in networks:
             left.close()
         raise
+
+
+def kafka_client(
+    kind: Callable[..., Client],
+    known: Mapping[str, object],
+    location: KafkaLocation,
+    *,
+    client_id: str,
+    connect_seconds: float,
+    **settings: object,
+) -> Client:
+    """Return a client (`KafkaConsumer`, ...) for a cluster; `known` are the settings that it has.
+
+    Blocks for up to `connect_seconds`, and raises like `create_client`.
+    """
+    return create_client(
+        kind,
+        {
+            "bootstrap_servers": list(location.brokers),
+            "client_id": client_id,
+            "bootstrap_timeout_ms": int(connect_seconds * 1000),
+            **settings,
+            **kafka_settings(known),
+        },
+    )
+
+
+class Answer(Protocol):
+    """The broker's answer to a record, which may not have come yet."""
+
+    def get(self, timeout: float) -> object:
+        """Wait for the answer; raises KafkaError for a refusal, and when none comes in time."""
+        ...
+
+    def failed(self) -> bool:
+        """Return whether the answer is a refusal."""
+        ...
+
+
+class Producer(Protocol):
+    """What evaltap uses of `KafkaProducer`."""
+
+    def send(
+        self,
+        topic: str,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes]],
+    ) -> Answer:
+        """Begin to send a record; raises KafkaError."""
+        ...
+
+    def close(self, timeout: float) -> None:
+        """Stop within the timeout."""
+        ...
 
 
 def kafka_producer(
@@ -52,14 +94,15 @@ def kafka_producer(
     client_id: str,
     connect_seconds: float,
     ack_seconds: float,
-    **settings: Any,  # see kafka_client
-) -> object:
+    **settings: object,
+) -> Producer:
     """Return a producer with the best installed compression; blocks and raises like `kafka_client`."""
     from kafka import KafkaProducer
     from kafka.codec import has_zstd
 
-    return kafka_client(
+    producer: Producer = kafka_client(
         KafkaProducer,
+        KafkaProducer.DEFAULT_CONFIG,
         location,
         client_id=client_id,
         connect_seconds=connect_seconds,
@@ -70,3 +113,4 @@ def kafka_producer(
         request_timeout_ms=10_000,
         **settings,
     )
+    return producer

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -110,7 +110,7 @@ class Envelope(NamedTuple):
     content_sha256: str
     value: bytes
 
-    def body(self) -> Any:
+    def body(self) -> object:
         """Return the value as decoded JSON; raises RecordError when it is not JSON."""
         try:
             return orjson.loads(self.value)

@@ -206,7 +206,7 @@ def case_id(eval_set_id: str, eval_id: str) -> str:
     return eval_id if eval_set_id == eval_id else f"{eval_set_id}/{eval_id}"
 
 
-def set_of(eval_set_id: str | None, eval_id: str, source: Mapping[str, Any]) -> str:
+def set_of(eval_set_id: str | None, eval_id: str, source: Mapping[str, object]) -> str:
     """Return the eval set of a record: a separate one for each run or version of the agent.
 
     So the same eval ids, recorded again with another version, are other cases.

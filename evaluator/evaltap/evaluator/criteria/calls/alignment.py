@@ -14,16 +14,16 @@ EditKind = Literal["keep", "substitute", "insert", "delete", "swap"]
 
 
 def align(weights: Weights, width: int) -> list[int]:
-    """Return the column of each row, -1 for none, with columns rising and the total greatest.
+    """Return the column of each row, or -1, with ascending columns and the greatest total weight.
 
-    Pairs of weight 0 are not pairs.
+    Pairs of weight 0 are not paired.
     """
     rows = [[0.0] * (width + 1)]
     for weight in weights:
         best = corner = 0.0
         row = [0.0]
         take = row.append
-        # Comparisons in place of max(): this loop runs for every pair of calls.
+        # Comparisons instead of max(): this loop runs for every pair of calls.
         for value, up in zip(weight, rows[-1][1:], strict=True):
             paired = corner + value
             if paired > best:
@@ -46,7 +46,7 @@ def align(weights: Weights, width: int) -> list[int]:
 
 
 class Costs(NamedTuple):
-    """What a step costs that has no pair; `swap` is None for no swaps."""
+    """The cost of a step without a pair; `swap` is None if swaps are not allowed."""
 
     insert: float = 1.0
     delete: float = 1.0
@@ -54,9 +54,9 @@ class Costs(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """One step from the reference to the actual sequence; -1 where a side has no part in it.
+    """One step from the reference to the actual sequence; an index is -1 without an item on that side.
 
-    A swap exchanges two neighbours; `reference` and `actual` are the first of them.
+    A swap exchanges two neighbours; `reference` and `actual` are the indexes of the first of them.
     """
 
     kind: EditKind
@@ -66,9 +66,9 @@ class Edit(NamedTuple):
 
 
 def edit_script(steps: Weights, width: int, costs: Costs) -> list[Edit]:
-    """Return the cheapest way to turn the reference (rows) into the actual sequence (columns).
+    """Return the cheapest edits that turn the reference (rows) into the actual sequence (columns).
 
-    `steps` tells what it costs to put each column in the place of each row.
+    `steps` contains the cost of replacing each row's item with each column's.
     """
     insert, delete = costs.insert, costs.delete
     rows = [[column * insert for column in range(width + 1)]]
@@ -98,7 +98,7 @@ def edit_script(steps: Weights, width: int, costs: Costs) -> list[Edit]:
 def _swap_costs(
     before: list[float], earlier: Sequence[float], later: Sequence[float], swap: float
 ) -> list[float]:
-    """Return what each column costs when reached by a swap, where both calls are alike across."""
+    """Return the cost of reaching each column by a swap, if both calls resemble the other's partner."""
     reached = [_FAR]
     for column in range(1, len(later)):
         crossed = _crossed(earlier, later, column)

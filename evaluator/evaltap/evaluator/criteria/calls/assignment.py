@@ -1,7 +1,7 @@
-"""Assignment of greatest total weight between two sides, each vertex used at most once.
+"""Assign rows to columns with the greatest total weight, each used at most once.
 
-The Hungarian method with shortest augmenting paths (Jonker and Volgenant's form): O(n^3) in the
-worst case, close to O(n^2) where most rows have a best column of their own.
+The Hungarian method with shortest augmenting paths (Jonker and Volgenant's form): O(n^3) in the worst case,
+close to O(n^2) if most rows have different best columns.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ _FAR = float("inf")
 
 
 def assign(weights: Weights) -> list[int]:
-    """Return the column of each row, -1 for a row left over; weights are 0 or more.
+    """Return the column of each row, or -1 for an unassigned row; weights are 0 or more.
 
-    With the same total, what is chosen depends on the order of rows and columns only.
+    Among assignments with the same total, the choice depends only on the order of rows and columns.
     """
     if not weights or not weights[0]:
         return [-1] * len(weights)
@@ -28,10 +28,10 @@ def assign(weights: Weights) -> list[int]:
 
 
 def _assign_rows(weights: Weights) -> list[int]:
-    """Give each row a column; there are at least as many columns as rows.
+    """Assign a column to each row; there are at least as many columns as rows.
 
-    `best[row] - weight + price[column]`, the slack of a pair, is never negative, and 0 for the pairs
-    that are chosen; prices of columns that nobody has are 0.  That proves the choice optimal.
+    `best[row] - weight + price[column]`, the slack of a pair, is never negative, and is 0 for the chosen
+    pairs; prices of unassigned columns are 0.  That proves that the choice is optimal.
     """
     width = len(weights[0])
     price = [0.0] * width
@@ -50,7 +50,7 @@ def _assign_rows(weights: Weights) -> list[int]:
 def _take_best(
     place: int, row: Sequence[float], best: float, owner: list[int], chosen: list[int]
 ) -> bool:
-    """Give a row a free column of its greatest weight, if there is one."""
+    """Assign a free column with the row's greatest weight, if there is one."""
     column = -1
     for _ in range(row.count(best)):
         column = row.index(best, column + 1)
@@ -68,7 +68,7 @@ def _augment(
     owner: list[int],
     chosen: list[int],
 ) -> None:
-    """Find a cheapest path from `root` to a free column, correct the prices, and flip the path."""
+    """Find a cheapest path from `root` to a free column, update the prices, and flip the path."""
     width = len(price)
     distance = [_FAR] * width
     came_from = [root] * width

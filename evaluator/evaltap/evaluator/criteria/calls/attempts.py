@@ -1,4 +1,4 @@
-"""Tool calls of a turn as they are scored: which attempts count, and what was recorded of them."""
+"""Select the tool calls of a turn that are scored, and check that their evidence was recorded."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -13,7 +13,7 @@ _NO_CALL: Final[ToolCall] = {}
 
 
 def check_attempts(given: str, default: str) -> str:
-    """Return which attempts count; raise MetricError when there is no such choice."""
+    """Return which attempts count; raise MetricError for an unknown choice."""
     if given and given not in ATTEMPTS:
         raise MetricError(f"attempts is '{given}'; {did_you_mean_one_of(given, ATTEMPTS)}")
     return given or default
@@ -25,7 +25,7 @@ def calls_of(turn: Turn) -> list[ToolCall]:
 
 
 def failed(call: ToolCall) -> bool:
-    """Tell whether a call is known to have failed."""
+    """Return whether a call is known to have failed."""
     return bool(call.get("error"))
 
 
@@ -34,11 +34,10 @@ def select(
 ) -> list[ToolCall]:
     """Return the calls that count.
 
-    `successful` leaves out failed calls, but for those that the reference has too and no successful call
-    stands for: a reference may be made of the names and arguments of a recording.
+    `successful` omits failed calls, except those that the reference also contains and that no successful call
+    matches: a reference may consist of the names and arguments of a recording.
 
-    `final` leaves out a failed call when the same tool is called again later, so that only the last
-    attempt counts.
+    `final` omits a failed call if the same tool is called again later, so that only the last attempt counts.
     """
     if attempts == "all":
         return [*calls]
@@ -55,7 +54,7 @@ def select(
 def _successful(calls: Sequence[ToolCall], reference: Sequence[ToolCall]) -> list[ToolCall]:
     if not reference or not any(map(failed, calls)):
         return [call for call in calls if not failed(call)]
-    # A call that is expected to fail is left out on both sides; one with a result did not fail.
+    # A call that is expected to fail is omitted on both sides; a call with a result did not fail.
     expected = [one for one in reference if not failed(one) and one.get("result") is None]
     for call in calls:
         if not failed(call):
@@ -64,7 +63,7 @@ def _successful(calls: Sequence[ToolCall], reference: Sequence[ToolCall]) -> lis
 
 
 def _take(call: ToolCall, expected: list[ToolCall]) -> bool:
-    """Take the first expected call with this one's name and arguments; tell whether there was one."""
+    """Remove the first expected call with this call's name and arguments; return whether there was one."""
     for place, one in enumerate(expected):
         if one.get("name") == call.get("name") and one.get("arguments") == call.get("arguments"):
             del expected[place]
@@ -75,10 +74,10 @@ def _take(call: ToolCall, expected: list[ToolCall]) -> bool:
 def lacking(
     turn: Turn, fields: Sequence[str], ignores_arguments: Callable[[str], bool] = lambda _: False
 ) -> str | None:
-    """Return which evidence of a turn's calls is not there, None when all of it is.
+    """Return the first piece of evidence that a turn's calls lack; None if all is present.
 
-    `fields` are those of a call that are looked at; `ignores_arguments` tells for which tools the
-    arguments are not.
+    `fields` are the compared fields of a call; `ignores_arguments` returns whether a tool's arguments are
+    ignored.
     """
     reason = turn.lacks("tools")
     if reason is not None:

@@ -18,10 +18,10 @@ _FALSE: Final = ("false",)
 
 
 class Comparison:
-    """How the values at one path are compared; `parts` are the paths below it.
+    """The comparison of the values at one path; `parts` are the comparisons below it.
 
-    Two values are equal when their `key`s are, unless `match` or `tolerance` says more.  `whole`
-    values are compared as a whole, not part by part.
+    Two values are equal if their `key`s are, unless `match` or `tolerance` applies.  `whole` values are
+    compared as a whole, not part by part.
     """
 
     __slots__ = (
@@ -45,14 +45,14 @@ class Comparison:
         self._only = False
 
     def part(self, key: str) -> "Comparison":
-        """Return how the value at one more key is compared."""
+        """Return how the value under a key is compared."""
         found = self.parts.get(key) or self.parts.get("*")
         if found is not None:
             return found
         return _IGNORED if self._only else self._default
 
     def equal(self, reference: Json, actual: Json) -> bool:
-        """Tell whether two values are equal; raise ValueError for a pattern that is none."""
+        """Return whether two values are equal; raise ValueError for an invalid pattern."""
         if self.match == "regex" and isinstance(reference, str) and isinstance(actual, str):
             return search(reference, actual)
         if self.tolerance is not None and self.match not in ("set", "present"):
@@ -74,7 +74,7 @@ class Comparison:
         return self.key(reference) == self.key(actual)
 
     def add(self, rule: PathRule, keys: list[str]) -> None:
-        """Add a rule for a path below this one; what it leaves open is as it is here."""
+        """Add a rule for a path below this one; settings that the rule omits are inherited."""
         if len(keys) > 1:
             self._below(keys[0]).add(rule, keys[1:])
             return
@@ -87,7 +87,7 @@ class Comparison:
         self.parts[keys[0]] = Comparison(rule.model_copy(update=inherited))
 
     def keep_only(self, keys: list[str]) -> None:
-        """Leave out every path but this one and others kept."""
+        """Ignore every path except this one and others selected by this method."""
         self._only = True
         inner = self._below(keys[0])
         if len(keys) > 1:
@@ -101,7 +101,7 @@ class Comparison:
 
 
 def compile_comparison(criterion: ValueCriterion) -> Comparison:
-    """Return the root of the tree; raise MetricError when the criterion makes no sense."""
+    """Return the root of the tree; raise MetricError if the criterion is invalid."""
     reject_unknown(criterion, "arguments, results or state")
     mode = criterion.mode or "exact"
     if mode not in MODES:
@@ -157,9 +157,9 @@ def _key_of(rule: PathRule) -> tuple[Callable[[Json], Hashable], bool]:
 
 
 def identity(value: Json) -> Hashable:
-    """Return something that equals the key of another value exactly when the two are equal.
+    """Return a value that equals another value's key exactly if the two values are equal.
 
-    Fractions are equal that differ by rounding only, as 0.1 + 0.2 and 0.3 do.
+    Fractions that differ only by rounding are equal, such as 0.1 + 0.2 and 0.3.
     """
     kind = type(value)
     if kind is float and not value.is_integer():
@@ -179,7 +179,7 @@ def _folding_key(fold: bool, coerce: bool) -> Callable[[Json], Hashable]:
         if kind is str:
             if coerce and (number := _number(value)) is not None:
                 return identity(number)
-            return value.casefold() if fold else value  # type: ignore[no-any-return]  # a text
+            return value.casefold() if fold else value  # type: ignore[no-any-return]  # a string
         if kind is list:
             return ("list", *map(key, value))
         if kind is dict:
@@ -202,17 +202,17 @@ def _number(text: str) -> float | int | None:
 
 
 def is_number(value: Json) -> bool:
-    """Tell whether a value is a number; a boolean is none."""
+    """Return whether a value is a number; booleans are not."""
     return type(value) is int or type(value) is float
 
 
 def within(one: float, other: float, tolerance: float) -> bool:
-    """Tell whether two numbers differ by the tolerance at most."""
+    """Return whether two numbers differ by at most the tolerance."""
     if one == other:
         return True
     try:
         return abs(one - other) <= tolerance
-    except OverflowError:  # a whole number beyond all doubles
+    except OverflowError:  # an integer beyond the range of doubles
         return False
 
 

@@ -1,4 +1,4 @@
-"""What differs between the calls of a reference and the actual ones: data for reasons and reports."""
+"""The differences between expected and actual tool calls, as data for reasons and reports."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -16,7 +16,7 @@ _HINT: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One argument path with the expected and the actual value; `...` where a side has none."""
+    """One argument path with its expected and actual value; `...` stands for a missing value."""
 
     path: str
     expected: Value
@@ -30,10 +30,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
-    """One call on either or both sides; an index is None where a side has no such call.
+    """One call on one or both sides; an index is None if the side has no such call.
 
-    same: equal, in order; changed: same tool, in order, with other arguments; moved: a pair out of
-    order, perhaps with `changes`; missing: expected only; extra: actual only.
+    same: equal and in order; changed: same tool and in order, with other arguments; moved: a pair out of
+    order, possibly with `changes`; missing: only expected; extra: only actual.
     """
 
     kind: DiffKind
@@ -53,8 +53,8 @@ class DiffRow:
 def trajectory_diff(pairs: CallPairs) -> list[DiffRow]:
     """Return the rows of the difference, in the order of the actual calls.
 
-    Calls are paired in order first; what is left over is paired in any order and counts as moved.
-    A missing call is listed where it was expected.
+    Calls are paired in order first; the remaining calls are paired in any order and count as moved.  A
+    missing call is listed where it was expected.
     """
     kinds: list[DiffKind] = ["missing"] * len(pairs.reference)
     partner = _in_order(pairs)
@@ -79,14 +79,14 @@ def trajectory_diff(pairs: CallPairs) -> list[DiffRow]:
 
 
 def describe(rows: list[DiffRow]) -> str:
-    """Return the differences as one line, the first few of many; empty when there are none."""
+    """Return the differences as one line, at most the first 8; empty if there are none."""
     lines = [str(row) for row in rows if row.kind != "same"]
     more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
     return "; ".join(lines[:_SHOWN]) + more
 
 
 def _in_order(pairs: CallPairs) -> list[int]:
-    """Align the calls; two calls to one tool are a pair even with nothing else in common."""
+    """Align the calls; two calls to one tool are paired even if their arguments have nothing in common."""
     other_tool = 2.0
     weights = [
         [0.0 if cost == other_tool else 1.0 - cost + _HINT for cost in row]
@@ -96,7 +96,7 @@ def _in_order(pairs: CallPairs) -> list[int]:
 
 
 def _pair_anywhere(pairs: CallPairs, partner: list[int]) -> list[tuple[int, int]]:
-    """Return pairs among the calls that have none yet, by greatest similarity."""
+    """Return pairs among the unpaired calls, by greatest similarity."""
     taken = {*partner}
     ones = [one for one, other in enumerate(partner) if other < 0]
     others = [other for other in range(len(pairs.actual)) if other not in taken]

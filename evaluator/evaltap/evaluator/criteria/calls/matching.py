@@ -1,4 +1,4 @@
-"""Maximum bipartite matching that tells which left vertices cannot be covered."""
+"""Maximum bipartite matching that reports which left vertices cannot be covered."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """A maximum matching: who is left over on either side, in ascending order."""
+    """A maximum matching: the unmatched vertices of both sides, in ascending order."""
 
     uncovered_left: list[int]
     free_right: list[int]
@@ -19,12 +19,12 @@ def match_left(
     *,
     candidates: Sequence[Sequence[int]] = (),
 ) -> Matching:
-    """Cover as many of the `left` vertices as possible, each by a vertex of its own on the right.
+    """Match as many of the `left` vertices as possible, each with a different vertex on the right.
 
-    Kuhn's algorithm with the left vertices in ascending order, so that the uncovered ones are the
-    same whichever way ties between edges fall.  `neighbours(i)` lists the right vertices with an edge
-    to `i`; it is asked for at most once, and only where needed.  `candidates[i]` may name some of
-    them beforehand; a free one is taken without asking.
+    Kuhn's algorithm with the left vertices in ascending order, so that the uncovered vertices do not depend
+    on how ties between edges are broken.  `neighbours(i)` returns the right vertices with an edge to `i`; it
+    is called at most once per vertex, and only if needed.  `candidates[i]` may contain some of them; a free
+    candidate is used without calling `neighbours`.
     """
     owner = [-1] * right
     partner = [-1] * left
@@ -48,7 +48,7 @@ def _augment(
     known: list[Sequence[int] | None],
     neighbours: Callable[[int], Sequence[int]],
 ) -> bool:
-    """Find a shortest augmenting path from `root` and flip it; breadth first, so never too deep."""
+    """Find a shortest augmenting path from `root` and flip it; breadth first, so without recursion."""
     reached_from: dict[int, int] = {}
     queue = [root]
     for one in queue:

@@ -1,4 +1,4 @@
-"""Which actual tool calls match which calls of a reference, and how similar the pairs are.
+"""Pairs of actual and expected tool calls, and their similarity.
 
 The similarity of two calls is 0 if their names differ, otherwise that of their arguments.  Calls therefore
 fall into one block per tool, and nothing is computed across blocks.
@@ -17,7 +17,7 @@ from evaltap.schemas.formats.criteria import ValueCriterion
 
 
 class CallSimilarity:
-    """How alike two tool calls are; compiled once, used from any thread."""
+    """The similarity of two tool calls; compiled once, usable from any thread."""
 
     def __init__(
         self,
@@ -28,11 +28,11 @@ class CallSimilarity:
         self._by_tool = {name: Similarity(part) for name, part in (by_tool or {}).items()}
 
     def of(self, name: str) -> Similarity:
-        """Return how the arguments of calls to one tool are compared."""
+        """Return the comparison of arguments for calls to one tool."""
         return self._by_tool.get(name, self._default)
 
     def weight(self, reference: ToolCall, actual: ToolCall) -> float:
-        """Return the similarity of two calls; a call without a name is like no other."""
+        """Return the similarity of two calls; a call without a name is similar to none."""
         name = reference.get("name")
         if not name or name != actual.get("name"):
             return 0.0
@@ -45,7 +45,7 @@ class CallSimilarity:
 
 
 class CallPairs:
-    """The calls of a reference against the actual ones; what is asked for is computed once."""
+    """The calls of a reference against the actual calls; each result is computed at most once, on demand."""
 
     def __init__(
         self, reference: Sequence[ToolCall], actual: Sequence[ToolCall], similarity: CallSimilarity
@@ -67,9 +67,9 @@ class CallPairs:
 
     @cached_property
     def assigned(self) -> list[int]:
-        """The actual call for each reference call, -1 for none: greatest total, in any order.
+        """The actual call of each reference call, or -1: the greatest total, in any order.
 
-        Calls to one tool are paired even when their arguments have nothing in common.
+        Calls to one tool are paired even if their arguments have nothing in common.
         """
         chosen = [-1] * len(self.reference)
         for wanted, found, block in self._blocks:
@@ -80,13 +80,13 @@ class CallPairs:
 
     @cached_property
     def aligned(self) -> list[int]:
-        """The actual call for each reference call, -1 for none: greatest total, in order."""
+        """The actual call of each reference call, or -1: the greatest total, in order."""
         return align(self.weights, len(self.actual))
 
     def steps(self, substitute: float) -> Rows:
-        """Return what it costs to put each actual call in the place of each reference call.
+        """Return the cost of replacing each reference call with each actual call.
 
-        It is 1 minus the similarity for calls to one tool, `substitute` for others.
+        It is 1 minus the similarity for calls to the same tool, and `substitute` for others.
         """
         rows = [[substitute] * len(self.actual) for _ in self.reference]
         for wanted, found, block in self._blocks:
@@ -97,12 +97,12 @@ class CallPairs:
         return rows
 
     def total(self, chosen: Sequence[int]) -> float:
-        """Return the sum of the similarity of chosen pairs."""
+        """Return the total similarity of the chosen pairs."""
         weights = self.weights
         return sum(weights[one][other] for one, other in enumerate(chosen) if other >= 0)
 
     def covers(self) -> bool:
-        """Tell whether each reference call has an actual call of its own that equals it."""
+        """Return whether each reference call equals a different actual call."""
         for wanted, found, block in self._blocks:
             edges = [[place for place, score in enumerate(row) if score == 1] for row in block]
             if match_left(len(wanted), len(found), edges.__getitem__).uncovered_left:
@@ -110,7 +110,7 @@ class CallPairs:
         return sum(len(wanted) for wanted, _, _ in self._blocks) == len(self.reference)
 
     def covered(self) -> bool:
-        """Tell whether each actual call has a reference call of its own that equals it."""
+        """Return whether each actual call equals a different reference call."""
         for wanted, found, block in self._blocks:
             edges = [
                 [one for one, row in enumerate(block) if row[place] == 1]
@@ -121,12 +121,12 @@ class CallPairs:
         return sum(len(found) for _, found, _ in self._blocks) == len(self.actual)
 
     def follows(self) -> bool:
-        """Tell whether the reference is a subsequence of the actual calls."""
+        """Return whether the reference is a subsequence of the actual calls."""
         weight, left = self.similarity.weight, iter(self.actual)
         return all(any(weight(call, other) == 1 for other in left) for call in self.reference)
 
     def equals(self) -> bool:
-        """Tell whether both are the same calls in the same order."""
+        """Return whether both sides are the same calls in the same order."""
         weight = self.similarity.weight
         return len(self.reference) == len(self.actual) and all(
             weight(call, other) == 1
@@ -135,7 +135,7 @@ class CallPairs:
 
     @cached_property
     def _blocks(self) -> list[tuple[list[int], list[int], Rows]]:
-        """For each tool that both sides call: the places of its calls, and their similarity."""
+        """For each tool that both sides call: the indexes of its calls, and their similarity."""
         wanted, found = _places(self.reference), _places(self.actual)
         blocks = []
         for name, ones in wanted.items():

@@ -1,8 +1,8 @@
-"""Matching of tool calls with a partly ordered reference: which calls must follow which.
+"""Match tool calls with a partially ordered reference, in which some calls must follow others.
 
-A node of the reference may be optional, or one of several alternatives.  The result is the set of pairs
-with the greatest total in which no call comes before one that it must follow.  The search goes through the
-actual calls in order; its state is only the set of nodes that are already used.
+A node of the reference may be optional, or one of several alternatives.  The result is the set of pairs with
+the greatest total that respects the order.  The search processes the actual calls in order; its state is only
+the set of nodes that are already used.
 """
 
 from collections.abc import Sequence
@@ -16,20 +16,20 @@ from evaltap.schemas.formats.model import Json
 
 MAX_STATES: Final = 5_000
 
-_OPTIONAL_SHARE: Final = 1e-6  # an optional node is matched where it costs no required one
+_OPTIONAL_SHARE: Final = 1e-6  # an optional node is matched if that costs no required node
 
 
 class Node(NamedTuple):
-    """One call of the reference; `before` are the places of the nodes that must come first."""
+    """One call of the reference; `before` are the indexes of the nodes that must precede it."""
 
     before: frozenset[int]
     optional: bool
     group: str
-    """Nodes of one group are alternatives: one of them is enough, and only one is matched."""
+    """Nodes of one group are alternatives: only one of them is needed, and at most one is matched."""
 
 
 class OrderedMatch(NamedTuple):
-    """The actual call of each node, -1 for none; `exact` is False when the search was cut short."""
+    """The actual call of each node, or -1; `exact` is False if the search was cut short."""
 
     chosen: list[int]
     exact: bool
@@ -38,8 +38,7 @@ class OrderedMatch(NamedTuple):
 def read_nodes(calls: Sequence[dict[str, Json]]) -> list[Node]:
     """Return the nodes of a reference: calls with `after` (ids or groups), `optional`, `alternative`.
 
-    Without any `after` the calls may come in any order.  Raises MetricError for an unknown id or a
-    cycle.
+    Without any `after` the calls may be in any order.  Raises MetricError for an unknown id or a cycle.
     """
     places: dict[str, set[int]] = {}
     for place, call in enumerate(calls):
@@ -67,9 +66,9 @@ def read_nodes(calls: Sequence[dict[str, Json]]) -> list[Node]:
 def match_partial_order(
     nodes: Sequence[Node], weights: Rows, width: int, *, max_states: int = MAX_STATES
 ) -> OrderedMatch:
-    """Return the best pairs that keep the order; row i of `weights` belongs to node i.
+    """Return the best pairs that respect the order; row i of `weights` belongs to node i.
 
-    For each actual call at most `max_states` ways to continue are tried.
+    At most `max_states` states are pursued for each actual call.
     """
     if not nodes or not width:
         return OrderedMatch([-1] * len(nodes), True)
@@ -90,7 +89,7 @@ def match_partial_order(
 
 
 def share_matched(nodes: Sequence[Node], weights: Rows, chosen: Sequence[int]) -> float:
-    """Return the similarity of the matched required nodes over their number; a group counts as one."""
+    """Return the mean similarity of the required nodes; a group counts as one, an unmatched node as 0."""
     scores: dict[object, float] = {}
     for place, node in enumerate(nodes):
         if not node.optional:
@@ -101,7 +100,7 @@ def share_matched(nodes: Sequence[Node], weights: Rows, chosen: Sequence[int]) -
 
 
 def _closure(direct: list[set[int]]) -> list[set[int]]:
-    """Return all nodes that come before each node, near or far."""
+    """Return all direct and indirect predecessors of each node."""
     closed: list[set[int]] = []
     for place, before in enumerate(direct):
         seen: set[int] = set()
@@ -134,9 +133,10 @@ def _keeps_order(nodes: Sequence[Node], chosen: Sequence[int]) -> bool:
 
 
 def _twins_in_order(nodes: Sequence[Node], worth: Rows) -> list[frozenset[int]]:
-    """Return what comes before each node, with a fixed order among interchangeable nodes.
+    """Return the predecessors of each node, with a fixed order among interchangeable nodes.
 
-    Which of these interchangeable nodes gets which call does not matter; a fixed order saves trying all.
+    Which interchangeable node gets which call does not matter; the fixed order avoids trying all
+    permutations.
     """
     after: list[set[int]] = [set() for _ in nodes]
     for place, node in enumerate(nodes):
@@ -153,7 +153,7 @@ def _twins_in_order(nodes: Sequence[Node], worth: Rows) -> list[frozenset[int]]:
     for place, node in enumerate(nodes):
         if node.group:
             groups.setdefault(node.group, set()).add(place)
-    # Alternatives use each other up: a match of one closes all.
+    # Alternatives exclude each other: a match of one closes the whole group.
     return [
         before[place] | (groups[node.group] if node.group else frozenset({place}))
         for place, node in enumerate(nodes)
@@ -164,7 +164,8 @@ def _search(
     closes: Sequence[frozenset[int]], worth: Rows, width: int, max_states: int
 ) -> OrderedMatch:
     masks = [sum(1 << place for place in closed) for closed in closes]
-    # For each set of closed nodes: the greatest total, and how it was reached (a linked list).
+    # Maps each set of closed nodes to its greatest total and the path that reached it (a linked
+    # list).
     states: dict[int, tuple[float, Any]] = {0: (0.0, None)}
     exact = True
     for column in range(width):

@@ -1,4 +1,4 @@
-"""Patterns in tool calls that need no reference: loops, repetitions, recoveries."""
+"""Detect patterns in tool calls without a reference: loops, repetitions, recoveries."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from evaltap.evaluator.criteria.calls.pairs import CallSimilarity
 
 
 class Loop(NamedTuple):
-    """A sequence of `period` calls that is made `repeats` times in a row, from `start` on."""
+    """A sequence of `period` calls that occurs `repeats` times in a row, beginning at `start`."""
 
     start: int
     period: int
@@ -17,7 +17,7 @@ class Loop(NamedTuple):
 
 
 def identities(calls: Sequence[ToolCall], similarity: CallSimilarity) -> list[int]:
-    """Number the calls so that equal ones (same tool, arguments alike) have the same number."""
+    """Number the calls so that equal calls (same tool, similar arguments) have the same number."""
     numbers: list[int] = []
     by_name: dict[object, list[tuple[int, ToolCall]]] = {}
     for place, call in enumerate(calls):
@@ -32,9 +32,9 @@ def identities(calls: Sequence[ToolCall], similarity: CallSimilarity) -> list[in
 
 
 def find_loop(numbers: Sequence[int], repeats: int, max_period: int) -> Loop | None:
-    """Return the shortest sequence repeated at least `repeats` times in a row, None without one."""
+    """Return the shortest sequence repeated at least `repeats` times in a row; None if there is none."""
     for period in range(1, max_period + 1):
-        run = 0  # how many calls in a row equal the call one period before them
+        run = 0  # number of consecutive calls that equal the call one period before
         for place in range(period, len(numbers)):
             run = run + 1 if numbers[place] == numbers[place - period] else 0
             if run >= period * (repeats - 1):
@@ -53,10 +53,10 @@ def _repeats(numbers: Sequence[int], start: int, period: int) -> int:
 def recoveries(
     calls: Sequence[ToolCall], similarity: CallSimilarity, *, unchanged: bool
 ) -> list[tuple[int, int]]:
-    """Return each failed call with the later call that made up for it, -1 for none.
+    """Return each failed call with the later call that recovered from it, or -1.
 
-    A recovery is a successful call to the same tool with other arguments; with `unchanged` the same
-    arguments will do as well.
+    A recovery is a successful call to the same tool with other arguments; with `unchanged` the same arguments
+    also count.
     """
     found = []
     for place, call in enumerate(calls):

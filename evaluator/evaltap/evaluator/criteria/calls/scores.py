@@ -1,7 +1,6 @@
-"""Scores of actual tool calls against a reference, each with what it is made of.
+"""Score actual tool calls against a reference.
 
-With nothing on either side every score is 1; with nothing on one side only, precision, recall and
-similarity are 0.
+If both sides are empty, every score is 1; if only one side is empty, precision, recall and similarity are 0.
 """
 
 from collections.abc import Sequence
@@ -16,7 +15,8 @@ from evaltap.schemas.text import counted
 
 
 class Shares(NamedTuple):
-    """How much of the actual calls was wanted, how much of the reference was done, and both."""
+    """Precision (expected among actual calls), recall (made among expected calls), and their harmonic
+    mean."""
 
     precision: float
     recall: float
@@ -24,7 +24,7 @@ class Shares(NamedTuple):
 
 
 def shares(pairs: CallPairs, *, ordered: bool) -> Shares:
-    """Return precision, recall and their harmonic mean, by the best pairs in order or in any."""
+    """Return precision, recall and their harmonic mean, of the best pairs in order or in any order."""
     n, m = len(pairs.actual), len(pairs.reference)
     if not n or not m:
         return Shares(1.0, 1.0, 1.0) if n == m else Shares(0.0, 0.0, 0.0)
@@ -42,7 +42,7 @@ def edit_similarity(pairs: CallPairs, costs: Costs, substitute: float) -> tuple[
 
 
 def describe_script(script: Sequence[Edit], pairs: CallPairs) -> str:
-    """Return an edit script as one line, without the calls that are kept."""
+    """Return an edit script as one line, without the unchanged calls."""
 
     def name(calls: Sequence[dict[str, object]], place: int) -> str:
         return str(calls[place].get("name") or "(no name)")
@@ -63,7 +63,7 @@ def describe_script(script: Sequence[Edit], pairs: CallPairs) -> str:
 def argument_score(pairs: CallPairs) -> Finding:
     """Return the mean similarity of the arguments of paired calls, with a row for each tool.
 
-    A call that was never made has no arguments to judge; leaving it out is recall's business.
+    A call that was never made has no arguments to score; recall accounts for missing calls.
     """
     by_tool: dict[str, list[float]] = {}
     for one, other in enumerate(pairs.assigned):
@@ -81,9 +81,9 @@ def argument_score(pairs: CallPairs) -> Finding:
 
 
 def result_score(pairs: CallPairs, results: Similarity, *, ordered: bool) -> Finding:
-    """Return the mean similarity of results over the reference calls that state one.
+    """Return the mean similarity of results over the reference calls that specify one.
 
-    A stated result of a call that was not made counts 0.
+    The result of a call that was not made counts as 0.
     """
     chosen = pairs.aligned if ordered else pairs.assigned
     scores, differing = [], []

@@ -1,9 +1,9 @@
 """The similarity of two JSON values, from 0 to 1, for arguments, results and states.
 
-The similarity of two objects is the weighted mean over their keys; any other values are equal or not.
-Numbers are equal by value (1 and 1.0), a boolean is never a number, and a text is only a number on request.
-`Similarity.pair` is the definition; `Similarity.matrix` computes the same for many values at a time, by
-looking at each key once instead of at each pair.
+The similarity of two objects is the weighted mean over their keys; any other values are equal or not. Numbers
+are equal by value (1 and 1.0), a boolean is never a number, and a string is a number only if the criterion
+coerces it. `Similarity.pair` is the definition; `Similarity.matrix` computes the same for many values, key by
+key instead of pair by pair.
 """
 
 from collections.abc import Sequence
@@ -21,19 +21,19 @@ from evaltap.evaluator.criteria.calls.similarity_matrix import (
 )
 from evaltap.schemas.formats.criteria import ValueCriterion
 
-_FEW: Final = 9  # so many pairs are compared sooner than columns are made
+_FEW: Final = 9  # up to this number of pairs, comparing each is faster than building columns
 
 
 class Similarity:
-    """A compiled `ValueCriterion`; use it from any thread.
+    """A compiled `ValueCriterion`; usable from any thread.
 
-    Raises MetricError when the criterion makes no sense.
+    Raises MetricError if the criterion is invalid.
     """
 
     def __init__(self, criterion: ValueCriterion | None) -> None:
         self._root = compile_comparison(criterion or ValueCriterion())
         mode = self._root.mode
-        # A pattern need not match itself; whatever else there is equals itself.
+        # A pattern need not match itself; any other value equals itself.
         paths = criterion.paths if criterion else ()
         self._same_bytes_are_alike = all(rule.match != "regex" for rule in paths)
         self.ignores_values = mode == "ignore"
@@ -41,7 +41,7 @@ class Similarity:
         self._counts_extra = mode != "superset"
 
     def pair(self, reference: Value, actual: Value) -> float:
-        """Return the similarity of two values; 1 exactly when nothing that is compared differs."""
+        """Return the similarity of two values; exactly 1 if and only if no compared part differs."""
         if self.ignores_values:
             return 1.0
         if self._same_bytes_are_alike and _same_bytes(reference, actual):
@@ -60,7 +60,7 @@ class Similarity:
         return [[value if value > 0 else 0.0 for value in row] for row in rows]
 
     def changes(self, reference: Value, actual: Value) -> list[tuple[str, Value, Value]]:
-        """Return what differs as (path, reference, actual), with `...` for a value that is absent."""
+        """Return the differences as (path, reference, actual), with `...` for a missing value."""
         if self.ignores_values:
             return []
         return [*self._changes(self._root, "", _stated(reference), _stated(actual))]
@@ -90,7 +90,7 @@ class Similarity:
                 total += part.weight
                 if part.required:
                     return VETO
-        # A weight of 0 times a veto is no number, and a veto all the same.
+        # A weight of 0 times a veto is NaN, and must remain a veto.
         if score != score or score == VETO:
             return VETO
         return score / total if total else 1.0
@@ -102,9 +102,9 @@ class Similarity:
         return sum(scores) / longer if longer else 1.0
 
     def _counts(self, node: Comparison, wanted: bool, found: bool) -> bool:
-        """Tell whether a key counts that the reference, the actual object or both have.
+        """Return whether a key counts, given which sides have it.
 
-        The modes subset and superset leave keys of one side out, in the outermost object.
+        The modes subset and superset ignore keys of only one side in the outermost object.
         """
         if node is not self._root or (wanted and found):
             return True
@@ -139,5 +139,5 @@ def _same_bytes(one: Value, other: Value) -> bool:
 
 
 def _stated(value: Value) -> Value:
-    """Take absent arguments for empty ones: recorders write either for a call without any."""
+    """Treat missing arguments as empty: recorders write either for a call without any."""
     return {} if value is None else value

@@ -1,7 +1,7 @@
 """The similarity of many values with many others, key by key instead of pair by pair.
 
-For each key, values are put into groups that no comparison can tell apart; only distinct values are
-compared, equal ones are found by hash, and close numbers by bisection.
+For each key, values are grouped so that no comparison can distinguish the values of a group.  Only distinct
+values are compared: equal ones are found by hash, and close numbers by bisection.
 """
 
 from bisect import bisect_left, bisect_right
@@ -15,14 +15,14 @@ Value = Any
 Object = dict[str, Value]
 Rows = list[list[float]]
 Column = list[tuple[int, Value]]
-"""The values at one key, each with the place of its object."""
+"""The values of one key, each with the index of its object."""
 Groups = dict[Hashable, tuple[Value, list[int]]]
 
 Score = Callable[[Comparison, Value, Value], float]
 Counts = Callable[[Comparison, bool, bool], bool]
 
 VETO: Final = float("-inf")
-"""The score of a pair in which something required differs; adding to it changes nothing."""
+"""The score of a pair in which a required part differs; adding to it does not change it."""
 
 
 def similarity_rows(
@@ -34,8 +34,7 @@ def similarity_rows(
 ) -> Rows:
     """Return the score of each reference (a row) with each actual value.
 
-    `score` is the definition for one pair; `counts` tells whether a key counts, by which sides have
-    it.
+    `score` defines the score of one pair; `counts` returns whether a key counts, given which sides have it.
     """
     return _Columns(score, counts).rows(root, references, actuals)
 
@@ -78,7 +77,7 @@ class _Columns:
     def _total(
         self, node: Comparison, keys: list[str], reference: frozenset[str], actual: frozenset[str]
     ) -> float:
-        # Summed in the order of the scores, so that a pair without a difference comes out at 1.
+        # Summed in the order of the scores, so that a pair without a difference scores exactly 1.
         total = 0.0
         for key in keys:
             wanted, found = key in reference, key in actual
@@ -87,7 +86,7 @@ class _Columns:
         return total
 
     def _add(self, rows: Rows, node: Comparison, key: str, left: Column, right: Column) -> None:
-        """Add the weighted similarity at one key to all pairs of objects that have the key."""
+        """Add the weighted similarity of one key to all pairs of objects that have the key."""
         part = node.part(key)
         if not part.required:
             self._add_values(rows, part, part.weight, left, right)
@@ -106,12 +105,12 @@ class _Columns:
     def _add_values(
         self, rows: Rows, part: Comparison, weight: float, left: Column, right: Column
     ) -> None:
-        """Add the similarity of values, times the weight, at their places."""
+        """Add the similarity of values, multiplied by the weight, at their indexes."""
         left, right = self._add_objects(rows, part, weight, left, right)
-        if part.match == "regex":  # no key tells what a pattern matches
+        if part.match == "regex":  # the matches of a pattern cannot be found by key
             self._add_each(rows, part, weight, left, right)
             return
-        # The items of lists may be close, or have rules of their own.
+        # The items of lists may be close, or have their own rules.
         apart = not part.whole and (part.parts or part.tolerance is not None)
         found = _grouped(part.key, right)
         for key, (value, ones) in _grouped(part.key, left).items():
@@ -125,7 +124,7 @@ class _Columns:
     def _add_objects(
         self, rows: Rows, part: Comparison, weight: float, left: Column, right: Column
     ) -> tuple[Column, Column]:
-        """Add the similarity of objects with objects; return what else there is to compare."""
+        """Add the similarity of objects with objects; return the values that remain to be compared."""
         wanted, found = _of(dict, left), _of(dict, right)
         if part.whole or not wanted or not found:
             return left, right
@@ -137,7 +136,7 @@ class _Columns:
             for (_, columns), score in zip(others.values(), row, strict=True):
                 if score:
                     _spread(rows, places, columns, score if score == VETO else weight * score)
-        # An object equals nothing but an object.
+        # An object only equals objects.
         return _other_than_objects(left), _other_than_objects(right)
 
     def _add_each(
@@ -160,7 +159,7 @@ def _add_close(rows: Rows, tolerance: float, weight: float, left: Column, right:
             low, high = value - tolerance, value + tolerance
         except OverflowError:
             low = high = value
-        # Rounding may move a bound by a digit; `within` decides at the edges.
+        # Rounding may move a bound by one digit; `within` decides at the edges.
         first = max(0, bisect_left(values, low) - 1)
         last = bisect_right(values, high) + 1
         for other, others in numbers[first:last]:

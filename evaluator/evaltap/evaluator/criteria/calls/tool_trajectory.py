@@ -1,8 +1,8 @@
 """The tool trajectory criterion: which actual tool calls match which expected ones.
 
-Two calls are a pair when every part of the strategy for their names holds; a part that is absent
-from the strategy is not compared.  Equal encoded bytes prove a pair without a deep comparison,
-which is what keeps scoring fast: most calls of a recorded trace equal their reference.
+Two calls match if every part of the strategy for their names holds; parts missing from the strategy are not
+compared.  Equal encoded bytes prove a match without a deep comparison.  This keeps scoring fast, because most
+calls of a recorded trace equal their reference.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,9 +32,9 @@ _NOTHING: Final = dict.fromkeys(_PARTS)
 
 
 class ToolTrajectoryMatcher:
-    """A compiled criterion; use it from any thread.
+    """A compiled criterion; usable from any thread.
 
-    Raises MetricError when the criterion names a custom comparison.
+    Raises MetricError if the criterion names a custom comparison.
     """
 
     compares: bool = True
@@ -47,7 +47,7 @@ class ToolTrajectoryMatcher:
         self._match = self._match_ordered if criterion.order_sensitive else self._match_unordered
 
     def mismatch(self, actual: Turn, expected: Turn) -> str | None:
-        """Return why the tool calls of two turns do not match, None when they do."""
+        """Return why the tool calls of two turns do not match; None if they do."""
         calls, wanted = actual.calls, expected.calls
         if not calls or not wanted:
             if actual.absent or expected.absent:
@@ -65,7 +65,7 @@ class ToolTrajectoryMatcher:
         return None if reason is None else f"tool trajectory mismatch: match tools: {reason}"
 
     def lacking(self, actual: Turn, expected: Turn) -> str | None:
-        """Return which evidence is compared but not there, None when all of it is."""
+        """Return the first piece of compared evidence that is missing; None if all is present."""
         reason = self._turn_lacks(actual)
         if reason is not None:
             return reason
@@ -100,17 +100,18 @@ class ToolTrajectoryMatcher:
             else:
                 alone.append(one)
         if not alone:
-            return None  # each expected call equals an actual call of its own
+            return None  # each expected call equals a different actual call
         rows = {}
         for one in alone:
             row = rows[one] = self._row(calls, wanted[one])
             if None in row:
                 return self._rearrange(calls, wanted)
-        # Nothing matches those without an equal call, so no rearrangement could cover them.
+        # No call matches the expected calls without an equal call, so no rearrangement could cover
+        # them.
         return _uncovered(wanted, alone, rows, spare)
 
     def _rearrange(self, calls: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> str | None:
-        """Search a maximum matching, taking equal calls first."""
+        """Find a maximum matching, using equal calls first."""
         keys = self._keys(calls)
         candidates = [
             [other for other, key in enumerate(keys) if key == wanted_key]
@@ -128,13 +129,13 @@ class ToolTrajectoryMatcher:
         return _uncovered(wanted, matching.uncovered_left, rows, matching.free_right)
 
     def _row(self, calls: Sequence[ToolCall], tool: ToolCall) -> list[str | None]:
-        """Return for each actual call why it is no pair for the expected one, None when it is."""
+        """Return, for each actual call, why it does not match the expected call; None if it does."""
         if self._by_tool or not self._default.exact_name or tool is None:
             compare = self._compare
             return [compare(call, tool) for call in calls]
         name, differ = tool.get("name") or "", self._default.evidence_mismatch
         if isinstance(calls[0], LazyCall):
-            outlines: Sequence[Any] = calls  # all of a turn are of one kind
+            outlines: Sequence[Any] = calls  # all calls of a turn have the same type
             return [differ(call, tool) if call.name == name else "" for call in outlines]
         return [
             differ(call, tool) if call is not None and (call.get("name") or "") == name else ""
@@ -156,16 +157,16 @@ class ToolTrajectoryMatcher:
         return None
 
     def _compare(self, actual: ToolCall | None, expected: ToolCall | None) -> str | None:
-        """Return why two calls are not a pair, nothing but an empty text when their names differ."""
+        """Return why two calls do not match; an empty text if their names differ."""
         if actual is None or expected is None:
             return ""
         rule = self._rule(actual, expected)
         if rule.exact_name and (actual.get("name") or "") != (expected.get("name") or ""):
-            return ""  # most pairs end here; saves making a reason that nobody reads
+            return ""  # most pairs end here, so no reason is formatted
         return rule.mismatch(actual, expected)
 
     def _keys(self, tools: Sequence[ToolCall | None]) -> list[object]:
-        """Return of each call something that equals that of another only if the two are a pair."""
+        """Return a key for each call; two keys are equal only if the calls match."""
         rule = self._default
         if not self._by_tool and rule.parts is not None:
             try:
@@ -173,7 +174,7 @@ class ToolTrajectoryMatcher:
                     return list(map(rule.outline_parts, tools))
                 return list(map(orjson.dumps, map(rule.parts, tools)))
             except (KeyError, TypeError):
-                pass  # a call without arguments, a null call: one by one then
+                pass  # a call without arguments or a null call: compute the keys separately
         return [self._key(tool) for tool in tools]
 
     def _key(self, tool: ToolCall | None) -> object:
@@ -186,7 +187,7 @@ class ToolTrajectoryMatcher:
             return rule.outline_parts(tool)
         try:
             return orjson.dumps(rule.parts({**_NOTHING, **tool}))
-        except orjson.JSONEncodeError:  # an integer beyond 64 bits: the deep comparison knows it
+        except orjson.JSONEncodeError:  # beyond 64 bits: needs the deep comparison
             return object()
 
 
@@ -212,13 +213,14 @@ class _Rule:
             and json_value.accepts_itself(arguments)
             and json_value.accepts_itself(result)
         )
-        # What two calls must have in common to be a pair without a comparison; the name is always
-        # part of it, as it selects the strategy.  Any: a call may be null, which is a TypeError.
+        # The parts that make two calls match without a comparison if they are equal.  The name is
+        # always included, as it selects the strategy.  Any: a call may be null, which raises
+        # TypeError.
         more = [part for part in self.compared if part != "name"]
         self.parts: Callable[[Any], object] | None = None
         if provable:
             self.parts = itemgetter("name", *more)
-        self.outline_parts: Callable[[Any], object] = attrgetter("name", *more)
+        self.outline_parts: Callable[[object], object] = attrgetter("name", *more)
 
     def mismatch(self, actual: ToolCall, expected: ToolCall) -> str | None:
         if self._name is not None:
@@ -228,7 +230,7 @@ class _Rule:
         return self.evidence_mismatch(actual, expected)
 
     def evidence_mismatch(self, actual: ToolCall, expected: ToolCall) -> str | None:
-        """Return why two calls of one name are not a pair, None when they are."""
+        """Return why two calls with the same name do not match; None if they do."""
         if self._arguments is not None:
             reason = self._arguments(actual.get("arguments"), expected.get("arguments"))
             if reason is not None:
@@ -252,7 +254,7 @@ def _uncovered(
     rows: Mapping[int, Sequence[str | None]],
     spare: Sequence[int],
 ) -> str:
-    """List the expected calls that nothing covers; the layout is that of the peer's error list."""
+    """List the uncovered expected calls, in the layout of tRPC-Agent-Go's error list."""
     lines = ["cannot match all left vertices"]
     for one in uncovered:
         row = rows[one]
@@ -261,7 +263,7 @@ def _uncovered(
 
 
 def _explain(tool: ToolCall | None, reasons: Sequence[str | None]) -> str:
-    """Name the expected call, and say how the first spare call of that name differs from it."""
+    """Name the expected call, and how the first spare call of that name differs from it."""
     if tool is None:
         return "tool call is nil"
     reason = next(filter(None, reasons), None)

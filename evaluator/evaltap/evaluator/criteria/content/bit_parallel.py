@@ -1,6 +1,7 @@
-"""Comparisons of two sequences in which an integer holds one bit for each place of the first.
+"""Compare two sequences with integers that hold one bit for each item of the first sequence.
 
-Each item of the second then takes a few operations on whole integers, not a loop (Hyyro 2003, 2004).
+Each item of the second sequence then takes a few operations on whole integers instead of a loop (Hyyro 2003,
+2004).
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 def common_length(one: Sequence[str], other: Sequence[str]) -> int:
     """Return the length of the longest common subsequence.
 
-    Bit i of `row` is zero where the i-th item of `one` lengthens the subsequence.
+    Bit i of `row` is zero if the i-th item of `one` lengthens the subsequence.
     """
     places = _places(one)
     everywhere = (1 << len(one)) - 1
@@ -23,8 +24,8 @@ def common_length(one: Sequence[str], other: Sequence[str]) -> int:
 def edit_distance(one: Sequence[str], other: Sequence[str]) -> int:
     """Return the Levenshtein distance: insertions, deletions and substitutions.
 
-    Bit i of `up` or `down` is set where the distance rises or falls between the first i items of
-    the longer sequence and one more.
+    Bit i of `up` or `down` is set if the distance increases or decreases from the first i items of the longer
+    sequence to the first i + 1.
     """
     short, long = sorted((one, other), key=len)
     places = _places(long)
@@ -41,9 +42,9 @@ def edit_distance(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def jaro(one: Sequence[str], other: Sequence[str]) -> float:
-    """Return the Jaro similarity: common items that are near each other, and how many changed order.
+    """Return the Jaro similarity, from the common items that are near each other and those out of order.
 
-    Each item of `other` takes the first equal one of `one` that is near enough and still free.
+    Each item of `other` is paired with the first equal item of `one` that is near enough and still free.
     """
     reach = max(0, max(len(one), len(other)) // 2 - 1)
     window = (1 << (2 * reach + 1)) - 1

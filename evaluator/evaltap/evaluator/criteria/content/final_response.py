@@ -13,9 +13,9 @@ PartCheck = Callable[[str, str], str | None]
 
 
 class FinalResponseMatcher:
-    """A compiled criterion; use it from any thread.
+    """A compiled criterion; usable from any thread.
 
-    Raises MetricError when a part names a custom comparison or tokenizer.
+    Raises MetricError if a part names a custom comparison or tokenizer.
     """
 
     def __init__(self, criterion: FinalResponseCriterion) -> None:
@@ -30,9 +30,9 @@ class FinalResponseMatcher:
         ) and text.accepts_itself(criterion.text)
 
     def mismatch(self, actual: Turn, expected: Turn) -> str | None:
-        """Return why the final responses do not match, None when they do.
+        """Return why the final responses do not match; None if they do.
 
-        An expected response that is absent counts as an empty text.
+        A missing expected response counts as an empty text.
         """
         if not self._configured:
             return "final response criterion is empty: must configure text, json, rouge, or xml"
@@ -51,7 +51,7 @@ class FinalResponseMatcher:
         return "; ".join(reasons) if reasons else None
 
     def lacking(self, actual: Turn, expected: Turn) -> str | None:
-        """Return why a final response is no evidence, None when both are or nothing is compared."""
+        """Return why a final response cannot be compared; None if both can or nothing is compared."""
         if not self._parts or not (actual.capture or expected.capture):
             return None
         reason = expected.lacks("finalResponse")

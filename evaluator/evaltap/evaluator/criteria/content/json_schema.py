@@ -1,6 +1,6 @@
-"""JSON Schema checks, draft 2020-12 unless the schema names another; never fetches anything.
+"""JSON Schema checks: draft 2020-12 unless the schema names another; never fetches anything.
 
-Patterns are those of RE2: what an agent answers must not decide how long a check takes.
+Patterns are RE2 patterns: an agent's answer must not decide how long a check takes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,9 +12,9 @@ from evaltap.schemas.formats.model import Json
 
 
 def compile_schema(schema: Json) -> Callable[[Json], str | None]:
-    """Return a check that says why a value breaks `schema`, None when it does not.
+    """Return a check that returns why a value violates `schema`, or None if it does not.
 
-    A schema that is itself invalid makes every check fail with that reason.
+    An invalid schema makes every check fail with that reason.
     """
     problem = schema_problem(schema)
     if problem is not None:
@@ -22,8 +22,8 @@ def compile_schema(schema: Json) -> Callable[[Json], str | None]:
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # no types
     from referencing.exceptions import Unresolvable
 
-    # An explicit registry keeps references to other documents from being downloaded.
-    # A reference to the whole would find `$schema` again, and with it a validator with other patterns.
+    # An explicit registry keeps references to other documents from being downloaded. A reference to
+    # the whole schema would read `$schema` again and select a validator with other patterns.
     named = schema
     if isinstance(schema, dict):
         named = {key: part for key, part in schema.items() if key != "$schema"}
@@ -44,7 +44,7 @@ def compile_schema(schema: Json) -> Callable[[Json], str | None]:
 
 
 def schema_problem(schema: Json) -> str | None:
-    """Return why `schema` is not a JSON Schema, None when it is one."""
+    """Return why `schema` is not a JSON Schema; None if it is."""
     from jsonschema.exceptions import SchemaError
 
     if not isinstance(schema, dict | bool):
@@ -86,7 +86,7 @@ def _pattern_problems(schema: Json) -> Iterator[str]:
 
 
 @cache
-def _with_linear_patterns(kind: Any) -> Any:  # a validator class, as jsonschema makes them
+def _with_linear_patterns(kind: object) -> Any:  # a validator class, as jsonschema makes them
     from jsonschema.validators import extend
 
     return extend(  # type: ignore[no-untyped-call]  # the stubs have no types for it

@@ -1,12 +1,11 @@
-"""The JSON criterion: deep comparison of two values, with trees that choose what is compared.
+"""The JSON criterion: deep comparison of two values, with trees that select the compared keys.
 
-Numbers are compared as doubles within an absolute tolerance; a boolean is not a number.  Neither
-tree reaches through a list: a list below a tree node is compared whole.
+Numbers are compared as doubles within an absolute tolerance; a boolean is not a number.  Neither tree applies
+inside lists: a list below a tree node is compared as a whole.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from evaltap.evaluator.cases.json_text import parse
 from evaltap.evaluator.cases.text import quoted
@@ -17,12 +16,12 @@ from evaltap.schemas.formats.model import Json
 DEFAULT_TOLERANCE = 1e-6
 
 JsonCheck = Callable[[Json, Json], str | None]
-"""Compare (actual, expected); None is a match, a text is the reason of the mismatch."""
+"""Compares (actual, expected); returns None for a match, otherwise the reason of the mismatch."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawJson:
-    """JSON text of a final response, not decoded yet."""
+    """The JSON text of a final response, not yet decoded."""
 
     text: str
 
@@ -47,7 +46,7 @@ def compile_json(criterion: JsonCriterion) -> JsonCheck:
 
 
 def accepts_itself(criterion: JsonCriterion | None) -> bool:
-    """Tell whether any value matches itself, so that equal bytes need no comparison."""
+    """Return whether any value matches itself, so that equal bytes need no comparison."""
     if criterion is None or criterion.ignore:
         return True
     return (
@@ -60,7 +59,7 @@ def accepts_itself(criterion: JsonCriterion | None) -> bool:
 
 
 def difference(actual: Json, expected: Json, tolerance: float) -> str | None:
-    """Return where two JSON values differ, None when they are equal."""
+    """Return where two JSON values differ; None if they are equal."""
     kind, other = type(actual), type(expected)
     if kind is dict:
         if other is not dict:
@@ -122,7 +121,7 @@ def _compile_comparison(criterion: JsonCriterion) -> JsonCheck:
         if only_tree:
             return _selected_differ(actual, expected, tolerance, only_tree)
         if ignore_tree:
-            return _differ_beside(actual, expected, tolerance, ignore_tree)
+            return _differ_except(actual, expected, tolerance, ignore_tree)
         return difference(actual, expected, tolerance)
 
     return check
@@ -135,19 +134,19 @@ def _parsed(raw: RawJson, side: str) -> Json:
         raise ValueError(f"parse {side} raw json: {error}") from None
 
 
-def _differ_beside(
-    actual: Json, expected: Json, tolerance: float, ignored: Mapping[str, Any]
+def _differ_except(
+    actual: Json, expected: Json, tolerance: float, ignored: Mapping[str, object]
 ) -> str | None:
-    """Compare without the keys that the tree marks with true."""
+    """Compare all keys except those that the tree marks with true."""
     if type(actual) is dict and type(expected) is dict:
         return _objects_differ(actual, expected, tolerance, ignored)
     return difference(actual, expected, tolerance)
 
 
 def _selected_differ(
-    actual: Json, expected: Json, tolerance: float, selected: Mapping[str, Any]
+    actual: Json, expected: Json, tolerance: float, selected: Mapping[str, object]
 ) -> str | None:
-    """Compare only the keys that the tree selects; both sides must have them."""
+    """Compare only the keys that the tree selects, which both sides must have."""
     if type(actual) is not dict or type(expected) is not dict:
         return difference(actual, expected, tolerance)
     for key, rule in selected.items():
@@ -171,7 +170,7 @@ def _objects_differ(
     actual: dict[str, Json],
     expected: dict[str, Json],
     tolerance: float,
-    ignored: Mapping[str, Any] | None,
+    ignored: Mapping[str, object] | None,
 ) -> str | None:
     for key, value in actual.items():
         rule = ignored.get(key) if ignored else None
@@ -180,7 +179,7 @@ def _objects_differ(
         if key not in expected:
             return f"key {key} is missing in expected"
         if isinstance(rule, dict):
-            reason = _differ_beside(value, expected[key], tolerance, rule)
+            reason = _differ_except(value, expected[key], tolerance, rule)
         else:
             reason = difference(value, expected[key], tolerance)
         if reason is not None:
@@ -204,7 +203,7 @@ def _lists_differ(actual: list[Json], expected: list[Json], tolerance: float) ->
 def _numbers_differ(actual: float, expected: float, tolerance: float) -> str | None:
     try:
         equal = abs(float(actual) - float(expected)) <= tolerance
-    except OverflowError:  # an integer beyond the range of doubles: only exact equality is left
+    except OverflowError:  # an integer beyond the range of doubles can only be compared exactly
         equal = actual == expected and tolerance >= 0
     return None if equal else f"number mismatch: actual({actual}) != expected({expected})"
 

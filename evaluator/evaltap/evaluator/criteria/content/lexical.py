@@ -1,6 +1,6 @@
-"""Similarity of two texts by their letters, from 0 to 1; two equal texts are always 1.
+"""The similarity of two texts by their letters, from 0 to 1; equal texts always score 1.
 
-It ignores what words mean: a missing "not" hardly changes it.
+It ignores the meaning of words: a missing "not" hardly changes it.
 """
 
 import re
@@ -21,12 +21,12 @@ _SPACE = re.compile(r"\s+")
 
 
 def measure_of(algorithm: str) -> Measure | None:
-    """Return the measure of that name, None when there is none."""
+    """Return the measure of that name; None for an unknown name."""
     return {"dice": dice, "jaro_winkler": jaro_winkler, "levenshtein": levenshtein}.get(algorithm)
 
 
 def dice(one: str, other: str) -> float:
-    """Return the Sorensen-Dice coefficient of neighbouring letters: 2 x common / (all of both)."""
+    """Return the Sorensen-Dice coefficient of pairs of adjacent letters: 2 x common / (total of both)."""
     if one == other:
         return 1.0
     left, right = _pairs(one), _pairs(other)
@@ -40,7 +40,7 @@ def levenshtein(one: str, other: str) -> float:
 
 
 def jaro_winkler(one: str, other: str) -> float:
-    """Return the Jaro similarity, raised above 0.7 by up to four equal first letters."""
+    """Return the Jaro similarity; above 0.7, up to four equal first letters increase it."""
     if one == other:
         return 1.0
     similarity = jaro(one, other)
@@ -52,7 +52,7 @@ def jaro_winkler(one: str, other: str) -> float:
 
 
 def normalized(text: str, *, case_sensitive: bool, keep_space: bool) -> str:
-    """Return the text as it is compared."""
+    """Return the text in the form in which it is compared."""
     if not keep_space:
         text = _SPACE.sub(" ", text).strip()
     return text if case_sensitive else text.casefold()

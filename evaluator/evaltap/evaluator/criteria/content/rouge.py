@@ -31,13 +31,13 @@ class RougeScore(NamedTuple):
 ZERO = RougeScore(0.0, 0.0, 0.0)
 
 RougeScorer = Callable[[str, str], RougeScore]
-"""Score (prediction, reference)."""
+"""Scores (prediction, reference)."""
 
 
 def compile_rouge(criterion: RougeCriterion) -> Callable[[str, str], str | None]:
-    """Return the check of (actual, expected); it holds when all three thresholds are reached.
+    """Return the check of (actual, expected), which passes if all three thresholds are reached.
 
-    Raises MetricError for a custom tokenizer, which only the Go program has.
+    Raises MetricError for a custom tokenizer, which only exists in the Go program.
     """
     if criterion.tokenizer_name:
         raise MetricError(
@@ -72,7 +72,7 @@ def compile_rouge(criterion: RougeCriterion) -> Callable[[str, str], str | None]
 
 
 def describe(rouge_type: str, measure: str, score: RougeScore) -> str:
-    """Return the score as a reason: the measure asked for first, then all three."""
+    """Return the score as a reason: the requested measure first, then all three."""
     return (
         f"{rouge_type} {measure}={getattr(score, measure):.6f} precision={score.precision:.6f} "
         f"recall={score.recall:.6f} f1={score.f1:.6f}"
@@ -160,9 +160,9 @@ def _longest(predicted: Sequence[str], wanted: Sequence[str]) -> RougeScore:
 def _summary_level(
     predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]
 ) -> RougeScore:
-    """Unite, for each reference sentence, its common subsequences with all predicted sentences.
+    """Combine, for each reference sentence, its common subsequences with all predicted sentences.
 
-    A word counts no more often than it occurs on either side.
+    A word counts at most as often as it occurs on each side.
     """
     ours = Counter(word for sentence in predicted for word in sentence)
     theirs = Counter(word for sentence in wanted for word in sentence)
@@ -184,10 +184,9 @@ def _summary_level(
 
 
 def _common_places(wanted: Sequence[str], predicted: Sequence[str]) -> list[int]:
-    """Return the places in `wanted` of one longest common subsequence.
+    """Return the indexes in `wanted` of one longest common subsequence.
 
-    Where several exist, going back prefers to drop a word of `wanted`; the choice shows in the
-    score.
+    If several exist, backtracking prefers to drop a word of `wanted`; the choice affects the score.
     """
     table = [[0] * (len(predicted) + 1)]
     for word in wanted:

@@ -1,7 +1,7 @@
-"""Deterministic rules over one text: each gives a score in [0, 1] and the reason for it.
+"""Deterministic rules over one text: each returns a score in [0, 1] and a reason.
 
-A rule that makes no sense (unknown type, missing value, invalid pattern) is a MetricError when the
-metric is built: rules are written by hand, and a typing error must not look like a failure.
+An invalid rule (unknown type, missing value, invalid pattern) raises MetricError when the metric is built:
+rules are written by hand, and a typing error must not look like a failure.
 """
 
 import re
@@ -40,7 +40,7 @@ class CompiledRule:
 
 
 def compile_rules(rules: list[Rule]) -> list[CompiledRule]:
-    """Return the compiled rules; raise MetricError when one of them makes no sense."""
+    """Return the compiled rules; raise MetricError if one of them is invalid."""
     if not rules:
         raise MetricError("criterion.rules has no rules; add at least one")
     seen: set[str] = set()
@@ -72,7 +72,7 @@ def compile_rules(rules: list[Rule]) -> list[CompiledRule]:
 
 
 def _only_its_own(rule: Rule) -> None:
-    """Raise ValueError for a value that rules of another type read."""
+    """Raise ValueError for a value that only rules of another type read."""
     for name, field in type(rule).model_fields.items():
         readers = [kind for kind, read in _READ.items() if name in read]
         if readers and rule.type not in readers and getattr(rule, name) not in (None, "", []):
@@ -123,7 +123,7 @@ def _contains(rule: Rule) -> Check:
 
 def _regex(rule: Rule) -> Check:
     pattern = _required_value(rule)
-    # A flag, not lower-casing: this is no peer's format, so the natural meaning can hold.
+    # A flag instead of lower-casing: no other tool's format must be matched here.
     expression = f"(?i){pattern}" if rule.case_insensitive else pattern
     search(expression, "")
 
@@ -200,7 +200,7 @@ _READ: Final = {
     "json": ("schema_",),
     "keywords": ("values",),
 }
-"""What each type reads beside what all of them do."""
+"""The fields that each type reads in addition to those common to all types."""
 
 
 def _shares(verb: str, found: list[str], values: list[str]) -> str:

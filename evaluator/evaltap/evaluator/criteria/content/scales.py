@@ -1,6 +1,6 @@
 """Scales on which a judge answers, and the value of each answer from 0 to 1.
 
-An answer outside of its scale is not a verdict: it is rejected, never moved to the nearest end.
+An answer outside its scale is not a verdict: it is rejected, never clamped to the nearest end.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,12 +20,12 @@ DEFAULT_RANGE: Final = (0.0, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The instructions for a judge's answer, its JSON Schema, and how it is read."""
+    """The instructions for a judge's answer, its JSON Schema, and the function that reads it."""
 
     instruction: str
     schema: Mapping[str, Json]
     normalise: Callable[[Json], float]
-    """Return the worth of an answer from 0 to 1; raise ValueError for one that is off the scale."""
+    """Returns the value of an answer from 0 to 1; raises ValueError for an answer outside the scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class CompiledCriterion:
 
 
 def compile_criteria(criteria: list[GradedCriterion]) -> list[CompiledCriterion]:
-    """Return the compiled criteria; raise MetricError when one of them makes no sense."""
+    """Return the compiled criteria; raise MetricError if one of them is invalid."""
     if not criteria:
         raise MetricError("criterion.grading.criteria is empty; add at least one")
     seen: set[str] = set()
@@ -66,7 +66,7 @@ def compile_criteria(criteria: list[GradedCriterion]) -> list[CompiledCriterion]
 
 
 def compile_scale(criterion: GradedCriterion) -> Scale:
-    """Return the scale of a criterion; raise ValueError when it makes no sense."""
+    """Return the scale of a criterion; raise ValueError if it is invalid."""
     make = _SCALES.get(criterion.scale or "binary")
     if make is None:
         raise ValueError(
@@ -82,7 +82,7 @@ def compile_scale(criterion: GradedCriterion) -> Scale:
 
 def _binary(_: GradedCriterion) -> Scale:
     def normalise(value: Json) -> float:
-        # true and false are what 1 and 0 mean here.
+        # true and false mean 1 and 0 here.
         if isinstance(value, bool) or (isinstance(value, int | float) and value in (0, 1)):
             return float(value)
         raise ValueError(f"{value!r} is neither 0 nor 1")

@@ -1,6 +1,6 @@
-"""The tone of an English text by the VADER rules of nltk and the VADER lexicon, kept beside this.
+"""The tone of an English text by nltk's VADER rules and the VADER lexicon stored in this package.
 
-nltk keeps the rules up to date but would download the lexicon; the file here is a copy of it.
+nltk maintains the rules but would download the lexicon; the file here is a copy of it.
 """
 
 from functools import cache
@@ -11,22 +11,22 @@ if TYPE_CHECKING:
 
 CATEGORIES: Final = ("positive", "neutral", "negative")
 NEUTRAL_WITHIN: Final = 0.05
-"""A compound value nearer to 0 than this is neutral; the bound that VADER's authors give."""
+"""A compound value closer to 0 than this is neutral; the bound that VADER's authors recommend."""
 
 
 class Tone(NamedTuple):
-    """What the words of a text add up to."""
+    """The total tone of the words of a text."""
 
     raw: float
     """The sum of the valences, each from about -4 to 4."""
     comparative: float
     """The sum divided by the number of words; 0 for a text without words."""
     compound: float
-    """The sum brought into -1 to 1."""
+    """The sum normalized to -1 to 1."""
 
 
 def tone_of(text: str) -> Tone:
-    """Return the tone of a text; words that the lexicon lacks count as neutral."""
+    """Return the tone of a text; words missing from the lexicon count as neutral."""
     found = _analyzer().polarity_scores(text)
     words = found["words"]
     return Tone(found["raw"], found["raw"] / words if words else 0.0, found["compound"])

@@ -1,6 +1,6 @@
 """The text criterion: exact, contains or regular expression, and bounds for the length.
 
-Two traps of the format are kept on purpose: case-insensitive matching lower-cases the *pattern* as
+Two pitfalls of the format are preserved deliberately: case-insensitive matching lower-cases the *pattern* as
 text (so `\\D` becomes `\\d`), and lower-casing maps each letter to exactly one letter.
 """
 
@@ -13,7 +13,7 @@ from evaltap.evaluator.contract.errors import MetricError
 from evaltap.schemas.formats.metric import LengthCriterion, TextCriterion
 
 TextCheck = Callable[[str, str], str | None]
-"""Compare (actual, expected); None is a match, a text is the reason of the mismatch."""
+"""Compares (actual, expected); returns None for a match, otherwise the reason of the mismatch."""
 
 
 def compile_text(criterion: TextCriterion) -> TextCheck:
@@ -34,7 +34,7 @@ def compile_text(criterion: TextCriterion) -> TextCheck:
 
 
 def accepts_itself(criterion: TextCriterion | None) -> bool:
-    """Tell whether any text matches itself, so that equal texts need no comparison."""
+    """Return whether any text matches itself, so that equal texts need no comparison."""
     if criterion is None or criterion.ignore:
         return True
     measured = criterion.length is not None and not criterion.length.ignore
@@ -42,7 +42,7 @@ def accepts_itself(criterion: TextCriterion | None) -> bool:
 
 
 def is_exact(criterion: TextCriterion | None) -> bool:
-    """Tell whether different texts never match, so that the rest need not be looked at."""
+    """Return whether different texts never match, so that the other parts need not be compared."""
     return (
         criterion is not None
         and not criterion.ignore
@@ -52,7 +52,7 @@ def is_exact(criterion: TextCriterion | None) -> bool:
 
 
 def compile_length(criterion: LengthCriterion) -> Callable[[str], str | None]:
-    """Return the check of a text's length in code points, bounds included."""
+    """Return the check of a text's length in code points; the bounds are inclusive."""
     low, high = criterion.min, criterion.max
     if criterion.ignore:
         return lambda _: None
@@ -84,13 +84,13 @@ def lower(text: str) -> str:
 
 
 def search(pattern: str, text: str) -> bool:
-    """Tell whether the RE2 `pattern` occurs in `text`; raise ValueError for an invalid pattern."""
+    """Return whether the RE2 `pattern` occurs in `text`; raise ValueError for an invalid pattern."""
     found: bool = compile_pattern(encodable(pattern)).search(encodable(text)) is not None
     return found
 
 
 def reject_custom(compare_name: str, part: str) -> None:
-    """Raise MetricError when a criterion names a comparison that lives in Go code."""
+    """Raise MetricError if a criterion names a comparison that only exists in Go code."""
     if compare_name:
         raise MetricError(
             f"criterion part '{part}' names the custom comparison '{compare_name}', which only "
@@ -151,7 +151,7 @@ _STRATEGIES: dict[str, TextCheck] = {
 
 @lru_cache(maxsize=1024)
 def compile_pattern(pattern: str) -> Any:  # google-re2 has no types
-    """Return a pattern of RE2, which takes time linear in the text; raise ValueError for any other."""
+    """Return an RE2 pattern, whose searches take linear time; raise ValueError if it is invalid."""
     import re2
 
     options = re2.Options()
@@ -165,8 +165,8 @@ def compile_pattern(pattern: str) -> Any:  # google-re2 has no types
 
 
 def encodable(text: str) -> str:
-    """Return a text as RE2 takes it."""
-    # RE2 works on UTF-8, which has no place for half of a surrogate pair.
+    """Return a text in a form that RE2 accepts."""
+    # RE2 works on UTF-8, which cannot represent half of a surrogate pair.
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""The word lists of the package glin-profanity, which an extra brings."""
+"""The word lists of the package glin-profanity, an optional dependency."""
 
 from collections.abc import Sequence
 from typing import Any, cast, get_args
@@ -6,8 +6,10 @@ from typing import Any, cast, get_args
 from evaltap.evaluator.contract.errors import MetricError
 
 
-def listed_words(languages: Sequence[str], allowed: Sequence[str]) -> Any:  # the package's Filter
-    """Return a filter over the lists of some languages; raise MetricError when there is none."""
+def listed_words(
+    languages: Sequence[str], allowed: Sequence[str]
+) -> object:  # the package's Filter
+    """Return a filter over the lists of some languages; raise MetricError if they are unavailable."""
     try:
         from glin_profanity import Filter, FilterConfig, Language
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Which text of a turn is looked at: the final response or the user's message."""
+"""Select the text of a turn that is scored: the final response or the user's message."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ TARGETS: Final = ("finalResponse", "userContent")
 
 
 def check_target(given: str, part: str) -> str:
-    """Return the field that is meant; raise MetricError when there is no such text."""
+    """Return the field that `given` names; raise MetricError for an unknown one."""
     target = given or TARGETS[0]
     if target not in TARGETS:
         raise MetricError(f"{part}.target is '{target}'; {did_you_mean_one_of(target, TARGETS)}")
@@ -18,5 +18,5 @@ def check_target(given: str, part: str) -> str:
 
 
 def text_of(turn: Turn, target: str) -> str:
-    """Return the text that a target names, empty when it is absent."""
+    """Return the text that a target names; empty if it is missing."""
     return (turn.final_text if target == TARGETS[0] else turn.user_text) or ""

@@ -9,7 +9,7 @@ class Analyzer(SentimentIntensityAnalyzer):  # type: ignore[misc]  # nltk has no
     """Also returns the sum of the valences and the number of words."""
 
     def __init__(self) -> None:
-        # The base would look for an nltk download; the attributes are all that it needs.
+        # The base class would search for an nltk download; these attributes are all that it needs.
         lexicon = files("evaltap.evaluator.criteria.content") / "lexicon/vader_lexicon.tsv"
         self.lexicon_file = lexicon.read_text("utf-8").strip("\n")
         self.lexicon = self.make_lex_dict()

@@ -1,7 +1,7 @@
-"""The XML criterion: whether a text is one well-formed XML document.
+"""Check whether a text is one well-formed XML document.
 
-Nothing is expanded and nothing is fetched: entities declared inside the document are an error where
-they are used, so a small text cannot grow into a large one.
+Nothing is expanded and nothing is fetched: using an entity declared inside the document is an error, so a
+small text cannot expand into a large one.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from evaltap.schemas.formats.metric import XmlCriterion
 
 
 def compile_xml(criterion: XmlCriterion) -> Callable[[str], str | None]:
-    """Return the check of the actual text; only strategy `skip` exists, as nothing is compared."""
+    """Return the check of the actual text; `skip` is the only strategy, as nothing is compared."""
     if criterion.ignore:
         return lambda _: None
     if not criterion.match_strategy:
@@ -22,7 +22,7 @@ def compile_xml(criterion: XmlCriterion) -> Callable[[str], str | None]:
 
 
 def malformed(text: str) -> str | None:
-    """Return why `text` is not one XML document, None when it is."""
+    """Return why `text` is not one XML document; None if it is."""
     parser = expat.ParserCreate(encoding="utf-8")
     parser.buffer_text = True
 

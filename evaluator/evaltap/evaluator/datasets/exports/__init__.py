@@ -1,1 +1,1 @@
-"""Eval cases in the shapes of other tools: one module per tool, each with a function from cases to files."""
+"""Export eval cases in the formats of other tools, through functions from cases to files."""

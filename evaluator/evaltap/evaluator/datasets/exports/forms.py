@@ -1,4 +1,4 @@
-"""All export formats: our own set files, and those of other tools."""
+"""All export formats: evaltap's own set files, and those of other tools."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -21,13 +21,13 @@ ENDINGS: Final[Mapping[str, str]] = {
     "promptfoo": ".json",
     "pytest": ".py",
 }
-"""The forms, and how a file of each is named; huggingface is a folder."""
+"""The formats, and the suffix of the file name of each; huggingface is a folder."""
 
 
 def files_of(
     form: str, cases: Sequence[CaseData], name: str, *, with_actual: bool = False
 ) -> Files:
-    """Return cases in a form; `name` is the id of the set."""
+    """Return cases in a format; `name` is the id of the set."""
     if form in FORMS:
         return FORMS[form](cases, name, with_actual=with_actual)
     if form == "jsonl":

@@ -1,8 +1,8 @@
-"""Cases as most tools hold them: one row for each turn, with what was said before as messages."""
+"""Cases in the form that most tools use: one row for each turn, with the preceding messages."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -11,12 +11,12 @@ from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
 
 NOT_CARRIED: Final = ("rubrics", "conversationScenario")
-"""Parts of a case for which rows have no place."""
+"""Parts of a case that rows cannot represent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What an agent did in a turn, or should do."""
+    """The recorded or the expected actions of an agent in a turn."""
 
     content: str | None
     tools: tuple[dict[str, Json], ...]
@@ -35,7 +35,7 @@ class Row:
     id: str
     eval_id: str
     messages: tuple[dict[str, str], ...]
-    """What was said, the user's last message at the end."""
+    """The preceding messages, ending with the user's last message."""
     expected: Side | None
     actual: Side | None
     metadata: dict[str, Json]
@@ -47,7 +47,7 @@ class Row:
 
 
 def rows_of(cases: Sequence[CaseData], set_name: str) -> list[Row]:
-    """Return the rows of cases, by id."""
+    """Return the rows of cases, sorted by id."""
     ordered = sorted(cases, key=lambda case: str(case["evalId"]))
     return [row for case in ordered for row in _rows(case, set_name)]
 
@@ -73,7 +73,7 @@ def _rows(case: CaseData, set_name: str) -> Iterator[Row]:
 
 
 def pairs_of(case: CaseData) -> list[tuple[CaseData | None, CaseData | None]]:
-    """Return the expected and the recorded turn of each turn."""
+    """Return the pairs of expected and recorded turns."""
     expected, actual = case.get("conversation") or [], case.get("actualConversation") or []
     count = max(len(expected), len(actual))
     return [
@@ -86,7 +86,7 @@ def pairs_of(case: CaseData) -> list[tuple[CaseData | None, CaseData | None]]:
 
 
 def side(turn: CaseData | None) -> Side | None:
-    """Return what was done in a turn; None where nothing is said of it."""
+    """Return the actions in a turn; None if nothing is specified."""
     if turn is None:
         return None
     answer = turn.get("finalResponse")
@@ -108,10 +108,10 @@ def _message(message: Mapping[str, Json]) -> dict[str, str]:
 
 
 def metadata(case: CaseData, set_name: str, turn: int | None = None) -> dict[str, Json]:
-    """Return what tools keep beside a row: whose it is, why it was picked, what it cannot carry."""
+    """Return metadata for other tools: origin, labels, and parts of the case that rows cannot represent."""
     curation = (case.get("source") or {}).get("curation") or {}
     session = case.get("sessionInput") or {}
-    ours: dict[str, Any] = {"evalSetId": set_name, "evalId": case["evalId"]}
+    ours: dict[str, object] = {"evalSetId": set_name, "evalId": case["evalId"]}
     if turn is not None:
         ours["turn"] = turn
     ours |= {
@@ -129,7 +129,7 @@ def metadata(case: CaseData, set_name: str, turn: int | None = None) -> dict[str
 
 
 def json_lines(rows: Sequence[Json]) -> bytes:
-    """Return JSON Lines, without letters that some readers take for the end of a line."""
+    """Return JSON Lines without letters that some readers treat as line ends."""
     return b"".join(_one_line(orjson.dumps(row)) for row in rows)
 
 

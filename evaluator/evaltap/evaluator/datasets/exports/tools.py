@@ -1,8 +1,8 @@
-"""The shape of each tool, as its loader or its API takes it."""
+"""Export to the format of each tool, as its loader or API expects it."""
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from evaltap.evaluator.datasets.exports.rows import (
     Row,
@@ -20,15 +20,15 @@ from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
 
 Files = Mapping[str, bytes]
-"""Content by what is added to the path that was given; in a folder, by the name in it after a slash."""
+"""Content by suffix of the given path; for folders, a slash and the name within the folder."""
 
 _NAMESPACE: Final = uuid.UUID("7b0f7f0c-7b52-5d0a-9a53-1f2b8a4e9c11")
-"""Ids of LangSmith examples are made of it and of ours, so that the same case has the same id."""
+"""The namespace of LangSmith example ids, so that the same case always has the same id."""
 _LONGEST_ID: Final = 255
 
 
 def deepeval(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> Files:
-    """Return goldens as DeepEval 4.3 saves them: a case of several turns is a conversational golden."""
+    """Return goldens as saved by DeepEval 4.3; a case with several turns is a conversational golden."""
     goldens = []
     for case in sorted(cases, key=lambda one: str(one["evalId"])):
         pairs = pairs_of(case)
@@ -176,7 +176,7 @@ def _example(row: Row, name: str) -> dict[str, Json]:
 
 
 def langfuse(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> Files:
-    """Return dataset items for Langfuse, which replaces items of the same id."""
+    """Return dataset items for Langfuse, which replaces items with the same id."""
     traces = {str(case["evalId"]): _trace(case) for case in cases}
     return {
         "": json_lines(
@@ -205,7 +205,7 @@ def _trace(case: CaseData) -> str | None:
 
 
 def _short(text: str) -> str:
-    """Return an id of at most 255 characters: a long one ends in a hash of itself."""
+    """Return an id of at most 255 characters; a longer one is truncated and ends in its hash."""
     if len(text) <= _LONGEST_ID:
         return text
     return f"{text[: _LONGEST_ID - 37]}-{uuid.uuid5(_NAMESPACE, text)}"
@@ -268,8 +268,8 @@ def promptfoo(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> Fil
 
 
 def pytest_cases(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> Files:
-    """Return a module whose `cases` marks a test to run once for each row."""
-    rows: list[Any] = [
+    """Return a module whose `cases` decorator runs a test once for each row."""
+    rows: list[object] = [
         {
             "id": row.id,
             "input": row.text,
@@ -314,7 +314,7 @@ FORMS: Final[Mapping[str, Callable[..., Files]]] = {
     "promptfoo": promptfoo,
     "pytest": pytest_cases,
 }
-"""What `--format` takes besides our own forms."""
+"""The formats of `--format` in addition to evaltap's own."""
 
 
 def _array(rows: Sequence[Json]) -> bytes:

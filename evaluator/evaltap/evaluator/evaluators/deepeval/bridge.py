@@ -1,7 +1,7 @@
-"""What DeepEval needs of us: its classes by name, our turns as its test cases.
+"""Adapt evaltap to DeepEval: find its classes by name, and convert turns to its test cases.
 
-The package is an extra and is imported when a metric of it is built, with its telemetry switched off
-and without its reading of `.env` files.
+The package is an extra.  It is imported when a metric that uses it is built, with its telemetry and its
+reading of `.env` files disabled.
 """
 
 import os
@@ -24,7 +24,7 @@ _PYTHON = "$python"
 
 
 def load_deepeval() -> Any:  # the module
-    """Import DeepEval; raise MetricError when it is not installed."""
+    """Import DeepEval; raise MetricError if it is not installed."""
     os.environ["DEEPEVAL_TELEMETRY_OPT_OUT"] = "1"
     os.environ["DEEPEVAL_DISABLE_DOTENV"] = "1"
     try:
@@ -36,7 +36,8 @@ def load_deepeval() -> Any:  # the module
 
 
 def metric_class(name: str) -> type[Any]:
-    """Return a metric class by its name in `deepeval.metrics` or its path; raise MetricError otherwise."""
+    """Return the metric class with a name in `deepeval.metrics` or an import path; raise MetricError if
+    absent."""
     metrics = import_module("deepeval.metrics")
     found = load_object(name, "deepeval.metric") if ":" in name else getattr(metrics, name, None)
     kinds = (metrics.BaseMetric, metrics.BaseConversationalMetric)
@@ -53,19 +54,19 @@ def metric_class(name: str) -> type[Any]:
 
 
 def is_conversational(metric: type[Any]) -> bool:
-    """Tell whether a metric looks at the whole conversation."""
-    base: type[Any] = import_module("deepeval.metrics").BaseConversationalMetric
+    """Return whether a metric scores the whole conversation."""
+    base: type[object] = import_module("deepeval.metrics").BaseConversationalMetric
     return issubclass(metric, base)
 
 
-def parameters_of(metric: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def parameters_of(metric: type[object], given: Mapping[str, object]) -> dict[str, object]:
     """Return constructor arguments: enumerations by value, Python objects by path.
 
-    A class in the place of `model` is made here; elsewhere it is passed as it is.
+    A class given as `model` is instantiated here; any other class is passed unchanged.
     """
     try:
         hints = get_type_hints(metric.__init__)
-    except Exception:  # whatever a stranger's annotations raise, plain values still pass
+    except Exception:  # annotations may raise anything; plain values are still passed
         hints = {}
     made = {}
     for name, value in given.items():
@@ -76,7 +77,7 @@ def parameters_of(metric: type[Any], given: Mapping[str, Any]) -> dict[str, Any]
     return made
 
 
-def _object(value: Any) -> Any:
+def _object(value: object) -> object:
     if isinstance(value, Mapping):
         if set(value) == {_PYTHON}:
             return load_object(str(value[_PYTHON]), _PYTHON)
@@ -84,7 +85,7 @@ def _object(value: Any) -> Any:
     return [_object(item) for item in value] if isinstance(value, list) else value
 
 
-def _enumerated(value: Any, hint: Any, name: str) -> Any:
+def _enumerated(value: object, hint: object, name: str) -> object:
     kind = _enum_in(hint)
     if kind is None:
         return value
@@ -93,13 +94,13 @@ def _enumerated(value: Any, hint: Any, name: str) -> Any:
     return _member(value, kind, name)
 
 
-def _enum_in(hint: Any) -> type[Enum] | None:
+def _enum_in(hint: object) -> type[Enum] | None:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint
     return next((found for one in get_args(hint) if (found := _enum_in(one)) is not None), None)
 
 
-def _member(value: Any, kind: type[Enum], name: str) -> Any:
+def _member(value: object, kind: type[Enum], name: str) -> object:
     if not isinstance(value, str):
         return value
     members = {**{one.name: one for one in kind}, **{one.value: one for one in kind}}
@@ -115,13 +116,13 @@ def _member(value: Any, kind: type[Enum], name: str) -> Any:
 def turn_fields(
     turn: Turn,
     expected: Turn,
-    case: Mapping[str, Any],
+    case: Mapping[str, object],
     *,
     context_path: Sequence[str | int] | None,
     retrieval_tools: Sequence[str],
-) -> dict[str, Any]:
-    """Return the fields of an `LLMTestCase` for a turn; what is not evidence is left out."""
-    fields: dict[str, Any] = {}
+) -> dict[str, object]:
+    """Return the fields of an `LLMTestCase` for a turn, without missing evidence."""
+    fields: dict[str, object] = {}
     for name, source, key, text in (
         ("input", turn, "userContent", turn.user_text),
         ("actual_output", turn, "finalResponse", turn.final_text),
@@ -138,7 +139,7 @@ def turn_fields(
         if not any(absent_state(call, "result") for call in found):
             fields["retrieval_context"] = [_text(call.get("result")) for call in found]
     if context_path is not None:
-        with suppress(ValueError):  # a metric that needs it says that it is missing
+        with suppress(ValueError):  # a metric that needs the field reports that it is missing
             fields["context"] = _texts(follow(case, context_path))
     telemetry = turn.data.get("telemetry") or {}
     if (cost := cost_of(telemetry)) is not None:
@@ -148,8 +149,8 @@ def turn_fields(
     return fields
 
 
-def turn_test_case(fields: Mapping[str, Any]) -> Any:
-    """Return DeepEval's test case of one turn."""
+def turn_test_case(fields: Mapping[str, Any]) -> object:
+    """Return DeepEval's test case for one turn."""
     kinds = import_module("deepeval.test_case")
     calls = {
         key: [kinds.ToolCall(**call) for call in fields[key]]
@@ -159,9 +160,9 @@ def turn_test_case(fields: Mapping[str, Any]) -> Any:
     return kinds.LLMTestCase(**{**fields, **calls})
 
 
-def conversation_fields(turns: Sequence[Turn]) -> list[dict[str, Any]] | str:
-    """Return the messages of a conversation, or which evidence is not there."""
-    messages: list[dict[str, Any]] = []
+def conversation_fields(turns: Sequence[Turn]) -> list[dict[str, object]] | str:
+    """Return the messages of a conversation, or a description of the missing evidence."""
+    messages: list[dict[str, object]] = []
     for turn in turns:
         for role, field, text in (
             ("user", "userContent", turn.user_text),
@@ -176,8 +177,10 @@ def conversation_fields(turns: Sequence[Turn]) -> list[dict[str, Any]] | str:
     return messages
 
 
-def conversation_test_case(messages: Sequence[Mapping[str, Any]], extra: Mapping[str, Any]) -> Any:
-    """Return DeepEval's test case of a whole conversation."""
+def conversation_test_case(
+    messages: Sequence[Mapping[str, Any]], extra: Mapping[str, Any]
+) -> object:
+    """Return DeepEval's test case for a whole conversation."""
     kinds = import_module("deepeval.test_case")
     made = []
     for message in messages:
@@ -186,8 +189,8 @@ def conversation_test_case(messages: Sequence[Mapping[str, Any]], extra: Mapping
     return kinds.ConversationalTestCase(turns=made, **extra)
 
 
-def _call(call: Mapping[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {"name": call.get("name") or ""}
+def _call(call: Mapping[str, object]) -> dict[str, object]:
+    made: dict[str, object] = {"name": call.get("name") or ""}
     arguments = call.get("arguments")
     if isinstance(arguments, Mapping) and not absent_state(call, "arguments"):
         made["input_parameters"] = dict(arguments)
@@ -196,9 +199,9 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _texts(value: Any) -> list[str]:
+def _texts(value: object) -> list[str]:
     return [_text(item) for item in value] if isinstance(value, list) else [_text(value)]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()

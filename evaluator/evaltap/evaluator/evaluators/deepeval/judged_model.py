@@ -1,8 +1,7 @@
-"""Our judge as a model of DeepEval; imported where DeepEval is installed."""
+"""Evaltap's judge as a DeepEval model; only imported if DeepEval is installed."""
 
 from collections import Counter
 from functools import partial
-from typing import Any
 
 from deepeval.models import DeepEvalBaseLLM  # pyright: ignore[reportMissingImports]  # an extra
 from pydantic import BaseModel
@@ -12,10 +11,10 @@ from evaltap.evaluator.evaluators.judged.answer_text import answer_json, strip_f
 from evaltap.schemas.formats.metric import GenerationConfig
 
 
-class JudgedModel(DeepEvalBaseLLM):  # type: ignore[misc]  # a package that is not always there
-    """Asks our judge; what it answers is added to `replies`.
+class JudgedModel(DeepEvalBaseLLM):  # type: ignore[misc]  # an optional package
+    """Sends requests to evaltap's judge and appends the replies to `replies`.
 
-    `version` is that of the evaluator: an answer that was kept for another one is not taken.
+    `version` is the evaluator's version: cached answers of other versions are not used.
     """
 
     def __init__(
@@ -29,18 +28,18 @@ class JudgedModel(DeepEvalBaseLLM):  # type: ignore[misc]  # a package that is n
         self._asked: Counter[str] = Counter()
 
     def load_model(self, *_: object, **__: object) -> "JudgedModel":
-        """Return itself: there is nothing to load."""
+        """Return the model itself: there is nothing to load."""
         return self
 
     def generate(self, prompt: object, schema: type[BaseModel] | None = None) -> str:
-        """Return the judge's answer as text: DeepEval reads it as that of any custom model."""
+        """Return the judge's answer as text, which DeepEval parses like the text of any custom model."""
         text = str(prompt)
         request = JudgeRequest(
             text,
             "" if schema is None else schema.__name__,
             None if schema is None else schema.model_json_schema(),
             self._generation,
-            # Who asks the same thing again wants another opinion, not the kept one.
+            # A repeated prompt asks for another opinion, not for the cached answer.
             sample=self._asked[text],
             version=self._version,
             check=None if schema is None else partial(_check_json, schema),
@@ -54,13 +53,13 @@ class JudgedModel(DeepEvalBaseLLM):  # type: ignore[misc]  # a package that is n
         """Return what `generate` returns."""
         return self.generate(prompt, schema)
 
-    def get_model_name(self, *_: Any, **__: Any) -> str:
-        """Return what DeepEval calls the model."""
+    def get_model_name(self, *_: object, **__: object) -> str:
+        """Return the model's name for DeepEval."""
         return "evaltap judge"
 
 
 def _check_json(schema: type[BaseModel], text: str) -> None:
-    """Raise JudgeInvalid for an answer that does not keep the schema: it is not worth keeping."""
+    """Raise JudgeInvalid for an answer that violates the schema, so that it is not cached."""
     answer_json(text)  # one JSON value without repeated keys
     try:
         schema.model_validate_json(strip_fence(text))

@@ -1,4 +1,4 @@
-"""`deepeval_metric`: any metric of DeepEval as a metric here."""
+"""`deepeval_metric`: any DeepEval metric as an evaltap metric."""
 
 import inspect
 from collections.abc import Callable
@@ -27,10 +27,10 @@ from evaltap.schemas.formats.metric import EvalMetric
 
 
 class DeepEvalMetric(TurnEvaluator):
-    """Measure each turn, or the whole conversation, by a fresh metric object of DeepEval.
+    """Measures each turn, or the whole conversation, with a new DeepEval metric object.
 
-    With `criterion.llmJudge` the metric asks evaltap's judge; otherwise the model that its parameters
-    name.  Raises MetricError when DeepEval is not installed, or refuses the class or its parameters.
+    With `criterion.llmJudge` the metric uses evaltap's judge, otherwise the model that its parameters name.
+    Raises MetricError if DeepEval is not installed, or rejects the class or its parameters.
     """
 
     name = "deepeval_metric"
@@ -51,7 +51,7 @@ class DeepEvalMetric(TurnEvaluator):
             raise MetricError(f"deepeval.contextPath: {error}") from None
         taken = inspect.signature(self._class.__init__).parameters
         self._parameters = bridge.parameters_of(self._class, criterion.parameters)
-        # One thread measures one turn: DeepEval's own event loop would only come in between.
+        # One thread measures one turn, so DeepEval's own event loop would only interfere.
         for key, value in (("async_mode", False), ("threshold", metric.threshold)):
             if key in taken:
                 self._parameters.setdefault(key, value)
@@ -67,10 +67,10 @@ class DeepEvalMetric(TurnEvaluator):
             if key in inspect.signature(self._class.measure).parameters
         }
         if self._llm_judge is None:
-            self._made()  # so that wrong parameters are found now
+            self._new_metric()  # so that wrong parameters are reported now
 
     def score_turns(self, context: EvaluationContext) -> CaseResult:
-        """Return DeepEval's score and reason for each turn; a conversation's are those of each turn."""
+        """Return DeepEval's score and reason for each turn; a conversation's result is repeated for each."""
         judge: Judge | None = None
         if self._llm_judge is not None:
             judge = context.services.judge(self._llm_judge.judge_model)
@@ -78,7 +78,7 @@ class DeepEvalMetric(TurnEvaluator):
             return [self._conversation(context, judge)] * len(context.actual)
         known = context.known or (None,) * len(context.actual)
         triples = zip(context.actual, context.expected, known, strict=True)
-        # What was paid for is taken over.
+        # Known scores have been paid for and are reused.
         return [before or self._turn(one, other, context, judge) for one, other, before in triples]
 
     def _turn(
@@ -99,15 +99,15 @@ class DeepEvalMetric(TurnEvaluator):
         extra = (context.metric.extension or {}).get("conversation") or {}
         return self._measured(partial(bridge.conversation_test_case, messages, extra), judge)
 
-    def _measured(self, test_case: Callable[[], Any], judge: Judge | None) -> TurnResult:
+    def _measured(self, test_case: Callable[[], object], judge: Judge | None) -> TurnResult:
         missing: type[Exception] = import_module("deepeval.errors").MissingTestCaseParamsError
         replies: list[JudgeReply] = []
         try:
-            measure = self._made(judge, replies)
+            measure = self._new_metric(judge, replies)
             measure.measure(test_case(), **self._shown)
         except missing as error:
             return MissingEvidence(str(error))
-        except Exception as error:  # anyone's metric over anyone's model: this turn, not the run
+        except Exception as error:  # arbitrary code: fails this turn, not the run
             return TurnScore(Status.ERROR, reason=f"{type(error).__name__}: {error}")
         score, reason = measure.score, str(measure.reason or "")
         found = turn_score((score, reason), self.threshold)
@@ -115,14 +115,16 @@ class DeepEvalMetric(TurnEvaluator):
             return found
         own = measure.is_successful()
         if own is not None and own != (found.status is Status.PASSED):
-            # A metric for which less is better, or with a threshold of its own.
+            # The metric prefers lower scores, or has its own threshold.
             reason = f"score {score:g} {'passes' if own else 'fails'} by DeepEval's own verdict, but not here"
             return TurnScore(Status.ERROR, reason=reason)
         vote = _vote(measure, found.status, float(score), reason, replies)
         return structs.replace(found, value=float(score), votes=(vote,))
 
-    def _made(self, judge: Judge | None = None, replies: list[JudgeReply] | None = None) -> Any:
-        """Return a metric object; they keep what they measured, so each turn has its own."""
+    def _new_metric(
+        self, judge: Judge | None = None, replies: list[JudgeReply] | None = None
+    ) -> Any:
+        """Return a new metric object: they store their measurements, so each turn needs its own."""
         parameters = dict(self._parameters)
         if judge is not None:
             model = self._llm_judge.judge_model if self._llm_judge else None
@@ -134,16 +136,16 @@ class DeepEvalMetric(TurnEvaluator):
             parameters["model"] = JudgedModel(judge, generation, kept, self.version)
         try:
             return self._class(**parameters)
-        except Exception as error:  # whatever a constructor raises is a mistake in the metric
+        except Exception as error:  # any exception means a wrong configuration
             raise MetricError(
-                f"deepeval.metric {self._class.__name__} refuses its parameters: {error}"
+                f"deepeval.metric {self._class.__name__} rejects its parameters: {error}"
             ) from error
 
 
 def _vote(
     measure: Any, status: Status, score: float, reason: str, replies: list[JudgeReply]
 ) -> Vote:
-    """Return who judged and what it cost, by our judge's replies or else by DeepEval's count."""
+    """Return a vote with the judge's model and cost, from evaltap's replies, else DeepEval's counts."""
     model = replies[-1].model if replies else str(measure.evaluation_model or "")
     given = [reply.input_tokens for reply in replies if reply.input_tokens is not None]
     taken = [reply.output_tokens for reply in replies if reply.output_tokens is not None]

@@ -1,4 +1,4 @@
-"""`external_command`: a program in any language that scores cases, JSON in and JSON out."""
+"""`external_command`: a program in any language that scores cases, with JSON input and output."""
 
 import hashlib
 import os
@@ -33,10 +33,9 @@ _HASHED_AT_MOST: Final = 1 << 24
 
 
 class ExternalCommand(TurnEvaluator):
-    """Run the command once for each case; what it writes are the scores of the turns.
+    """Runs the command once for each case; its output contains the scores of the turns.
 
-    Raises MetricError when `criterion.command` is missing, its program is not there, or a limit makes
-    no sense.
+    Raises MetricError if `criterion.command` is missing, its program does not exist, or a limit is invalid.
     """
 
     name = "external_command"
@@ -74,7 +73,7 @@ class ExternalCommand(TurnEvaluator):
         self._limits = Limits(seconds, memory << 20)
 
     def score_turns(self, context: EvaluationContext) -> CaseResult:
-        """Return the scores that the command wrote; an EvaluatorFailure when it wrote none."""
+        """Return the scores that the command wrote, or an EvaluatorFailure if it wrote none."""
         environ = {name: os.environ[name] for name in self._passed_on if name in os.environ}
         try:
             output = run_command(self._argv, _question(context), self._limits, environ)
@@ -89,7 +88,7 @@ class ExternalCommand(TurnEvaluator):
 
 
 def _question(context: EvaluationContext) -> bytes:
-    """Return what the command reads: the case, its turns in pairs, and the metric without its command."""
+    """Return the command's input: the case, its turns in pairs, and the metric without its command."""
     metric = context.metric
     pairs = zip(context.actual, context.expected, strict=False)
     return orjson.dumps(
@@ -109,7 +108,7 @@ def _question(context: EvaluationContext) -> bytes:
 
 
 def _answer(output: bytes, count: int) -> list[Finding]:
-    """Return what the command found of the turns; raise ValueError saying what is wrong with the answer."""
+    """Return the command's results for the turns; raise ValueError that describes an invalid answer."""
     text = output.decode("utf-8", "replace").strip()
     if not text:
         raise ValueError('nothing; expected JSON like {"turns": [{"score": 1, "reason": ""}]}')
@@ -138,7 +137,7 @@ def _row(row: Json, place: int) -> Finding:
 
 
 def _digest(argv: Sequence[str]) -> str:
-    """Return a digest of the command and of the files that it names, so that a changed script shows."""
+    """Return a digest of the command and of the files that it names, which shows changed scripts."""
     digest = hashlib.sha256()
     for argument in argv:
         digest.update(argument.encode() + b"\0")
@@ -147,5 +146,5 @@ def _digest(argv: Sequence[str]) -> str:
             if path.is_file() and path.stat().st_size <= _HASHED_AT_MOST:
                 digest.update(path.read_bytes())
         except OSError:
-            pass  # too long for a name, or not readable: then it is no script of ours
+            pass  # too long for a file name, or unreadable: not a script to digest
     return digest.hexdigest()[:8]

@@ -1,7 +1,7 @@
-"""Set limits on this process and become another program: the first step of a confined command.
+"""Set limits on this process, then replace it with another program.
 
-`python -I -S rlimit_exec.py MEMORY_BYTES CPU_SECONDS PROGRAM ARGUMENT…`; it imports nothing of evaltap, so
-that it starts quickly.
+`python -I -S rlimit_exec.py MEMORY_BYTES CPU_SECONDS PROGRAM ARGUMENT…`; it does not import evaltap, so that
+it starts quickly.
 """
 
 import os
@@ -12,8 +12,8 @@ import sys
 def main() -> None:
     """Limit memory, processor time and core files, then run the program in this process."""
     memory, seconds = int(sys.argv[1]), int(sys.argv[2])
-    # RLIMIT_DATA counts what a process claims on Linux; RLIMIT_AS would also count address space
-    # that Node, Go and Java only reserve, gigabytes of it.
+    # RLIMIT_DATA counts the memory that a process uses on Linux.  RLIMIT_AS would also count the
+    # gigabytes of address space that Node, Go and Java only reserve.
     kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
     if memory:
         resource.setrlimit(kind, (memory, memory))

@@ -1,6 +1,6 @@
-"""Running a command with bytes in and bytes out, within limits, so that its accidents do no harm here.
+"""Run a command with bytes as input and output, within limits.
 
-The command is its user's own and is trusted; the limits protect against accidents, not against attacks.
+The command belongs to the user and is trusted; the limits protect against accidents, not against attacks.
 """
 
 import os
@@ -20,18 +20,18 @@ from typing import IO, Final
 MAX_OUTPUT: Final = 1 << 20
 MAX_ERRORS: Final = 64 << 20
 QUOTED_ERRORS: Final = 500
-"""Bytes of standard error, its end, that a reason quotes."""
+"""The number of bytes at the end of standard error that a reason quotes."""
 _CHECK_SECONDS: Final = 0.05
 _RLIMIT_EXEC: Final = str(Path(__file__).with_name("rlimit_exec.py"))
 
 
 class CommandError(Exception):
-    """Report why a command gave no output; its message is a reason for people."""
+    """Report why a command returned no output; the message is shown to users as the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a run may use."""
+    """The limits of a run."""
 
     seconds: float
     memory_bytes: int
@@ -41,13 +41,14 @@ class Limits:
 def run_command(
     argv: Sequence[str], given: bytes, limits: Limits, environ: Mapping[str, str]
 ) -> bytes:
-    """Return what the command wrote to its standard output, given bytes on its standard input.
+    """Run the command with `given` as standard input, and return its standard output.
 
-    It runs in a process group of its own, which is killed at the end whatever happened.  Raises
-    CommandError when it takes too long, writes too much, ends with another code than 0 or by a signal.
+    It runs in its own process group, which is always killed at the end.  Raises CommandError if it takes too
+    long, writes too much, exits with a code other than 0 or is killed by a signal.
     """
     limited = [sys.executable, "-I", "-S", _RLIMIT_EXEC, str(limits.memory_bytes)]
-    # Files, not pipes: a child process that outlives the command would keep pipes open for ever.
+    # Files instead of pipes: a child process that outlives the command would keep pipes open
+    # indefinitely.
     with TemporaryFile() as stdin, TemporaryFile() as stdout, TemporaryFile() as stderr:
         stdin.write(given)
         stdin.seek(0)
@@ -73,9 +74,10 @@ def run_command(
 def _wait(
     process: "subprocess.Popen[bytes]", limits: Limits, stdout: IO[bytes], stderr: IO[bytes]
 ) -> str:
-    """Wait for the end of a process; return which limit it broke, empty for none.
+    """Wait until a process ends; return the limit that it exceeded, or an empty string.
 
-    A thread checks the limits: `Popen.wait` with a timeout polls, and would notice the end up to 50 ms late.
+    A thread checks the limits, because `Popen.wait` with a timeout polls and would notice the end up to 50 ms
+    late.
     """
     ended, broken = Event(), ""
     deadline = time.monotonic() + limits.seconds
@@ -105,14 +107,14 @@ def _wait(
 
 
 def _quoted(stderr: IO[bytes]) -> str:
-    """Return the end of what the command wrote to standard error, for a reason."""
+    """Return the end of the command's standard error, for a reason."""
     stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - QUOTED_ERRORS))
     text = stderr.read().decode("utf-8", "replace").strip()
-    return f"; it said: {text}" if text else ""
+    return f"; standard error: {text}" if text else ""
 
 
 def _kill_group(process: "subprocess.Popen[bytes]") -> None:
-    # An empty group is not found on Linux, and not permitted on macOS.
+    # An empty process group is not found on Linux, and not permitted on macOS.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 

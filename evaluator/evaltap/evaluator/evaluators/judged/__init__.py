@@ -1,1 +1,1 @@
-"""Metrics that ask a model."""
+"""Metrics that use a model as a judge."""

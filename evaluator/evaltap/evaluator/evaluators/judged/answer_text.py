@@ -1,8 +1,8 @@
-"""The part of a judge's answer that may decide: never what it quotes.
+"""Separate a judge's own words from the text that it quotes.
 
-Judges quote what they judge, and its author may have put a verdict into it.  So lines in code fences and
-block quotations are ignored, and a JSON object with a repeated key is not an answer, because it is unclear
-which of the two counts.
+Judges quote the text that they judge, and its author may have planted a verdict in it.  So lines in code
+fences and block quotations are ignored, and a JSON object with a repeated key is not an answer, because it is
+unclear which of the two values counts.
 """
 
 import json
@@ -17,10 +17,10 @@ from evaltap.schemas.formats.model import Json
 _FENCE: Final = re.compile(r"\s*(```+|~~~+)")
 _QUOTATION: Final = re.compile(r"\s*[>|]")
 _ENDS: Final = re.compile(r"\s*(Verdict|is_the_agent_response_valid)\s*:")
-"""What ends a verdict in the formats that are made of lines."""
+"""The start of a verdict line in the line-based formats."""
 
 AGAINST: Final = re.compile(r"\s*Verdict\s*:\s*no\b", re.IGNORECASE)
-"""A block's verdict that something is not so."""
+"""A negative verdict in a block."""
 
 
 def strip_fence(text: str) -> str:
@@ -36,11 +36,11 @@ def strip_fence(text: str) -> str:
 
 
 def own_lines(text: str, against: re.Pattern[str]) -> list[str]:
-    """Return the lines that are the judge's own: outside of code fences and block quotations.
+    """Return the judge's own lines: those outside code fences and block quotations.
 
-    An answer that is one code fence as a whole is what is in it.  Raises JudgeInvalid for a fence that is
-    not closed, and for a quotation at the end with a line that matches `against`, a verdict that nothing
-    outside contradicts any more: whoever wrote the material may have turned inside and outside around.
+    If the whole answer is one code fence, its content is returned.  Raises JudgeInvalid for an unclosed
+    fence, and for a quotation at the end with a line that matches `against`, as no later line outside could
+    contradict it: the author of the quoted text may have swapped inside and outside.
     """
     lines = text.strip().splitlines()
     if [place for place, line in enumerate(lines) if _FENCE.match(line)] == [0, len(lines) - 1]:
@@ -68,7 +68,7 @@ def own_lines(text: str, against: re.Pattern[str]) -> list[str]:
 
 
 def answer_json(text: str) -> Json:
-    """Return the one JSON value that an answer is; raise JudgeInvalid for anything else."""
+    """Return the answer as a single JSON value; raise JudgeInvalid if it is anything else."""
     body = strip_fence(text)
     try:
         answer = parse(body)

@@ -1,7 +1,7 @@
-"""Reading a judge's answer: one function for each kind of question.
+"""Parse a judge's answer: one function for each kind of question.
 
-An answer that is not a verdict raises JudgeInvalid; it never becomes a zero.  The kinds, and what each
-tolerates, are those of tRPC-Agent-Go's response scorers.
+An answer that is not a verdict raises JudgeInvalid; it never becomes a zero.  The kinds, and the deviations
+that each tolerates, are those of tRPC-Agent-Go's response scorers.
 """
 
 import re
@@ -20,7 +20,7 @@ from evaltap.schemas.formats.model import Json
 
 
 class Verdict(NamedTuple):
-    """What one answer says: a score in [0, 1], why, the rows it is made of, and its typed value."""
+    """The content of an answer: a score in [0, 1], the reason, the rows of the score, and its typed value."""
 
     score: float
     reason: str
@@ -45,8 +45,8 @@ _LABELS: Final = {
 def read_validity(text: str) -> Verdict:
     """Read `reasoning:` and `is_the_agent_response_valid:`; only the label `valid` scores 1.
 
-    The last label that begins a line of the judge's own counts.  One that says valid after another one
-    said invalid does not: it may be a quotation.
+    The last label at the beginning of one of the judge's own lines counts.  A label `valid` after an
+    `invalid` one is rejected, because it may be a quotation.
     """
     lines = own_lines(text, _NOT_VALID)
     begin = next((n for n, line in enumerate(lines) if line.strip().startswith(_REASONING)), -1)
@@ -91,7 +91,7 @@ def read_boolean(text: str) -> Verdict:
 
 
 def read_category(text: str, scores: Mapping[str, float]) -> Verdict:
-    """Read `{"category": ..., "reason": ...}`; a label that is not known scores 0 and says so."""
+    """Read `{"category": ..., "reason": ...}`; an unknown label scores 0, and the reason states that."""
     answer = _object(text)
     category = answer.get("category")
     if not isinstance(category, str) or not category.strip():
@@ -105,8 +105,8 @@ def read_category(text: str, scores: Mapping[str, float]) -> Verdict:
 def read_sentence_labels(text: str, count: int | None = None) -> Verdict:
     """Read blocks of `ID`, `Reason`, `Label`, `Verdict`; the score is the share of good labels.
 
-    Without a label the verdict yes or no counts; without an id the block's number does.  With `count` the
-    blocks must be those of sentences 1 to `count`, each once.
+    Without a label, the verdict yes or no counts; without an id, the block's number is used.  With `count`,
+    the blocks must be those of sentences 1 to `count`, each exactly once.
     """
     rows = [_sentence(block, number) for number, block in enumerate(_blocks(text), start=1)]
     if not rows:
@@ -122,9 +122,9 @@ def read_sentence_labels(text: str, count: int | None = None) -> Verdict:
 
 
 def _blocks(text: str) -> list[dict[str, str]]:
-    """Return the blocks: an ID line starts one, its Verdict line ends it.
+    """Return the blocks: an ID line begins a block, and its Verdict line ends it.
 
-    Raises JudgeInvalid for a field in a place where only a quotation can have put it.
+    Raises JudgeInvalid for a field at a position where only a quotation can have put it.
     """
     blocks: list[dict[str, str]] = []
     open_block: dict[str, str] | None = None

@@ -1,7 +1,7 @@
-"""Fences around text of a trace, so that a judge can tell material from instructions.
+"""Fences around text of a trace, so that a judge can distinguish material from instructions.
 
-Text of a trace was written by others, perhaps to influence the judge.  It is placed between fences with a
-random word, so that nothing inside can close them.
+Other people wrote the text of a trace, possibly to influence the judge.  It is placed between fences that
+contain a random word, so that no text inside can close them.
 """
 
 import secrets
@@ -18,5 +18,5 @@ def fresh_nonce(texts: Iterable[str], given: str | None = None) -> str:
 
 
 def delimited(title: str, text: str, nonce: str) -> str:
-    """Return the text between fences that name it."""
+    """Return the text between fences that contain its title."""
     return f"<<<{nonce} begin {title}>>>\n{text}\n<<<{nonce} end {title}>>>\n"

@@ -1,10 +1,9 @@
-"""The common part of evaluators that ask a judge: samples, votes, aggregation, failures.
+"""The common part of evaluators that use a judge: samples, votes, aggregation, failures.
 
-An evaluator defines what to ask about a turn and how to read the answer (`Question`); `panel` decides who
-is asked and how often; this module asks, and handles answers without a verdict.
+An evaluator defines the question about a turn and how to read the answer (`Question`).  `panel` decides which
+judges are asked and how often.  This module sends the requests, and handles answers without a verdict.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -17,15 +16,12 @@ from evaltap.evaluator.contract.context import (
     EvaluationContext,
     EvaluatorFailure,
     MetricScore,
-    RubricVerdict,
     Services,
     Status,
     TurnScore,
     Vote,
 )
-from evaltap.evaluator.contract.errors import MetricError
 from evaltap.evaluator.contract.judge import (
-    DEFAULT_GENERATION,
     BudgetSpentError,
     Judge,
     JudgeError,
@@ -44,59 +40,55 @@ from evaltap.evaluator.contract.turn_evaluator import (
 from evaltap.evaluator.contract.validation import require
 from evaltap.evaluator.evaluators.judged.answers import Verdict
 from evaltap.evaluator.evaluators.judged.panel import (
-    Juror,
     Panel,
     PanelSamples,
     SampleAggregator,
     SampleRequest,
 )
-from evaltap.evaluator.evaluators.judged.rubric_prompt import NOTHING_MORE, RubricAsks
-from evaltap.evaluator.evaluators.judged.samples import samples_of, workers_of
+from evaltap.evaluator.evaluators.judged.rubric_prompt import NO_EXTRAS, RubricExtras
+from evaltap.evaluator.evaluators.judged.samples import workers_of
+from evaltap.evaluator.evaluators.judged.settings import check_rubrics, extras_of, jurors_of
+from evaltap.evaluator.evaluators.judged.votes import _storable, storable, vote_of
 from evaltap.evaluator.judges.settings import judge_models
 from evaltap.evaluator.waiting import map_together
 from evaltap.schemas.files.adk_older import rubric_of
 from evaltap.schemas.formats.case import Rubric
-from evaltap.schemas.formats.metric import (
-    EvalMetric,
-    GenerationConfig,
-    JudgeModel,
-    LlmJudgeCriterion,
-)
+from evaltap.schemas.formats.metric import EvalMetric, GenerationConfig
 
-BEFOREHAND: Final = -1
-"""The sample number of what was asked in order to make a question."""
+PREPARATORY: Final = -1
+"""The sample number of preparatory calls that build a question."""
 
 _NO_REPLY: Final = JudgeReply("")
 
 
 class TurnView(NamedTuple):
-    """The turn that a question is about: the conversation up to it, and what the question may use."""
+    """The turn that a question is about, the conversation up to it, and what else the question may use."""
 
     actual: Sequence[Turn]
-    """The actual turns up to and with this one."""
+    """The actual turns up to and including this one."""
     expected: Sequence[Turn]
     rubrics: Sequence[Rubric]
     generation: GenerationConfig
     judge: Judge
-    asks: RubricAsks = NOTHING_MORE
+    extras: RubricExtras = NO_EXTRAS
 
     @property
     def turn(self) -> Turn:
-        """The turn that is judged."""
+        """The judged turn."""
         return self.actual[-1]
 
     @property
     def wanted(self) -> Turn:
-        """The expected turn, perhaps a placeholder."""
+        """The expected turn, possibly a placeholder."""
         return self.expected[-1]
 
 
 class Question(NamedTuple):
-    """What to ask about a turn, built for each sample, and how to read the answer."""
+    """A question about a turn, built anew for each sample, and the function that reads the answer."""
 
     request: Callable[[], JudgeRequest]
     read: Callable[[str], Verdict]
-    """Raises JudgeInvalid for an answer that is no verdict."""
+    """Raises JudgeInvalid for an answer that is not a verdict."""
 
 
 MessageBuilder = Callable[[TurnView], Question | MissingEvidence]
@@ -104,10 +96,10 @@ TurnAggregator = Callable[[tuple[TurnScore, ...], float], MetricScore]
 
 
 class Judged(TurnEvaluator):
-    """Asks the judges of a metric about each turn and puts their votes together.
+    """Sends a question about each turn to the metric's judges and combines their votes.
 
-    Raises MetricError when `criterion.llmJudge` is missing or contradicts itself, a rubric id is empty
-    or repeated, or a number of samples or threads is invalid.
+    Raises MetricError if `criterion.llmJudge` is missing or contradictory, a rubric id is empty or repeated,
+    or a number of samples or threads is invalid.
     """
 
     takes_known = True
@@ -121,7 +113,7 @@ class Judged(TurnEvaluator):
         build: MessageBuilder,
         *,
         needs_rubrics: bool = False,
-        asks_beforehand: bool = False,
+        has_preparation: bool = False,
         samples: SampleAggregator = majority,
         turns: TurnAggregator = average,
     ) -> None:
@@ -132,20 +124,22 @@ class Judged(TurnEvaluator):
         self._build = build
         self._needs_rubrics = needs_rubrics
         self._workers = workers_of(criterion)
-        # Making a question is no work worth a thread, unless it asks the judge itself.
-        self._builders = self._workers if asks_beforehand else 1
+        # Building a question does not justify a thread, unless it calls the judge itself.
+        self._builders = self._workers if has_preparation else 1
         self._models = judge_models(criterion)
-        self._panel = Panel(criterion, metric.threshold, samples, *_jurors(criterion, self._models))
+        self._panel = Panel(
+            criterion, metric.threshold, samples, *jurors_of(criterion, self._models)
+        )
         self._found: tuple[Services, Sequence[Judge]] | None = None
         self._turn_aggregator = turns
-        self._asks = _asks(criterion, rubrics=needs_rubrics)
+        self._extras = extras_of(criterion, rubrics=needs_rubrics)
         check_rubrics(criterion.rubrics)
 
     def score_turns(self, context: EvaluationContext) -> CaseResult:
-        """Return a score for each turn that the judge gave a verdict on.
+        """Return a score for each turn with a verdict of the judge.
 
-        Without a configured judge nothing is evaluated; a turn without a verdict is in error and has
-        no score.  When the budget ends within a case, its metric is not evaluated.
+        Without a configured judge, nothing is evaluated.  A turn without a verdict is an error and has no
+        score.  If the budget is exhausted within a case, the metric of the case is not evaluated.
         """
         part = context.metric.criterion.llm_judge if context.metric.criterion else None
         rubrics = [rubric for rubric in (part.rubrics if part else []) if rubric.content]
@@ -164,7 +158,7 @@ class Judged(TurnEvaluator):
         views = [
             TurnView(
                 context.actual[: place + 1], context.expected[: place + 1], [*rubrics, *own[place]],
-                self._panel.jurors[0].generation, judges[0], self._asks,
+                self._panel.jurors[0].generation, judges[0], self._extras,
             )
             for place in places
         ]  # fmt: skip
@@ -174,18 +168,19 @@ class Judged(TurnEvaluator):
             known[place] = TurnScore(Status.NOT_EVALUATED, reason="no rubric for this turn")
         turns = tuple(score for score in known if score is not None)
         if session.spent:
-            # A mean over the turns that were paid for would pass for the score of the case.
+            # A mean over only the turns that were paid for would be mistaken for the score of the
+            # case.
             return MetricScore(Status.NOT_EVALUATED, None, session.spent, turns)
         return turns
 
     def _rubrics_of(self, turn: Turn) -> list[Rubric]:
-        """Return the rubrics that a turn of an ADK eval set has for itself."""
+        """Return the turn's own rubrics in an ADK eval set."""
         given = turn.data.get("rubrics") if self._needs_rubrics else None
         found = [Rubric.model_validate(rubric_of(one)) for one in given or ()]
         return [rubric for rubric in found if rubric.content and rubric.content.text]
 
     def _judges_of(self, services: Services) -> Sequence[Judge]:
-        """Return the judges of the metric; to look for them again takes a tenth of what a case does."""
+        """Return the metric's judges; a repeated lookup would take a tenth of the time for a case."""
         found = self._found
         if found is None or found[0] is not services:
             judges = [services.judge(model) for model in self._models]
@@ -218,7 +213,7 @@ class Judged(TurnEvaluator):
 
 
 class _Round:
-    """The ballot of one turn under way: what is due next, and in the end its score."""
+    """The voting on one turn: which samples are due next, and finally the score."""
 
     def __init__(self, question: Question, ballot: PanelSamples) -> None:
         self.question = question
@@ -227,7 +222,7 @@ class _Round:
         self.due = next(ballot)
 
     def take(self, votes: Sequence[Vote]) -> None:
-        """Hand in the votes that were due."""
+        """Pass on the votes that were due."""
         try:
             self.due = self._ballot.send(votes)
         except StopIteration as end:
@@ -235,37 +230,37 @@ class _Round:
 
 
 class _Session:
-    """The session with the judges of one case: once a judge is down, it is not asked again."""
+    """The calls to the judges for one case; a judge that is unavailable is not called again."""
 
     def __init__(self, judges: Sequence[Judge], version: str, threshold: float) -> None:
         self._judges = judges
         self._version = version
         self._threshold = threshold
-        self._down: dict[int, str] = {}
+        self._unavailable: dict[int, str] = {}
         self.spent = ""
-        """Why the budget did not suffice for all of the case."""
+        """Why the budget did not suffice for the whole case; empty if it did."""
 
     def build(
         self, build: MessageBuilder, view: TurnView
     ) -> tuple[Question | TurnScore, tuple[Vote, ...]]:
-        """Return a turn's question, or what it is without one, and what was asked to make it."""
-        if 0 in self._down:
-            return TurnScore(*self._not_asked(0)), ()
-        listening = _Listening(view.judge, self._version)
+        """Return a turn's question, or its score if there is none, and the preparatory calls as votes."""
+        if 0 in self._unavailable:
+            return TurnScore(*self._skipped(0)), ()
+        recording = _RecordingJudge(view.judge, self._version)
         try:
-            question = build(view._replace(judge=listening))
+            question = build(view._replace(judge=recording))
         except JudgeError as error:
-            status, reason = self._note(error, 0)
-            return TurnScore(status, reason=reason), listening.votes(error)
+            status, reason = self._record_error(error, 0)
+            return TurnScore(status, reason=reason), recording.votes(error)
         if isinstance(question, MissingEvidence):
-            return turn_score(question, self._threshold), listening.votes()
-        return question, listening.votes()
+            return turn_score(question, self._threshold), recording.votes()
+        return question, recording.votes()
 
     def vote(self, question: Question, sample: SampleRequest) -> Vote:
-        """Ask for one sample; return its verdict, or why there is none."""
+        """Request one sample; return its verdict, or why there is none."""
         juror, number = sample
-        if juror.place in self._down:
-            status, _, reason = self._not_asked(juror.place)
+        if juror.place in self._unavailable:
+            status, _, reason = self._skipped(juror.place)
             return Vote(number, status, None, reason, judge=juror.name)
         reply, reader = _NO_REPLY, _Reader(question.read)
         try:
@@ -279,28 +274,28 @@ class _Session:
             reply = ask(self._judges[juror.place], request)
             score, reason, rows, value = storable(reader(reply.text))
         except JudgeError as error:
-            status, reason = self._note(error, juror.place)
+            status, reason = self._record_error(error, juror.place)
             reply = error.reply or reply
             return vote_of(reply, number, status, None, reason, judge=juror.name)
         status = status_of(score, self._threshold)
         return vote_of(reply, number, status, score, reason, rows, value, juror.name)
 
-    def _not_asked(self, place: int) -> tuple[Status, None, str]:
+    def _skipped(self, place: int) -> tuple[Status, None, str]:
         status = Status.NOT_EVALUATED if self.spent else Status.ERROR
-        return status, None, f"not asked, as {self._down[place]}"
+        return status, None, f"judge not called: {self._unavailable[place]}"
 
-    def _note(self, error: JudgeError, place: int) -> tuple[Status, str]:
+    def _record_error(self, error: JudgeError, place: int) -> tuple[Status, str]:
         if isinstance(error, BudgetSpentError):
-            self.spent = self._down[place] = str(error)
+            self.spent = self._unavailable[place] = str(error)
             return Status.NOT_EVALUATED, self.spent
         text = _storable(f"{type(error).__name__}: {error}")
         if not isinstance(error, JudgeInvalid):
-            self._down.setdefault(place, text)
+            self._unavailable.setdefault(place, text)
         return Status.ERROR, text
 
 
 class _Reader:
-    """Reads answers, and the same one only once: the cache looks at it first."""
+    """Reads answers, each only once in a row: the cache reads an answer before the evaluator does."""
 
     def __init__(self, read: Callable[[str], Verdict]) -> None:
         self._read = read
@@ -312,8 +307,8 @@ class _Reader:
         return self._last[1]
 
 
-class _Listening:
-    """A judge that a question is made with; it remembers what it answered."""
+class _RecordingJudge:
+    """A judge for building questions; it records the replies."""
 
     def __init__(self, judge: Judge, version: str) -> None:
         self._judge = judge
@@ -326,97 +321,21 @@ class _Listening:
         return reply
 
     def votes(self, error: JudgeError | None = None) -> tuple[Vote, ...]:
-        """Return what was asked, as rows without a verdict."""
+        """Return the recorded calls as votes without a verdict."""
         last = error.reply if error else None
         replies = [*self._replies, last] if last else self._replies
         status, reason = (Status.ERROR, str(error)) if error else (Status.NOT_EVALUATED, "")
-        return tuple(vote_of(reply, BEFOREHAND, status, None, reason) for reply in replies)
-
-
-def vote_of(
-    reply: JudgeReply,
-    number: int,
-    status: Status,
-    score: float | None,
-    reason: str,
-    rows: tuple[RubricVerdict, ...] = (),
-    value: float | bool | str | None = None,
-    judge: str = "judge",
-) -> Vote:
-    """Return a vote with what its answer cost."""
-    return Vote(
-        number, status, score, reason, rows, reply.model, reply.input_tokens, reply.output_tokens,
-        reply.latency, value, judge, reply.cost_usd, reply.cached, reply.saved_usd,
-    )  # fmt: skip
-
-
-def storable(verdict: Verdict) -> Verdict:
-    """Return a verdict whose texts any database takes: half characters (JSON's \\ud800) replaced."""
-    score, reason, rows, value = verdict
-    if all(row.id.isascii() and row.reason.isascii() for row in rows) and reason.isascii():
-        return verdict
-    rows = tuple(
-        replace(
-            row,
-            id=_storable(row.id),
-            reason=_storable(row.reason),
-            evidence=_storable(row.evidence),
-        )
-        for row in rows
-    )
-    return Verdict(
-        score, _storable(reason), rows, _storable(value) if isinstance(value, str) else value
-    )
-
-
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
-
-
-def _jurors(
-    criterion: LlmJudgeCriterion, models: Sequence[JudgeModel | None]
-) -> tuple[tuple[Juror, ...], Juror | None]:
-    jurors: list[Juror] = []
-    first = 0
-    for place, model in enumerate(models):
-        samples = samples_of(model)
-        generation = model.generation_config if model else None
-        name = "judge" if place == 0 else f"panel-{place}"
-        jurors.append(Juror(place, name, first, samples, generation or DEFAULT_GENERATION))
-        first += samples
-    if criterion.cascade is None:
-        return tuple(jurors), None
-    return tuple(jurors[:-1]), jurors[-1]._replace(name="second")
-
-
-def _asks(criterion: LlmJudgeCriterion, *, rubrics: bool) -> RubricAsks:
-    evidence = criterion.evidence
-    if evidence not in ("", "flag", "require"):
-        raise MetricError(f"llmJudge.evidence is '{evidence}'; expected flag or require")
-    confidence = criterion.cascade is not None and criterion.cascade.min_confidence > 0
-    if (evidence or confidence) and not rubrics:
-        raise MetricError("evidence and minConfidence are for the evaluators that ask rubrics")
-    return RubricAsks(evidence, confidence)
-
-
-def check_rubrics(rubrics: Sequence[Rubric]) -> None:
-    """Raise MetricError when a rubric's id is blank or given twice."""
-    ids = Counter(rubric.id.strip() for rubric in rubrics if rubric.content)
-    if "" in ids:
-        raise MetricError("a rubric has a blank id; give each rubric its own id")
-    doubled = [name for name, count in ids.items() if count > 1]
-    if doubled:
-        raise MetricError(f"two rubrics have the id {doubled[0]}; give each rubric its own id")
+        return tuple(vote_of(reply, PREPARATORY, status, None, reason) for reply in replies)
 
 
 def lacking(turn: Turn, *fields: str, expected: bool = False) -> str | None:
-    """Return the first of the fields that is not evidence, and why; None when all are."""
+    """Return the first of the fields without evidence, and the reason; None if all have evidence."""
     side = "expected " if expected else ""
     return next((f"{side}{reason}" for field in fields if (reason := turn.lacks(field))), None)
 
 
 def reference_text(wanted: Turn) -> str | MissingEvidence:
-    """Return the answer to compare with: the expected one, or all that are as good, numbered."""
+    """Return the answer to compare with: the expected one, or all equivalent ones, numbered."""
     if not wanted.referenced:
         return NOTHING_EXPECTED
     turns = (wanted, *wanted.references)

@@ -1,4 +1,4 @@
-"""`llm_criteria`: criteria that a judge answers on scales, normalised and weighted into one score."""
+"""`llm_criteria`: criteria that a judge grades on scales, normalised and weighted into one score."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -28,7 +28,7 @@ from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.model import Json
 
 PROMPT_VERSION: Final = "1"
-"""Changes with every change of the words below: old verdicts are then no longer comparable."""
+"""Increment it with every change of the words below, so that old verdicts are no longer compared."""
 
 _TASK: Final = """\
 You are grading the final answer of an assistant by criteria. Grade each criterion on its own, by \
@@ -52,7 +52,7 @@ with exactly one entry for each criterion: {names}.
 
 
 def criteria(metric: EvalMetric) -> Judged:
-    """`llm_criteria`; raises MetricError when a criterion or its scale makes no sense."""
+    """`llm_criteria`; raises MetricError if a criterion or its scale is invalid."""
     grading = require(metric, lambda given: given.grading, "grading", closed=True)
     compiled = compile_criteria(grading.criteria)
     schema = _answer_schema(compiled)
@@ -73,7 +73,7 @@ def criteria(metric: EvalMetric) -> Judged:
 
 
 def read_grades(text: str, criteria: Sequence[CompiledCriterion]) -> Verdict:
-    """Return the weighted mean of the normalised grades; raise JudgeInvalid for any that is none."""
+    """Return the weighted mean of the normalised grades; raise JudgeInvalid if a grade is invalid."""
     answer = answer_json(text)
     grades = answer.get("grades") if isinstance(answer, dict) else None
     if not isinstance(grades, dict):

@@ -1,8 +1,8 @@
-"""The two questions about hallucinations: what the sentences are, and which of them are grounded."""
+"""The two questions about hallucinations: split an answer into sentences, and label the grounded ones."""
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -13,17 +13,12 @@ from evaltap.evaluator.contract.turn_evaluator import MissingEvidence
 from evaltap.evaluator.criteria.calls.attempts import lacking as calls_lack
 from evaltap.evaluator.evaluators.judged.answers import read_sentence_labels
 from evaltap.evaluator.evaluators.judged.delimiters import delimited, fresh_nonce
-from evaltap.evaluator.evaluators.judged.evaluator import (
-    Judged,
-    Question,
-    TurnView,
-    lacking,
-)
+from evaltap.evaluator.evaluators.judged.evaluator import Judged, Question, TurnView, lacking
 from evaltap.evaluator.evaluators.judged.rubric_prompt import stated_message
 from evaltap.schemas.formats.metric import EvalMetric, GenerationConfig
 
 VERSION: Final = "1"
-"""Changes with every change of the words below."""
+"""Increment it with every change of the words below."""
 
 _SPLIT: Final = """\
 Split the text between the fences marked {nonce} into its sentences. Copy each sentence word for word, \
@@ -73,7 +68,7 @@ def split_request(answer: str, generation: GenerationConfig) -> JudgeRequest:
 
 
 def read_sentences(text: str, answer: str) -> list[str]:
-    """Return the sentences a judge found; raise JudgeInvalid when one is not in the answer."""
+    """Return the sentences that a judge found; raise JudgeInvalid if one of them is not in the answer."""
     found = [sentence.strip() for sentence in _SENTENCE.findall(text)]
     sentences = [sentence for sentence in found if sentence]
     if not sentences:
@@ -104,7 +99,7 @@ def label_request(
 
 
 def grounds(turns: Sequence[Turn]) -> str:
-    """Return what the last turn could rest on: messages, tool calls and results of all turns so far."""
+    """Return the evidence for the last turn: messages, tool calls and results of all turns up to it."""
     lines: list[str] = []
     for place, turn in enumerate(turns):
         for message in turn.data.get("contextMessages") or ():
@@ -125,13 +120,13 @@ def grounds(turns: Sequence[Turn]) -> str:
     return "\n".join(lines)
 
 
-def _json(value: Any) -> str:  # any JSON value
+def _json(value: object) -> str:  # any JSON value
     return orjson.dumps(value).decode()
 
 
 def hallucinations(metric: EvalMetric) -> Judged:
     """`llm_hallucinations`: the judge splits each answer once, and labels its sentences N times."""
-    return Judged("llm_hallucinations", f"1.{VERSION}", metric, _build, asks_beforehand=True)
+    return Judged("llm_hallucinations", f"1.{VERSION}", metric, _build, has_preparation=True)
 
 
 def _build(view: TurnView) -> Question | MissingEvidence:

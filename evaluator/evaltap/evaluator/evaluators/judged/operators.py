@@ -1,6 +1,6 @@
-"""The exchangeable parts of a judged metric: how answers are read and how votes are put together.
+"""The exchangeable parts of a judged metric: response scorers and aggregators.
 
-A package offers more of them by entry points in the groups named here; a program gives its own to
+A package provides more of them through entry points in the groups named here; a program passes its own to
 `Operators`.  Nothing is imported before a metric names it.
 """
 
@@ -24,9 +24,9 @@ from evaltap.schemas.formats.model import Json
 
 Part = TypeVar("Part")
 SampleAggregator = Callable[[Sequence[Vote], float], Vote]
-"""Choose or make the vote that represents all samples of a turn, by the threshold."""
+"""Returns the vote that represents all samples of a turn, given the threshold."""
 TurnAggregator = Callable[[tuple[TurnScore, ...], float], MetricScore]
-"""Make the score of the case from its turns, by the threshold."""
+"""Returns the score of the case from its turns, given the threshold."""
 
 SCORER_GROUP: Final = "evaltap.response_scorers"
 SAMPLE_GROUP: Final = "evaltap.sample_aggregators"
@@ -35,27 +35,27 @@ TURN_GROUP: Final = "evaltap.turn_aggregators"
 
 @dataclass(frozen=True, slots=True)
 class ScorerOptions:
-    """What a scorer may know: the ids of the rubrics asked for, and the scores of the categories."""
+    """The input of a scorer: the ids of the requested rubrics, and the scores of the categories."""
 
     rubric_ids: Sequence[str] = ()
     categories: Mapping[str, float] = field(default_factory=dict)
 
 
 class ResponseScorer(Protocol):
-    """Turns the text of an answer into a verdict; called from several threads."""
+    """Turns the text of an answer into a verdict; called from several threads concurrently."""
 
     def schema(self, options: ScorerOptions) -> Mapping[str, Json] | None:
-        """Return the JSON Schema the answer should keep, None for free text."""
+        """Return the JSON Schema that the answer should follow; None for free text."""
         ...
 
     def read(self, text: str, options: ScorerOptions) -> Verdict:
-        """Return the verdict; raise JudgeInvalid for an answer that is none."""
+        """Return the verdict; raise JudgeInvalid for an answer that is not one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltInScorer:
-    """A response scorer made of two functions."""
+    """A response scorer that consists of two functions."""
 
     schema_of: Callable[[ScorerOptions], Mapping[str, Json] | None]
     read_with: Callable[[str, ScorerOptions], Verdict]
@@ -71,18 +71,18 @@ class BuiltInScorer:
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """The parts a metric may name; those given here override installed ones."""
+    """The parts that a metric may name; those given here override installed ones."""
 
     scorers: Mapping[str, ResponseScorer] = field(default_factory=dict)
     sample_aggregators: Mapping[str, SampleAggregator] = field(default_factory=dict)
     turn_aggregators: Mapping[str, TurnAggregator] = field(default_factory=dict)
 
     def scorer(self, name: str) -> ResponseScorer:
-        """Return a response scorer; raise MetricError when there is none of that name."""
+        """Return a response scorer; raise MetricError if there is none of that name."""
         return _find("responseScorerName", name, self.scorers, SCORERS, SCORER_GROUP)
 
     def sample_aggregator(self, name: str) -> SampleAggregator:
-        """Return what makes one vote of all samples; `majority_vote` for an empty name."""
+        """Return the function that combines all samples into one vote; `majority_vote` for an empty name."""
         known = SAMPLE_AGGREGATORS
         return _find(
             "sampleAggregatorName",
@@ -93,7 +93,7 @@ class Operators:
         )
 
     def turn_aggregator(self, name: str) -> TurnAggregator:
-        """Return what makes the score of the case; `average` for an empty name."""
+        """Return the function that computes the score of the case; `average` for an empty name."""
         known = TURN_AGGREGATORS
         return _find(
             "invocationAggregatorName", name or "average", self.turn_aggregators, known, TURN_GROUP

@@ -1,8 +1,8 @@
-"""Who is asked about a turn, how often, and when it is enough: rules over votes.
+"""Decide which judges vote on a turn, how often, and when the votes suffice.
 
-A generator gathers the votes of a turn: it yields the samples to ask for next, is sent their votes,
-and returns the score of the turn.  Samples are asked for in rounds; only the next round may depend on
-the votes of one.
+A generator gathers the votes of a turn: it yields the samples to request next, receives their votes, and
+returns the score of the turn.  Samples are requested in rounds; the votes of a round only affect later
+rounds.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -17,14 +17,14 @@ from evaltap.evaluator.contract.errors import MetricError
 from evaltap.schemas.formats.metric import GenerationConfig, LlmJudgeCriterion
 
 SampleAggregator = Callable[[Sequence[Vote], float], Vote]
-"""Choose or make the vote that represents all samples of a turn, by the threshold."""
+"""Returns the vote that represents all samples of a turn, given the threshold."""
 
 
 class Juror(NamedTuple):
     """A judge of a metric: the metric's own, a member of its panel, or the second of its cascade."""
 
     place: int
-    """Its number among the judges of the metric."""
+    """The judge's index among the judges of the metric."""
     name: str
     """`judge`, `panel-<n>` or `second`."""
     first_sample: int
@@ -33,7 +33,7 @@ class Juror(NamedTuple):
 
 
 class SampleRequest(NamedTuple):
-    """One sample to ask one judge for; `number` counts through all judges of the turn."""
+    """One sample to request from one judge; `number` counts through all judges of the turn."""
 
     juror: Juror
     number: int
@@ -44,7 +44,7 @@ PanelSamples = Generator[list[SampleRequest], Sequence[Vote], TurnScore]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """How votes become a turn's score.  Raises MetricError when the criterion contradicts itself."""
+    """The rules that turn votes into a turn's score; raises MetricError for a contradictory criterion."""
 
     criterion: LlmJudgeCriterion
     threshold: float
@@ -66,7 +66,7 @@ class Panel:
             raise MetricError("cascade.margin and cascade.minConfidence go from 0 to 1")
 
     def samples(self) -> PanelSamples:
-        """Ask all jurors, and the second judge when they are not sure."""
+        """Request votes from all jurors, and from the second judge if the jurors are unsure."""
         answered = yield from self._ask(self.jurors)
         votes = tuple(vote for given in answered for vote in given)
         score = self._count(answered, votes)
@@ -90,21 +90,22 @@ class Panel:
         return answered
 
     def _due(self, juror: Juror, given: Sequence[Vote]) -> range:
-        """Return the samples to ask for next: all, or the fewest that could decide the majority."""
+        """Return the samples to request next: all, or the fewest that could decide the majority."""
         asked = len(given)
         if not self.criterion.early_stop:
             return range(asked, juror.samples)
         passes = sum(vote.status is Status.PASSED for vote in given)
         fails = sum(vote.status is Status.FAILED for vote in given)
         if passes + fails < asked:
-            return range(0)  # a sample without a verdict leaves none to the turn
+            return range(0)  # one sample without a verdict leaves the turn without one
         missing = min(juror.samples // 2 + 1 - passes, (juror.samples + 1) // 2 - fails)
         return range(asked, asked + max(missing, 0))
 
     def _count(self, answered: Sequence[Sequence[Vote]], votes: Sequence[Vote]) -> TurnScore:
         for status in (Status.ERROR, Status.NOT_EVALUATED):
             for vote in votes:
-                # One sample without a verdict could have turned the result, so there is none.
+                # One sample without a verdict could have changed the result, so the turn has no
+                # score.
                 if vote.status is status:
                     return TurnScore(status, reason=vote.reason, votes=tuple(votes))
         chosen = [self.choose(given, self.threshold) for given in answered]

@@ -1,4 +1,4 @@
-"""Checking what a judge quotes: its material must contain the words."""
+"""Check that a judge's quotes occur in the judged material."""
 
 import re
 import unicodedata
@@ -19,8 +19,8 @@ _SHOWN: Final = 120
 def check_quotes(verdict: Verdict, material: Sequence[str], *, required: bool) -> Verdict:
     """Mark each row by whether one of the texts contains its quote.
 
-    The row's reason names a quote that is in none; when quotes are `required` it is no verdict,
-    and neither is a rubric that is met without a quote: JudgeInvalid.
+    The row's reason names a quote that no text contains.  If quotes are `required`, such a quote, and a
+    fulfilled rubric without a quote, raise JudgeInvalid.
     """
     texts = [_plain(text) for text in material]
     rows = tuple(_checked(row, texts, required=required) for row in verdict.rubric_scores)
@@ -28,13 +28,13 @@ def check_quotes(verdict: Verdict, material: Sequence[str], *, required: bool) -
 
 
 def quoted_from(quote: str, texts: Sequence[str]) -> bool:
-    """Tell whether a text contains a quote, regardless of case, white space and gaps marked by dots."""
+    """Return whether a text contains a quote, regardless of case, white space and gaps marked by dots."""
     pieces = _pieces(quote)
     return bool(pieces) and any(all(piece in text for piece in pieces) for text in texts)
 
 
 def places_of(quote: str, text: str) -> list[tuple[int, int]]:
-    """Return where a text contains the pieces of a quote, as slices of it; empty unless it has them all."""
+    """Return the slices of a text that are the pieces of a quote; empty unless it contains all pieces."""
     plain, places = _plain_with_places(text)
     found = []
     for piece in _pieces(quote):
@@ -65,7 +65,7 @@ def _checked(row: RubricVerdict, texts: Sequence[str], *, required: bool) -> Rub
 
 
 def _plain_with_places(text: str) -> tuple[str, list[int]]:
-    """Return a text as `_plain` does, and which character each of it came from."""
+    """Return a text as `_plain` does, with the original index of each character."""
     made: list[str] = []
     places: list[int] = []
     for place, character in enumerate(text):

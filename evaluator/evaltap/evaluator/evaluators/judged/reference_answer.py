@@ -1,4 +1,4 @@
-"""The question whether a final response is right by a reference: two lines of text as an answer."""
+"""The question whether a final response is correct given a reference, answered with two lines of text."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ from evaltap.evaluator.evaluators.judged.rubric_prompt import stated_answer, sta
 from evaltap.schemas.formats.metric import EvalMetric, GenerationConfig
 
 VERSION: Final = "1"
-"""Changes with every change of the words below."""
+"""Increment it with every change of the words below."""
 
 _TASK: Final = """\
 You are deciding whether the response of an assistant is valid, by comparing it with a reference \
@@ -61,7 +61,7 @@ def validity_request(
 
 
 def final_response(metric: EvalMetric) -> Judged:
-    """`llm_final_response`: 1 when the judge finds the response valid by the reference."""
+    """`llm_final_response`: 1 if the judge finds the response valid, given the reference."""
 
     def build(view: TurnView) -> Question | MissingEvidence:
         turn, reason = view.turn, lacking(view.turn, "userContent", "finalResponse")

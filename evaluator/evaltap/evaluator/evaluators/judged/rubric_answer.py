@@ -1,6 +1,6 @@
-"""Reading a judge's answer about rubrics: JSON, or the older blocks of lines with yes or no.
+"""Parse a judge's answer about rubrics: JSON, or the older blocks of lines with yes or no.
 
-An answer that does not grade exactly the rubrics asked for is no verdict: JudgeInvalid, never zero.
+An answer that does not grade exactly the requested rubrics raises JudgeInvalid; it is never a zero.
 """
 
 import re
@@ -24,14 +24,14 @@ _VERDICTS: Final = {"yes": 1.0, "no": 0.0}
 def read_rubric_answer(text: str, ids: Collection[str]) -> tuple[RubricVerdict, ...]:
     """Return one verdict for each rubric, in the judge's order.
 
-    `ids` are the rubrics asked for; an empty collection accepts any ids.  Raises JudgeInvalid.
+    `ids` are the requested rubrics; an empty collection accepts any ids.  Raises JudgeInvalid.
     """
     if not strip_fence(text):
         raise JudgeInvalid("the judge answered with an empty text; expected rubric scores")
     try:
         verdicts = _read_rows(answer_json(text))
     except JudgeInvalid:
-        # Blocks after something that was meant as JSON are a quotation.
+        # Blocks after an attempt at JSON are a quotation.
         verdicts = [] if "rubricScores" in text else _read_blocks(text)
         if not verdicts:
             raise
@@ -40,7 +40,7 @@ def read_rubric_answer(text: str, ids: Collection[str]) -> tuple[RubricVerdict, 
 
 
 def mean_score(verdicts: Collection[RubricVerdict]) -> float:
-    """Return the mean of the verdicts' scores; there must be one at least."""
+    """Return the mean of the verdicts' scores; there must be at least one."""
     return sum(verdict.score for verdict in verdicts) / len(verdicts)
 
 
@@ -81,9 +81,9 @@ def _confidence(value: object) -> float | None:
 
 
 def _read_blocks(text: str) -> list[RubricVerdict]:
-    """Read `ID: / Rubric: / Evidence: / Reason: / Verdict:` blocks; each ID line starts one.
+    """Read `ID: / Rubric: / Evidence: / Reason: / Verdict:` blocks; each ID line begins a block.
 
-    A field that a block has twice may be quoted, so there is no telling which one is the judge's.
+    A repeated field in a block may be a quotation, so it is unclear which one is the judge's.
     """
     blocks: list[dict[str, str]] = []
     field = ""

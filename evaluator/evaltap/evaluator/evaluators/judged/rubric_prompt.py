@@ -1,7 +1,7 @@
-"""The questions that a judge is asked about rubrics, and the JSON it should answer with.
+"""The prompts for rubrics, and the JSON Schema of the answers.
 
-The four of them differ in what is evidence: the answer alone, retrieved knowledge, a reference that
-is the truth, or a reference that shows the quality.
+The four prompts differ in the evidence: the answer alone, retrieved knowledge, a reference that is correct,
+or a reference that shows the desired quality.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from evaltap.schemas.formats.metric import GenerationConfig
 from evaltap.schemas.formats.model import Json
 
 VERSION: Final = "1"
-"""Changes with every change of the words below: old verdicts are then no longer comparable."""
+"""Increment it with every change of the words below, so that old verdicts are no longer compared."""
 
 RESPONSE_TASK: Final = """\
 You are grading the final answer of an assistant against a list of rubrics. Grade each rubric on \
@@ -104,15 +104,16 @@ _NO_ANSWER: Final = "(the assistant gave no final answer)"
 _NO_MESSAGE: Final = "(there is no user message)"
 
 
-class RubricAsks(NamedTuple):
-    """What is asked for each rubric besides score and reason."""
+class RubricExtras(NamedTuple):
+    """The fields requested for each rubric in addition to score and reason."""
 
     evidence: str = ""
-    """Empty (nothing), or what becomes of a quote that is not in the trace: `flag` or `require`."""
+    """Empty (no quotes requested), or the treatment of a quote that is not in the trace: `flag` or
+    `require`."""
     confidence: bool = False
 
 
-NOTHING_MORE: Final = RubricAsks()
+NO_EXTRAS: Final = RubricExtras()
 
 
 def rubric_question(
@@ -120,11 +121,11 @@ def rubric_question(
     sections: Sequence[tuple[str, str]],
     rubrics: Sequence[Rubric],
     generation: GenerationConfig,
-    asks: RubricAsks = NOTHING_MORE,
+    extras: RubricExtras = NO_EXTRAS,
     *,
     nonce: str | None = None,
 ) -> JudgeRequest:
-    """Return the request to grade rubrics by the evidence in `sections`, (title, text) each."""
+    """Return the request to grade rubrics by the evidence in `sections`, pairs of (title, text)."""
     nonce = fresh_nonce((text for _, text in sections), nonce)
     ids = [rubric.id for rubric in rubrics]
     prompt = "\n".join(
@@ -134,18 +135,18 @@ def rubric_question(
             "Rubrics, one on each line as `id: text`:",
             *rubric_lines(rubrics),
             "",
-            _CLOSING.format(ids=", ".join(ids), more=_more(asks))
-            + _EVIDENCE * bool(asks.evidence)
-            + _CONFIDENCE * asks.confidence,
+            _CLOSING.format(ids=", ".join(ids), more=_more(extras))
+            + _EVIDENCE * bool(extras.evidence)
+            + _CONFIDENCE * extras.confidence,
         )
     )
-    schema = answer_schema(ids, asks)
+    schema = answer_schema(ids, extras)
     return JudgeRequest(prompt, "rubric_scores", schema, generation, nonce)
 
 
-def _more(asks: RubricAsks) -> str:
-    evidence = '"evidence": "<quote>", ' if asks.evidence else ""
-    return evidence + ('"confidence": <0 to 1>, ' if asks.confidence else "")
+def _more(extras: RubricExtras) -> str:
+    evidence = '"evidence": "<quote>", ' if extras.evidence else ""
+    return evidence + ('"confidence": <0 to 1>, ' if extras.confidence else "")
 
 
 def rubric_lines(rubrics: Sequence[Rubric]) -> list[str]:
@@ -154,21 +155,21 @@ def rubric_lines(rubrics: Sequence[Rubric]) -> list[str]:
 
 
 def stated_message(text: str | None) -> str:
-    """Return the user's message, or that there is none."""
+    """Return the user's message, or a statement that there is none."""
     return _NO_MESSAGE if text is None else text
 
 
 def stated_answer(text: str | None) -> str:
-    """Return the final answer, or that there is none."""
+    """Return the final answer, or a statement that there is none."""
     return _NO_ANSWER if text is None else text
 
 
-def answer_schema(ids: Sequence[str], asks: RubricAsks = NOTHING_MORE) -> dict[str, Json]:
+def answer_schema(ids: Sequence[str], extras: RubricExtras = NO_EXTRAS) -> dict[str, Json]:
     """Return the JSON Schema of the answer: each id from the list, as many rows as ids, 0 or 1."""
     properties: dict[str, Json] = {"id": {"type": "string", "enum": list(ids)}}
-    if asks.evidence:
+    if extras.evidence:
         properties["evidence"] = {"type": "string"}
-    if asks.confidence:
+    if extras.confidence:
         properties["confidence"] = {"type": "number", "minimum": 0, "maximum": 1}
     properties["score"] = {"type": "integer", "minimum": 0, "maximum": 1}
     properties["reason"] = {"type": "string"}

@@ -1,7 +1,6 @@
-"""The judged evaluators about rubrics: a factory for each kind of evidence.
+"""The judged evaluators of rubrics: one factory for each kind of evidence.
 
-`llm_rubric_response`, `llm_rubric_knowledge_recall`, `llm_rubric_critic` and
-`llm_rubric_reference_critic`.
+`llm_rubric_response`, `llm_rubric_knowledge_recall`, `llm_rubric_critic` and `llm_rubric_reference_critic`.
 """
 
 from collections.abc import Callable
@@ -26,7 +25,7 @@ from evaltap.evaluator.evaluators.judged.rubric_prompt import stated_answer, sta
 from evaltap.schemas.formats.metric import EvalMetric
 
 KNOWLEDGE_TOOLS: Final = frozenset({"knowledge_search", "knowledge_search_with_agentic_filter"})
-"""The retrieval tools of tRPC-Agent-Go, where the criterion names no others."""
+"""The retrieval tools of tRPC-Agent-Go, used if the criterion names none."""
 
 Sections = list[tuple[str, str]]
 
@@ -35,7 +34,7 @@ _NOTHING_FOUND: Final = "(no knowledge was retrieved)"
 
 
 def response(metric: EvalMetric) -> Judged:
-    """`llm_rubric_response`: rubrics about the final response, by itself."""
+    """`llm_rubric_response`: rubrics about the final response alone."""
 
     def sections(view: TurnView) -> Sections | MissingEvidence:
         turn = view.turn
@@ -51,7 +50,7 @@ def response(metric: EvalMetric) -> Judged:
 
 
 def knowledge_recall(metric: EvalMetric) -> Judged:
-    """`llm_rubric_knowledge_recall`: rubrics about what the retrieval tools returned."""
+    """`llm_rubric_knowledge_recall`: rubrics about the results of retrieval tools."""
     judge = metric.criterion.llm_judge if metric.criterion else None
     names = frozenset(judge.retrieval_tools if judge else ()) or KNOWLEDGE_TOOLS
 
@@ -77,12 +76,12 @@ def knowledge_recall(metric: EvalMetric) -> Judged:
 
 
 def critic(metric: EvalMetric) -> Judged:
-    """`llm_rubric_critic`: rubrics about the final response, with a reference that is the truth."""
+    """`llm_rubric_critic`: rubrics about the final response, given a correct reference."""
     return _judged("llm_rubric_critic", metric, rubric_prompt.CRITIC_TASK, _with_reference)
 
 
 def reference_critic(metric: EvalMetric) -> Judged:
-    """`llm_rubric_reference_critic`: the same with a reference that shows the quality wanted."""
+    """`llm_rubric_reference_critic`: the same, given a reference that shows the desired quality."""
     task = rubric_prompt.REFERENCE_CRITIC_TASK
     return _judged("llm_rubric_reference_critic", metric, task, _with_reference)
 
@@ -99,7 +98,7 @@ def _judged(
             return found
         return Question(
             lambda: rubric_prompt.rubric_question(
-                task, found, view.rubrics, view.generation, view.asks
+                task, found, view.rubrics, view.generation, view.extras
             ),
             _reader(view, found),
         )
@@ -121,7 +120,7 @@ def _with_reference(view: TurnView) -> Sections | MissingEvidence:
 
 def _reader(view: TurnView, sections: Sections) -> Callable[[str], Verdict]:
     ids = [rubric.id for rubric in view.rubrics]
-    evidence = view.asks.evidence
+    evidence = view.extras.evidence
     if not evidence:
         return lambda text: read_rubrics(text, ids)
     material = [text for _, text in sections]

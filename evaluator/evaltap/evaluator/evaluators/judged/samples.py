@@ -1,4 +1,4 @@
-"""How often a judge is asked, and how many of its samples at a time."""
+"""The number of samples of a judge, and how many are requested concurrently."""
 
 import os
 
@@ -7,7 +7,7 @@ from evaltap.schemas.formats.metric import JudgeModel, LlmJudgeCriterion
 
 
 def samples_of(model: JudgeModel | None) -> int:
-    """Return how often a judge is asked for each turn; raise MetricError for less than once."""
+    """Return the number of samples for each turn; raise MetricError if it is below 1."""
     given = model.num_samples if model else None
     if given is not None and given <= 0:
         raise MetricError(f"judgeModel.numSamples is {given}; expected 1 or more")
@@ -15,7 +15,7 @@ def samples_of(model: JudgeModel | None) -> int:
 
 
 def workers_of(criterion: LlmJudgeCriterion) -> int:
-    """Return how many requests may run at a time; raise MetricError for a negative number."""
+    """Return the number of concurrent requests; raise MetricError if it is negative."""
     given = criterion.sample_parallelism
     if given is not None and given < 0:
         raise MetricError(f"sampleParallelism is {given}; expected 0 (one for each CPU) or more")

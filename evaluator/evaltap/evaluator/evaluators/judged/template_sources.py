@@ -1,7 +1,7 @@
-"""Where the variables of a judge template take their text from."""
+"""The sources of text for the variables of a judge template."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -15,11 +15,11 @@ from evaltap.schemas.formats.metric import VariableBinding
 from evaltap.schemas.text import did_you_mean_one_of
 
 Source = Callable[[TurnView], str | MissingEvidence]
-"""Return the text of a variable for a turn, or which evidence is not there."""
+"""Returns the text of a variable for a turn, or a description of the missing evidence."""
 
 
 def compile_source(binding: VariableBinding) -> Source:
-    """Return the source of a binding; raise MetricError when there is no such source."""
+    """Return the source of a binding; raise MetricError if it does not exist."""
     source, variable = binding.source, binding.template_variable
     if source is None:
         raise MetricError(f"variable '{variable}' has no source; give its scope and field")
@@ -85,8 +85,8 @@ def _step(key: str) -> Callable[[str], Source]:
     return of_node
 
 
-def _step_text(value: Any, node: str, key: str) -> str | MissingEvidence:
-    """Return the part of a step: the text of an input or output, else JSON."""
+def _step_text(value: object, node: str, key: str) -> str | MissingEvidence:
+    """Return the part of a step: the text of an input or output, otherwise JSON."""
     if isinstance(value, Mapping) and isinstance(value.get("Text"), str):
         value = value["Text"]
     if value is None:

@@ -1,1 +1,1 @@
-"""Who may see the page, and what a browser may do with it."""
+"""Control who may see the page, and what a browser may do with it."""

@@ -1,7 +1,7 @@
-"""Who may use the page: one-time codes, sessions and their roles, kept in the user's state folder.
+"""Access to the page: one-time codes, sessions and roles, stored in the user's state folder.
 
-Codes and sessions are files named by the SHA-256 of their secret, which is nowhere on disk.  A code is
-used up by deleting its file, so it opens one session only, whoever comes first.
+Codes and sessions are files named by the SHA-256 of their secret, which is never stored.  A code is redeemed
+by deleting its file, so it opens a single session.
 """
 
 import hashlib
@@ -10,17 +10,18 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.private import private_file
 
 ROLES: Final = ("viewer", "reviewer", "admin")
-"""What people may do, each more than the one before: read; also review and export; also invite."""
+"""The roles, each including the previous one: reading; reviewing and exporting; inviting."""
 TOKEN_FILE_VARIABLE: Final = "EVALTAP_UI_TOKEN_FILE"
 FIRST_LINK_SECONDS: Final = 600.0
 INVITATION_SECONDS: Final = 72 * 3600.0
@@ -32,13 +33,13 @@ _SHORTEST_TOKEN: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody who is logged in."""
+    """A person who is logged in."""
 
     name: str
     role: str
 
     def may(self, role: str) -> bool:
-        """Tell whether this person has a role, or one that includes it."""
+        """Return whether this person has a role, or one that includes it."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
@@ -47,14 +48,14 @@ class Session:
     """A browser that is logged in."""
 
     session_id: str
-    """Names it in the settings; it does not log in."""
+    """Identifies the session in the settings; it does not grant access."""
     person: Person
     opened_at: float
     seen_at: float
 
 
 def state_folder(store: Path) -> Path:
-    """Return where the page of a DuckDB file keeps who may use it, in the user's state folder."""
+    """Return the folder in which the page of a DuckDB file stores access data, in the user's state folder."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     name = hashlib.sha256(str(store.resolve()).encode()).hexdigest()[:16]
     return Path(state) / "evaltap" / "ui" / name
@@ -81,7 +82,7 @@ class Access:
         return f"{found['name']}.localhost"
 
     def invite(self, person: Person, seconds: float = FIRST_LINK_SECONDS) -> str:
-        """Return a code that logs a person in once, within so many seconds."""
+        """Return a code that logs a person in once, within some seconds."""
         if person.role not in ROLES:
             raise InputError(f"unknown role {person.role!r}; expected one of {', '.join(ROLES)}")
         if not person.name.strip() or len(person.name) > 100:
@@ -92,28 +93,28 @@ class Access:
         return code
 
     def people(self) -> dict[str, str]:
-        """Return the names that were let in for good, with their roles."""
+        """Return the names with permanent access, and their roles."""
         found = _read(self._people) or {}
         return {name: role for name, role in found.items() if role in ROLES}
 
     def person(self, name: str) -> Person | None:
-        """Return somebody of the list, whom a proxy names."""
+        """Return a person on the list, as named by a proxy."""
         role = self.people().get(name)
         return Person(name, role) if role else None
 
     def enrol(self, person: Person) -> None:
-        """Put a person on the list, or change the role."""
+        """Add a person to the list, or change the role."""
         _write(self._people, {**self.people(), person.name: person.role})
 
     def remove(self, name: str) -> None:
-        """Take a person off the list, and end what is open in that name."""
+        """Remove a person from the list, and end their sessions and codes."""
         _write(self._people, {one: role for one, role in self.people().items() if one != name})
         for file in (*_files(self._codes), *_files(self._sessions)):
             if (found := _read(file)) is not None and found["name"] == name:
                 file.unlink(missing_ok=True)
 
     def redeem(self, code: str) -> Person | None:
-        """Use up a code; return whom it was for, None for one that is wrong, used or too old."""
+        """Redeem a code; return its person, or None for a wrong, used or expired code."""
         if (person := self._by_token_file(code)) is not None:
             return person
         file = self._codes / _digest(code.strip())
@@ -122,7 +123,7 @@ class Access:
             return None
         try:
             file.unlink()
-        except FileNotFoundError:  # another request was quicker
+        except FileNotFoundError:  # another request was faster
             return None
         return Person(found["name"], found["role"]) if self._now() < found["until"] else None
 
@@ -147,7 +148,7 @@ class Access:
         return secret
 
     def session(self, secret: str) -> Session | None:
-        """Return the session of a cookie and note that it is used; None when it has ended."""
+        """Return the session of a cookie and record its use; None if it has ended."""
         file = self._sessions / _digest(secret)
         found = _read(file)
         session = None if found is None else _session(file.name, found)
@@ -159,7 +160,7 @@ class Access:
         return session
 
     def sessions(self) -> list[Session]:
-        """Return who is logged in, the latest use first."""
+        """Return the open sessions, the last used first."""
         found = (
             _session(file.name, data) for file in _files(self._sessions) if (data := _read(file))
         )
@@ -190,7 +191,7 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
-def _session(name: str, found: dict[str, Any]) -> Session:
+def _session(name: str, found: JsonObject) -> Session:
     return Session(name[:16], Person(found["name"], found["role"]), found["opened"], found["seen"])
 
 
@@ -198,13 +199,13 @@ def _files(folder: Path) -> Iterator[Path]:
     return (file for file in folder.iterdir() if not file.name.startswith("."))
 
 
-def _read(file: Path) -> dict[str, Any] | None:
+def _read(file: Path) -> JsonObject | None:
     with suppress(OSError, ValueError):
         found = json.loads(file.read_text("utf-8"))
         return found if isinstance(found, dict) else None
     return None
 
 
-def _write(file: Path, data: dict[str, Any]) -> None:
+def _write(file: Path, data: Mapping[str, object]) -> None:
     with private_file(file) as written:
         written.write(json.dumps(data).encode())

@@ -1,4 +1,4 @@
-"""Checks on every request and headers of every response: names, origins, limits and the policy."""
+"""Check every request and set the headers of every response: hosts, origins, limits and the policy."""
 
 import logging
 import secrets
@@ -24,9 +24,9 @@ _FIXED: Final = {
 
 
 class Guard:
-    """ASGI middleware: refuses what other sites send, limits bodies, sets the policy.
+    """ASGI middleware: rejects requests from other sites, limits bodies, sets the policy.
 
-    The nonce of a response is in `request.state.nonce`.
+    `request.state.nonce` is the nonce of the response.
     """
 
     def __init__(self, app: ASGIApp, *, site: Site, gate: ProxyGate | None = None) -> None:
@@ -65,7 +65,7 @@ class Guard:
             answer = PlainTextResponse("The request is larger than 1 MB.", 413)
             await answer(scope, receive, send_with_policy)
         except Exception:
-            # A programming fault: the reader gets no details of it, the log does.
+            # A bug: details are only written to the log.
             _LOG.exception("a page failed")
             if not started:
                 answer = PlainTextResponse(
@@ -74,11 +74,11 @@ class Guard:
                 await answer(scope, receive, send_with_policy)
 
     def _proxied(self, scope: Scope) -> tuple[Scope, PlainTextResponse | None]:
-        """Return the request as a proxy received it, or the answer for somebody whom nobody listed."""
+        """Return the request with the proxy's person, or the response for an unlisted person."""
         if self._gate is None:
             return scope, None
         try:
-            return self._gate.taken(scope), None
+            return self._gate.authenticated(scope), None
         except StrangerError as error:
             _LOG.warning("refused: %s is not on the list of people", visible(str(error))[:100])
             return scope, PlainTextResponse(
@@ -105,7 +105,7 @@ class Guard:
 
 
 class TooLargeError(Exception):
-    """Report a body that is larger than it said."""
+    """Report a body of more than MOST_BODY bytes."""
 
 
 def _limited(receive: Receive) -> Receive:
@@ -123,7 +123,7 @@ def _limited(receive: Receive) -> Receive:
 
 
 def policy(nonce: str) -> str:
-    """Return the content security policy of a response: its own files, and scripts that it names."""
+    """Return the content security policy of a response: own files, and scripts with its nonce."""
     return (
         f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'self'; img-src 'self' data:;"
         " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none';"

@@ -1,4 +1,4 @@
-"""Logging in with a one-time code, and out again."""
+"""Log in with a one-time code, and log out."""
 
 import time
 from collections import deque
@@ -17,14 +17,14 @@ _WINDOW_SECONDS: Final = 60.0
 
 
 class Attempts:
-    """Counts attempts to log in: five a minute from an address, thirty in all."""
+    """Limits login attempts: five per minute from an address, thirty in total."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._made: deque[tuple[float, str]] = deque()
 
     def allow(self, address: str) -> bool:
-        """Count an attempt; tell whether it may be made."""
+        """Count an attempt; return whether it is allowed."""
         now = self._clock()
         while self._made and now - self._made[0][0] > _WINDOW_SECONDS:
             self._made.popleft()
@@ -35,7 +35,7 @@ class Attempts:
 
 
 def session_of(request: Request, access: Access, site: Site) -> Session | None:
-    """Return the session of whom the proxy names, else that of the request's cookie."""
+    """Return the session of the person that a proxy names, otherwise that of the request's cookie."""
     if (person := getattr(request.state, "proxied", None)) is not None:
         now = time.time()
         return Session("", person, now, now)
@@ -46,7 +46,7 @@ def session_of(request: Request, access: Access, site: Site) -> Session | None:
 
 
 def with_cookie(response: Response, request: Request, site: Site, secret: str) -> None:
-    """Give the browser the secret of its session."""
+    """Set the cookie with the secret of the session."""
     secure = keeps_secure_cookies(request, site)
     response.set_cookie(
         f"{'__Host-' if secure else ''}evaltap-{site.port}",
@@ -55,7 +55,7 @@ def with_cookie(response: Response, request: Request, site: Site, secret: str) -
 
 
 def without_cookie(response: Response, site: Site) -> None:
-    """Have the browser forget its session."""
+    """Delete the session's cookie."""
     for prefix, secure in (("__Host-", True), ("", False)):
         response.delete_cookie(
             f"{prefix}evaltap-{site.port}", path="/", secure=secure, httponly=True, samesite="lax"
@@ -63,9 +63,9 @@ def without_cookie(response: Response, site: Site) -> None:
 
 
 def keeps_secure_cookies(request: Request, site: Site) -> bool:
-    """Tell whether the browser keeps a Secure cookie of this address.
+    """Return whether the browser stores a Secure cookie for this address.
 
-    Without TLS most do on this machine's own addresses; Safari does not.
+    Without TLS, most browsers do for addresses of this machine; Safari does not.
     """
     if "https" in (site.scheme, request.url.scheme):
         return True
@@ -76,12 +76,12 @@ def keeps_secure_cookies(request: Request, site: Site) -> bool:
 
 
 def to_login(request: Request) -> Response:
-    """Send a reader who is not logged in to the login; a script or a fragment gets the status only."""
+    """Redirect a reader who is not logged in; scripts and fragments only get the status."""
     if request.query_params.get("format") == "json" or request.query_params.get("part"):
         return Response("Log in first.", 401, media_type="text/plain")
     path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     address = request.url.replace(path="/login", query="", fragment="")
     target = "/login" if path == "/" else str(address.include_query_params(next=path))
-    if path != "/":  # a path, not an address: what name the reader used stays
+    if path != "/":  # a path instead of an address preserves the host name that the reader used
         target = f"/login?{target.partition('?')[2]}"
     return RedirectResponse(target, 303)

@@ -1,4 +1,4 @@
-"""A proxy that logs people in: when its headers are trusted, and what they say."""
+"""Authentication by a proxy: when its headers are trusted, and what they contain."""
 
 import hmac
 import ipaddress
@@ -18,9 +18,9 @@ from evaltap.schemas.errors import InputError
 USER_HEADER: Final = "X-Forwarded-Email"
 SECRET_HEADER: Final = "X-Evaltap-Proxy-Secret"
 UNIX: Final = "unix"
-"""Instead of a network: whoever connects to the page's Unix socket."""
+"""Stands for peers of the page's Unix socket, instead of a network."""
 _SHORTEST_SECRET: Final = 32
-_SAY_AGAIN_SECONDS: Final = 60.0
+_WARNING_SECONDS: Final = 60.0
 _LOG = logging.getLogger("evaltap.page")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -28,9 +28,9 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """Which peers are the proxy, the secret that it sends, and the header that names a person.
+    """The peers that are the proxy, its secret, and the header that names a person.
 
-    Whoever connected must be in one of `networks`; what headers say of the way here does not count.
+    The peer of the connection must be in one of `networks`; forwarding headers are ignored.
     """
 
     networks: tuple[Network, ...]
@@ -40,7 +40,7 @@ class Proxy:
     """Whether peers of the Unix socket are the proxy."""
 
     def vouches(self, scope: Scope) -> bool:
-        """Tell whether a request is the proxy's: by its peer and by its secret, both."""
+        """Return whether a request is from the proxy, by both its peer and its secret."""
         sent = Headers(scope=scope).getlist(SECRET_HEADER)
         return (
             self._is_peer(scope)
@@ -60,13 +60,13 @@ class Proxy:
         return any((mapped or peer) in network for network in self.networks)
 
     def user(self, headers: Headers) -> str:
-        """Return whom the proxy names; empty for nobody, and for several."""
+        """Return the person that the proxy names; empty if it names nobody or several people."""
         named = headers.getlist(self.user_header)
         return named[0].strip() if len(named) == 1 else ""
 
 
 def proxy_of(networks: Sequence[str], user_header: str, secret_file: Path) -> Proxy:
-    """Return the proxy of the options; raise InputError for what makes no sense."""
+    """Return the proxy for some options; raise InputError for invalid ones."""
     if not user_header.replace("-", "").isalnum() or not user_header.isascii():
         raise InputError(f"--user-header {user_header!r}: expected the name of an HTTP header")
     try:
@@ -93,23 +93,23 @@ def _network(text: str) -> Network:
 
 
 class ProxyGate:
-    """Takes what the proxy says of a request for true, and says in the log when somebody else says it."""
+    """Accepts the proxy's headers, and logs a warning about such headers from other peers."""
 
     def __init__(self, proxy: Proxy, person: Callable[[str], Person | None]) -> None:
         self._proxy = proxy
         self._person = person
-        self._said_at = -_SAY_AGAIN_SECONDS
+        self._warned_at = -_WARNING_SECONDS
 
-    def taken(self, scope: Scope) -> Scope:
-        """Return the request as the proxy received it; unchanged where it is not the proxy's.
+    def authenticated(self, scope: Scope) -> Scope:
+        """Return the request with the proxy's person; unchanged if it is not from the proxy.
 
-        `request.state.proxied` is the person that the proxy names: None where it names nobody.  Raises
-        StrangerError for somebody who is not on the list.
+        `request.state.proxied` is the person that the proxy names, or None.  Raises StrangerError for a
+        person who is not on the list.
         """
         headers = Headers(scope=scope)
         if not self._proxy.vouches(scope):
             if self._proxy.user_header in headers or SECRET_HEADER in headers:
-                self._say(scope)
+                self._warn(scope)
             return scope
         name = self._proxy.user(headers)
         person = self._person(name) if name else None
@@ -123,10 +123,10 @@ class ProxyGate:
             made["headers"] = [(b"host", host.encode("latin-1")), *rest]
         return made
 
-    def _say(self, scope: Scope) -> None:
+    def _warn(self, scope: Scope) -> None:
         now = time.monotonic()
-        if now - self._said_at >= _SAY_AGAIN_SECONDS:
-            self._said_at = now
+        if now - self._warned_at >= _WARNING_SECONDS:
+            self._warned_at = now
             peer = (scope.get("client") or ("the Unix socket",))[0]
             _LOG.warning(
                 "ignored the user named in a request from %s, which lacks the proxy's address or secret",
@@ -135,4 +135,4 @@ class ProxyGate:
 
 
 class StrangerError(Exception):
-    """Report somebody whom the proxy knows and the page does not."""
+    """Report a person whom the proxy authenticated but who is not on the page's list."""

@@ -1,4 +1,4 @@
-"""The identity of the page: its names, its port, and the requests that are meant for it."""
+"""The identity of the page: its names, its port, and the requests that belong to it."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches an address."""
+    """Return whether an address is only reachable from this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -21,19 +21,19 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The address that the page is served at."""
+    """The address at which the page is served."""
 
     host: str
     port: int
     name: str = ""
-    """A name of its own below `localhost`: cookies of a name do not reach other pages of this machine."""
+    """A unique name below `localhost`, so that its cookies do not reach other pages on this machine."""
     names: frozenset[str] = frozenset()
-    """More names that people may use, as that of the machine."""
+    """Additional names, such as that of the machine."""
     scheme: str = "http"
 
     @property
     def local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether the page is only reachable from this machine."""
         return is_loopback(self.host)
 
     @property
@@ -43,7 +43,7 @@ class Site:
         return f"{self.scheme}://{host}:{self.port}"
 
     def serves(self, host: str, *, any_port: bool = False) -> bool:
-        """Tell whether a Host header names this page, with or without the port; a proxy has its own."""
+        """Return whether a Host header names this page; `any_port` also accepts the port of a proxy."""
         name, port = split_host(host)
         if name is None or (port not in (None, self.port) and not any_port):
             return False
@@ -52,7 +52,7 @@ class Site:
 
 
 def split_host(written: str) -> tuple[str | None, int | None]:
-    """Return the name in lower case without a trailing dot, and the port; no name for what is not a host."""
+    """Return the name in lower case without a trailing dot, and the port; no name if it is not a host."""
     text = written.strip().lower()
     if text.startswith("["):
         name, bracket, rest = text[1:].partition("]")
@@ -68,16 +68,16 @@ def split_host(written: str) -> tuple[str | None, int | None]:
 
 
 def refusal(method: str, headers: Mapping[str, str], scheme: str) -> str:
-    """Return why a request of another site is refused; empty for one that may continue.
+    """Return why a request from another site is rejected; empty if it is accepted.
 
-    Browsers say with Sec-Fetch-Site who asks; other ports of this machine count as `same-site` and are
-    strangers, too.  Without it the origin must be ours.
+    Browsers state the requesting site in Sec-Fetch-Site; other ports of this machine count as `same-site` and
+    are rejected too.  Without this header, the origin must match.
     """
     fetch_site = headers.get("sec-fetch-site", "")
     if method in SAFE_METHODS:
         foreign = fetch_site in ("cross-site", "same-site")
         if foreign and headers.get("sec-fetch-mode") != "navigate":
-            return f"a {fetch_site} request that is no navigation"
+            return f"a {fetch_site} request that is not a navigation"
         return ""
     if fetch_site:
         return "" if fetch_site == "same-origin" else f"a {fetch_site} request"

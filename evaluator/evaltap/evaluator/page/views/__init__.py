@@ -1,1 +1,1 @@
-"""One page a module: what it reads, as frozen data, and what its template shows."""
+"""The views, one page per module: the data that it reads, in the form that its template shows."""

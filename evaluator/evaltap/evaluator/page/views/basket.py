@@ -1,4 +1,4 @@
-"""The basket: cases that somebody picked, what they make as an eval set, and that set as a file."""
+"""The basket: picked cases, the eval set created from them, and its file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.changes import Change
 from evaltap.evaluator.page.exporting import (
     CONTENTS,
-    Wanted,
+    ExportRequest,
     commands,
     download,
+    export_request,
+    exported_cases,
     filter_of,
-    made_of,
-    wanted_of,
 )
 from evaltap.evaluator.page.paging import list_page
 from evaltap.evaluator.page.request import Download, PageAnswer, PageRequest, key_text, link
@@ -32,7 +32,7 @@ from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 
 MOST_PICKED: Final = 500
-"""More cases are for `evaltap curate` with a filter."""
+"""For more cases, use `evaltap curate` with a filter."""
 
 _LISTED: Final = f"""
 CREATE OR REPLACE TEMP TABLE listed_cases AS
@@ -54,9 +54,9 @@ class PickedCase:
     case: ListedCase
     picked_at: datetime
     key: str
-    """For a form's field."""
+    """The value of a form field."""
     approved: int
-    """Turns that reviewers approved."""
+    """The number of turns that reviewers approved."""
     rejected: int
     href: str
     expected_href: str
@@ -64,31 +64,31 @@ class PickedCase:
 
 @dataclass(frozen=True, slots=True)
 class BasketPage:
-    """What the page shows."""
+    """The content of the page."""
 
     picked: tuple[PickedCase, ...]
-    wanted: Wanted
+    wanted: ExportRequest
     contents: tuple[tuple[str, str, str], ...]
-    """What cases may hold: name, words and link."""
+    """The possible contents of cases: name, description and link."""
     forms: tuple[str, ...]
     made: int
-    """How many cases the file would hold."""
+    """The number of cases in the file."""
     left_out: tuple[Mapping[str, str], ...]
     commands: tuple[str, ...]
-    """What does the same on the command line; none where ids cannot be written in a filter."""
+    """The equivalent commands; empty if a filter cannot contain the ids."""
     sets: tuple[tuple[str, tuple[str, ...]], ...]
-    """The set files that cases can be added to, each with its command."""
+    """The set files to which cases can be added, each with its command."""
 
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read the basket of the reader."""
+    """Read the reader's basket."""
     return PageAnswer("basket.html.j2", "Basket", read(reader, request))
 
 
 def read(reader: StoreReader, request: PageRequest) -> BasketPage:
-    """Return the basket, and what it would make as the parameters `as`, `format` and `name` say."""
+    """Return the basket, and the cases that it yields with the parameters `as`, `format` and `name`."""
     since = changes.picked(reader, request.person)
-    wanted = wanted_of(request["as"], request["format"], request["name"])
+    wanted = export_request(request["as"], request["format"], request["name"])
     reader.execute(_LISTED, {"who": request.person.name})
     cases = listed_cases(reader)
     reviewed = {
@@ -96,7 +96,8 @@ def read(reader: StoreReader, request: PageRequest) -> BasketPage:
     }
     keys = [(one.app, one.eval_set_id, one.eval_id) for one in cases]
     filter_ = filter_of(reader, keys)
-    made = made_of(reader, keys, wanted.content, request.redact)  # last: it narrows the reader
+    # Last, because it restricts the reader.
+    made = exported_cases(reader, keys, wanted.content, request.redact)
     store = request.store_path
     return BasketPage(
         tuple(
@@ -114,7 +115,7 @@ def read(reader: StoreReader, request: PageRequest) -> BasketPage:
     )  # fmt: skip
 
 
-def _to(wanted: Wanted, content: str) -> str:
+def _to(wanted: ExportRequest, content: str) -> str:
     form = "" if wanted.form == "trpc" else wanted.form
     name = "" if wanted.name == "basket" else wanted.name
     return link(
@@ -133,7 +134,7 @@ def _picked(case: ListedCase, key: CaseKey, at: datetime, reviewed: tuple[int, i
 
 
 def pick(writer: CursorWriter, request: PageRequest) -> str:
-    """Put the chosen cases into the basket, or with `all` those that a filter takes."""
+    """Add the chosen cases to the basket, or with `all` those that a filter selects."""
     keys = request.keys
     if request["all"]:
         found, problems = understood(request["q"])
@@ -157,7 +158,7 @@ def pick(writer: CursorWriter, request: PageRequest) -> str:
 
 
 def drop(writer: CursorWriter, request: PageRequest) -> str:
-    """Take the chosen cases out of the basket, or with `all` everything."""
+    """Remove the chosen cases from the basket, or with `all` all cases."""
     there = changes.picked(writer, request.person)
     gone = [*there] if request["all"] else [key for key in request.keys if key in there]
     changes.write(writer, request.person, [Change("drop", key) for key in gone])
@@ -166,10 +167,10 @@ def drop(writer: CursorWriter, request: PageRequest) -> str:
 
 def export(writer: CursorWriter, request: PageRequest) -> Download:
     """Return the basket as a file."""
-    wanted = wanted_of(request["as"], request["format"], request["name"])
+    wanted = export_request(request["as"], request["format"], request["name"])
     keys = _basket(writer, request)
     with writer.snapshot():
-        made = made_of(writer, keys, wanted.content, request.redact)
+        made = exported_cases(writer, keys, wanted.content, request.redact)
     if not made.cases:
         raise InputError(_nothing(made.left_out))
     file = download(made, wanted)
@@ -179,14 +180,14 @@ def export(writer: CursorWriter, request: PageRequest) -> Download:
 
 
 def add_to_set(writer: CursorWriter, request: PageRequest) -> str:
-    """Add the basket to one of the set files that the page was started with."""
+    """Add the basket to one of the set files with which the page was started."""
     path = _set_of(request, request["file"])
-    wanted = wanted_of(request["as"], "trpc", "")
+    wanted = export_request(request["as"], "trpc", "")
     if wanted.content == "recorded":
         raise InputError("recorded cases cannot be added to a set; choose expected or inputs")
     keys = _basket(writer, request)
     with writer.snapshot():
-        made = made_of(writer, keys, wanted.content, request.redact)
+        made = exported_cases(writer, keys, wanted.content, request.redact)
     there = read_set(path)
     updated = add_to(there.cases, made.cases)
     if not updated.added:

@@ -1,10 +1,10 @@
-"""One case: the conversation with its trajectory difference, and the verdicts beside it."""
+"""One case: the conversation with its trajectory difference, next to the verdicts."""
 
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -39,13 +39,14 @@ from evaltap.evaluator.reports.model import (
 from evaltap.evaluator.reports.one_case import read_case
 from evaltap.evaluator.reports.reader import landed_data
 from evaltap.evaluator.reports.tracing import TraceUrl
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Record, StoreReader
 
 LIMITS: Final = Limits(cases=1, turns=TOGETHER, calls=200, text=20_000, turn_scores=10_000)
 MOST_RUBRICS: Final = 8
-"""Of more rubrics, those that were met are folded."""
+"""If there are more rubrics, fulfilled ones are folded."""
 
-# From the table, not from a view: the turns of one case are found before revisions are compared.
+# From the table instead of a view, so that the turns of one case are found before revisions are
+# compared.
 _TURNS: Final = """
 SELECT invocation_id, turn_revision, started_at, status, version, environment, agent_name, tags, trace_id,
        producer_id, seq, landed_at, sampling_reason, inclusion_probability, close_reason,
@@ -83,33 +84,33 @@ WHERE app_name IN ('', $app) AND eval_set_id = $eval_set AND eval_id = $eval_id 
 
 @dataclass(frozen=True, slots=True)
 class RubricVotes:
-    """What the samples of a judge said of one rubric in one turn."""
+    """The votes of a judge's samples on one rubric in one turn."""
 
     rubric_id: str
     turn: TurnLink | None
-    """Where several turns were judged."""
+    """Set if several turns were judged."""
     votes: tuple[VoteCell, ...]
     folded: bool = False
-    """It was met, and the verdict has too many rubrics to show them all at once."""
+    """Whether the rubric is fulfilled, and the verdict has too many rubrics to show them all."""
     quote: int | None = None
-    """The number that the quote of its first vote has in the conversation."""
+    """The number of its first vote's quote in the conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictView:
-    """A metric's verdict of the case, the turns it is about, and the votes behind it."""
+    """A metric's verdict on the case, the relevant turns, and the votes behind it."""
 
     cell: Cell
     turns: tuple[TurnLink, ...]
     """The turns that did not pass."""
     rubrics: tuple[RubricVotes, ...]
-    """Of the turns that are shown."""
+    """The rubrics of the shown turns."""
     compare_href: str
-    """The page with calls compared as this metric does; empty where it compares none."""
+    """The page with calls compared as in this metric; empty if it compares none."""
 
 
 class TurnVerdict(NamedTuple):
-    """What a metric says of one turn."""
+    """A metric's verdict on one turn."""
 
     metric: str
     status: str
@@ -118,7 +119,7 @@ class TurnVerdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TurnView:
-    """A turn: what was said, the difference of its calls, and the verdicts that are about it."""
+    """A turn: its texts, the difference of its calls, and its verdicts."""
 
     place: int
     evidence: TurnEvidence
@@ -126,54 +127,54 @@ class TurnView:
     revisions: int
     lines: tuple[DiffLine, ...]
     verdicts: tuple[TurnVerdict, ...]
-    """Those that did not pass in this turn."""
+    """The verdicts that did not pass in this turn."""
     quotes: tuple[Quote, ...]
-    """What judges quote of it."""
+    """Judges' quotes from the turn."""
     trace_href: str
-    """Its trace in the user's tracing tool; empty where it has none, or no tool is named."""
+    """Its trace in the user's tracing tool; empty if there is no trace or no tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class CasePage:
-    """What the page of a case shows."""
+    """The content of the page."""
 
     key: CaseKey
     report: CaseReport
     started_at: datetime | None
     turns: tuple[TurnView, ...]
     first_turn: int
-    """The number of the first turn that is shown."""
+    """The number of the first shown turn."""
     turn_count: int
     ranges: tuple[TurnRange, ...]
-    """Of a case with more turns than are shown together; empty for others."""
+    """The ranges of a case with more turns than are shown together; otherwise empty."""
     verdicts: tuple[VerdictView, ...]
     pending: tuple[MetricAnswer, ...]
-    """Metrics without a verdict, and why."""
+    """Metrics without a verdict, with the reasons."""
     notes: tuple[str, ...]
     differences: int
     provenance: tuple[tuple[str, str], ...]
-    turn_provenance: tuple[Mapping[str, Any], ...]
-    feedback: tuple[Mapping[str, Any], ...]
-    runs: tuple[Mapping[str, Any], ...]
+    turn_provenance: tuple[Mapping[str, object], ...]
+    feedback: tuple[Record, ...]
+    runs: tuple[Record, ...]
     neighbours: Neighbours
     queued: bool
-    """Whether turns of it are queued for review."""
+    """Whether turns of the case are queued for review."""
     picked: bool
-    """Whether it is in the reader's basket."""
+    """Whether the case is in the reader's basket."""
     decided: tuple[Decided, ...]
-    """What reviewers decided of its turns."""
+    """The reviewers' decisions on its turns."""
     key_text: str
-    """The case for a form's field."""
+    """The case as the value of a form field."""
     expected_href: str
     view: str
     raw: str
-    """The case as JSON, where it was asked for."""
+    """The case as JSON, if requested."""
     raw_href: str
     self_href: str
 
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read a case; 404 where there is none."""
+    """Read a case; 404 if it does not exist."""
     key = request.key
     found = read(reader, request, key)
     if found is None:
@@ -182,7 +183,7 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
 
 
 def read(reader: StoreReader, request: PageRequest, key: CaseKey) -> CasePage | None:
-    """Return the page of a case; None where it neither landed nor was scored."""
+    """Return the page of a case; None if it neither landed nor was scored."""
     beside = neighbours(reader, request, key)
     with restricted_to_case(reader, key):
         return _read(reader, request, key, beside)
@@ -212,7 +213,7 @@ def _read(
     )
     turns = _turns(report, rows, request.trace_url, first, quotes)
     evidence_note = "" if ranges and turns else report.evidence_note
-    # Looked at first, as most cases are not: the views read all reviews.
+    # Checked first, because the views read all reviews and most cases have none.
     in_review = bool(reader.rows(_IN_REVIEW, named))
     return CasePage(
         key,
@@ -273,15 +274,15 @@ def _verdict(cell: Cell, parameters: Mapping[str, str], places: TurnPlaces) -> V
 
 
 def _is_met(votes: Sequence[VoteCell]) -> bool:
-    """Tell whether most samples gave the rubric its point."""
+    """Return whether most samples fulfilled the rubric."""
     scores = [vote.score for vote in votes if vote.score is not None]
     return bool(scores) and 2 * sum(score >= 1 for score in scores) > len(scores)
 
 
 def _with_quotes(
-    verdicts: Sequence[VerdictView], said: Mapping[str, tuple[str, str]]
+    verdicts: Sequence[VerdictView], texts_of: Mapping[str, tuple[str, str]]
 ) -> tuple[tuple[VerdictView, ...], Mapping[str, list[Quote]]]:
-    """Return verdicts whose quotes are numbered, and the quotes of each turn, by what was `said` in it."""
+    """Return verdicts with numbered quotes, and the quotes of each turn, given the texts in `texts_of`."""
     quotes: dict[str, list[Quote]] = {}
     numbers = itertools.count(1)
     made = []
@@ -289,7 +290,7 @@ def _with_quotes(
         rubrics = []
         for rubric in verdict.rubrics:
             vote = rubric.votes[0]
-            texts = said.get(vote.invocation_id, ()) if vote.evidence_found else ()
+            texts = texts_of.get(vote.invocation_id, ()) if vote.evidence_found else ()
             if any(places_of(vote.evidence, text) for text in texts):
                 quote = Quote(next(numbers), verdict.cell.metric_name, vote.evidence)
                 quotes.setdefault(vote.invocation_id, []).append(quote)
@@ -301,7 +302,7 @@ def _with_quotes(
 
 def _turns(
     report: CaseReport,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Record],
     trace_url: TraceUrl | None,
     first: int,
     quotes: Mapping[str, Sequence[Quote]],
@@ -327,12 +328,12 @@ def _turns(
 
 
 def _reason(cell: Cell, turn: TurnCell, evidence: TurnEvidence) -> str:
-    """Return why a turn did not pass; empty where the error of its run, which is shown once, says it."""
+    """Return why a turn did not pass; empty if the error of its run, which is shown once, explains it."""
     crashed = turn.status == "crashed" and evidence.error
     return "" if crashed else turn.reason or cell.reason
 
 
-def _provenance(header: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _provenance(header: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     names = (
         "user_id",
         "service",
@@ -350,6 +351,6 @@ def _provenance(header: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _raw(reader: StoreReader) -> str:
-    """Return the landed case as JSON; `report_cases` names it."""
+    """Return the landed case in `report_cases` as JSON."""
     data = [*landed_data(reader).values()]
     return orjson.dumps(data[0], option=orjson.OPT_INDENT_2).decode() if data else ""

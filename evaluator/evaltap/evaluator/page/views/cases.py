@@ -1,4 +1,4 @@
-"""The list of cases: a filter as chips, a page of rows by keyset, and what to do when nothing fits."""
+"""The list of cases: a filter as chips, a page of rows, and suggestions if nothing matches."""
 
 import re
 from collections.abc import Container
@@ -27,10 +27,10 @@ class Chip:
 
     text: str
     without: str
-    """The filter that is left when the chip is dropped."""
+    """The filter that remains when the chip is removed."""
     href: str
     matched: int | None = None
-    """How many cases fit without it; looked up where nothing fits."""
+    """The number of matching cases without the chip; computed if nothing matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +40,25 @@ class CaseRow:
     case: ListedCase
     href: str
     key: str
-    """For a form's field."""
+    """The value of a form field."""
     picked: bool
-    """Whether it is in the reader's basket."""
+    """Whether the case is in the reader's basket."""
 
 
 @dataclass(frozen=True, slots=True)
 class CasesPage:
-    """What the list shows."""
+    """The content of the page."""
 
     query: str
     problems: tuple[str, ...]
-    """What of the filter was not understood; the rest of it holds."""
+    """The parts of the filter that are invalid; the other parts apply."""
     chips: tuple[Chip, ...]
     sort: str
     sorts: tuple[tuple[str, str], ...]
     """Each order with its link."""
     rows: tuple[CaseRow, ...]
     matched: int
-    """How many cases fit."""
+    """The number of matching cases."""
     next_href: str
     previous_href: str
     landed: bool
@@ -72,7 +72,7 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
 
 
 def read(reader: StoreReader, request: PageRequest) -> CasesPage:
-    """Return the page of cases that the parameters `q`, `sort` and `after` ask for."""
+    """Return the page of cases for the parameters `q`, `sort` and `after`."""
     written = request["q"]
     found, problems = chosen(request)
     page = list_page(
@@ -108,7 +108,7 @@ def read(reader: StoreReader, request: PageRequest) -> CasesPage:
 
 
 def chosen(request: PageRequest) -> tuple[Filter, list[str]]:
-    """Return the filter of a list by its parameters `q` and `sort`, and what of it makes no sense."""
+    """Return the filter of a list by its parameters `q` and `sort`, and problems of its invalid parts."""
     found, problems = allowed(request["q"], request)
     if request["sort"] in SORTS:
         found = replace(found, sort=request["sort"])
@@ -116,7 +116,7 @@ def chosen(request: PageRequest) -> tuple[Filter, list[str]]:
 
 
 def allowed(written: str, request: PageRequest) -> tuple[Filter, list[str]]:
-    """Return the filter of what can be understood and the reader may ask, and what is wrong with the rest."""
+    """Return the valid parts of a filter that the reader may use, and problems of the others."""
     found, problems = understood(written)
     if not request.masked:
         return found, problems
@@ -125,7 +125,7 @@ def allowed(written: str, request: PageRequest) -> tuple[Filter, list[str]]:
 
 
 def understood(written: str) -> tuple[Filter, list[str]]:
-    """Return the filter of what can be understood, and what is wrong with the rest."""
+    """Return the valid parts of a filter, and problems of the others."""
     if not written:
         return NO_FILTER, []
     try:
@@ -164,7 +164,7 @@ def _chips(written: str) -> list[Chip]:
 
 
 def _counted(reader: StoreReader, chip: Chip, request: PageRequest) -> Chip:
-    """Return a chip with how many cases would fit without it."""
+    """Return a chip with the number of matching cases without it."""
     found, problems = allowed(chip.without, request)
     if problems:
         return chip

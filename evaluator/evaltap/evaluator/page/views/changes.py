@@ -1,9 +1,9 @@
-"""Who changed what: reviews, expected turns, baskets, sets, exports, people; and taking it back."""
+"""The log of changes: reviews, expected turns, baskets, sets, exports, people; with undo."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -16,6 +16,7 @@ from evaltap.evaluator.page.views.runs import whole
 from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.review.queue import decide, item
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.data import CaseData, JsonObject
 from evaltap.schemas.errors import InputError
 
 PER_PAGE: Final = 50
@@ -44,6 +45,32 @@ _WORDS: Final[Mapping[str, str]] = {
 _OPPOSITE: Final = {"pick": "drop", "drop": "pick"}
 
 
+class _Done(NamedTuple):
+    """A row of `_CHANGES`: a review of a turn, or another change."""
+
+    change_id: str
+    kind: str
+    who: str
+    role: str | None
+    action: str
+    target: str
+    app_name: str | None
+    eval_set_id: str | None
+    eval_id: str | None
+    invocation_id: str | None
+    undoes: str | None
+    done_at: datetime
+    comment: str | None
+    labels: list[str] | None
+    detail: str | None
+    undone: bool
+
+    def details(self) -> JsonObject:
+        """Return the details that were stored with the change."""
+        found: JsonObject = orjson.loads(self.detail) if self.detail else {}
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class ChangeLine:
     """One change."""
@@ -54,10 +81,10 @@ class ChangeLine:
     role: str
     words: str
     about: str
-    """The file, person or case."""
+    """The changed file, person or case."""
     turn: str
     more: str
-    """A comment, labels, how many cases."""
+    """A comment, labels, or a number of cases."""
     href: str
     undone: bool
     may_undo: bool
@@ -65,7 +92,7 @@ class ChangeLine:
 
 @dataclass(frozen=True, slots=True)
 class ChangesPage:
-    """What the page shows, newest first."""
+    """The content of the page, newest first."""
 
     lines: tuple[ChangeLine, ...]
     who: str
@@ -75,7 +102,7 @@ class ChangesPage:
 
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read a page of the changes, of everybody or of one person."""
+    """Read a page of the changes of all people or of one person."""
     at, who = whole(request["at"]), request["who"]
     rows = _rows(reader, who=who, at=at, most=PER_PAGE + 1)
     people = reader.rows("SELECT reviewer FROM reviews UNION SELECT who FROM changes ORDER BY 1")
@@ -89,61 +116,61 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
 
 def _rows(
     reader: StoreReader, *, who: str = "", change_id: str = "", at: int = 0, most: int = 1
-) -> list[dict[str, Any]]:
-    return reader.records(_CHANGES, {"who": who, "id": change_id, "at": at, "most": most})
+) -> list[_Done]:
+    found = reader.rows(_CHANGES, {"who": who, "id": change_id, "at": at, "most": most})
+    return [_Done(*row) for row in found]
 
 
-def _line(row: Mapping[str, Any], request: PageRequest) -> ChangeLine:
-    key = row["app_name"], row["eval_set_id"], row["eval_id"]
-    action: str = row["action"]
-    detail = orjson.loads(row["detail"]) if row["detail"] else {}
+def _line(row: _Done, request: PageRequest) -> ChangeLine:
+    key = row.app_name, row.eval_set_id, row.eval_id
+    action: str = row.action
     return ChangeLine(
-        row["id"], row["done_at"], row["who"], row["role"] or "", _WORDS.get(action, action),
-        row["target"] or key[2] or "", row["invocation_id"] or "", _more(row, detail),
+        row.change_id, row.done_at, row.who, row.role or "", _WORDS.get(action, action),
+        row.target or key[2] or "", row.invocation_id or "", _more(row, row.details()),
         link("/case", set=key[1], id=key[2], app=key[0]) if key[2] else "",
-        row["undone"], _may_undo(row, request),
+        row.undone, _may_undo(row, request),
     )  # fmt: skip
 
 
-def _more(row: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
+def _more(row: _Done, detail: JsonObject) -> str:
     cases = detail.get("cases")
     count = len(cases) if isinstance(cases, list) else cases
     parts = [
         "" if count is None else f"{count:,} case{'s' if count != 1 else ''}",
         *(str(detail.get(name) or "") for name in ("content", "format", "role")),
-        ", ".join(row["labels"] or ()), row["comment"] or "",
+        ", ".join(row.labels or ()), row.comment or "",
     ]  # fmt: skip
     return " · ".join(filter(None, parts))
 
 
-def _may_undo(row: Mapping[str, Any], request: PageRequest) -> bool:
-    """Tell whether the reader may take a change back: their own, an admin also those of others."""
-    reversible = row["action"] in ("approve", "edit", "reject", "skip", "add_to_set", *_OPPOSITE)
-    mine = row["who"] == request.person.name
-    others = request.person.may("admin") and row["action"] not in _OPPOSITE
-    return reversible and not row["undone"] and (mine or others)
+def _may_undo(row: _Done, request: PageRequest) -> bool:
+    """Return whether the reader may undo a change: their own, and as admin also those of others."""
+    reversible = row.action in ("approve", "edit", "reject", "skip", "add_to_set", *_OPPOSITE)
+    mine = row.who == request.person.name
+    others = request.person.may("admin") and row.action not in _OPPOSITE
+    return reversible and not row.undone and (mine or others)
 
 
 # -- taking back --------------------------------------------------------------------------------
 
 
 def undo(writer: CursorWriter, request: PageRequest) -> str:
-    """Take one change back; return to the list."""
+    """Undo one change; return to the list."""
     rows = _rows(writer, change_id=request["change"])
     if not rows:
         raise InputError(f"unknown change {request['change']!r}")
     (row,) = rows
     if not _may_undo(row, request):
-        why = "it is already undone" if row["undone"] else "it is not yours, or cannot be undone"
+        why = "it is already undone" if row.undone else "it is not yours, or cannot be undone"
         raise InputError(f"cannot undo this change: {why}")
-    if row["kind"] == "review":
-        one = item(writer, _item_of(writer, row["id"]))
-        decide(writer, one, request.person.name, "undo", undoes=row["id"])
-    elif row["action"] == "add_to_set":
+    if row.kind == "review":
+        one = item(writer, _item_of(writer, row.change_id))
+        decide(writer, one, request.person.name, "undo", undoes=row.change_id)
+    elif row.action == "add_to_set":
         _take_from_set(writer, request, row)
     else:
-        key = row["app_name"], row["eval_set_id"], row["eval_id"]
-        back = Change(_OPPOSITE[row["action"]], key, undoes=row["id"])
+        key = row.app_name or "", row.eval_set_id or "", row.eval_id or ""
+        back = Change(_OPPOSITE[row.action], key, undoes=row.change_id)
         changes.write(writer, request.person, [back])
     return request.path if request["next"] else "/changes"
 
@@ -153,24 +180,22 @@ def _item_of(writer: CursorWriter, review_id: str) -> str:
     return str(item_id)
 
 
-def _take_from_set(writer: CursorWriter, request: PageRequest, row: Mapping[str, Any]) -> None:
-    """Take the cases out of their set file again; those that people edited there stay."""
-    path = next((one for one in request.sets if one.name == row["target"]), None)
+def _take_from_set(writer: CursorWriter, request: PageRequest, row: _Done) -> None:
+    """Remove the added cases from their set file, except cases that were edited there."""
+    path = next((one for one in request.sets if one.name == row.target), None)
     if path is None:
-        raise InputError(
-            f"{row['target']}: the page was started without this set; add it with --set"
-        )
-    added = set(orjson.loads(row["detail"])["cases"])
+        raise InputError(f"{row.target}: the page was started without this set; add it with --set")
+    added = set(row.details()["cases"])
     there = read_set(path)
     gone = [case["evalId"] for case in there.cases if case["evalId"] in added and _unedited(case)]
     if not gone:
         raise InputError(f"{path}: none of these cases is still in it unchanged")
     kept = [case for case in there.cases if case["evalId"] not in gone]
     write_set(path, there.eval_set_id, kept)
-    back = Change("take_from_set", target=path.name, detail={"cases": gone}, undoes=row["id"])
+    back = Change("take_from_set", target=path.name, detail={"cases": gone}, undoes=row.change_id)
     changes.write(writer, request.person, [back])
 
 
-def _unedited(case: Mapping[str, Any]) -> bool:
+def _unedited(case: CaseData) -> bool:
     curation = (case.get("source") or {}).get("curation") or {}
     return curation.get("contentHash") == content_hash(dict(case))

@@ -1,4 +1,4 @@
-"""Two runs side by side: what changed under each metric, how sure that is, and which cases it was."""
+"""Two runs side by side: the change under each metric, its certainty, and the affected cases."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from evaltap.schemas.errors import InputError
 
 PER_PAGE: Final = 50
 MOST_SCORES: Final = 50_000
-"""Of both runs together; more are for `evaltap compare`."""
+"""Of both runs together; for more, use `evaltap compare`."""
 _LIMITS: Final = Limits(cases=1, turns=10, calls=50)
 _TABS: Final = {
     "broken": ("newly_failing",),
@@ -39,7 +39,7 @@ _OUTCOMES: Final = {
     "passing": ("=", "passes", "passed"),
     "unknown": ("–", "no verdict on one side", "not_evaluated"),
 }
-"""Sign, word and colour of an outcome."""
+"""Sign, label and colour of an outcome."""
 
 
 _TEXTS: Final = """
@@ -77,16 +77,16 @@ class Tab:
 
 @dataclass(frozen=True, slots=True)
 class CaseLine:
-    """A case under the metric that is shown."""
+    """A case under the shown metric."""
 
     case: CaseChange
     sign: str
     word: str
     status: str
     opening: str
-    """The beginning of the first user message; empty where no turn of the case is in the store."""
+    """The beginning of the first user message; empty if no turn of the case is in the store."""
     reason: str
-    """Of the run that failed: B, or A for a case that is fixed."""
+    """The reason of the failing run: B, or A for a fixed case."""
     figures: str
     href: str
     opened: bool
@@ -94,7 +94,7 @@ class CaseLine:
 
 @dataclass(frozen=True, slots=True)
 class TurnLines:
-    """A turn of one side: what was said and the difference of its calls to what was expected."""
+    """A turn of one side: its texts, and the difference between its calls and the expected ones."""
 
     evidence: TurnEvidence
     lines: tuple[DiffLine, ...]
@@ -102,27 +102,27 @@ class TurnLines:
 
 @dataclass(frozen=True, slots=True)
 class CaseSide:
-    """The case that is open, as one run scored it."""
+    """The opened case, as scored by one run."""
 
     name: str
     cell: Cell | None
     turns: tuple[TurnLines, ...]
     note: str
-    """What of its turns is not shown, or not as it was scored."""
+    """A note on turns that are missing, or not as they were scored."""
     href: str
 
 
 @dataclass(frozen=True, slots=True)
 class ComparePage:
-    """What the page shows."""
+    """The content of the page."""
 
     runs: tuple[RunLine, ...]
     a: RunLine | None
     b: RunLine | None
     problem: str
-    """Why nothing is compared; empty when something is."""
+    """Why nothing is compared; empty if something is."""
     across_href: str
-    """The comparison across versions of the metrics, where that is what keeps the runs apart."""
+    """The comparison across versions of the metrics, if only versions prevent a comparison."""
     swap_href: str
     verdict: str
     headline: str
@@ -139,7 +139,7 @@ class ComparePage:
     next_href: str
     previous_href: str
     opened: tuple[CaseSide, ...]
-    """Both sides of the case that is open."""
+    """Both sides of the opened case."""
     closed_href: str
 
 
@@ -149,7 +149,7 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
 
 
 def read(reader: StoreReader, request: PageRequest) -> ComparePage:
-    """Return the comparison; without `a` and `b` of the two newest runs."""
+    """Return the comparison; without `a` and `b`, of the two newest runs."""
     lines = [line for line in newest_first(reader) if line.run.cases]
     by_id = {line.run.run_id: line for line in lines}
     a = by_id.get(request["a"] or (lines[1].run.run_id if len(lines) > 1 else ""))
@@ -180,12 +180,12 @@ def read(reader: StoreReader, request: PageRequest) -> ComparePage:
 
 
 def _side(reader: StoreReader, run_id: str) -> Side:
-    """Return the scores of a run; the turns of one case are read when it is opened."""
+    """Return the scores of a run; a case's turns are read when it is opened."""
     return replace(side_of(reader, [run_id]), turns=no_turns)
 
 
 class _Address:
-    """The links of a comparison: they keep what it is of."""
+    """The links of a comparison, which preserve its parameters."""
 
     def __init__(self, a: str, b: str, request: PageRequest) -> None:
         self.a, self.b = a, b
@@ -194,7 +194,7 @@ class _Address:
         self.at = whole(request["at"])
 
     def to(self, **changed: str | int | None) -> str:
-        """Return the address of this comparison with other parameters."""
+        """Return the address of this comparison with changed parameters."""
         kept: dict[str, str | int | None] = {
             "a": self.a, "b": self.b, "metric": self.request["metric"], "across": self.request["across"],
             "show": "" if self.show == "broken" else self.show,
@@ -246,7 +246,7 @@ def _page(
 
 
 def _most_changed(found: Comparison) -> MetricChange:
-    """Return the metric to begin with: the leading one; where it has no changes the one with most."""
+    """Return the initial metric: the leading one, or if it has no changes, the one with most."""
 
     def changed(one: MetricChange) -> int:
         return len(_of(one, ("newly_failing", "newly_passing", "flaky")))
@@ -255,7 +255,7 @@ def _most_changed(found: Comparison) -> MetricChange:
 
 
 def _of(metric: MetricChange, outcomes: Sequence[str]) -> list[CaseChange]:
-    """Return the cases with some outcomes, in their order, what is certain first."""
+    """Return the cases with some outcomes, in the order of the outcomes, certain ones first."""
     rank = {name: place for place, name in enumerate(outcomes)}
     cases = [one for one in metric.cases if one.outcome in rank]
     return sorted(
@@ -303,7 +303,7 @@ def _case_lines(
 def _texts(
     reader: StoreReader, ids: Sequence[str], address: _Address, metric: str
 ) -> dict[CaseKey, tuple[str | None, str | None, str | None]]:
-    """Return the opening of each case and why it did not pass in A and in B."""
+    """Return the opening of each case, and why it did not pass in A and in B."""
     values = {"ids": ids, "metric": metric, "a": address.a, "b": address.b}
     return {
         (app, name, one): (opening, of_a, of_b)
@@ -326,7 +326,7 @@ def _opened(
 
 
 def _own_key(side: Side, key: CaseKey) -> CaseKey | None:
-    """Return the key that a case has in the store; a comparison may have left out app or eval set."""
+    """Return the key of a case in the store; a comparison may have dropped its app or eval set."""
     named = key if key in side.cases else None
     named = named or next((one for one in side.cases if one[2] == key[2]), None)
     return None if named is None else side.stored[named]

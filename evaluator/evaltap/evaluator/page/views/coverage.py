@@ -1,4 +1,4 @@
-"""What occurs in production but not in the eval sets, most frequent first."""
+"""Values that occur in production but not in the eval sets, most frequent first."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,15 +15,15 @@ from evaltap.evaluator.store.queries import StoreReader
 
 PERIODS: Final = {"24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 MOST_TURNS: Final = 20_000
-"""More of a period are for `evaltap coverage`."""
+"""For more turns in a period, use `evaltap coverage`."""
 SURE: Final = 0.05
-"""The mix changed where chance alone would change it so much less often."""
+"""The mix has changed if the probability of the change by chance is at most this."""
 _TERMS: Final = {"tool": "tool", "tools": "path", "model": "model", "version": "version"}
 
 
 @dataclass(frozen=True, slots=True)
 class GapLine:
-    """A value without cases, and where to look for some."""
+    """A value without cases, and a link to its turns."""
 
     value: str
     share: float
@@ -31,12 +31,12 @@ class GapLine:
     turns: int
     href: str
     keys: tuple[str, ...]
-    """Some cases with it, for the basket."""
+    """Example cases, for the basket."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoveredLine:
-    """A value with cases, and where to look for its turns."""
+    """A value with cases, and a link to its turns."""
 
     of: CoveredValue
     href: str
@@ -44,10 +44,10 @@ class CoveredLine:
 
 @dataclass(frozen=True, slots=True)
 class CoveragePage:
-    """What the page shows."""
+    """The content of the page."""
 
     sets: tuple[str, ...]
-    """The files; without any, the page shows what a first set could hold."""
+    """The files; if there are none, the page shows what a first set could contain."""
     by: str
     dimensions: tuple[tuple[str, str], ...]
     period: str
@@ -55,13 +55,13 @@ class CoveragePage:
     turns: int
     too_many: bool
     found: Coverage | None
-    """None without turns, or with too many of them."""
+    """None without turns, or with too many."""
     gaps: tuple[GapLine, ...]
     covered_values: tuple[CoveredLine, ...]
     drift: Drift | None
-    """How the mix changed against the period before; None where that has no turn."""
+    """The change of the mix since the previous period; None if that has no turns."""
     shifts: tuple[Shift, ...]
-    """What changed beyond chance, with the words of intents."""
+    """The changes beyond chance, with texts for intents."""
 
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
@@ -70,7 +70,7 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
 
 
 def read(reader: StoreReader, request: PageRequest) -> CoveragePage:
-    """Return what the eval sets cover of the turns of `period`, compared by `by`."""
+    """Return the coverage of the turns of `period` by the eval sets, compared by `by`."""
     by = request["by"] if request["by"] in DIMENSIONS else "tools"
     period = request["period"] if request["period"] in PERIODS else "7d"
     since = _end(reader, request) - PERIODS[period]
@@ -97,7 +97,7 @@ def read(reader: StoreReader, request: PageRequest) -> CoveragePage:
 
 
 def _counts(reader: StoreReader, since: datetime, before: datetime) -> tuple[int, int]:
-    """Return the turns from a time on, and those between two times."""
+    """Return the number of turns since a time, and between two times."""
     ((turns, earlier),) = reader.rows(
         "SELECT count(*) FILTER (started_at >= $since), count(*) FILTER (started_at < $since)"
         " FROM latest_turns WHERE started_at >= $before",
@@ -107,7 +107,7 @@ def _counts(reader: StoreReader, since: datetime, before: datetime) -> tuple[int
 
 
 def _shifts(changed: Drift, seen: Sequence[Seen]) -> tuple[Shift, ...]:
-    """Return the values whose shares differ beyond chance; none where the mix as a whole does not."""
+    """Return the values whose shares changed beyond chance; empty if the mix as a whole did not."""
     if changed.p_value > SURE:
         return ()
     texts = {turn.key.name: turn.text for turn in seen} if changed.by == "intent" else {}
@@ -119,7 +119,7 @@ def _shifts(changed: Drift, seen: Sequence[Seen]) -> tuple[Shift, ...]:
 
 
 def _end(reader: StoreReader, request: PageRequest) -> datetime:
-    """Return until when the page looks: now, or the last turn of a file that nobody writes."""
+    """Return the end of the period: now, or the last turn of a file that is not being written."""
     ((last,),) = reader.rows("SELECT max(started_at) FROM turns")
     return request.now if request.live or last is None else last.replace(tzinfo=UTC)
 
@@ -136,9 +136,9 @@ def _gaps(found: Coverage) -> tuple[GapLine, ...]:
 
 
 def _cases(by: str, value: str, examples: Sequence[TurnKey] = ()) -> str:
-    """Return the list of cases with a value, of an example's where the filter has no term for it.
+    """Return the list of cases with a value, or of an example's case if the filter has no such term.
 
-    Empty where there is neither.
+    Empty if there is neither.
     """
     if by in _TERMS and value and '"' not in value:
         return link("/cases", q=f'{_TERMS[by]}:"{value}"')

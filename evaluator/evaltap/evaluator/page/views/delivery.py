@@ -1,4 +1,4 @@
-"""Where every turn went: producers and their accounts, dead letters, alarms, and why a case has no score."""
+"""Delivery: the accounts of producers, dead letters, alarms, and why a case has no score."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryPage:
-    """What the page shows."""
+    """The content of the page."""
 
     producers: tuple[Producer, ...]
     letters: tuple[Letter, ...]
@@ -70,7 +70,7 @@ class DeliveryPage:
 
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read the accounts, and why the case `id` has no score where one is asked for."""
+    """Read the accounts, and why the requested case `id` has no score."""
     producers = tuple(
         Producer(
             one.producer_id, one.recorded, one.landed, one.dropped, size(one.dead), size(one.erased),
@@ -93,7 +93,7 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alarm as it is now."""
+    """An alarm in its current state."""
 
     alert_id: str
     watch: str
@@ -102,13 +102,13 @@ class Alert:
     turned_at: datetime
     event: Mapping[str, Any]
     href: str
-    """The cases to look at."""
+    """The list of its cases."""
     examples: tuple[tuple[str, str], ...]
-    """Some of them, with their links."""
+    """Example cases, with their links."""
     overview_href: str
-    """The overview of the time around it."""
+    """The overview of the surrounding time."""
     silenced: bool
-    """Nobody is notified of its watch for now."""
+    """Whether notifications of its watch are currently silenced."""
 
 
 def _is_silenced(event: Mapping[str, Any]) -> bool:
@@ -117,7 +117,7 @@ def _is_silenced(event: Mapping[str, Any]) -> bool:
 
 
 def _overview(turned_at: datetime, since: str | None) -> str:
-    """Return the overview from before a change to an hour after its alarm."""
+    """Return the overview from before a change until an hour after its alarm."""
     began = datetime.fromisoformat(since).replace(tzinfo=None) if since else turned_at
     start, end = min(began, turned_at) - _AROUND, turned_at + timedelta(hours=1)
     return link("/", **{"from": f"{start:%Y-%m-%dT%H:%M}", "to": f"{end:%Y-%m-%dT%H:%M}"})

@@ -1,4 +1,4 @@
-"""Using what was done as expected: the difference to what was expected until now, asked once."""
+"""Use recorded behaviour as expected: show the difference to the current expectation, and confirm."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ FROM v_review_items i WHERE {_THIS} AND verdict IS NOT NULL ORDER BY reviewed_at
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What reviewers decided about a turn."""
+    """A reviewer's decision about a turn."""
 
     place: int
     good: bool
@@ -53,12 +53,12 @@ class Decided:
     reviewers: tuple[str, ...]
     reviewed_at: datetime
     mine: bool
-    """Whether the reader can take it back."""
+    """Whether the reader can undo it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnToExpect:
-    """A turn as it would be expected."""
+    """A turn in the form in which it would be expected."""
 
     place: int
     evidence: TurnEvidence
@@ -70,18 +70,18 @@ class TurnToExpect:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedPage:
-    """What the page shows."""
+    """The content of the page."""
 
     key: CaseKey
     key_text: str
     turns: tuple[TurnToExpect, ...]
     seen: str
-    """The turns that the reader sees; the form sends it back."""
+    """Identifies the turns that the reader sees; the form sends it back."""
     case_href: str
 
 
 def decided_turns(reader: StoreReader, request: PageRequest, key: CaseKey) -> tuple[Decided, ...]:
-    """Return what stands of the turns of a case, in their order."""
+    """Return the current decisions about the turns of a case, in order."""
     named = _named(key)
     rows = reader.rows(_STANDS, named | {"who": request.person.name})
     if not rows:
@@ -96,7 +96,7 @@ def decided_turns(reader: StoreReader, request: PageRequest, key: CaseKey) -> tu
 
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read the turns of a case as they would be expected; 404 where none has landed."""
+    """Read the turns of a case in the form in which they would be expected; 404 if none has landed."""
     key = request.key
     turns = reader.rows(_TURNS, _named(key))
     if not turns:
@@ -120,23 +120,23 @@ def _turn(
     return TurnToExpect(place, evidence, lines_of(evidence.steps), _answer(actual), tools, decided)
 
 
-def _answer(turn: Mapping[str, Any]) -> str:
+def _answer(turn: Mapping[str, object]) -> str:
     said = turn.get("finalResponse")
     content = said.get("content") if isinstance(said, Mapping) else None
     return content if isinstance(content, str) else ""
 
 
-def _seen(turns: Sequence[tuple[Any, ...]]) -> str:
+def _seen(turns: Sequence[tuple[object, ...]]) -> str:
     named = "\0".join(f"{turn}\0{revision}" for turn, revision, _ in turns)
     return hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _named(key: CaseKey) -> dict[str, Any]:
+def _named(key: CaseKey) -> dict[str, object]:
     return {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
 
 
 def _case_href(key: CaseKey, request: PageRequest) -> str:
-    """Return the page of a case, within the list that the reader came from."""
+    """Return the page of a case, within the list from which the reader came."""
     return link("/case", set=key[1], id=key[2], app=key[0], q=request["q"], sort=request["sort"])
 
 
@@ -144,7 +144,7 @@ def _case_href(key: CaseKey, request: PageRequest) -> str:
 
 
 def use(writer: CursorWriter, request: PageRequest) -> str:
-    """Approve the chosen turns as they were done, or as they were edited in the form."""
+    """Approve the chosen turns as recorded, or as edited in the form."""
     key = key_of(request["case"])
     turns = writer.rows(_TURNS, _named(key))
     if not turns:
@@ -169,7 +169,7 @@ def use(writer: CursorWriter, request: PageRequest) -> str:
 
 
 def _after(request: PageRequest, place: int, actual: CaseData) -> tuple[str | None, Any]:
-    """Return answer and tools where the form has others than the recording."""
+    """Return answer and tools from the form if they differ from the recording."""
     answer: str | None = request[f"answer-{place}"].replace("\r\n", "\n")
     if not answer or answer == _answer(actual).strip():
         answer = None
@@ -183,7 +183,7 @@ def _after(request: PageRequest, place: int, actual: CaseData) -> tuple[str | No
 
 
 def _items(writer: CursorWriter, key: CaseKey, turn: str, request: PageRequest) -> list[str]:
-    """Return the items of a turn in every queue; queue it where there is none."""
+    """Return the items of a turn in all queues; add the turn to a queue if there is none."""
 
     def found() -> list[str]:
         rows = writer.rows(_ITEMS, _named(key))
@@ -196,7 +196,7 @@ def _items(writer: CursorWriter, key: CaseKey, turn: str, request: PageRequest) 
 
 
 def take_back(writer: CursorWriter, request: PageRequest) -> str:
-    """Undo what the reader approved of a case."""
+    """Undo the reader's approvals of a case."""
     key = key_of(request["case"])
     rows = writer.rows(
         f"SELECT item_id FROM v_review_decisions WHERE {_THIS} AND reviewer = $who"

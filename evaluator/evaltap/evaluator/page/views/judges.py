@@ -1,15 +1,15 @@
-"""How far judges can be trusted: their verdicts against reviewers, their cost, and their failures."""
+"""The reliability of judges: their verdicts compared with reviewers', their cost, and their failures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from evaltap.evaluator.calibration.verdicts import Calibrated, calibrate_metric
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.estimates.labels import Label, reviewed_labels
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.results.runs import RunMetric
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Record, Row, StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.metric import EvalMetric
 
@@ -41,43 +41,43 @@ WHERE eval_id IN $ids GROUP BY ALL
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """What a judge says otherwise than people."""
+    """A verdict of a judge that differs from people's."""
 
     eval_id: str
     rubric_id: str
     judge_passes: bool
     href: str
     opening: str
-    """How the user's first question begins."""
+    """The beginning of the user's first message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """A metric that asks a judge."""
+    """A metric with a judge."""
 
     metric_name: str
     calibrated: tuple[Calibrated, ...]
-    """By level; none where nobody has labelled what it judged."""
+    """By level; empty if none of its verdicts is labelled."""
     problem: str
     disagreements: tuple[Disagreement, ...]
     """False passes first."""
-    use: tuple[Mapping[str, Any], ...]
+    use: tuple[Record, ...]
     """By judge and model: calls, errors, cost."""
-    samples: Mapping[str, Any] | None
-    """How often the samples of a turn agree, where turns have several."""
+    samples: Record | None
+    """How often the samples of a turn agree, if turns have several."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgesPage:
-    """What the page shows."""
+    """The content of the page."""
 
     judges: tuple[Judge, ...]
-    errors: tuple[Mapping[str, Any], ...]
-    """Why judges gave no verdict, the most frequent first, with the last case and its link."""
+    errors: tuple[Record, ...]
+    """Why judges returned no verdict, the most frequent first, with the last case and its link."""
 
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read what is known of each judge."""
+    """Read the statistics of each judge."""
     labels = reviewed_labels(reader)
     use, samples = reader.records(_USE), reader.records(_AGREEMENT)
     judges = tuple(_judge(reader, row, labels, use, samples) for row in reader.rows(_METRICS))
@@ -90,10 +90,10 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
 
 def _judge(
     reader: StoreReader,
-    row: tuple[Any, ...],
+    row: Row,
     labels: Sequence[Label],
-    use: Sequence[Mapping[str, Any]],
-    samples: Sequence[Mapping[str, Any]],
+    use: Sequence[Record],
+    samples: Sequence[Record],
 ) -> Judge:
     name, evaluator, version, digest, text = row
     metric = RunMetric(EvalMetric.model_validate_json(text), evaluator, version, digest)

@@ -1,4 +1,4 @@
-"""The cases before and after one in the list that the reader came from."""
+"""The cases before and after a case in the list from which the reader came."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from evaltap.evaluator.store.queries import StoreReader
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Links to the list and to the cases beside this one; empty where there is none."""
+    """Links to the list and to the adjacent cases; empty if there is none."""
 
     list_href: str
     text: str
@@ -20,11 +20,11 @@ class Neighbours:
     previous_href: str = ""
     next_href: str = ""
     place: str = ""
-    """Its number in the list, as `3 of 1,204`."""
+    """The position in the list, such as `3 of 1,204`."""
 
 
 def neighbours(reader: StoreReader, request: PageRequest, key: CaseKey) -> Neighbours:
-    """Return what is beside a case in the list of the parameters `q` and `sort`."""
+    """Return the neighbours of a case in the list of the parameters `q` and `sort`."""
     found, _ = chosen(request)
     at = around(reader, Choice(found), key, now=request.now)
     parameters = {"q": request["q"], "sort": request["sort"]}

@@ -1,34 +1,31 @@
-"""The overview: what happened in a span of time, how sure that is, and what went wrong most often."""
+"""The overview: traffic in a span of time, rates with their certainty, and the most frequent failures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal
+from datetime import datetime, timedelta
+from typing import Final, Literal
 
 from evaltap.evaluator.landing.seq_ranges import size
 from evaltap.evaluator.maintenance.completeness import landed_accounts
 from evaltap.evaluator.page import plots, traffic
 from evaltap.evaluator.page.design_effects import design_effects
-from evaltap.evaluator.page.reasons import Looked, ReasonCount, reasons
+from evaltap.evaluator.page.reasons import ReasonCount, TurnCounts, reasons
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
-from evaltap.evaluator.page.traffic import Change, Latency, MetricRate, Span, ToolUse
+from evaltap.evaluator.page.traffic import Change, Latency, MetricRate, Span, ToolUse, TurnBucket
+from evaltap.evaluator.page.views.overview_charts import alarms_in, charts
 from evaltap.evaluator.reports.charts import duration, money
 from evaltap.evaluator.reports.model import SEVERITY
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.times import stored_time
 from evaltap.schemas.errors import InputError
 
-_ALARMS: Final = """
-SELECT watch, min(turned_at) FROM alerts
-WHERE status = 'firing' AND turned_at >= $start AND turned_at < $until
-GROUP BY alert_id, watch ORDER BY 2
-"""
 _FIRST_YEAR: Final = 1990
 _LAST_YEAR: Final = 2200
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A figure, what it is of, and the cases behind it."""
+    """A figure, its description, and a link to the cases behind it."""
 
     name: str
     value: str
@@ -44,21 +41,21 @@ class MetricLine:
     rate: MetricRate
     change: Change | None
     hrefs: Mapping[str, str]
-    """The cases of each status."""
+    """Links to the cases of each status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why cases failed, with the cases."""
+    """A reason why cases failed, with its cases."""
 
     of: ReasonCount
     q: str
-    """The filter of the cases, without the words of the reason: not everybody may read them."""
+    """The filter of the cases, without the words of the reason, which not every reader may see."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Where the recorded turns went."""
+    """The fate of the recorded turns."""
 
     recorded: int
     landed: int
@@ -79,10 +76,10 @@ class ToolLine:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What the page shows."""
+    """The content of the page."""
 
     made: bool
-    """Whether the summaries are made; without them there is nothing to show yet."""
+    """Whether the summaries are built; without them there is nothing to show yet."""
     landed: bool
     span: Span | None
     spans: tuple[tuple[str, str], ...]
@@ -101,14 +98,14 @@ class Overview:
 
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read the overview; its part `live` is what changes as turns land."""
+    """Read the overview; its part `live` contains what changes as turns land."""
     data = read(reader, request)
     part = request["part"] == "live"
     return PageAnswer("_overview.html.j2" if part else "overview.html.j2", "Overview", data)
 
 
 def read(reader: StoreReader, request: PageRequest) -> Overview:
-    """Return the overview of the span, application and metric that are asked for."""
+    """Return the overview of the requested span, application and metric."""
     app = request["app"]
     spans = tuple((one, link("/", range=one, app=app)) for one in traffic.SPANS)
     ((made, landed, first, last),) = reader.rows(
@@ -122,40 +119,36 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
     end = _end(reader, request, last)
     name = request["range"] or traffic.shortest_with(_minute(reader, "min", first), end)
     span = _between(request) or traffic.span_of(name, end)
-    rows = traffic.turn_rows(reader, span, app)
-    scores = traffic.newest_versions(traffic.score_rows(reader, span, app))
+    rows = traffic.turn_buckets(reader, span, app)
+    scores = traffic.newest_versions(traffic.score_buckets(reader, span, app))
     effects = request.past.get(
         ("design effects", span.name or span, app),
         lambda: design_effects(reader, span, app),
     )
-    earlier = traffic.score_rows(reader, span.before, app, by_bucket=False)
+    earlier = traffic.score_buckets(reader, span.before, app, by_bucket=False)
     before = traffic.rates(traffic.newest_versions(earlier), effects)
     found = traffic.rates(scores, effects)
     chosen = _chosen(found, request["metric"])
     latencies = traffic.latencies(reader, span, app)
     tools = traffic.tools(reader, span, app)
-    turns, weight = sum(row["turns"] for row in rows), sum(row["weight"] for row in rows)
-    apps = tuple(
-        one
-        for (one,) in reader.rows(
-            "SELECT DISTINCT app_name FROM turns_by_hour WHERE app_name != '' ORDER BY 1"
-        )
-    )
+    turns, weight = sum(row.turns for row in rows), sum(row.weight for row in rows)
+    named = "SELECT DISTINCT app_name FROM turns_by_hour WHERE app_name != '' ORDER BY 1"
+    apps = tuple(reader.column(named))
     delivery = _delivery(reader)
     return Overview(
         True, landed, span, spans, apps, app, chosen.metric if chosen else "",
         weight > turns * 1.001, chosen.effective if chosen else 0.0,
         _tiles(request, span, rows, chosen, latencies, tools, delivery),
-        _charts(
-            span, rows, scores, chosen, effects, latencies, _usual(before, chosen), _alarms(reader, span)
+        charts(
+            span, rows, scores, chosen, effects, latencies, _usual(before, chosen), alarms_in(reader, span)
         ),
         _metric_lines(request, span, found, before),
         tuple(
             Reason(one, _filter(request, _failing(one), span))
             for one in reasons(
                 reader, span, app,
-                turns=Looked(turns, traffic.turn_count(reader, span.before, app)),
-                verdicts=_looked(found, before), past=request.past,
+                turns=TurnCounts(turns, traffic.turn_count(reader, span.before, app)),
+                verdicts=_verdict_counts(found, before), past=request.past,
             )
         ),
         tuple(
@@ -168,7 +161,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
 def _metric_lines(
     request: PageRequest, span: Span, found: Sequence[MetricRate], before: Sequence[MetricRate]
 ) -> tuple[MetricLine, ...]:
-    """Return the rate of each metric beside that of the period before."""
+    """Return the rate of each metric next to that of the previous period."""
     earlier = {one.digest: one.rate for one in before}
     return tuple(
         MetricLine(
@@ -181,7 +174,7 @@ def _metric_lines(
 
 
 def _between(request: PageRequest) -> Span | None:
-    """Return the span from `from` to `to`, where both are asked for."""
+    """Return the span from `from` to `to`, if both are given."""
     if not (request["from"] and request["to"]):
         return None
     start, end = _time(request, "from"), _time(request, "to")
@@ -201,19 +194,19 @@ def _time(request: PageRequest, name: str) -> datetime:
         ) from None
     if not _FIRST_YEAR <= found.year <= _LAST_YEAR:
         raise InputError(f"{name}: {request[name]} is out of range")
-    return found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
+    return stored_time(found) if found.tzinfo else found
 
 
 def _end(reader: StoreReader, request: PageRequest, last: datetime) -> datetime:
-    """Return until when the page looks: now, or the last turn of a file that nobody writes."""
-    now = request.now.astimezone(UTC).replace(tzinfo=None)
+    """Return the end of the span: now, or the last turn of a file that is not being written."""
+    now = stored_time(request.now)
     if request.live:
         return now
     return min(now, _minute(reader, "max", last) + timedelta(minutes=1))
 
 
 def _minute(reader: StoreReader, which: Literal["min", "max"], hour: datetime) -> datetime:
-    """Return the first or last minute with a turn of an hour."""
+    """Return the first or last minute of an hour with a turn."""
     ((found,),) = reader.rows(
         f"SELECT {which}(bucket) FROM turns_by_minute"
         " WHERE bucket >= $hour AND bucket < $hour + INTERVAL 1 HOUR",
@@ -223,7 +216,7 @@ def _minute(reader: StoreReader, which: Literal["min", "max"], hour: datetime) -
 
 
 def _chosen(found: Sequence[MetricRate], wanted: str) -> MetricRate | None:
-    """Return the metric that is asked for, else the one that failed most turns."""
+    """Return the requested metric, otherwise the one with most failed turns."""
     by_name = {one.metric: one for one in found}
     failing = sorted(
         found, key=lambda one: (-one.counts["failed"], one.rate.value if one.rate else 2.0)
@@ -251,7 +244,7 @@ def _failing(reason: ReasonCount) -> str:
 
 
 def _of_tool(tool: str) -> tuple[str, str]:
-    """Return the filters of cases that call a tool, and of those among them with an error."""
+    """Return the filters of cases that call a tool, and of cases in which it failed."""
     named = f'tool:"{tool}"'
     return named, f"{named} error:*"
 
@@ -259,14 +252,14 @@ def _of_tool(tool: str) -> tuple[str, str]:
 def _tiles(
     request: PageRequest,
     span: Span,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[TurnBucket],
     chosen: MetricRate | None,
     latencies: Mapping[datetime | None, Latency],
     tools: Sequence[ToolUse],
     delivery: Delivery,
 ) -> tuple[Tile, ...]:
-    turns, errors = sum(row["turns"] for row in rows), sum(row["errors"] for row in rows)
-    costs = [row["cost_usd"] for row in rows if row["cost_usd"] is not None]
+    turns, errors = sum(row.turns for row in rows), sum(row.errors for row in rows)
+    costs = [row.cost_usd for row in rows if row.cost_usd is not None]
     remark = f"{errors:,} crashed" if errors else "none crashed"
     tiles = [Tile("turns", f"{turns:,}", remark, _cases(request, "", span))]
     if chosen and chosen.rate:
@@ -295,108 +288,21 @@ def _tiles(
     return tuple(tiles)
 
 
-def _charts(
-    span: Span,
-    rows: Sequence[Mapping[str, Any]],
-    scores: Sequence[Mapping[str, Any]],
-    chosen: MetricRate | None,
-    effects: Mapping[str, float],
-    latencies: Mapping[datetime | None, Latency],
-    usual: float | None,
-    alarms: Sequence[plots.Mark],
-) -> tuple[plots.Chart, ...]:
-    turns, errors, costs = ([0.0] * span.buckets for _ in range(3))
-    for row in rows:
-        place = span.place(row["bucket"])
-        turns[place] += row["turns"]
-        errors[place] += row["errors"]
-        costs[place] += row["cost_usd"] or 0
-    times = span.times()
-    made = [
-        plots.bars(
-            "Turns", [plots.Point(at, n, part=e) for at, n, e in zip(times, turns, errors, strict=True)],
-            words="turns", part="crashed", say=f"{sum(turns):,.0f} turns, {sum(errors):,.0f} of them crashed",
-            marks=() if chosen else alarms,
-        )
-    ]  # fmt: skip
-    if chosen:
-        made.append(_pass_rate(span, scores, chosen, effects, usual, alarms))
-    if any(costs):
-        points = [plots.Point(at, round(one, 6)) for at, one in zip(times, costs, strict=True)]
-        made.append(
-            plots.bars("Cost", points, words="cost", say=f"{money(sum(costs))} in all", edge=money)
-        )
-    if latencies:
-        made.append(_latency(span, latencies))
-    return tuple(made)
-
-
-def _pass_rate(
-    span: Span,
-    scores: Sequence[Mapping[str, Any]],
-    chosen: MetricRate,
-    effects: Mapping[str, float],
-    usual: float | None,
-    alarms: Sequence[plots.Mark],
-) -> plots.Chart:
-    by_place: dict[int, list[Mapping[str, Any]]] = {}
-    for row in scores:
-        if row["metric_digest"] == chosen.digest and row["metric_name"] == chosen.metric:
-            by_place.setdefault(span.place(row["bucket"]), []).append(row)
-    points = []
-    for place, at in enumerate(span.times()):
-        rate, _ = traffic.share(by_place.get(place, []), effects.get(chosen.digest, 1.0))
-        points.append(
-            plots.Point(at, rate.value, rate.interval.low, rate.interval.high)
-            if rate
-            else plots.Point(at, None)
-        )
-    rate = chosen.rate
-    say = (
-        f"{chosen.metric}: {100 * rate.value:.1f} % passed"
-        if rate
-        else f"{chosen.metric}: not evaluated"
-    )
-    dashed = "" if usual is None else f", dashed: period before, {100 * usual:.1f} %"
-    return plots.lines(
-        f"Pass rate · {chosen.metric}", [("pass rate", points)],
-        say=f"{say}; band: 95 % interval{dashed}",
-        low=0.0, high=1.0, form=lambda share: f"{100 * share:.0f} %", dashed=usual, marks=alarms,
-        value=f"band: 95 % interval{dashed}",
-    )  # fmt: skip
-
-
-def _looked(found: Sequence[MetricRate], before: Sequence[MetricRate]) -> Mapping[str, Looked]:
-    """Return the verdicts of each metric in the span and before."""
+def _verdict_counts(
+    found: Sequence[MetricRate], before: Sequence[MetricRate]
+) -> Mapping[str, TurnCounts]:
+    """Return the number of verdicts of each metric in the span and in the previous one."""
     earlier = {one.metric: sum(one.counts.values()) for one in before}
     return {
-        one.metric: Looked(sum(one.counts.values()), earlier.get(one.metric, 0)) for one in found
+        one.metric: TurnCounts(sum(one.counts.values()), earlier.get(one.metric, 0))
+        for one in found
     }
 
 
 def _usual(before: Sequence[MetricRate], chosen: MetricRate | None) -> float | None:
-    """Return the rate of the chosen metric in the period before."""
+    """Return the rate of the chosen metric in the previous period."""
     found = (one.rate for one in before if chosen and one.digest == chosen.digest)
     return next((rate.value for rate in found if rate), None)
-
-
-def _alarms(reader: StoreReader, span: Span) -> list[plots.Mark]:
-    """Return when alarms began in a span."""
-    return [
-        plots.Mark((at - span.start) / (span.end - span.start), f"alarm {watch}: {at:%H:%M}")
-        for watch, at in reader.rows(_ALARMS, {"start": span.start, "until": span.end})
-    ]
-
-
-def _latency(span: Span, latencies: Mapping[datetime | None, Latency]) -> plots.Chart:
-    by_bucket = [(at, latencies.get(at)) for at in span.times()]
-    p95 = [plots.Point(at, found.p95 / 1000 if found else None) for at, found in by_bucket]
-    median = [plots.Point(at, found.median / 1000 if found else None) for at, found in by_bucket]
-    return plots.lines(
-        "Latency", [("p95", p95), ("median", median)], low=0.0,
-        form=lambda seconds: duration(1000 * seconds),
-        say="median and 95th percentile of a turn's latency",
-    )  # fmt: skip
 
 
 def _delivery(reader: StoreReader) -> Delivery:

@@ -1,4 +1,4 @@
-"""The review queue: one turn at a time, decided by keys; the judge's verdict is hidden until then."""
+"""The review queue: one turn at a time, decided by keyboard; the judge's verdict is hidden until then."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from evaltap.evaluator.review.queue import (
 )
 from evaltap.evaluator.review.results import agreement_of
 from evaltap.evaluator.stats.agreement import Agreement
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Record, StoreReader
 from evaltap.schemas.errors import InputError
 
 MOST_QUEUED: Final = 50
@@ -47,25 +47,25 @@ ORDER BY metric_name
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The item that was decided last, and what judges had said of it."""
+    """The last decided item, and the judges' verdicts on it."""
 
     item: Item
     action: str
-    verdicts: tuple[Mapping[str, Any], ...]
+    verdicts: tuple[Record, ...]
     case_href: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewPage:
-    """What the review shows: the queues, or one item of them."""
+    """The content of the page: the queues, or one item of them."""
 
-    queues: tuple[Mapping[str, Any], ...]
+    queues: tuple[Mapping[str, object], ...]
     queue: str
     mine: int
     agreement: Agreement
     item: Item | None
     before: tuple[tuple[str, str], ...]
-    """What was said before in the session: who and what."""
+    """The preceding messages of the session: role and text."""
     evidence: TurnEvidence | None
     lines: tuple[DiffLine, ...]
     tools_json: str
@@ -105,14 +105,14 @@ def _evidence(reader: StoreReader, request: PageRequest, one: Item) -> TurnEvide
 
 
 def _before(one: Item | None) -> tuple[tuple[str, str], ...]:
-    said = []
+    messages = []
     for turn in one.before if one else ():
-        said.append(("User", _content(turn.get("userContent"))))
-        said.append(("Answer", _content(turn.get("finalResponse")) or "no answer"))
-    return tuple(said)
+        messages.append(("User", _content(turn.get("userContent"))))
+        messages.append(("Answer", _content(turn.get("finalResponse")) or "no answer"))
+    return tuple(messages)
 
 
-def _content(message: Any) -> str:
+def _content(message: object) -> str:
     content = message.get("content") if isinstance(message, Mapping) else None
     return content if isinstance(content, str) else ""
 
@@ -122,7 +122,7 @@ def _decided(reader: StoreReader, request: PageRequest) -> Decided | None:
         return None
     try:
         one = item(reader, request["done"])
-    except InputError:  # it was erased meanwhile
+    except InputError:  # it was erased in the meantime
         return None
     key = {
         "app": one.app, "eval_set": one.eval_set_id, "eval_id": one.eval_id, "turn": one.invocation_id,
@@ -144,12 +144,12 @@ def _case_href(one: Item) -> str:
 
 
 def start(writer: CursorWriter, request: PageRequest) -> str:
-    """Claim the next item; return where to go."""
+    """Claim the next item; return the redirect target."""
     return _next(writer, request, "")
 
 
 def act(writer: CursorWriter, request: PageRequest) -> str:
-    """Write a decision and claim the next item; return where to go."""
+    """Write a decision and claim the next item; return the redirect target."""
     one = item(writer, request["item"])
     action = request["action"]
     if action not in DECIDED:
@@ -177,9 +177,9 @@ def take_back(writer: CursorWriter, request: PageRequest) -> str:
 
 
 def add(writer: CursorWriter, request: PageRequest) -> str:
-    """Queue the turns of picked cases that did not pass, else their last; or of the cases of a filter.
+    """Queue the failed turns of picked cases, otherwise their last turn; or those of a filter's cases.
 
-    With `once` equal turns of different sessions are one item; with `twice` two people decide on each.
+    With `once`, equal turns of different sessions become one item; with `twice`, two people decide on each.
     """
     if not (keys := request.keys):
         found, problems = understood(request["q"])

@@ -1,4 +1,4 @@
-"""The scoring runs of a store, and one of them with its metrics and its worst cases."""
+"""The scoring runs of a store, and the page of one run with its metrics and its worst cases."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ class ScoringRun:
     kind: str
     source: str
     started_at: datetime
-    """UTC, without a zone."""
+    """UTC, without a time zone."""
     ended_at: datetime | None
     last_scored_at: datetime | None
     cases: int
@@ -33,10 +33,10 @@ class ScoringRun:
     not_evaluated: int
     errors: int
     gate: Mapping[str, int] | None
-    """Of a gate's run: how many results it has, and how many passed, failed or are incomplete."""
+    """For a gate's run: the number of results, and how many passed, failed or are incomplete."""
     state: RunState
     pass_rate: float | None
-    """Of the scores with a verdict."""
+    """The pass rate of the scores with a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class RunLine:
     run: ScoringRun
     href: str
     role: str
-    """In the comparison that the form offers: `a`, `b` or neither."""
+    """The role in the form's comparison: `a`, `b` or neither."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunsPage:
-    """What the list shows, newest first."""
+    """The content of the list, newest first."""
 
     runs: tuple[RunLine, ...]
     total: int
@@ -70,14 +70,14 @@ class WorstCase:
 
 @dataclass(frozen=True, slots=True)
 class RunPage:
-    """What the page of a run shows."""
+    """The content of the page of a run."""
 
     run: ScoringRun
     summary: Summary
     worst: tuple[WorstCase, ...]
     cases_href: str
     others: tuple[RunLine, ...]
-    """Runs to compare it with, newest first."""
+    """Runs to compare with, newest first."""
 
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
@@ -86,7 +86,7 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
 
 
 def read(reader: StoreReader, request: PageRequest) -> RunsPage:
-    """Return the runs that the parameter `at` begins with."""
+    """Return the page of runs that begins at the parameter `at`."""
     lines = newest_first(reader, landing=request.live)
     at = min(whole(request["at"]), len(lines))
     shown = lines[at : at + PER_PAGE]
@@ -104,7 +104,7 @@ def read(reader: StoreReader, request: PageRequest) -> RunsPage:
 
 
 def newest_first(reader: StoreReader, *, landing: bool = False) -> list[RunLine]:
-    """Return the runs with their links; `landing`: a consumer lands turns in the store now."""
+    """Return the runs with their links; `landing` is whether a consumer is landing turns in the store."""
     rows = listed_runs(reader)
     states = run_states(rows, landing=landing)
     lines = [
@@ -125,12 +125,12 @@ def _run(row: Mapping[str, Any], state: RunState) -> ScoringRun:
 
 
 def whole(text: str) -> int:
-    """Return a parameter as a count, 0 for what is none."""
+    """Return a parameter as a count; 0 if it is invalid."""
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
 def view_one(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read a run; 404 where there is none."""
+    """Read a run; 404 if it does not exist."""
     found = read_one(reader, request["id"], landing=request.live)
     if found is None:
         return problem(404, f"There is no run {request['id']!r} in {request.store_path}.")
@@ -138,7 +138,7 @@ def view_one(reader: StoreReader, request: PageRequest) -> PageAnswer:
 
 
 def read_one(reader: StoreReader, run_id: str, *, landing: bool = False) -> RunPage | None:
-    """Return the page of a run; None where there is none."""
+    """Return the page of a run; None if it does not exist."""
     lines = newest_first(reader, landing=landing)
     this = next((line for line in lines if line.run.run_id == run_id), None)
     if this is None:

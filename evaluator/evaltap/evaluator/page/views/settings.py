@@ -1,4 +1,4 @@
-"""Who is logged in, and a link for a colleague."""
+"""Sessions and people, and links for inviting colleagues."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from evaltap.schemas.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class LoggedIn:
-    """A session as an admin sees it."""
+    """A session as shown to an admin."""
 
     session_id: str
     name: str
@@ -26,11 +26,11 @@ class LoggedIn:
 
 @dataclass(frozen=True, slots=True)
 class SettingsPage:
-    """What the page shows."""
+    """The content of the page."""
 
     sessions: tuple[LoggedIn, ...]
     people: tuple[Person, ...]
-    """Who is on the list: an invitation puts people on it, and a proxy may name them."""
+    """People on the list: an invitation adds a person, and a proxy may name them."""
     link: str = ""
     """A new link, shown once."""
     invited: str = ""
@@ -38,7 +38,7 @@ class SettingsPage:
 
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Return who is logged in."""
+    """Return the sessions and people."""
     return _shown(SettingsPage(_sessions(request), _people(request)))
 
 
@@ -57,7 +57,7 @@ def invite(writer: CursorWriter, request: PageRequest) -> PageAnswer:
 
 
 def end(writer: CursorWriter, request: PageRequest) -> str:
-    """End somebody's session."""
+    """End a person's session."""
     named = [one.name for one in _sessions(request) if one.session_id == request["session"]]
     _access(request).end(request["session"])
     changes.write(writer, request.person, [Change("end_session", target=name) for name in named])
@@ -65,7 +65,7 @@ def end(writer: CursorWriter, request: PageRequest) -> str:
 
 
 def remove(writer: CursorWriter, request: PageRequest) -> str:
-    """Take a person off the list, with the sessions and links of that name."""
+    """Remove a person from the list, with their sessions and links."""
     if request["name"] in _access(request).people():
         _access(request).remove(request["name"])
         changes.write(writer, request.person, [Change("remove_person", target=request["name"])])
@@ -77,7 +77,7 @@ def _shown(page: SettingsPage, status: int = 200) -> PageAnswer:
 
 
 def _access(request: PageRequest) -> Access:
-    assert request.access is not None  # the application gives it
+    assert request.access is not None  # the application provides it
     return request.access
 
 

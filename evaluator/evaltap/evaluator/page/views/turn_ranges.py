@@ -1,4 +1,4 @@
-"""Turns of a long case, some of which are shown together: where each is, and which failed."""
+"""Ranges of turns in a long case: the links to each range, and the failed turns in it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from evaltap.evaluator.page.request import link
 from evaltap.evaluator.reports.model import Cell
 
 TOGETHER: Final = 30
-"""So many turns are shown together."""
+"""The number of turns shown together."""
 MOST_FAILING: Final = 12
-"""Turns of a range that are named beside it."""
+"""The maximum number of failed turns listed for a range."""
 NOT_PASSED: Final = ("failed", "crashed", "error")
 
 
 class TurnLink(NamedTuple):
-    """A turn, from 1, and where it is."""
+    """A turn, counted from 1, with its link."""
 
     place: int
     href: str
@@ -23,32 +23,32 @@ class TurnLink(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TurnRange:
-    """Consecutive turns of a long case, which the page shows together."""
+    """Consecutive turns of a long case that are shown together."""
 
     first: int
     last: int
     href: str
     shown: bool
     failing: tuple[TurnLink, ...]
-    """The first turns of it that did not pass."""
+    """The first turns in the range that did not pass."""
     failing_count: int
 
 
 def first_shown(asked: str, turns: int) -> int:
-    """Return the first turn, from 1, of the range that holds the one that is asked for."""
+    """Return the first turn, counted from 1, of the range that contains the requested one."""
     place = int(asked) if asked.isdecimal() and len(asked) < 10 else 1
     return (max(1, min(place, turns)) - 1) // TOGETHER * TOGETHER + 1
 
 
 class TurnPlaces(NamedTuple):
-    """Where the turns of a case are: on this page, or on another with its other turns."""
+    """The locations of a case's turns: on this page, or on the page of another range."""
 
     parameters: Mapping[str, str]
     first: int
     turns: int
 
     def shows(self, place: int) -> bool:
-        """Tell whether a turn is on this page."""
+        """Return whether a turn is on this page."""
         return self.first <= place < self.first + TOGETHER
 
     def of(self, place: int) -> TurnLink:
@@ -59,7 +59,7 @@ class TurnPlaces(NamedTuple):
         return TurnLink(place, link("/case", **self.parameters, turn=place) + anchor)
 
     def ranges(self, cells: Sequence[Cell]) -> tuple[TurnRange, ...]:
-        """Return the ranges, with the turns that some metric does not pass; none for a short case."""
+        """Return the ranges, with the turns that did not pass some metric; empty for a short case."""
         if self.turns <= TOGETHER:
             return ()
         failing = sorted(

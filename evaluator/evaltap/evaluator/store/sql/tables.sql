@@ -3,7 +3,7 @@
 -- written, and readers use the latest_* views.  All times are UTC.
 
 CREATE TABLE IF NOT EXISTS meta (
-  key   VARCHAR NOT NULL,             -- schema_version: layout version of this file; cluster:<topic>: where it was read
+  key   VARCHAR NOT NULL,             -- schema_version: layout version of this file; cluster:<topic>: id of the cluster it was read from
   value VARCHAR NOT NULL
 );
 
@@ -179,7 +179,7 @@ CREATE TABLE IF NOT EXISTS run_metrics (
   threshold         DOUBLE NOT NULL,
   metric_digest     VARCHAR NOT NULL,  -- hash of the metric and its evaluator's version
   metric_json       VARCHAR NOT NULL,  -- without keys
-  references_digest VARCHAR            -- which reference_cases it compared landed cases with; NULL: none
+  references_digest VARCHAR            -- the reference_cases that landed cases were compared with; NULL: none
 );
 
 -- The expected turns of landed cases, from --references; stored so that readers can show them.
@@ -265,7 +265,7 @@ CREATE TABLE IF NOT EXISTS judge_calls (
   invocation_id VARCHAR NOT NULL,
   turn_revision INTEGER NOT NULL,
   metric_name   VARCHAR NOT NULL,
-  sample_index  INTEGER NOT NULL,      -- as in rubric_votes; -1: a preparatory request that makes the question
+  sample_index  INTEGER NOT NULL,      -- as in rubric_votes; -1: a preparatory request that creates the question
   judge         VARCHAR NOT NULL,      -- judge | panel-1, panel-2, ... | second (of a cascade)
   model         VARCHAR,               -- as the endpoint names it; NULL: no answer
   status        VARCHAR NOT NULL,      -- passed | failed | error | not_evaluated (not asked, see reason)
@@ -390,7 +390,7 @@ CREATE TABLE IF NOT EXISTS alerts (
   status   VARCHAR NOT NULL,               -- firing | resolved
   turned_at TIMESTAMP NOT NULL,            -- when it began or ended, in traffic time
   event    JSON NOT NULL,                  -- as in `monitor replay --json`, without the cases
-  told     BOOLEAN NOT NULL,               -- whether receivers are notified; not if it was over when found
+  told     BOOLEAN NOT NULL,               -- whether receivers are notified; false if the alarm had already ended when found
   noted_at TIMESTAMP NOT NULL
 );
 
@@ -565,7 +565,7 @@ CREATE TABLE IF NOT EXISTS tools_by_hour (
   errors    BIGINT NOT NULL
 );
 
--- How far the summaries go; no row: not made yet.
+-- How far the summaries are up to date; no row: not built yet.
 CREATE TABLE IF NOT EXISTS page_marks (
   name        VARCHAR NOT NULL,            -- summaries
   landed_seq  BIGINT NOT NULL,             -- of turns

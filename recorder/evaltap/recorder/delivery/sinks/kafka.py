@@ -12,14 +12,13 @@ nothing. So only the forwarder uses it, with a bound of its own, and a child cre
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from evaltap.recorder.delivery.sinks.local_log import DEFAULT_MAX_BYTES, LocalLogSink
 from evaltap.recorder.delivery.spool.forwarder import ACK_SECONDS, Forwarder, is_case
 from evaltap.recorder.delivery.spool.spool import new_spool
 from evaltap.recorder.faults import RecordRefusedError, SinkError
 from evaltap.schemas.log.folders import spool_folder
-from evaltap.schemas.log.kafka_clients import kafka_producer
+from evaltap.schemas.log.kafka_clients import Answer, kafka_producer
 from evaltap.schemas.log.kafka_settings import settings_blamed
 from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.record import WireRecord
@@ -107,7 +106,7 @@ class TopicProducer:
 
     def __init__(self, location: KafkaLocation) -> None:
         self._topic = location.topics[0]
-        self._producer: Any = kafka_producer(
+        self._producer = kafka_producer(
             location,
             client_id="evaltap-recorder",
             connect_seconds=CONNECT_SECONDS,
@@ -140,7 +139,7 @@ class TopicAnswer:
 
     __slots__ = ("_future",)
 
-    def __init__(self, future: Any) -> None:
+    def __init__(self, future: Answer) -> None:
         self._future = future
 
     def wait(self, timeout_seconds: float) -> bool:

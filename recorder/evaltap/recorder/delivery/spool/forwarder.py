@@ -289,7 +289,7 @@ class Forwarder:
             with self._progress:
                 self._waiting -= result.cases + result.refused_cases
                 self._rejected_cases += result.refused_cases
-                # Unreadable records count as turns: no one can tell what they were.
+                # Unreadable records count as turns, because their kind is unknown.
                 unreadable = min(skipped, max(0, self._waiting))
                 self._waiting -= unreadable
                 self._rejected_cases += unreadable

@@ -1,0 +1,16 @@
+"""Recognizes SQLite and DuckDB files by their first bytes."""
+
+from typing import Final
+
+HEAD_BYTES: Final = 16
+"""How many of a file's first bytes the functions need."""
+
+
+def is_sqlite(head: bytes) -> bool:
+    """Return whether a file with these first bytes is an SQLite database, such as a local log."""
+    return head.startswith(b"SQLite format 3\0")
+
+
+def is_duckdb(head: bytes) -> bool:
+    """Return whether a file with these first bytes is a DuckDB database, such as a store."""
+    return head[8:12] == b"DUCK"
