@@ -1,6 +1,7 @@
 """Files of strangers in every command that reads files: an exit code and a message, never a traceback."""
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -141,3 +142,43 @@ def test_no_file_is_answered_with_a_traceback(
         assert not UNSEEN.search(out + err), name
         assert len(err) < 5_000, name
     assert not (folder.parent / "a_s").exists()
+
+
+@pytest.mark.parametrize("command", ["record claude-code", "convert"])
+def test_pipes_in_a_folder_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "zero.jsonl").symlink_to("/dev/zero")
+    (tmp_path / "loop").symlink_to(tmp_path)
+
+    code = main([*command.split(), str(tmp_path), "--out", str(tmp_path / "x.evalset.json")])
+
+    assert code == 2
+    assert "contains no" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["pipe", "/dev/zero"])
+@pytest.mark.parametrize("command", ["doctor --log", "consume --db x.duckdb --until-idle --log"])
+def test_a_pipe_or_device_is_no_log(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    name: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+
+    assert main([*command.split(), name]) == 2
+    assert (
+        f"{name} is a pipe or device; expected the file of a local log" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    "command", ["record claude-code FILE --out x.evalset.json", "redact --check FILE"]
+)
+def test_a_device_is_not_read(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert main(command.replace("FILE", "/dev/zero").split()) == 2
+    assert "/dev/zero: is a device; expected a file" in capsys.readouterr().err
