@@ -217,6 +217,22 @@ def _pairs_and_tables(make: _Random) -> Iterator[Entry]:
         )
         yield Entry(group, secret, [["user", name, "n"], ["bob", secret, 1], ["eve", "x1y2z3", 2]])
         yield Entry(group, secret, f"{{'name': '{name}', 'value': '{secret}'}}")
+    for name in ("토큰", "access_token", "jeton", "токен"):
+        for secret in (make.any(6), make.password()):
+            yield Entry(group, secret, {name: {"value": secret}})
+    for make_value in (
+        lambda secret: {"op": "add", "path": "/spec/password", "value": secret},
+        lambda secret: {"prompt": "Password:", "response": secret},
+        lambda secret: {"selector": "#password", "value": secret},
+        lambda secret: {"element": "Password field", "text": secret},
+        lambda secret: {"password[0]": secret},
+        lambda secret: {"secret_1": secret},
+        lambda secret: {"pswd": secret},
+        lambda secret: {"auth": ["bob", secret]},
+        lambda secret: {"basicAuth": f"bob:{secret}"},
+    ):
+        secret = make.password()
+        yield Entry(group, secret, make_value(secret))
     for name in ("password", "api_key", "passwort", "senha", "token_secret"):
         secret = make.password()
         for table in (
@@ -459,10 +475,15 @@ def _phones(make: _Random) -> Iterator[Entry]:
         "fax",
         "contact_number",
     )
-    for index, (_, _, national, international, e164) in enumerate(rows):
+    words = dict(_rows("phone_words.tsv"))
+    for index, (country, _, national, international, e164) in enumerate(rows):
         for offset in (0, 3, 7):
             sentence = _PHONE_SENTENCES[(index + offset) % len(_PHONE_SENTENCES)]
             yield Entry("phone in a sentence", national, sentence.replace("{}", national))
+        for word in filter(None, words.get(country, "").split(",")):
+            yield Entry("phone beside its word", national, f"{word}: {national}")
+            yield Entry("phone beside its word", national, f"Anna, {word} {national}, Oslo")
+            yield Entry("phone in data", national, {word.strip(". ").lower(): national})
         sentence = _PHONE_SENTENCES[index % len(_PHONE_SENTENCES)]
         yield Entry("phone in a sentence", international, sentence.replace("{}", international))
         yield Entry("phone in a sentence", e164, f"they said {e164} is right")

@@ -199,6 +199,22 @@ def test_the_check_says_what_it_searched_only_as_text(
     assert capsys.readouterr().err.startswith(said)
 
 
+def test_the_check_names_a_few_records_that_are_not_json_and_counts_the_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    records = make_records([make_case(f"c{number}") for number in range(9)])
+    write_log(Path("f.db"), [record._replace(value=b"{broken") for record in records])
+
+    main(["redact", "--check", "f.db"])
+
+    said = capsys.readouterr().err.splitlines()
+    assert [line for line in said if "searched as text" in line] == [
+        f"f.db: record {number} is not valid JSON and was only searched as text"
+        for number in (1, 2, 3)
+    ]
+    assert f"f.db: {len(records) - 3} more are not valid JSON either" in said
+
+
 def test_what_is_written_can_be_read_by_its_owner_only() -> None:
     write_set("s.evalset.json", leaky_case())
 

@@ -7,7 +7,7 @@ from typing import Any
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.assembly.contexts import ContextMemory
 from evaltap.recorder.observation import MAX_CONTEXT, MAX_HISTORY, Origin
-from evaltap.recorder.privacy.redactor import RedactionReport
+from evaltap.recorder.privacy.redacted_values import RedactionReport
 from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.sources.otlp_files import eval_set_of, read_cases
 from inline_recorder import InlineRecorder

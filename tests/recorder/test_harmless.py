@@ -217,7 +217,7 @@ class FailsInside:
         self.calls = 0
 
     def __call__(self, case: dict[str, Any]) -> Any:
-        from evaltap.recorder.privacy.redactor import RedactionReport
+        from evaltap.recorder.privacy.redacted_values import RedactionReport
 
         self.calls += 1
         if self.calls == self.number:

@@ -95,6 +95,8 @@ PIECES = (
     "&#1;", "&quot;", "%41", "=40", "\\u0041", "61 ", "AB=", "密码是", "пароль ", "phone 1", "call 123 4567 ", "card 4111 ",
     "(0", "0-0 ", "8 (", "\n", "-----BEGIN", "Private-Lines: 1\n", "a:b:1:c\n", "(a) values (a),", "identified by '",
     "Cohere key is a1b2c3d4e5f6g7", "key=a1b2c3d4e5f6g7 ", "$6$", "MIIE", "a1b2c3d4e5f6g7h8 ", "a at b dot ", "</td><td>",
+    "log in with a/", "sign in as bob with ", "the password for the ", "x1y2 is the password ", "that's the password ",
+    "clave de ", "d'accès ", "是密码", "pin code ",
 )  # fmt: skip
 
 

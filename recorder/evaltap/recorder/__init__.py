@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from evaltap.recorder.delivery.sinks.memory import MemorySink
     from evaltap.recorder.diagnostics import Diagnostic, Sight, diagnose, look_around
     from evaltap.recorder.privacy.policy import FieldPolicy
-    from evaltap.recorder.privacy.redactor import PatternRedactor, RedactionReport, Redactor
+    from evaltap.recorder.privacy.redacted_values import RedactionReport
+    from evaltap.recorder.privacy.redactor import PatternRedactor, Redactor
     from evaltap.recorder.privacy.rules import custom_rule
     from evaltap.recorder.recorder import Recorder
     from evaltap.recorder.sources.span_processor import CaseSpanProcessor
@@ -29,7 +30,8 @@ _EXPORTS = {
     "delivery.sinks.memory": ("MemorySink",),
     "diagnostics": ("Diagnostic", "Sight", "diagnose", "look_around"),
     "privacy.policy": ("FieldPolicy",),
-    "privacy.redactor": ("PatternRedactor", "RedactionReport", "Redactor"),
+    "privacy.redacted_values": ("RedactionReport",),
+    "privacy.redactor": ("PatternRedactor", "Redactor"),
     "privacy.rules": ("custom_rule",),
     "recorder": ("Recorder",),
     "sources.span_processor": ("CaseSpanProcessor",),

@@ -15,9 +15,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from evaltap.recorder.privacy.detectors import Rule
 from evaltap.recorder.privacy.policy import FieldPolicy
 from evaltap.recorder.privacy.redactor import PatternRedactor
+from evaltap.recorder.privacy.rule_matching import Rule
 
 # Not imported lazily: a fork during an import would hang the child.
 from evaltap.recorder.privacy.rules import parse_rules

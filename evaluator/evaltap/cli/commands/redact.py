@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +102,8 @@ def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) ->
 
     found = []
     for path in files:
-        for leak in leaks_in_file(path, redactor, partial(_report_searched_as_text, path)):
+        not_json: list[str] = []
+        for leak in leaks_in_file(path, redactor, not_json.append):
             found.append(
                 {
                     "file": str(path),
@@ -114,6 +114,7 @@ def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) ->
             )
             if not options.json:
                 print(f"{path}: {leak.place}: {leak.kind}: {leak.excerpt!r}")
+        _report_searched_as_text(path, not_json)
     if options.json:
         print(json.dumps(found, ensure_ascii=False))
     else:
@@ -121,13 +122,21 @@ def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) ->
     return 1 if found else 0
 
 
-def _report_searched_as_text(path: Path, part: str) -> None:
-    print(f"{path}: {part} is not valid JSON and was only searched as text", file=sys.stderr)
+_MOST_NAMED = 3
+"""Parts of a file that are not JSON and named in the output; further ones are only counted."""
+
+
+def _report_searched_as_text(path: Path, parts: Sequence[str]) -> None:
+    for part in parts[:_MOST_NAMED]:
+        print(f"{path}: {part} is not valid JSON and was only searched as text", file=sys.stderr)
+    if len(parts) > _MOST_NAMED:
+        more = len(parts) - _MOST_NAMED
+        print(f"{path}: {more:,} more are not valid JSON either", file=sys.stderr)
 
 
 def _summary(number: int) -> str:
     """Return the count with the kinds that were and were not searched for: 0 found does not mean clean."""
-    from evaltap.recorder.privacy.detectors import LOOKED_FOR, NOT_LOOKED_FOR
+    from evaltap.recorder.privacy.findings import LOOKED_FOR, NOT_LOOKED_FOR
 
     return f"{number:,} found ({', '.join(LOOKED_FOR)}). {NOT_LOOKED_FOR}"
 

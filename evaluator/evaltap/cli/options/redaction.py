@@ -21,7 +21,7 @@ def case_redactor() -> "Callable[[CaseData], CaseData]":
     import orjson
 
     from evaltap.recorder.config import RecorderConfig
-    from evaltap.recorder.privacy.detectors import PSEUDONYM
+    from evaltap.recorder.privacy.findings import PSEUDONYM
     from evaltap.recorder.privacy.pseudonyms import derived_key, random_key
 
     secret = os.environ.get("EVALTAP_REDACTION_KEY")

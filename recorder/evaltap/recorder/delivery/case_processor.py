@@ -8,7 +8,8 @@ from hashlib import sha256
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.faults import DropCaseError
 from evaltap.recorder.payload import cut, readable, shorten
-from evaltap.recorder.privacy.redactor import Redactor, withhold_content
+from evaltap.recorder.privacy.redactor import Redactor
+from evaltap.recorder.privacy.withholding import withhold_content
 from evaltap.schemas.data import CaseData, JsonObject
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import (

@@ -8,106 +8,28 @@ around a trigger is read, so a hostile tool output cannot stall the agent.
 """
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from math import log2
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
 
 from evaltap.recorder.pacing import yield_to_agent
+from evaltap.recorder.privacy.findings import Finding
+from evaltap.recorder.privacy.known_formats import formats
+from evaltap.recorder.privacy.long_words import beside_services, random_words
+from evaltap.recorder.privacy.rule_matching import Rule
 from evaltap.recorder.privacy.text.addresses import addresses
-from evaltap.recorder.privacy.text.assignments import assigned, in_phrases, names_in
-from evaltap.recorder.privacy.text.commands import in_commands
+from evaltap.recorder.privacy.text.assignments import assigned
+from evaltap.recorder.privacy.text.commands.passwords import in_commands
 from evaltap.recorder.privacy.text.encodings import MAX_DEPTH, decoded
-from evaltap.recorder.privacy.text.normalization import listed, lowered, plain_spelling
+from evaltap.recorder.privacy.text.fixed_phrases import in_phrases
+from evaltap.recorder.privacy.text.names.name_places import names_in
+from evaltap.recorder.privacy.text.names.secret_names import Name
+from evaltap.recorder.privacy.text.normalization import lowered, plain_spelling
 from evaltap.recorder.privacy.text.numbers import card_in, numbers, phone_in
 from evaltap.recorder.privacy.text.secret_formats import (
     KEY_BLOCKS,
-    NEEDLED,
-    SECRET_FORMATS,
-    SERVICES,
 )
-from evaltap.recorder.privacy.text.secret_names import Name
-from evaltap.recorder.privacy.text.tables import in_html_tables, in_inserts, in_tables
+from evaltap.recorder.privacy.text.sentences.logins import in_logins
+from evaltap.recorder.privacy.text.tables import in_copies, in_html_tables, in_inserts, in_tables
 from evaltap.recorder.privacy.text.value_kinds import is_opaque
-
-PSEUDONYM = re.compile(r"<[a-z_]{2,20}:[0-9a-f]{12}>")
-"""The token that replaced a value; never sensitive again."""
-
-LOOKED_FOR = ("keys", "email", "phone", "card", "IBAN", "SSN")
-NOT_LOOKED_FOR = "Names and postal addresses are not detected."
-
-
-class Finding(NamedTuple):
-    """A sensitive part of a text: its kind, its span, its normal form."""
-
-    kind: str
-    start: int
-    end: int
-    value: str
-
-
-Place = tuple[int, int, str]
-"""The span of a sensitive value, and its normal form."""
-
-
-WINDOW = 128
-"""Length of the stretch whose positions are searched in one step."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Rule:
-    """A kind of sensitive value: a pattern, and a check that selects the sensitive part of a match.
-
-    `head` matches wherever the pattern may start and is at most `WINDOW` long. `longest` is how far a
-    match is tried: matches up to that length are found whole, and so is one that only goes on in the
-    same way. `run` matches the repeat the pattern starts with, if it starts with one without an upper
-    bound.
-    """
-
-    kind: str
-    pattern: re.Pattern[str]
-    check: Callable[[re.Match[str]], Place | None]
-    head: re.Pattern[str]
-    longest: int
-    run: re.Pattern[str] | None = None
-
-    def find(self, text: str) -> Iterator[Finding]:
-        """Yield the rule's findings in a text, in time linear in its length."""
-        at = 0
-        while at < len(text):
-            end = at + 2 * WINDOW
-            start = self.head.search(text, at, end)
-            yield_to_agent()
-            if start is None or (start.start() >= at + WINDOW and end < len(text)):
-                at += WINDOW
-                continue
-            match = self._match(text, start.start())
-            if match is None:
-                at = self._next_start(text, start.start())
-                continue
-            place = self.check(match)
-            if place is not None and place[1] > place[0]:
-                yield Finding(self.kind, *place)
-            at = max(match.end(), match.start() + 1)
-
-    def _match(self, text: str, start: int) -> re.Match[str] | None:
-        """Return the match at an offset; one that reaches the limit is tried with a higher one."""
-        limit = self.longest
-        match = self.pattern.match(text, start, start + limit)
-        while match is not None and match.end() == start + limit < len(text):
-            limit *= 2
-            match = self.pattern.match(text, start, start + limit)
-        return match
-
-    def _next_start(self, text: str, failed: int) -> int:
-        """Return where to go on: what follows a run decides for all starts in it."""
-        run = self.run.match(text, failed, failed + self.longest) if self.run else None
-        if run is None:
-            return failed + 1
-        if run.end() - failed == self.longest:
-            return failed + self.longest // 2
-        return max(run.end(), failed + 1)
 
 
 def find(
@@ -137,8 +59,6 @@ _ORDINARY = re.compile(
 """Names, times and small numbers: most structured data, and never sensitive."""
 _LONG_WORD = re.compile(r"[A-Za-z0-9_+/.=:&?%~$|-]{14,}+")
 """Keys and encoded texts are long and without spaces, unlike ordinary words."""
-
-
 _SIGNS = re.compile(r"[0-9@=:\"'`<>%\\|&(]|[^\x00-\x7f]|at[)\]}]| [dD][oO][tT] ")
 """Without any of these only a long word can be sensitive."""
 
@@ -150,7 +70,7 @@ def _found(text: str, *, identifier: bool, entropy: bool, depth: int) -> list[Fi
     seen = plain_spelling(text)
     found: list[Finding] = []
     if words:
-        found += _formats(seen, " ".join(words))
+        found += formats(seen, " ".join(words))
         yield_to_agent()
         if "BEGIN " in seen or "Private-Lines" in seen:
             found += (
@@ -185,6 +105,8 @@ def _beside_names(seen: str, lower: str, *, entropy: bool, words: bool) -> Itera
                 yield Finding("secret", start, end, seen[start:end])
         for start, end in in_phrases(seen, lower):
             yield Finding("secret", start, end, seen[start:end])
+        for start, end in in_logins(seen, lower):
+            yield Finding("secret", start, end, seen[start:end])
         for start, end in in_commands(seen, lower):
             yield Finding("secret", start, end, seen[start:end])
         if "\n" in seen:
@@ -200,13 +122,16 @@ def _beside_names(seen: str, lower: str, *, entropy: bool, words: bool) -> Itera
         if "<th" in lower:
             for kind, start, end in in_html_tables(seen):
                 yield from _cell(kind, start, end, seen[start:end])
+        if "copy " in lower and "stdin" in lower:
+            for kind, start, end in in_copies(seen):
+                yield from _cell(kind, start, end, seen[start:end])
         if "(" in seen and "values" in lower:
             for kind, start, end in in_inserts(seen):
                 yield from _cell(kind, start, end, seen[start:end])
     if words:
-        yield from _beside_services(seen, lower)
+        yield from beside_services(seen, lower)
         if entropy:
-            yield from _random_words(seen)
+            yield from random_words(seen)
 
 
 _NUMBER_COLUMNS = ("phone", "mobil", "msisdn", "card", "tel", "fax", "cell", "contact")
@@ -223,7 +148,9 @@ def _cell(kind: Name, start: int, end: int, value: str) -> Iterator[Finding]:
         yield Finding("secret", start, end, value)
 
 
-_SCHEME = re.compile(r"(?i)\b(?:bearer|basic|ssws)[ \t]{1,4}([\w.~+/=-]{8,4096}+)")
+_SCHEME = re.compile(
+    r"(?i)\b(?:bearer|basic|ssws)(?:[ \t]{1,4}|[ ]?[\"'][ ]?[+.&][ ]?[\"'])([\w.~+/=-]{8,4096}+)"
+)
 _CREDENTIALS = re.compile(
     r":\\?/\\?/([^\s:@/\"'<>]{0,128}:[^\s\"'<>@]{1,256}(?:@[^\s\"'<>@/]{1,128}(?=@))?(?=@))"
 )
@@ -242,136 +169,6 @@ def _credentials(seen: str) -> Iterator[Finding]:
 def _may_hold_slash(credentials: str) -> bool:
     """Return whether `user:pass/word` before an @ is credentials, not port and path: `host:80/@x`."""
     return not credentials.partition(":")[2].partition("/")[0].isdigit()
-
-
-_START = r"(?<![A-Za-z0-9_])"
-_BLANKS = {ord(sign): " " for sign in "_+/.=:&?%~$|-"}
-
-
-_PrefixRule = tuple[tuple[str, ...], re.Pattern[str]]
-
-
-def _prefix_rules() -> dict[str, list[_PrefixRule]]:
-    """Return the rules by the prefix of the words that they match."""
-    rules: dict[str, list[_PrefixRule]] = {}
-    for prefixes, pattern in SECRET_FORMATS:
-        compiled = re.compile(_START + "(?:" + pattern + ")")
-        for start in {_beginning(one) for one in prefixes.split()}:
-            needles = tuple(one for one in prefixes.split() if _beginning(one) == start)
-            rules.setdefault(start, []).append((needles, compiled))
-    return rules
-
-
-def _beginning(prefix: str) -> str:
-    return prefix.translate(_BLANKS).split()[0][:2]
-
-
-_BY_BEGINNING = _prefix_rules()
-_NEEDLED = tuple((needle, re.compile(pattern)) for needle, pattern in NEEDLED)
-_JWT = re.compile(r"eyJ(?<![\w-]...)[\w-]{8,}+(?:\.[\w-]{0,}+){1,4}")
-
-
-def _formats(seen: str, words: str) -> Iterator[Finding]:
-    """Yield keys of known formats; a rule runs where a word has its prefix."""
-    beginnings = {part[:2] for part in words.translate(_BLANKS).split()}
-    for beginning in beginnings & _BY_BEGINNING.keys():
-        for needles, pattern in _BY_BEGINNING[beginning]:
-            if any(needle in words for needle in needles):
-                for match in pattern.finditer(seen):
-                    yield Finding("secret", *match.span(), match[0])
-    for needle, pattern in _NEEDLED:
-        if needle in words:
-            for match in pattern.finditer(seen):
-                group = match.lastindex or 0
-                yield Finding("secret", *match.span(group), match[group])
-    if "eyJ" in words:
-        for match in _JWT.finditer(seen):
-            if match[0].count(".") and len(match[0]) > 24:
-                yield Finding("jwt", *match.span(), match[0].rstrip("."))
-
-
-_NEAR = re.compile(
-    r"(?:"
-    + "|".join(SERVICES)
-    + r"|key|token|secret|credential|passwor[dt]|clave|schl[üu]ssel|clé|chave)"
-    r"(?![a-z]{0,3}(?:board|ring|note))[\w.-]{0,30}[\"'\s]{0,3}(?:[\w ]{0,24}[ ](?:is|was|=|use|ist)[ ]|[=>:|?,]{1,3}|[ ])[\"'`\s=>]{0,5}\Z"
-)
-_NEAR_WORDS = frozenset(
-    listed("""
-linked co new message private key keys apikey token tokens secret secrets credential credentials
-""")
-).union(SERVICES, ("password", "passwort", "clave", "chave", "schlüssel", "schlussel", "clé"))
-_LOWER_WORD = re.compile(r"[^\W_]+")
-_NO_KEY = re.compile(
-    r"(?<![a-z])(?:commit|revision|sha\d*|md5|digest|hash|checksum|trace|span|request|etag|uuid|guid|version|build|branch|tag"
-    r"|cache|public|idempot\w*|partition|primary|file|path|image|url|run|job|host|name|region|model|bucket|channel|id|ids)"
-    r"[\w-]{0,8}[\"'\s]{0,3}[=:|>,]{0,3}[\"'\s]{0,4}\Z"
-)
-_CANDIDATE = re.compile(r"[A-Za-z0-9_+/=.:-](?<![A-Za-z0-9_+/=.:-].)[A-Za-z0-9_+/=:-]{13,512}+")
-
-
-def _beside_services(seen: str, lower: str) -> Iterator[Finding]:
-    """Yield long words next to the name of a service, or the word key."""
-    for match in _CANDIDATE.finditer(seen):
-        begin = match.start()
-        value = match[0]
-        name, sign, rest = value.partition("=")
-        if sign and len(rest) >= 14 and _NAME.fullmatch(name):
-            begin, value = begin + len(name) + 1, rest
-        value = value.rstrip(".:")
-        before = lower[max(0, begin - 72) : begin]
-        if _NEAR_WORDS.isdisjoint(_LOWER_WORD.findall(before)) or not _is_random(value):
-            continue
-        if _NEAR.search(before) and not _NO_KEY.search(before):
-            yield Finding("secret", begin, begin + len(value), value)
-
-
-_NAME = re.compile(r"[A-Za-z][A-Za-z_.-]{1,40}\d?")
-_HEX_ONLY = re.compile(r"[0-9a-fA-F-]+")
-
-
-def _is_random(value: str) -> bool:
-    digits = sum(map(str.isdigit, value))
-    if (
-        not digits
-        or digits == len(value)
-        or value.count("/") > 2
-        or value.startswith(("http", "/"))
-    ):
-        return False
-    return _entropy(value) >= (
-        2.5 if _HEX_ONLY.fullmatch(value) else 3.0
-    ) and not _is_made_of_words(value)
-
-
-def _is_made_of_words(value: str) -> bool:
-    """Return whether it is a name with numbers: `gpt-4o-mini-2024-07-18`, `v1.2.3-rc4`."""
-    parts = re.split(r"[-_./:]", value)
-    return len(parts) > 2 and all(
-        part.isalpha() or part.isdigit() or len(part) < 5 for part in parts
-    )
-
-
-def _entropy(value: str) -> float:
-    total = len(value)
-    return -sum(n / total * log2(n / total) for n in Counter(value).values())
-
-
-_RANDOM_WORD = re.compile(
-    r"[A-Za-z0-9_+/=-](?<![A-Za-z0-9_+/=.-].)[A-Za-z0-9_+/=-]{19,512}+(?![\w.]*\.[a-z]{2,4}\b)"
-)
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-
-
-def _random_words(seen: str) -> Iterator[Finding]:
-    """Yield words that look random: an opt-in rule."""
-    for match in _RANDOM_WORD.finditer(seen):
-        value = match[0]
-        if _UUID.fullmatch(value) or not _is_random(value):
-            continue
-        hexadecimal = _HEX_ONLY.fullmatch(value) is not None
-        if len(value) >= 32 if hexadecimal else _entropy(value) >= 3.7:
-            yield Finding("opaque", *match.span(), value)
 
 
 def _whole_number(seen: str) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from evaltap.recorder.privacy.detectors import PSEUDONYM
+from evaltap.recorder.privacy.findings import PSEUDONYM
 from evaltap.recorder.privacy.redactor import PatternRedactor, Redactor
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files import canonical

@@ -13,7 +13,7 @@ from typing import Literal, Self, cast
 
 import orjson
 
-from evaltap.recorder.privacy.detectors import PSEUDONYM
+from evaltap.recorder.privacy.findings import PSEUDONYM
 from evaltap.recorder.privacy.pseudonyms import Pseudonyms
 from evaltap.schemas.data import CaseData, JsonObject
 from evaltap.schemas.errors import ConfigurationError

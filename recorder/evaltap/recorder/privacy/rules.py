@@ -2,7 +2,7 @@
 
 They run in the agent's process on whatever its tools return, so the worst-case cost of a pattern is
 computed here, and an expensive one is rejected up front. From each position where a match may start,
-a rule reads as far as `_MAX_STEPS` allow (`detectors.Rule`), so time grows linearly with the text.
+a rule reads as far as `_MAX_STEPS` allow (`rule_matching.Rule`), so time grows linearly with the text.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from evaltap.recorder.privacy.detectors import WINDOW, Rule
+from evaltap.recorder.privacy.rule_matching import WINDOW, Rule
 from evaltap.schemas.errors import ConfigurationError
 
 _KIND = re.compile(r"[a-z][a-z_]{1,19}")

@@ -8,22 +8,27 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from evaltap.recorder.privacy.text.commands import in_arguments
+from evaltap.recorder.privacy.text.commands.passwords import in_arguments
+from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.normalization import listed
-from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.value_kinds import (
+    is_likely_password,
+    is_token,
+    may_be_password,
+)
 
 _LABELS = listed("""
 name key field header id label param parameter variable property attribute k type title question prop
-setting option fieldName field_name keyName column slot entity
+setting option n fieldName field_name keyName column slot entity
 """)
 _VALUES = frozenset(
     listed("""
 value val values v content text data secret default answer input defaultValue default_value stringValue
-string_value valueString plainText body current to new newValue new_value set
+string_value valueString plainText body current to new newValue new_value set response reply
 """)
 )
 _PREFIXES = listed("""
-attribute env field header option param parameter property setting tag
+attribute config entry env field form header input option param parameter property secret setting tag var
 """)
 
 
@@ -55,13 +60,85 @@ string number integer boolean object array null
 
 def values_of_label(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
     """Return what the label of `{"name": ..., "value": ...}` means, and the keys that hold the value."""
-    if len(value) > 16:
+    held = _BOTH.intersection(value)
+    if len(value) > 16 or not held:
         return Name.PLAIN, frozenset()
     for label in _ANY_LABEL.intersection(value):
         name = value[label]
-        if isinstance(name, str) and len(name) <= 64 and (kind := kind_of_name(name)) in _TELLING:
-            return kind, _BOTH.intersection(value) - {label}
+        if isinstance(name, str) and len(name) <= _LONGEST_LABEL:
+            kind = _kind_of_path(name) if "/" in name else kind_of_name(name)
+            if kind in _TELLING:
+                values = held - {label}
+                return kind, frozenset(one for one in values if not _is_prose(one, value[one]))
+    return _typed(value, held)
+
+
+_LONGEST_LABEL = 128
+_ANY_TEXT = _spellings(("content", "text", "body", "data", "input", "answer", "response"), ())
+
+
+def _is_prose(key: str, value: Any) -> bool:
+    """Return whether it is what a tool named `reset_password` said, not a password."""
+    return key in _ANY_TEXT and isinstance(value, str) and len(value.split(maxsplit=2)) > 2
+
+
+_CONTROLS = frozenset(
+    listed("""
+prompt path pointer selector element locator target css xpath placeholder aria_label ariaLabel label
+""")
+)
+_CONTROL = re.compile(
+    r"(?i)[ _-]*(?:field|input|box|textbox|text ?field|feld|champ|campo|veld|pole|поле)\W*\Z"
+)
+
+
+def _kind_of_path(name: str) -> Name:
+    """Classify a label that is a path: `/live/db/password`, `https://v/secrets/db-password/3`."""
+    kind = kind_of_name(name)
+    above, _, last = name.rpartition("/")
+    is_version = kind not in _TELLING and any(map(str.isdigit, last))
+    return kind_of_name(above.rpartition("/")[2]) if is_version else kind
+
+
+def _typed(value: Mapping[str, Any], held: frozenset[str]) -> tuple[Name, frozenset[str]]:
+    """Return what is typed into a form's field: `{"selector": "#password", "value": "x"}`."""
+    for control in _CONTROLS.intersection(value):
+        name = value[control]
+        if isinstance(name, str) and len(name) <= _LONGEST_LABEL:
+            kind = kind_of_name(_CONTROL.sub("", name))
+            if kind in _TELLING:
+                words = (one for one in held - {control} if _is_word(value[one]))
+                return kind, frozenset(words)
     return Name.PLAIN, frozenset()
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and may_be_password(value) and len(value.split()) == 1
+
+
+_HELD = frozenset(
+    listed("""
+value val v data secret plain plainText plain_text string stringValue string_value
+""")
+)
+
+
+def kinds_of_held(value: Mapping[str, Any]) -> dict[str, Name]:
+    """Return what the values of an object under a token's name are: `{"token": {"value": "x"}}`."""
+    return {
+        key: Name.SECRET if may_be_password(one) and len(one) > 5 else Name.TOKEN
+        for key in _HELD.intersection(value)
+        if isinstance(one := value[key], str)
+    }
+
+
+def is_user_and_password(value: Sequence[Any]) -> bool:
+    """Return whether a list under a name such as `auth` is `["bob", "x"]`."""
+    return (
+        len(value) == 2
+        and all(isinstance(one, str) for one in value)
+        and is_likely_password(value[1])
+    )
 
 
 def columns_of(value: Mapping[str, Any]) -> tuple[str, dict[int, Name]]:
@@ -105,7 +182,11 @@ def kinds_in_list(items: Sequence[Any]) -> dict[int, Name]:
         if isinstance(item, str) and item[:1] == "-" and _FLAG.fullmatch(item):
             kind = kind_of_name(item.lstrip("-"))
             following = items[index + 1]
-            if kind is Name.SECRET and isinstance(following, str) and following[:1] != "-":
+            if (
+                isinstance(following, str)
+                and following[:1] != "-"
+                and (kind is Name.SECRET or (kind is Name.TOKEN and is_token(following)))
+            ):
                 found[index + 1] = kind
     if all(isinstance(item, str) for item in items):
         found.update((index, Name.SECRET) for index, _, _ in in_arguments(items))

@@ -9,12 +9,12 @@ Address = tuple[int, int, str]
 
 _MARKS = "\u0300-\u036f\u0900-\u0dff\u0e00-\u0e7f"  # combining marks, which are part of letters
 _AT = re.compile(r"[ ]?(?:@|%40|&#64;|&#[xX]40;|&commat;)[ ]?")
-_LOCAL = re.compile(r"[\w.+!#$&'*/=?^`{|}~" + _MARKS + r"-]{1,256}+|\"[^\"\r\n@<>]{1,64}\"")
+_LOCAL = re.compile(r"[\w.+!#$&'*/=?^`{|}~" + _MARKS + r"-]{1,256}+|\"[^\"\r\n<>]{1,64}\"")
 """Matched on the reversed text before the sign."""
 _HOST = re.compile(
     r"(?:[^\W_][\w"
     + _MARKS
-    + r"-]{0,62}+(?:\.|%2[eE]|&#46;|[ ]?[\[(](?:\.|dot)[\])][ ]?)){1,8}(?:xn--[a-z0-9-]{2,40}|[^\W\d_](?:[^\W\d_]|["
+    + r"-]{0,62}+(?:\.|%2[eE]|&#46;|[ ]?[\[(](?:\.|dot)[\])][ ]?|[ ](?:dot|DOT)[ ])){1,8}(?:xn--[a-z0-9-]{2,40}|[^\W\d_](?:[^\W\d_]|["
     + _MARKS
     + r"]){1,23})|\[(?:IPv6:)?[0-9a-fA-F.:]{7,45}\]|localhost\b"
 )
@@ -76,7 +76,11 @@ def _around(text: str, sign: re.Match[str]) -> Iterator[Address]:
     local, end = name[0][::-1], host.end()
     place = _NORMAL.sub(".", host[0]).casefold()
     top = place.rsplit(".", 1)[-1]
-    if top in _FILES or _VERSION.match(place) or (" " in sign[0] and top not in _TOPS):
+    if (
+        top in _FILES
+        or _VERSION.match(place)
+        or (" " in f"{sign[0]}{host[0]}" and top not in _TOPS)
+    ):
         return
     if not local.startswith('"'):
         # Markup, code or query syntax before an address is not part of it.
@@ -86,7 +90,7 @@ def _around(text: str, sign: re.Match[str]) -> Iterator[Address]:
     yield sign.start() - len(local), end, f"{local}@{place}".casefold()
 
 
-_NORMAL = re.compile(r"%2e|&#46;|[ ]?[\[(](?:\.|dot)[\])][ ]?", re.IGNORECASE)
+_NORMAL = re.compile(r"%2e|&#46;|[ ]?[\[(](?:\.|dot)[\])][ ]?|[ ]dot[ ]", re.IGNORECASE)
 _TOPS = frozenset(listed("""
 com org net edu gov mil int info biz io ai co dev app me tv xyz online site tech cloud shop blog name
 pro email example test de uk us eu fr es it nl be ch at pl se no dk fi ie pt gr cz sk hu ro bg hr si rs

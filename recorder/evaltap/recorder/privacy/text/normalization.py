@@ -18,6 +18,10 @@ def _plain_characters() -> dict[int, str]:
         table[code] = '"'
     for code in (0x2018, 0x2019, 0x201A, 0x2039, 0x203A):
         table[code] = "'"
+    table.update(dict.fromkeys((0x2502, 0x2503, 0x2551, 0x2506, 0x250A), "|"))
+    table.update(
+        dict.fromkeys((0x2500, 0x2501, 0x2550, *range(0x250C, 0x254C), *range(0x2552, 0x256D)), "-")
+    )
     table.update({0x3002: ".", 0xFF61: ".", 0x3001: ",", 0xFE55: ":"})
     for zero in (0x660, 0x6F0, 0x966, 0x9E6, 0xE50):  # Arabic, Persian, Hindi, Bengali, Thai
         table.update({zero + digit: str(digit) for digit in range(10)})
@@ -28,17 +32,20 @@ _PLAIN = _plain_characters()
 _ESCAPE = re.compile(r"(?<!\\)\\++(?:[nrt]|(?=[\"'`]))")
 
 
-_QUOTE = re.compile(r"(?<!;)&(?:quot|#34|#39);(?!&)")
+_COLOUR = re.compile(r"\x1b\[[0-9;]{0,16}m")
+_QUOTE = re.compile(r"(?<!;)\\{0,8}&(?:amp;)?(?:quot|#34|#39);(?!&)")
 
 
 def plain_spelling(text: str) -> str:
     """Return the text in plain characters, string escapes as spaces; of the same length."""
     if not text.isascii():
         text = text.translate(_PLAIN)
+    if "\x1b" in text:
+        text = _COLOUR.sub(_blanks, text)
+    if "quot;" in text or "&#34;" in text or "&#39;" in text:
+        text = _QUOTE.sub(lambda match: '"'.rjust(len(match[0])), text)
     if "\\" in text:
         text = _ESCAPE.sub(_blanks, text)
-    if "&quot;" in text or "&#34;" in text or "&#39;" in text:
-        text = _QUOTE.sub(lambda match: '"'.rjust(len(match[0])), text)
     return text
 
 

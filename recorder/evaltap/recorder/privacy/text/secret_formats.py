@@ -1,4 +1,4 @@
-"""Formats of keys and tokens of known services: data for `evaltap.recorder.privacy.detectors`.
+"""Formats of keys and tokens of known services: data for `evaltap.recorder.privacy.known_formats`.
 
 Each row has the keys' prefixes and the full pattern; a group marks the secret where the pattern
 needs surrounding context. Lengths are lower bounds where a service has changed them before.
@@ -56,6 +56,8 @@ SECRET_FORMATS = (
     ("secret_ ntn_", r"(?:secret|ntn)_[A-Za-z0-9]{40,60}+"),
     ("secret-", r"secret-[A-Za-z0-9]{32,60}+"),
     ("vck_ vcp_ vci_ vca_ vercel_blob_rw_", r"(?:vc[kpia]|vercel_blob_rw)_[A-Za-z0-9_]{20,120}+"),
+    ("ion_", r"ion_[a-z0-9]{40,60}+"),
+    ("polar_", r"polar_[a-z]{2,6}_[A-Za-z0-9]{30,80}+"),
     ("waka_", r"waka_[0-9a-f-]{36}"),
     ("sgp_ slk_", r"s(?:gp|lk)_(?:(?:[0-9a-fA-F]{16}|local)_)?[0-9a-fA-F]{40,64}"),
     # Clouds
@@ -193,6 +195,12 @@ SECRET_FORMATS = (
 NEEDLED = (
     ("$2", r"\$2[aby]\$\d\d\$[./A-Za-z0-9]{53}"),
     ("$", r"\$(?:1|5|6|y|apr1|argon2(?:id|i|d))\$[\w./$=,+-]{20,200}+"),
+    ("$P$", r"\$P\$[./A-Za-z0-9]{31}"),
+    ("$H$", r"\$H\$[./A-Za-z0-9]{31}"),
+    ("scrypt:", r"scrypt:\d{1,9}:\d{1,3}:\d{1,3}\$[^\s$]{4,64}\$[0-9a-f]{64,128}"),
+    ("SCRAM-SHA-", r"SCRAM-SHA-\d{1,3}\$\d{3,7}:[\w+/=]{8,64}\$[\w+/=]{20,100}:[\w+/=]{20,100}"),
+    ("api.telegram.org/bot", r"api\.telegram\.org/bot(\d{5,16}:[^\s/\"'<>]{8,80})"),
+    ("hooks.zapier.com/", r"hooks\.zapier\.com/hooks/[\w/-]{10,100}+"),
     ("hooks.slack.com/", r"hooks\.slack\.com/(?:services|workflows|triggers)/[\w/+-]{16,255}+"),
     ("discord", r"discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d{10,25}/[\w-]{30,120}+"),
     (".webhook.office.com", r"[\w-]{1,64}\.webhook\.office\.com/webhookb2/[\w@/-]{60,300}+"),

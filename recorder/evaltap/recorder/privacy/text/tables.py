@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.value_kinds import is_placeholder, is_token
 from evaltap.recorder.privacy.text.values import is_mixed
 
@@ -15,15 +15,17 @@ _SEPARATORS = ("|", "\t", ",", ";", _ALIGNED)
 _KINDS = (Name.SECRET, Name.TOKEN, Name.PHONE, Name.CARD)
 _LONGEST_HEAD = 2_000
 _MOST_COLUMNS = 64
+_INDEX = re.compile(r"\d{1,9} ")
+"""A column without a name, of the rows' numbers, as pandas prints it."""
 _RULE = re.compile(r"[\s|:+=-]+")
 
 
 def in_tables(text: str, names: Iterable[int]) -> Iterator[Cell]:
     """Yield the cells of a text's tables in columns of a secret or a number.
 
-    `names` are offsets of such names: a line without one is not a header.
+    `names` are offsets of such names, in lines that may be headers.
     """
-    heads = sorted({text.rfind("\n", 0, place) + 1 for place in names})
+    heads = sorted({text.rfind("\n", 0, place) + 1 for place in names} | set(_heads(text)))
     done = 0
     for head in heads:
         if head < done:
@@ -35,19 +37,39 @@ def in_tables(text: str, names: Iterable[int]) -> Iterator[Cell]:
             "|", text.rfind("\n", 0, max(head - 1, 0)) + 1, head
         ):
             continue  # a row of a table that began above
-        separator, columns, width = _head(text[head:end])
+        line = text[head:end]
+        # Of Jira's `||user||password||` each cell counts once.
+        separator, columns, width = _head(line.replace("||", "|") if line[:2] == "||" else line)
         done = end
         while columns and done < len(text):
             stop = text.find("\n", done) + 1 or len(text)
             line = text[done:stop]
             if _RULE.fullmatch(line) is None:
                 cells = _cells(line, separator)
-                if len(cells) != width:
+                shift = len(cells) - width
+                has_index = shift == 1 and separator == _ALIGNED and _INDEX.match(line)
+                if shift and not has_index:
                     break
                 for index, kind in columns.items():
-                    if separator != _ALIGNED or is_mixed(line[slice(*cells[index])]):
-                        yield from _cell(kind, line, done, cells[index])
+                    place = cells[index + shift]
+                    if separator != _ALIGNED or is_mixed(line[slice(*place)]):
+                        yield from _cell(kind, line, done, place)
             done = stop
+
+
+_FIRST_LINE = re.compile(
+    r"[\"'`*]{0,2}[^\W\d][\w \"'`*.-]{0,40}(?:[,;|\t][\w \"'`*.-]{1,40}){1,63}\r?\n"
+)
+_RULE_LINE = re.compile(r"\n[ \t]{0,8}[|:+-][|:+= -]{3,512}(?=\n)")
+
+
+def _heads(text: str) -> Iterator[int]:
+    """Yield the starts of lines that look like a header, whatever the names in them."""
+    if _FIRST_LINE.match(text) is not None:
+        yield 0
+    if "--" in text or "=+" in text:
+        for rule in _RULE_LINE.finditer(text):
+            yield text.rfind("\n", 0, rule.start()) + 1
 
 
 _HEAD_ROW = re.compile(
@@ -57,12 +79,14 @@ _DATA_ROW = re.compile(
     r"(?i)(?>(?:\s{1,40}|</?t(?:head|body)\b[^<>]{0,200}>){0,8})<tr\b[^<>]{0,200}>"
     r"((?:\s{0,40}<t[dh]\b[^<>]{0,200}>[^<>]{0,4000}</t[dh]>){1,64})\s{0,40}</tr>"
 )
+_INLINE = re.compile(r"(?i)</?(?:b|strong|em|i|code|span|p|a)(?: [^<>]{0,200})?>")
 _HTML_CELL = re.compile(r"<t[dhDH]\b[^<>]{0,200}>([^<>]{0,4000})<")
 
 
 def in_html_tables(text: str) -> Iterator[Cell]:
     """Yield the cells of HTML tables in columns of a secret or a number."""
     at = 0
+    text = _INLINE.sub(lambda tag: " " * len(tag[0]), text)
     while (head := _HEAD_ROW.search(text, at)) is not None:
         names = [cell[1].strip() for cell in _HTML_CELL.finditer(head[1])]
         kinds = {i: kind for i, name in enumerate(names) if (kind := kind_of_name(name)) in _KINDS}
@@ -89,6 +113,26 @@ def in_inserts(text: str) -> Iterator[Cell]:
             for index, kind in kinds.items() if len(places) == len(names) else ():
                 yield from _cell(kind, row[1], row.start(1), places[index])
             at = row.end()
+
+
+_COPY = re.compile(r"(?i)\bcopy [\w.\"]{1,80} ?\(([^()\n]{1,500})\) from stdin[^\n]{0,80}\n")
+
+
+def in_copies(text: str) -> Iterator[Cell]:
+    """Yield the values of PostgreSQL's `COPY t (name, password) FROM stdin;`, up to its `\\.`."""
+    for copy in _COPY.finditer(text):
+        names = [name.strip(' "') for name in copy[1].split(",")]
+        kinds = {i: kind for i, name in enumerate(names) if (kind := kind_of_name(name)) in _KINDS}
+        at = copy.end()
+        while kinds and at < len(text):
+            stop = text.find("\n", at) + 1 or len(text)
+            line = text[at:stop]
+            cells = _cells(line, "\t")
+            if len(cells) != len(names):
+                break
+            for index, kind in kinds.items():
+                yield from _cell(kind, line, at, cells[index])
+            at = stop
 
 
 def _head(line: str) -> tuple[str, dict[int, Name], int]:

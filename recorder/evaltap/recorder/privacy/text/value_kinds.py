@@ -25,16 +25,20 @@ def is_token(value: object) -> bool:
     """Return whether the value of a token field is a token, not a word, count or setting."""
     if not isinstance(value, str) or len(value) < 6 or any(map(str.isspace, value)):
         return False
+    if _PATH_OF_NAMES.fullmatch(value):
+        return False
     digits = sum(map(str.isdigit, value))
     return digits == len(value) or (len(value) >= 8 and digits > 0) or is_opaque(value)
 
 
+_PATH_OF_NAMES = re.compile(r"[a-z_]{2,20}(?::(?:[a-z_]{1,20}|\d{1,10}))+")
+"""A key of a cache, `user:42:profile`."""
 _PLACEHOLDERS = frozenset(
     listed("""
 null none nil true false undefined required optional missing invalid incorrect string str text empty yes
 no n/a expired wrong correct reset changed needed unknown the a an not in to for must should too your my
 is was redacted hidden and or number integer boolean bytes object any password secret token username
-email varchar char field value input placeholder todo tbd include omit same-origin
+email varchar char field value input placeholder 1password todo tbd include omit same-origin
 """)
 )
 _VARIABLES = (
@@ -104,3 +108,56 @@ def is_placeholder(value: str) -> bool:
 def is_code(value: str) -> bool:
     """Return whether an unquoted word is an expression or a type: `get_secret()`, `user.pw`."""
     return bool(_CODE.fullmatch(value) or _TYPES.fullmatch(value))
+
+
+_NO_PASSWORD = re.compile(
+    r"(?i)v?\d+(?:\.\d+)+[\w.-]*|[\d.,]+[a-z%°µ€$£/]{1,4}|[€$£#]?[\d.,:/-]+%?|\d{4}-\d\d-\d\dT.*"
+    r"|[\w.-]+\.[a-z]{2,4}|(?:https?:)?/.*|[\w.+-]+@[\w-]+\.[\w.-]+|[a-z]+://.*|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[A-Z]{1,4}-\d+"
+    r"|(?:19|20)\d\d[a-z]\d{0,2}"
+)
+_QUANTITY = re.compile(r"\d{1,4}[a-zà-ÿа-я]{1,12}")
+
+
+def may_be_password(value: str) -> bool:
+    """Return whether a word of a sentence can be a password: mixed, but no version, date, unit or file."""
+    letters = any(map(str.isalpha, value))
+    mixed = any(map(str.isdigit, value)) or any(one in _SIGNS for one in value[1:-1])
+    return (
+        4 <= len(value) <= 128
+        and letters
+        and mixed
+        and not is_placeholder(value)
+        and not is_code(value)
+        and _NO_PASSWORD.fullmatch(value) is None
+        and _QUANTITY.fullmatch(value) is None
+    )
+
+
+_SIGNS = frozenset("!@#$%^&*+=?~")
+_HASH = re.compile(r"[0-9a-f]{16,}|[0-9A-F]{16,}")
+_NUMBERED_WORD = re.compile(r"[A-Z]?[a-z]+\d{1,2}[a-z]")
+_DIGITS_INSIDE = re.compile(r"[A-Za-z]\d+[A-Za-z]")
+
+
+def is_strong_password(value: str) -> bool:
+    """Return whether a word can hardly be anything but a password: signs or digits inside it."""
+    if not may_be_password(value) or len(value) < 6 or "/" in value or ":" in value:
+        return False
+    if any(one in _SIGNS for one in value):
+        return any(map(str.isdigit, value)) and "=" not in value and value.isascii()
+    if value.upper() == value or _HASH.fullmatch(value) or _NUMBERED_WORD.fullmatch(value):
+        return False
+    parts = re.split(r"[-_.]", value)
+    return any(len(part) >= 6 and _DIGITS_INSIDE.search(part) is not None for part in parts)
+
+
+_CASES = re.compile(r"[a-z][A-Z]")
+_ID = re.compile(r"[A-Z]{1,8}[-_ ]?\d+[A-Z]?|#\S+|[a-z]+\d{1,3}")
+
+
+def is_likely_password(value: str) -> bool:
+    """Return whether a word can be a password and is no id: neither `ABC-1234` nor `user7`."""
+    if not may_be_password(value) or _ID.fullmatch(value) is not None:
+        return False
+    has_weight = sum(map(str.isdigit, value)) > 1 or _CASES.search(value) is not None
+    return is_strong_password(value) or (len(value) > 7 and has_weight)

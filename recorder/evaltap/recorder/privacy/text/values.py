@@ -2,10 +2,9 @@
 
 import re
 
-from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.value_kinds import is_code, is_opaque, is_placeholder, is_token
-
-Span = tuple[int, int]
 
 
 def inside(match: re.Match[str] | None, token: bool) -> Span | None:
@@ -27,7 +26,7 @@ _AMPERSAND_ENDS = re.compile(r"&(?:&|#|[\w.%-]{1,64}=|[a-z]{2,6};|[\s\"'`<>]|\Z)
 
 
 _WRAPPED = re.compile(
-    r"(?:[\w.]{0,40}(?:Secret|Str|str|bytes|encode|decode|quote|Password)\w{0,12})\([ ]?(?=b?[\"'])"
+    r"(?:[\w.]{0,40}(?:String::from|valueOf|Secret|Str|str|bytes|encode|decode|quote|Password)\w{0,12})\([ ]?(?=b?[\"'])"
 )
 
 
@@ -40,7 +39,7 @@ def read_value(
     """
     if sure and (wrapped := _WRAPPED.match(text, at)) is not None:
         at = wrapped.end()
-    while text[at : at + 1] in ("b", "f", "r", "u", "@", "N") and text[at + 1 : at + 2] in (
+    while text[at : at + 1] in ("b", "f", "r", "u", "@", "N", "$") and text[at + 1 : at + 2] in (
         "'",
         '"',
     ):

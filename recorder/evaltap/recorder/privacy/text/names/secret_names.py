@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from enum import Enum
 from functools import lru_cache
 
-from evaltap.recorder.privacy.text.normalization import folded
-from evaltap.recorder.privacy.text.secret_words import (
+from evaltap.recorder.privacy.text.names.phrase_words import is_secret_phrase
+from evaltap.recorder.privacy.text.names.secret_words import (
     ADDRESSES,
     CARD_WORDS,
     ENDINGS,
@@ -24,14 +24,18 @@ from evaltap.recorder.privacy.text.secret_words import (
     IDENTIFIERS,
     LAST_WORDS,
     NO_PHONE,
+    PASSWORDS,
+    PASSWORDS_OF,
     PHONE_ENDINGS,
     PHONE_EXACT,
+    PHONE_RAW,
     PHONE_WORDS,
     SECRET_CODES,
     SECRET_KEYS,
     SECRET_PAIRS,
     SECRET_TOKENS,
 )
+from evaltap.recorder.privacy.text.normalization import folded, listed
 
 
 class Name(Enum):
@@ -65,6 +69,8 @@ def _kind(name: str) -> Name:
     words = words_of(name)
     if not words:
         return Name.PLAIN
+    while len(words) > 1 and words[-1].isdigit() and words[-2] != "pin":
+        del words[-1]  # `secret_1`
     plain = "".join(words)
     if _is_secret(name, words, plain):
         return Name.SECRET
@@ -74,6 +80,8 @@ def _kind(name: str) -> Name:
     if last in NO_PHONE:
         return Name.IDENTIFIER if last in IDENTIFIERS else Name.PLAIN
     is_phone = plain in PHONE_EXACT or plain in PHONE_WORDS or plain.endswith(PHONE_ENDINGS)
+    if not name.isascii() and any(one in name.lower().replace("_", " ") for one in PHONE_RAW):
+        return Name.PHONE
     if is_phone or not PHONE_WORDS.isdisjoint(words):
         return Name.PHONE
     if not CARD_WORDS.isdisjoint(words):
@@ -96,13 +104,17 @@ def _is_secret(name: str, words: list[str], plain: str) -> bool:
     if plain in EXACT or plain.endswith(ENDINGS) or plain.removesuffix("s").endswith(ENDINGS):
         return True
     before = words[-2] if len(words) > 1 else ""
+    if words[0] in PASSWORDS and before and PASSWORDS_OF.issuperset(words[1:]):
+        return True
     if last in LAST_WORDS:
         return before not in HARMLESS_BEFORE.get(last, ())
     if before and _is_secret_pair(words, before, last):
         return True
-    if _KEYWORD.search(plain) is not None:
+    if _KEYWORD.search(plain) is not None or last in _ABOUT:
         return False
     if not FOREIGN_WORDS.isdisjoint(words) or any(one in plain for one in _FOREIGN_ASCII):
+        return True
+    if len(words) <= _MOST_WORDS and last not in NO_PHONE and is_secret_phrase(words):
         return True
     joined = _SEPARATOR.sub("", name).lower()
     return not name.isascii() and (
@@ -110,6 +122,15 @@ def _is_secret(name: str, words: list[str], plain: str) -> bool:
     )
 
 
+_MOST_WORDS = 8
+
+
+_ABOUT = frozenset(
+    listed("""
+manager policy richtlinie length lange laenge hint hinweis reset rules longueur longitud lunghezza lengte dlugosc длина
+""")
+)
+"""What ends a name that is about a password in another language, but is none."""
 _KEYWORD = re.compile(r"palabras?claves?$|palavras?chaves?$|parol[ae]chiave$")
 _FOREIGN_ASCII = tuple(one for one in FOREIGN if one.isascii())
 _SEPARATOR = re.compile(r"[\s_.-]+")
@@ -144,7 +165,7 @@ def _may_be_token(name: str, words: list[str], plain: str) -> bool:
     )
 
 
-_TOKEN_ENDINGS = ("token", "tokenu", "tokeni", "токен", "トークン", "토큰", "jeton")
+_TOKEN_ENDINGS = ("token", "tokenu", "tokeni", "токен", "トークン", "토큰", "jeton", "رمز")
 
 
 def is_word_for_keyword(name: str) -> bool:
@@ -152,13 +173,21 @@ def is_word_for_keyword(name: str) -> bool:
     return _KEYWORD.search(folded(name).lower()) is not None
 
 
-_POSTCODE = re.compile(r"[1-8]\d{5}")
-_ADDRESS = frozenset(("address", "city", "country", "district", "locality", "state", "street"))
+_POSTCODE = re.compile(r"[1-8]\d{2} ?\d{3}")
+_ADDRESS = frozenset(
+    listed("""
+address city country district locality state street road nagar colony taluk tehsil village india delhi mumbai bengaluru
+bangalore chennai hyderabad kolkata pune maharashtra karnataka gujarat kerala rajasthan punjab
+""")
+)
 
 
 def is_postcode(name: str, value: object, beside: Iterable[str] = ()) -> bool:
-    """Return whether a value is an Indian postcode: a `pincode`, or a `pin_code` in an address."""
-    if "".join(words_of(name)) != "pincode" or _POSTCODE.fullmatch(str(value)) is None:
+    """Return whether a value is an Indian postcode: a `pincode`, or a `pin_code` in an address.
+
+    `beside` are the keys or the words (in lower case) around the name.
+    """
+    if "".join(words_of(name)) != "pincode" or not _POSTCODE.fullmatch(str(value)):
         return False
     return name.lower() == "pincode" or not _ADDRESS.isdisjoint(beside)
 

@@ -7,11 +7,13 @@ names like any other.
 import re
 from collections.abc import Iterator, Sequence
 
+from evaltap.recorder.privacy.text.commands.positions import (
+    password_places,
+    passwords_with_user,
+)
 from evaltap.recorder.privacy.text.normalization import listed
-from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder
-
-Span = tuple[int, int]
 
 _AFTER_COLON = frozenset(
     listed("""
@@ -38,27 +40,12 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "hydra": ("-p",), "mount": (), "ftp": (), "nmcli": (), "cmdkey": (), "gpg": (), "gh": (), "twine": ("-p",), "bw": (), "etcdctl": (), "sqlplus": (),
     "ncftpput": ("-p",), "ncftpget": ("-p",), "racadm": ("-p",), "cypher-shell": ("-p",), "beeline": ("-p",),
     "doctl": ("-t",), "security": ("-w",), "schtasks": ("/rp",), "lftp": (), "mc": (), "wandb": (), "poetry": (),
-    "expdp": (), "impdp": (), "rpcclient": (), "dotnet": (), "echo": (), "printf": (),
+    "expdp": (), "impdp": (), "rpcclient": (), "dotnet": (), "ansible-vault": (), "networksetup": (), "winexe": (), "echo": (), "printf": (),
 }  # fmt: skip
 _COMMAND = re.compile(
     r"(?<![\w.-])(?:"
     + "|".join(sorted(map(re.escape, _OPTIONS), key=len, reverse=True))
     + r")(?:\.exe)?(?=\s)"
-)
-_WITHOUT_OPTION = (
-    "pass",
-    "net user",
-    "rabbitmqctl",
-    "vault login",
-    "bw ",
-    "sqlplus ",
-    "mc ",
-    "wandb ",
-    "poetry ",
-    "rclone ",
-    "expdp ",
-    "impdp ",
-    "kinit",
 )
 _ARGUMENT = re.compile(
     r"[ \t]*(?:\\\n[ \t]*)?((?:[^\s\"'|;&<>]|\"[^\"\n]{0,1024}\"|'[^'\n]{0,1024}'){1,1024})"
@@ -68,12 +55,16 @@ _NAMES = frozenset(_OPTIONS)
 _BLANKS = dict.fromkeys(map(ord, "`$(/|;&\"'"), " ")
 _MOST_ARGUMENTS = 48
 _ECHOED = re.compile(
-    r"(?:echo|printf)[ \t]+(?:-n[ \t]+|[\"']?%s(?:\\n)?[\"']?[ \t]+)?[\"']?([^\s\"'|]{3,256})[\"']?[ \t]*\|[^\n|]{0,80}(?:passw|sudo -S|login|kinit|cryptsetup)"
+    r"(?:echo|printf)[ \t]+(?:-[neE]+[ \t]+|[\"']?%s(?:\\n)?[\"']?[ \t]+)?[\"']?([^\s\"'|]{3,256})(?:[ \n]{1,4}([^\s\"'|]{3,256}))?[ \n]{0,4}[\"']?"
+    r"[ \t]*\|(?![ ]*(?:sudo )?(?:e?grep|rg|awk|sed|jq)\b)[^\n|]{0,80}(?:pass|sudo -S|login|kinit|cryptsetup)"
 )
 _HERE_STRING = re.compile(r"<<<[ \t]{0,4}[\"']?([^\s\"'$]{4,256})")
 _READS_SECRET = re.compile(r"(?i)pass|login|secret|cryptsetup|kinit|token|sudo -S|(?<![\w.-])age ")
 _PRINTED = re.compile(
     r"(?i)pass(?:word|phrase)?[-_ ]?(?:command|cmd|eval)[ \t=:]{1,3}[\"'](?:echo|printf)[ \t]+(?:-n[ \t]+)?([^\s\"'$|]{3,256})"
+)
+_SUBSTITUTED = re.compile(
+    r"<\((?:echo|printf)[ \t]+(?:-[ne]+[ \t]+|[\"']?%s(?:\\n)?[\"']?[ \t]+)?[\"']?([^\s\"'|$)]{3,256})[\"']?[ ]*\)"
 )
 _PRINTED_PAIR = re.compile(
     r"pass\w{0,16}[ \t=]{1,3}<\((?:echo -e|printf)[ \t]+[\"']?[^\s\"']{1,64}[ \n]{1,2}([^\s\"'$)\\]{3,256})"
@@ -84,12 +75,16 @@ _CHPASSWD = re.compile(r"[\w.-]{1,64}:([^\s\"'|]{3,256})[\"']?[ \t]*\|[ \t]*(?:s
 def in_commands(text: str, lower: str) -> Iterator[Span]:
     """Yield the spans of passwords in the command lines of a text."""
     if "<<<" in text:
-        yield from _here_strings(text)
+        yield from _read_by_secret(text, _HERE_STRING)
+    if "', '" in text or '", "' in text:
+        yield from _in_lists(text)
     if "echo " in lower or "printf " in lower:
         for pattern in (_PRINTED, _PRINTED_PAIR):
             for printed in pattern.finditer(text):
                 yield printed.span(1)
-    if " -" not in text and " /" not in text and not any(one in lower for one in _WITHOUT_OPTION):
+        if "<(" in text:
+            yield from _read_by_secret(text, _SUBSTITUTED)
+    if " " not in text:
         return
     if _NAMES.isdisjoint(lower.translate(_BLANKS).split()):
         return
@@ -119,8 +114,25 @@ def in_arguments(arguments: Sequence[str]) -> Iterator[tuple[int, int, int]]:
             yield index + 1, start, end
 
 
-def _here_strings(text: str) -> Iterator[Span]:
-    for match in _HERE_STRING.finditer(text):
+_LIST = re.compile(
+    r"\[((?:'[^'\n]{0,256}'|\"[^\"\n]{0,256}\")(?:,[ ](?:'[^'\n]{0,256}'|\"[^\"\n]{0,256}\")){1,47})\]"
+)
+_ITEM = re.compile(r"'([^'\n]*)'|\"([^\"\n]*)\"")
+
+
+def _in_lists(text: str) -> Iterator[Span]:
+    """Yield the passwords of commands written as a list: `['mysql', '-px']`."""
+    for written in _LIST.finditer(text):
+        items = list(_ITEM.finditer(written[1]))
+        arguments = [item[item.lastindex or 0] for item in items]
+        for index, start, end in in_arguments(arguments):
+            at = written.start(1) + items[index].start() + 1
+            yield at + start, at + end
+
+
+def _read_by_secret(text: str, pattern: re.Pattern[str]) -> Iterator[Span]:
+    """Yield what a command that reads a secret is given: `pass insert x <<< y`, `login <(echo y)`."""
+    for match in pattern.finditer(text):
         line = text[
             max(text.rfind("\n", 0, match.start()) + 1, match.start() - 200) : match.start()
         ]
@@ -132,7 +144,7 @@ def _echoed(text: str, start: int) -> Iterator[Span]:
     for pattern in (_ECHOED, _CHPASSWD):
         match = pattern.search(text, start, start + 400)
         if match is not None and not _stands_for(match[1]):
-            yield match.span(1)
+            yield from (match.span(group) for group in range(1, (match.lastindex or 0) + 1))
             return
 
 
@@ -149,7 +161,9 @@ def _passwords(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, int]
             yield from _behind_colon(index + 1, following)
         elif word.startswith(("-u", "--user=", "-U")) and ":" in word:
             yield from _behind_colon(index, word)
-    yield from _by_position(name, words)
+    for index in password_places(name, words):
+        yield from _whole(index, words[index])
+    yield from passwords_with_user(name, words)
 
 
 def _may_be_password(name: str, word: str) -> bool:
@@ -157,75 +171,6 @@ def _may_be_password(name: str, word: str) -> bool:
         return False
     # `mysql -p shop` prompts for the password: the word is a database.
     return not (name.startswith(("mysql", "mariadb")) and word.replace("_", "").isalpha())
-
-
-_MINIO = (
-    (("alias", "set"), 5),
-    (("config", "host", "add"), 6),
-    (("admin", "user", "add"), 5),
-)
-"""Commands of MinIO's client, and which of their words is the secret."""
-
-
-def _by_position(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """Yield a command's positional passwords."""
-    plain = [index for index, word in enumerate(words) if not word.startswith("-")]
-    flags = "".join(
-        word[1:] for word in words if word.startswith("-") and not word.startswith("--")
-    )
-    place: int | None = None
-    if (name == "wpa_passphrase" and len(plain) > 1) or (name == "net" and words[:1] == ["user"]):
-        place = plain[-1] if name == "wpa_passphrase" else next(iter(plain[2:3]), None)
-    elif name == "net" and words[:1] == ["use"]:
-        place = next((i for i in plain[2:] if not words[i].startswith(("/", "\\"))), None)
-    elif name == "htpasswd" and "b" in flags and len(plain) > 1:
-        place = plain[-1]
-    elif (
-        name == "rabbitmqctl"
-        and words[:1] in (["add_user"], ["change_password"])
-        and len(plain) > 2
-    ):
-        place = plain[2]
-    elif name == "gh" and words[:2] == ["secret", "set"]:
-        place = next((i + 1 for i, one in enumerate(words[:-1]) if one in ("-b", "--body")), None)
-    elif name == "vault" and words[:1] == ["login"] and len(plain) > 1:
-        place = plain[1]
-    elif name == "mc":
-        place = next((at for start, at in _MINIO if tuple(words[: len(start)]) == start), None)
-        place = place if place is not None and place < len(words) else None
-    elif name == "wandb" and words[:1] == ["login"] and len(plain) > 1:
-        place = plain[-1]
-    elif name == "rclone" and words[:1] == ["obscure"]:
-        place = next(iter(plain[1:2]), None)
-    elif name == "poetry" and words[:1] == ["config"]:
-        where = words[1] if len(words) > 1 else ""
-        if where.startswith(("http-basic.", "pypi-token.")):
-            place = next(iter(plain[3:4] if where.startswith("http") else plain[2:3]), None)
-    elif name == "dotnet" and words[:2] == ["user-secrets", "set"] and len(plain) > 3:
-        place = plain[3] if kind_of_name(words[plain[2]].strip("\"'")) is Name.SECRET else None
-    elif "--value" in words[:-1] and (
-        (name == "az" and words[:3] == ["keyvault", "secret", "set"])
-        or (name == "aws" and words[:2] == ["ssm", "put-parameter"] and "SecureString" in words)
-    ):
-        place = words.index("--value") + 1
-    elif name == "isql" and len(plain) == 3:
-        place = plain[2]
-    elif name == "lftp":
-        for index, word in enumerate(words):
-            if words[index - 1] in ("-u", "--user") and 0 < word.find(",") < len(word) - 1:
-                yield index, word.index(",") + 1, len(word.rstrip("'\""))
-    elif name in ("sqlplus", "expdp", "impdp"):
-        for index in plain[:1]:
-            if (slash := words[index].find("/")) > 0:
-                yield index, slash + 1, len(words[index].partition("@")[0])
-    elif name == "bw" and words[:1] in (["unlock"], ["login"]):
-        place = next(iter(plain[1:2] if words[0] == "unlock" else plain[2:3]), None)
-    elif name in ("smbclient", "rpcclient"):
-        for index, word in enumerate(words):
-            if "%" in word[:-1] and words[index - 1] in ("-U", "--user"):
-                yield index, word.index("%") + 1, len(word.rstrip("'\""))
-    if place is not None:
-        yield from _whole(place, words[place])
 
 
 def _whole(index: int, word: str) -> Iterator[tuple[int, int, int]]:

@@ -4,7 +4,7 @@ from evaltap.recorder.privacy.text.normalization import listed
 
 EXACT = frozenset(
     listed("""
-pass pw pwd passwd password passwort passphrase passcode passkey pin pincode otp totp hotp tan mtan cvv
+basicauth httpauth pass pw pwd psw pswd passw passwd passwrd password passwort passphrase passcode passkey pin pincode otp totp hotp tan mtan cvv
 cvc cvn csc ssn dsn jwt psk pat creds credential credentials authorization proxyauthorization secret
 secrets cookie setcookie mnemonic apikey xapikey authtoken xauthtoken phpsessid jsessionid aspsessionid
 connectsid csrf xsrf bearer socialsecuritynumber socialsecurity connectionstring connstr cardnumber
@@ -59,6 +59,7 @@ ENDINGS = (
     "userpwd",
     "rootpw",
     "rootpwd",
+    "bindpw",
     "adminpw",
     "adminpwd",
     "adminpass",
@@ -80,7 +81,7 @@ ENDINGS = (
 
 LAST_WORDS = frozenset(
     listed("""
-pass pw pwd passwd password passwords passphrase passcode pin pins otp totp cvv cvc csc ssn psk creds
+pass pw pwd psw pswd passw passwd passwrd password passwords passphrase passcode pin pins otp totp cvv cvc csc ssn psk creds
 credential credentials secret secrets mnemonic jwt cookie cookies apikey apikeys dsn tan pat passkey
 keytab passwordhash
 """)
@@ -102,6 +103,19 @@ map gpio data clock push hair rolling bowling drop safety input output
     "tan": frozenset(["arc"]),
 }
 
+PASSWORDS = frozenset(
+    ["password", "passwords", "passwd", "passwort", "pwd", "passphrase", "passcode", "pin"]
+)
+PASSWORDS_OF = frozenset(
+    listed("""
+user usr utente usuario utilisateur cliente client admin administrador administrateur amministratore db database bd base
+server servidor serveur wifi wlan root app account cuenta conto compte conta temp temporary temporaire temporal temporanea
+provisoria provvisoria old new current actual attuale atual vecchia nuova nueva nova default initial prod production dev
+staging test local master master remote router vpn ftp smtp imap ssh sudo ldap api la le de del di da do du il of for the
+""")
+)
+"""Whose or which password, after the word: `password_utente`."""
+
 SECRET_KEYS = frozenset(
     listed("""
 api access secret private encryption encrypting decryption signing sign account master ssh service
@@ -120,7 +134,7 @@ HARMLESS_KEYS = frozenset(
     listed("""
 for each every of in is on to and or as by with per no any this that same other first last new old if
 public primary foreign partition sort cache idempotency object s3 file issue translation i18n routing
-row message record config registry dedup deduplication group hash index lookup map composite natural
+row message record config hit miss registry dedup deduplication group hash index lookup map composite natural
 unique surrogate candidate alternate event project jira bucket blob arrow enter shift control ctrl alt
 escape hot short
 """)
@@ -170,7 +184,7 @@ cache queue
 
 # In more than ten languages, without accents; the first list matches anywhere in a name.
 FOREIGN = listed("""
-contrasen motdepasse motsdepasse mdpass passwort kennwort zugangscode geheimnis palavrapasse
+contrasen motdepasse motsdepasse mdpass passwort kennwort zugangscode geheimzahl geheimnis palavrapasse
 wachtwoord toegangscode losenord adgangskode kodeord passord salasana tunnusluku jelszo
 lozinka zaporka nenosiri wagwoord lykilord lykilorð jelszav slaptazod fjalekalim katasandi matkhau codicesegreto
 codigosecreto codesecret codigoseguridad codigodeseguridad codigoverificacion codigodeverificacion
@@ -181,15 +195,24 @@ privaterschluessel zugangsschlussel privaterschlussel geheimesleutel apisleutel 
 kluczprywatny kluczdostepu kodpin tajneheslo sifreniz parolaniz apinyckel hemlignyckel apinokkel
 apiavain apianahtari gizlianahtar erisimanahtari tokendostepu tokenacceso tokendeacceso
 tokendeacesso jetonacces jetondacces пароль пароля парола парол секретныйключ секретнийключ приватныйключ
-ключapi ключдоступа закрытыйключ коддоступа апиключ кодподтверждения лозинка гасло 密码 密碼 口令 密钥 密鑰 秘钥 私钥 私鑰 金鑰 验证码 驗證碼 令牌 凭证 パスワード 暗証番号 秘密鍵 合言葉 認証コード
+ключapi ключдоступа закрытыйключ коддоступа апиключ кодподтверждения лозинка гасло 密码 密碼 口令 密钥 密鑰 秘钥 访问令牌 安全码 秘密の鍵 シークレット セキュリティコード パスフレーズ 暗号鍵 アクセストークン 보안코드 개인키 시크릿 암호키 シークレットキー 秘密キー 비밀키 私钥 私鑰 金鑰 验证码 驗證碼 令牌 凭证 パスワード 暗証番号 秘密鍵 合言葉 認証コード
 apiキー アクセスキー 認証キー 비밀번호 비번 암호 비밀키 인증번호 인증코드 api키 액세스키 인증키 패스워드
 """)
 FOREIGN_RAW = (
     "पासवर्ड",
     "कूटशब्द",
+    "गुप्त कुंजी",
+    "एपीआई कुंजी",
+    "निजी कुंजी",
+    "गुप्त कोड",
+    "सत्यापन कोड",
+    "सुरक्षा कोड",
+    "एक्सेस कुंजी",
     "كلمة المرور",
     "كلمةالمرور",
     "كلمة السر",
+    "كلمة مرور",
+    "كلمة سر",
     "الرقم السري",
     "كلمةالسر",
     "كلمه المرور",
@@ -201,6 +224,8 @@ FOREIGN_RAW = (
     "گذرواژه",
     "סיסמה",
     "סיסמא",
+    "סיסמת",
+    "סיסמתי",
     "รหัสผ่าน",
     "κωδικός πρόσβασης",
     "κωδικός",
@@ -211,12 +236,25 @@ FOREIGN_RAW = (
     "პაროლი",
     "գաղտնաբառ",
     "mật khẩu",
+    "khóa bí mật",
+    "khóa truy cập",
+    "khóa riêng",
+    "khóa api",
+    "mã truy cập",
+    "mã bí mật",
+    "mã bảo mật",
+    "mã xác minh",
+    "mã xác nhận",
+    "รหัสลับ",
+    "คีย์ลับ",
+    "คีย์ api",
     "пароль",
 )
 FOREIGN_WORDS = frozenset(
     listed("""
 clave claves senha senhas mdp heslo hesla haslo hasla geslo sifre sifrem sifresi sifreniz parola parool
-sandi losen segredo kodikos contrasenya sifra parole parolata паролата секрет
+parolasi parolam parolaniz parolanin parolayi sifresini sifreyi parolei haslem hasle heslem hesle hesly geslom
+gesla lozinku lozinke heslu haslu sandi losen segredo kodikos contrasenya пасс zugangsdaten anmeldedaten identifiants credenciales credenciais credenziali inloggegevens segreto segreti sekret sekreti geheim sifra parole parolata паролата секрет
 """)
 )
 
@@ -229,12 +267,15 @@ cep telepon phonenumber phoneno phonenr telno telnr mobileno mobilenumber cellno
 workphone telf tlf tfn numtel numerotelephone contactno contactnumber smsnumber sms whatsappnumber
 phonee164 e164 landline hotline callernumber callednumber tonumber fromnumber subscribernumber viber
 nohp sdt dienthoai телефон тел моб мобильный 电话 手机 手机号 手机号码 联系电话 電話 電話番号 携帯 携帯電話 手機 전화 전화번호 휴대폰 휴대전화 연락처
-फोन मोबाइल هاتف جوال טלפון נייד โทรศัพท์ τηλεφωνο κινητο
+fono fone telp hp cel mobiel festnetz natel cellulare cellulari tfno telemovel puh simi farsimi мобилен τηλ mobitel mobilni mob talrunis
+mobiil موبايل फोन मोबाइल هاتف جوال טלפון נייד โทรศัพท์ τηλεφωνο κινητο
 """)
 )
+PHONE_RAW = ("फ़ोन", "फोन", "मोबाइल", "โทร", "เบอร์", "điện thoại", "đt", "موبايل")
+"""Searched as they are: in these scripts a word is not all letters."""
 PHONE_EXACT = frozenset(
     listed("""
-caller callee contact dial ani dnis recipient wa waid callfrom callto
+caller callee portable kom contact dial ani dnis recipient wa waid callfrom callto
 """)
 )
 PHONE_ENDINGS = ("contactnumber", "contactno", "phonenumber", "mobilenumber", "telephonenumber")

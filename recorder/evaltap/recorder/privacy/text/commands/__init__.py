@@ -1,0 +1,1 @@
+"""Passwords in command lines."""

@@ -1,0 +1,100 @@
+"""Find secrets in fixed forms without a name: SQL, Oracle connect strings, `.pgpass`, `/etc/shadow`."""
+
+import re
+from collections.abc import Iterator
+
+from evaltap.recorder.privacy.text.span import Span
+from evaltap.recorder.privacy.text.value_kinds import is_likely_password, is_placeholder
+
+_QUOTED_PAIR = r"\(\s{0,4}['\"][^'\"\n]{1,64}['\"]\s{0,4},\s{0,4}['\"]([^'\"\n]{3,256})['\"]"
+_PHRASES = tuple(
+    (needle, re.compile(pattern))
+    for needle, pattern in (
+        (
+            "identified",
+            r"(?i)\bidentified (?:with [\w'\"]{1,40} )?(?:by|as) (?:password )?['\"]([^'\"\n]{3,256})['\"]",
+        ),
+        ("securestring", r"(?i)securestring +(?:-string +)?['\"]([^'\"\n]{3,256})['\"]"),
+        ("credential", r"(?i)credentials?" + _QUOTED_PAIR),
+        ("login(", r"(?i)login" + _QUOTED_PAIR),
+        ("auth", r"(?i)auth\w{0,12}=?[ (]" + _QUOTED_PAIR.removeprefix(r"\(")),
+    )
+)
+_LINES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?m)^[\w.*-]{1,64}:(?:\d{2,5}|\*):[\w.*-]{1,64}:[\w.*-]{1,64}:([^\s:]{3,128})$",
+        r"(?m)^[\w-]{1,32}:([^\s:*!x][^\s:]{3,128}):\d{1,6}:\d{1,6}(?=:|$)",
+    )
+)
+_FIELD = re.compile(r":(?:\d{1,6}|\*):")
+_BARE_COMMANDS = re.compile(
+    r"(?m)^AUTH (?:[\w-]{1,32} )?(\S{4,128})$|snmp-server community (\S{3,64})"
+)
+
+
+def in_phrases(text: str, lower: str) -> Iterator[Span]:
+    """Yield the spans of values in forms without a name: SQL, Oracle connect strings, `.pgpass`."""
+    patterns: list[re.Pattern[str]] = []
+    if "'" in text or '"' in text:
+        patterns += (pattern for needle, pattern in _PHRASES if needle in lower)
+    if _FIELD.search(text) is not None:
+        patterns += _LINES
+    patterns += _signed(text, lower)
+    for pattern in patterns:
+        for match in pattern.finditer(text):
+            group = match.lastindex or 0
+            if pattern is _CONNECTED and not is_likely_password(match[group]):
+                continue
+            if not is_placeholder(match[group]):
+                yield match.span(group)
+
+
+_LDAP_HASH = re.compile(
+    r"\{(?:S?SHA(?:[-]?\d{3})?|S?MD5|CRYPT|PBKDF2(?:-SHA\d{1,3})?)\}([\w+/=$.]{12,256})"
+)
+_CONNECTED = re.compile(
+    r"(?i)(?:connect(?:ion)?|new pdo)\((?:[^()'\"\n]{0,60},[ ]?)?(?:['\"][^'\"\n]{0,100}['\"],[ ]?)?"
+    r"['\"][^'\"\n]{1,64}['\"],[ ]?['\"]((?=[^'\"\n]{0,200}\d)[^'\"\n]{6,256})['\"]"
+)
+"""Host or address, user and password as the arguments of a call."""
+_SET_PASSWORD = re.compile(
+    r"(?i)\bset password for [^=;\n]{1,80}=[ ]?(?:password\()?['\"]([^'\"\n]{3,256})['\"]"
+)
+_REDIS_USER = re.compile(r"(?i)acl setuser \S{1,64} [^\n>]{0,80}>(\S{3,128})")
+_WIFI_CODE = re.compile(r"WIFI:[^\n]{0,80}?P:([^;\n]{3,64});")
+"""What a QR code for a wireless network says."""
+_FTP_USER = re.compile(r"(?m)^[ \t]*user [\w.@-]{1,64} ([^\s\"']{4,128})$")
+_EXPECTED = re.compile(
+    r"(?i)assw(?:ord|ort)[^\n]{0,24}\n?[^\n]{0,40}?\bsend(?:line)?(?: --)?[ (]{1,2}[\"']{1,2}([^\s\"'\\]{3,128})"
+)
+"""What `expect` sends when it was asked for a password."""
+_GO_ADDRESS = re.compile(r"[\w-]{1,64}:([^\s:@/\"'()]{3,128})@(?:(?:tcp|unix)\(|/\w)")
+_ORACLE = re.compile(r"(?i)jdbc:oracle:\w{2,6}:[\w.]{1,64}/([^\s@\"']{3,128})@")
+
+
+def _signed(text: str, lower: str) -> Iterator[re.Pattern[str]]:
+    """Yield the patterns whose signs a text has; written out, since this runs on every text."""
+    if "@" in text:
+        if "jdbc:oracle" in lower:
+            yield _ORACLE
+        if "@tcp(" in lower or "@unix(" in lower or "@/" in lower:
+            yield _GO_ADDRESS
+    if "}" in text and ("sha" in lower or "md5}" in lower or "crypt}" in lower):
+        yield _LDAP_HASH
+    if "(" in text and ("connect" in lower or "new pdo" in lower):
+        yield _CONNECTED
+    if "assw" in lower:
+        if "set password for " in lower:
+            yield _SET_PASSWORD
+        if "send" in lower:
+            yield _EXPECTED
+    if "user " in lower:
+        if "acl setuser" in lower:
+            yield _REDIS_USER
+        if "ftp" in lower:
+            yield _FTP_USER
+    if "WIFI:" in text:
+        yield _WIFI_CODE
+    if "AUTH " in text or "community" in text:
+        yield _BARE_COMMANDS

@@ -1,0 +1,1 @@
+"""Names of secrets, phone numbers, cards and ids, and where a text has them."""

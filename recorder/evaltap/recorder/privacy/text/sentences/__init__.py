@@ -1,0 +1,1 @@
+"""Secrets that sentences tell."""
