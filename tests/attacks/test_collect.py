@@ -2,88 +2,23 @@
 
 import gzip
 import http.client
-import json
 import os
 import shutil
-import signal
 import socket
 import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from evaltap.recorder.sources.header_timeout import HEADER_SECONDS
+from attacks.collecting import CASE, JSON, PROTOBUF, collect, make_certificate
+from evaltap.recorder.sources.connections import HEADER_SECONDS
 from evaltap.recorder.telemetry import parts
 from evaltap.recorder.telemetry.otlp_protobuf import decode_traces
 from evaltap.schemas.errors import FormatError
-
-JSON, PROTOBUF = "application/json", "application/x-protobuf"
-CASE = Path(__file__).parents[1] / "data/spans/adk-v2span/parallel_tools.otlp.json"
-
-
-@dataclass
-class Collect:
-    """A running `evaltap collect`."""
-
-    process: subprocess.Popen[str]
-    port: int
-
-    def post(self, body: bytes, kind: str = JSON, path: str = "/v1/traces", **headers: str) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        given = {key.replace("_", "-"): value for key, value in headers.items()}
-        with suppress(BrokenPipeError, ConnectionResetError):  # it had read enough
-            connection.request("POST", path, body, {"content-type": kind, **given})
-        answer = connection.getresponse()
-        answer.read()
-        connection.close()
-        return answer.status
-
-    def health(self, **headers: str) -> tuple[float, dict[str, object]]:
-        began = time.monotonic()
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        connection.request("GET", "/health", headers=headers)
-        found = json.loads(connection.getresponse().read())
-        connection.close()
-        return time.monotonic() - began, found
-
-    def megabytes(self) -> int:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.partition("VmHWM:")[2].split()[0]) // 1024
-
-    def stop(self) -> tuple[float, str]:
-        began = time.monotonic()
-        self.process.send_signal(signal.SIGTERM)
-        _, said = self.process.communicate(timeout=40)
-        return time.monotonic() - began, said
-
-
-@contextmanager
-def collect(folder: Path, *options: str, **environ: str) -> Iterator[Collect]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    program = "import sys; from evaltap.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", program, "collect", "--log", str(folder / "log.db"),
-               "--port", str(port), *options]  # fmt: skip
-    process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env={**os.environ, **environ}
-    )
-    try:
-        assert process.stderr is not None
-        assert "/v1/traces" in process.stderr.readline()
-        yield Collect(process, port)
-    finally:
-        process.kill()
-        process.wait()
-        if process.stderr:
-            process.stderr.close()
-
 
 EMPTY_JSON = b'{"resourceSpans":[' + b",".join([b"{}"] * 1_200_000) + b"]}"
 FLOODS = {
@@ -283,12 +218,7 @@ def test_it_does_not_listen_to_other_machines_unprotected(
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
 def test_with_a_certificate_it_speaks_tls(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost", "-out", certificate, "-keyout", key],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    certificate, key = make_certificate(tmp_path)
     options = ("--tls-cert", str(certificate), "--tls-key", str(key))
     with collect(tmp_path, *options) as server:
         context = ssl.create_default_context(cafile=str(certificate))

@@ -253,7 +253,8 @@ def test_a_proxy_of_the_environment_is_used_unless_the_host_is_excepted(
     ("url", "key"),
     [
         ("ftp://host", "k"), ("host", "k"), ("http://", "k"), ("http://host:port", "k"),
-        ("http://host", "a\nb"), ("http://host", "käse"), ("http://host/ü", "k"),
+        ("http://host", "a\nb"), ("http://host", "käse"), ("http://host/ü", "k"), ("http://a b/", "k"),
+        ("http://a\x7fb/", "k"), ("unix:///run/judge.sock", "k"), ("file:///etc/passwd", "k"),
     ],
 )  # fmt: skip
 def test_an_address_or_key_that_http_cannot_carry_is_a_configuration_error(

@@ -246,8 +246,8 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
         if command == "demo":
             extra = "demo"
         print(
-            f"evaltap {command}: {error.name} is not installed; install it with pip install"
-            f" 'evaltap[{extra}]'",
+            f"evaltap {command}: the extra '{extra}' is not installed (no module {error.name});"
+            f" install it with pip install 'evaltap[{extra}]'",
             file=sys.stderr,
         )
         return 2

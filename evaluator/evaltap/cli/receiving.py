@@ -3,41 +3,46 @@
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from evaltap.cli.listening import listening
 from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:
+    import ssl
+
     import uvicorn
 
     from evaltap.recorder import Recorder
     from evaltap.recorder.sources.collector import CollectorAccess
 
 MOST_CONNECTIONS: Final = 500
+MOST_ACCEPTED_AT_ONCE: Final = 100
 GRACE_SECONDS: Final = 5
 """Time for active requests to finish at shutdown; after that they are cut off."""
 _RECORDER_SECONDS: Final = 30.0
 
 
 def receiver_server(
-    recorder: "Recorder", access: "CollectorAccess", tls: dict[str, Any]
+    recorder: "Recorder", access: "CollectorAccess", tls: "ssl.SSLContext | None"
 ) -> "uvicorn.Server":
-    """Return the server that records what it receives; raise OSError or ValueError for bad TLS files."""
+    """Return the server that records what it receives."""
     import uvicorn
 
     from evaltap.recorder.sources.collector import application
-    from evaltap.recorder.sources.header_timeout import HeaderTimeoutProtocol
+    from evaltap.recorder.sources.connections import limited_connections
 
     config = uvicorn.Config(
         application(recorder, access=access),
         log_level="error",
         lifespan="off",
         access_log=False,
-        http=HeaderTimeoutProtocol,
+        http=limited_connections(tls),
         limit_concurrency=MOST_CONNECTIONS,
+        # Also the number of connections accepted at once: with more than the limit, a sender could be
+        # closed before its request is read.
+        backlog=MOST_ACCEPTED_AT_ONCE,
         timeout_graceful_shutdown=GRACE_SECONDS,
-        **tls,
     )
     config.load()
     return uvicorn.Server(config)
@@ -68,7 +73,7 @@ class Receiver:
         self._listener = listening("127.0.0.1", port)
         self.port: int = self._listener.getsockname()[1]
         self._recorder = Recorder(log)
-        self._server = receiver_server(self._recorder, CollectorAccess(local=True), {})
+        self._server = receiver_server(self._recorder, CollectorAccess(local=True), None)
         self._thread = threading.Thread(
             target=self._server.run, args=([self._listener],), name="evaltap-receiver", daemon=True
         )

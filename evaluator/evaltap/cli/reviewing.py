@@ -62,7 +62,7 @@ def _decide(store: "Store", item: "Item", reviewer: str) -> str:
                 print(KEYS if key == "?" else f"no key {key!r}; ? lists them")
                 continue
             decide(store, item, reviewer, "edit", after=after)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             print(f"not JSON: {error}")
         except InputError as error:
             print(error)

@@ -4,6 +4,7 @@ import argparse
 import ipaddress
 import os
 import signal
+import ssl
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,20 +88,26 @@ def run(options: CollectOptions) -> int:
     check_variables(os.environ)
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     _check(options, token)
+    tls = _tls(options)
     recorder = Recorder(options.log)
-    tls: dict[str, object] = {}
-    if options.tls_cert is not None:
-        tls = {"ssl_certfile": str(options.tls_cert), "ssl_keyfile": str(options.tls_key)}
+    server = receiver_server(recorder, CollectorAccess(token, local=options.local), tls)
+    _serve(server, options)
+    return 0 if close_recorder("collect", recorder) else 3
+
+
+def _tls(options: CollectOptions) -> ssl.SSLContext | None:
+    """Return the context of the certificate, if one is given; raise InputError for bad files."""
+    if options.tls_cert is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        server = receiver_server(recorder, CollectorAccess(token, local=options.local), tls)
+        context.load_cert_chain(options.tls_cert, options.tls_key)
     except (OSError, ValueError) as error:  # ssl's errors are both
-        recorder.close()
         raise InputError(
             f"--tls-cert, --tls-key: cannot load them ({error}); expected PEM files that"
             " belong together"
         ) from None
-    _serve(server, options)
-    return 0 if close_recorder("collect", recorder) else 3
+    return context
 
 
 def _check(options: CollectOptions, token: str) -> None:

@@ -10,6 +10,7 @@ from evaltap.schemas.files import adk, canonical
 from evaltap.schemas.files.documents import (
     LINES_ENDINGS,
     READERS,
+    DocumentKind,
     canonical_bytes,
     document_kind,
     is_json_lines,
@@ -93,9 +94,12 @@ def formatted(path: Path, to: str | None = None) -> bytes:
         )
     data = canonical.loads(read_bytes(path), path=str(path))
     try:
-        kind = document_kind(data)
+        return _canonical(path, document_kind(data), to)
     except FormatError as error:
-        raise FormatError(error.detail, path=str(path)) from None
+        raise FormatError(error.detail, path=str(path), place=error.place) from None
+
+
+def _canonical(path: Path, kind: DocumentKind, to: str | None) -> bytes:
     document = READERS[kind](path)
     if kind in ("eval set", "ADK eval set"):
         from evaltap.schemas.formats.case import EvalSet

@@ -282,7 +282,7 @@ def _decide(options: ReviewOptions, store: "Store", action: str, item_id: str) -
     if action == "edit":
         try:
             tools = None if options.tools is None else json.loads(options.tools)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"--tools: not JSON ({error})") from None
         after = edited(one, answer=options.answer, tools=tools)
     decide(store, one, options.who, action, after=after, comment=options.comment)

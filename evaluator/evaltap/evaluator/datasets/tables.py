@@ -15,6 +15,7 @@ from evaltap.evaluator.datasets.inspect_logs import is_inspect_log, samples_of
 from evaltap.evaluator.datasets.shapes import is_trajectory
 from evaltap.schemas.errors import ConfigurationError, FormatError, InputError
 from evaltap.schemas.files import canonical
+from evaltap.schemas.files.devices import regular_files
 from evaltap.schemas.files.documents import iter_case_lines, read_bytes
 from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.files.validation import describe
@@ -187,7 +188,7 @@ def _splits(path: Path) -> dict[str, list[Path]]:
         return {name: _saved(path / name) for name in names}
     if (path / "state.json").is_file():
         return {"": _saved(path)}
-    found = sorted(path.rglob("*.parquet")) or sorted(path.rglob("*.jsonl"))
+    found = regular_files(path, "*.parquet") or regular_files(path, "*.jsonl")
     if not found:
         raise InputError(
             f"{path}: contains no data set; expected dataset_dict.json or state.json (save_to_disk), or"

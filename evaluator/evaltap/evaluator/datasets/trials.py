@@ -118,5 +118,5 @@ def _outlines_of_lines(path: Path) -> Iterator[CaseData]:
     for _, line in iter_case_lines(path):
         try:
             yield msgspec.to_builtins(decode(line))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue

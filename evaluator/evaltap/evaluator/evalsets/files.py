@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import orjson
+
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import eval_set_name, iter_cases, write_bytes
@@ -23,11 +25,13 @@ class SetFile:
 def read_set(path: Path) -> SetFile:
     """Read an eval set or JSON Lines of cases.
 
-    Raises FormatError for a repeated id, and for invalid provenance.
+    Raises FormatError for a repeated id, for invalid provenance, and for a case nested too deeply to be
+    compared.
     """
     cases, name = [], ""
     for case in iter_cases(path):
         _check_provenance(case, str(path))
+        _check_depth(case, str(path))
         own = case.get("evalSetId") or ""
         name = name or own
         cases.append({key: value for key, value in case.items() if key != "evalSetId"})
@@ -51,6 +55,17 @@ def _check_provenance(case: CaseData, path: str) -> None:
                 place=place,
             )
         found = value
+
+
+def _check_depth(case: CaseData, path: str) -> None:
+    try:
+        orjson.dumps(case)
+    except TypeError:
+        raise FormatError(
+            "nested too deeply; expected at most 250 levels",
+            path=path,
+            place=f"case {case['evalId']!r:.40}",
+        ) from None
 
 
 def check_ids(cases: Iterable[CaseData], path: str) -> None:

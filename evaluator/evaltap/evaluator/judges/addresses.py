@@ -1,5 +1,6 @@
 """Where a request goes: the server's URL, the proxy, and the trusted certificates."""
 
+import re
 import ssl
 from base64 import b64encode
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -17,7 +18,9 @@ def http_url(text: str) -> SplitResult:
         raise ConfigurationError(
             f"'{text}' is not a URL ({error}); expected http(s)://host"
         ) from None
-    if url.scheme not in ("http", "https") or not url.hostname:
+    # The parser takes any text as a host, but `http.client` raises for these at the first request.
+    is_host = bool(url.hostname) and not re.search(r"[\x00-\x20\x7f]", url.netloc)
+    if url.scheme not in ("http", "https") or not is_host:
         raise ConfigurationError(
             f"'{text}' is not the URL of a server; expected http(s)://host/path"
         )

@@ -15,6 +15,7 @@ from evaltap.recorder.privacy.findings import PSEUDONYM
 from evaltap.recorder.privacy.redactor import PatternRedactor, Redactor
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files import canonical
+from evaltap.schemas.files.devices import refuse_device
 from evaltap.schemas.files.documents import LINES_ENDINGS, read_bytes, write_bytes
 from evaltap.schemas.files.magic_numbers import HEAD_BYTES, is_sqlite
 from evaltap.schemas.log.local import open_log
@@ -88,6 +89,7 @@ def _step(key: str, redactor: PatternRedactor) -> str:
 def parts(path: Path, on_invalid_json: Callable[[str], None]) -> Iterator[Place]:
     """Yield a file's parts: the document, its lines, or the records of a log."""
     try:
+        refuse_device(path)
         with path.open("rb") as file:
             if is_sqlite(file.read(HEAD_BYTES)):
                 file.close()

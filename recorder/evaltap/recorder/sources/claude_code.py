@@ -39,6 +39,7 @@ from evaltap.recorder.sources.claude_prompts import (
 from evaltap.recorder.tokens import of_anthropic
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.devices import refuse_device, regular_files
 
 AGENT = "claude-code"
 SUB_AGENT = "Task"
@@ -124,7 +125,7 @@ def _files(paths: Iterable[str | Path]) -> list[Path]:
     """Return the files to read, each once, those of sub-agents after their session's."""
     found: dict[Path, None] = {}
     for path in map(Path, paths):
-        inside = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
+        inside = regular_files(path, "*.jsonl") if path.is_dir() else [path]
         if not inside:
             raise InputError(f"{path} contains no transcripts; expected files named *.jsonl")
         for file in inside:
@@ -138,6 +139,7 @@ def _lines(path: Path, report: TranscriptReport) -> Iterator[JsonObject]:
     report.files += 1
     found = 0
     try:
+        refuse_device(path)
         with path.open(encoding="utf-8", errors="replace") as file:
             for text in file:
                 if not text.strip():
@@ -145,7 +147,7 @@ def _lines(path: Path, report: TranscriptReport) -> Iterator[JsonObject]:
                 report.lines += 1
                 try:
                     line = json.loads(text)
-                except ValueError:
+                except (ValueError, RecursionError):
                     line = None
                 if not isinstance(line, dict):
                     report.lines_skipped += 1

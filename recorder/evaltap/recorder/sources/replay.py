@@ -19,7 +19,7 @@ from evaltap.recorder.delivery.sinks.kafka import KafkaSink
 from evaltap.recorder.faults import DropCaseError, SinkError
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import ConfigurationError, InputError
-from evaltap.schemas.text import counted
+from evaltap.schemas.text import counted, cut_text
 from evaltap.schemas.wire.record import WireRecord
 
 RECORDS_PER_APPEND = 200
@@ -157,7 +157,7 @@ def one_turn_cases(case: CaseData) -> Iterator[CaseData]:
     A trace-mode case with only one conversation recorded that one. Raises InputError for a case
     without recorded turns, or whose two conversations differ in length.
     """
-    name = f"case {case.get('evalId')!r}"
+    name = f"case {cut_text(str(case.get('evalId')), 200)!r}"
     actual, expected = case.get("actualConversation") or [], case.get("conversation") or []
     if not actual and case.get("evalMode") == "trace":
         actual, expected = expected, []

@@ -126,6 +126,6 @@ def _mapping(value: object) -> Mapping[str, object]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
     return mapping(value)

@@ -62,7 +62,7 @@ def _trace(document: object) -> Mapping[str, object]:
     if isinstance(text, str) and text.startswith("{"):
         try:
             return mapping(json.loads(text))
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
     return found
 
@@ -88,7 +88,7 @@ def _attributes(span: Mapping[str, object]) -> JsonObject:
 def _decoded(value: object) -> object:
     try:
         return json.loads(value) if isinstance(value, str) else value
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
 
 

@@ -5,12 +5,19 @@ generation may contain a whole run.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
 
 from evaltap.recorder.conventions.reading import Reading, absorb, failure_of
 from evaltap.recorder.pacing import yield_to_agent
 from evaltap.recorder.traces.node import Node
 
 _STRUCTURAL = ("run", "agent", "model", "tool")
+_COMPARED: Final = 200
+"""How many calls that run at the same time are compared with the next one: those that started last.
+
+Duplicates start together. Comparing all of 20,000 concurrent calls took more than a minute.
+"""
 
 
 def mark_wrappers(nodes: Iterable[Node]) -> None:
@@ -19,25 +26,46 @@ def mark_wrappers(nodes: Iterable[Node]) -> None:
     It contains an agent's run with model calls, or several calls with tools between them. A model call
     that hands over to another agent also contains a run (ADK 1.14), but its answer differs.
     """
-    within: dict[Node, list[tuple[Node, bool]]] = {}
+    within: dict[Node, _Held] = {}
     for node in nodes:
         if node.kind not in _STRUCTURAL:
             continue
-        in_run = False
+        answer, in_run = _answer(node.reading), False
         for above in node.ancestors():
             if above.kind == "tool":
                 break  # the tool's own work
             if above.kind == "model":
-                within.setdefault(above, []).append((node, in_run))
+                held = within.get(above)
+                if held is None:
+                    held = within[above] = _Held(_answer(above.reading))
+                held.add(node, answer, in_run)
             in_run = in_run or above.kind in ("run", "agent")
     for outer, held in within.items():
-        models = [(node, in_run) for node, in_run in held if node.kind == "model"]
-        has_tools = any(node.kind == "tool" for node, _ in held)
-        several = sum(node.reading.output is not None for node, _ in models) > 1
-        holds_run = any(in_run for _, in_run in models) or (has_tools and several)
-        answer = _answer(outer.reading)
-        if holds_run and answer and any(_answer(node.reading) == answer for node, _ in held):
+        if held.holds_run and held.repeats_answer:
             outer.reading.kind = "run"
+
+
+@dataclass(slots=True)
+class _Held:
+    """What a model span with this answer holds, up to the tools that it holds."""
+
+    answer: str | None
+    model_in_run: bool = False
+    tool: bool = False
+    outputs: int = 0
+    repeats_answer: bool = False
+
+    @property
+    def holds_run(self) -> bool:
+        return self.model_in_run or (self.tool and self.outputs > 1)
+
+    def add(self, node: Node, answer: str | None, in_run: bool) -> None:
+        """Add a span with its answer; `in_run` if there is a run between the two."""
+        self.repeats_answer |= bool(self.answer) and answer == self.answer
+        self.tool |= node.kind == "tool"
+        if node.kind == "model":
+            self.model_in_run |= in_run
+            self.outputs += node.reading.output is not None
 
 
 def _answer(reading: Reading) -> str | None:
@@ -102,7 +130,7 @@ def merge_duplicates(nodes: Iterable[Node]) -> bool:
     for node in calls:
         yield_to_agent()
         # Later calls start later still: a span that has ended by now has no further duplicates.
-        kept = [other for other in kept if other.span.end_ns >= node.span.start_ns]
+        kept = [other for other in kept if other.span.end_ns >= node.span.start_ns][-_COMPARED:]
         duplicate = next((one for one in kept if _is_duplicate(one, node, matched)), None)
         if duplicate is None:
             kept.append(node)

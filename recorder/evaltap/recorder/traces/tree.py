@@ -1,11 +1,13 @@
 """The spans of one trace as a tree of readings.
 
 Duplicates are merged into one span (the finished one, otherwise the last), children of dropped spans
-move to the parent, a span without its parent in the trace is a top, and cycles are broken.
+move to the parent, a span without its parent in the trace is a top, and cycles are broken. The depth
+is bounded, because reading a tree looks at all ancestors of each span.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from evaltap.recorder.conventions import read_span
 from evaltap.recorder.conventions.messages import since_user
@@ -15,6 +17,9 @@ from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.recorder.traces.duplicates import mark_wrappers, merge_duplicates, merge_nested
 from evaltap.recorder.traces.event_spans import merge_tool_events
 from evaltap.recorder.traces.node import Node
+
+_DEEPEST: Final = 200
+"""The deepest level of a tree. 20,000 spans, each the child of the one before, took more than a minute."""
 
 
 def build_tree(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> list[Node]:
@@ -28,14 +33,12 @@ def build_tree(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> list[No
     }
     for node in nodes.values():
         node.parent = _parent(node, nodes)
-    for node in nodes.values():
-        _break_cycle(node)
+    _bound_depth(nodes.values())
     merge_tool_events(nodes.values())
     mark_wrappers(nodes.values())
     merge_nested(nodes.values())
     if merge_duplicates(nodes.values()):
-        for node in nodes.values():
-            _break_cycle(node)
+        _bound_depth(nodes.values())
     tops = _link(nodes)
     for node in nodes.values():
         if node.reading.overwritten:
@@ -76,15 +79,28 @@ def _parent(node: Node, nodes: dict[str, Node]) -> Node | None:
     return nodes.get(node.span.parent_id or "")
 
 
-def _break_cycle(node: Node) -> None:
-    seen = {node.span.span_id}
-    current = node
-    while current.parent is not None:
-        if current.parent.span.span_id in seen:
+def _bound_depth(nodes: Iterable[Node]) -> None:
+    """Break cycles, and move each span that is nested too deeply up to the deepest allowed level."""
+    depths: dict[Node, int] = {}
+    for node in nodes:
+        path = _unknown_path(node, depths)
+        for current in reversed(path):
+            above = current.parent
+            if above is not None and depths[above] == _DEEPEST:
+                above = current.parent = above.parent
+            depths[current] = 0 if above is None else depths[above] + 1
+
+
+def _unknown_path(node: Node, known: Container[Node]) -> list[Node]:
+    """Return a node and its ancestors up to the first that is known; cut a cycle where it closes."""
+    path: dict[Node, None] = {}
+    current: Node | None = node
+    while current is not None and current not in known:
+        path[current] = None
+        if current.parent in path:
             current.parent = None
-            return
         current = current.parent
-        seen.add(current.span.span_id)
+    return list(path)
 
 
 def _link(nodes: dict[str, Node]) -> list[Node]:

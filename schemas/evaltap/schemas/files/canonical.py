@@ -10,6 +10,7 @@ turns a lone surrogate escape into U+FFFD and lets the last of duplicate keys wi
 """
 
 import json
+import math
 from collections.abc import Iterator
 from json.encoder import encode_basestring
 from typing import Any
@@ -24,6 +25,8 @@ _ESCAPES = str.maketrans(
 )
 _LINE_ENDS = str.maketrans({"\u2028": "\\u2028", "\u2029": "\\u2029"})
 _EXACT_INTEGER = 2**53
+_DIGITS_OF_64_BITS = 20
+TOO_DEEP = "the document is nested too deeply to be written"
 
 
 def loads(data: bytes, *, path: str = "", place: str = "") -> Json:
@@ -64,9 +67,23 @@ def _loads_with_lone_surrogates(data: bytes, *, path: str, place: str) -> object
         raise FormatError(f"{word} is not JSON; write null instead", path=path, place=place)
 
     try:
-        return _without_surrogates(json.loads(data, parse_constant=refuse))
+        value = json.loads(data, parse_constant=refuse, parse_int=_integer, parse_float=_finite)
+        return _without_surrogates(value)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"not valid JSON ({error})", path=path, place=place) from None
+
+
+def _integer(text: str) -> int | float:
+    """Return a whole number as orjson does: beyond 64 bits it becomes a float."""
+    value = int(text) if len(text) <= _DIGITS_OF_64_BITS else _finite(text)
+    return value if -(2**63) <= value < 2**64 else float(value)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"number {text[:20]} is out of range")
+    return value
 
 
 def _without_surrogates(value: object) -> object:
@@ -90,7 +107,7 @@ def dumps(value: object, *, readable: bool = False, indent: int = 2) -> bytes:
             "utf-8", "replace"
         )
     except RecursionError:
-        raise FormatError("the document is nested too deeply to be written") from None
+        raise FormatError(TOO_DEEP) from None
 
 
 def format_number(value: int | float) -> str:

@@ -19,6 +19,7 @@ from evaltap.schemas.files.fast_check import is_case_data
 from evaltap.schemas.files.magic_numbers import is_sqlite
 from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.files.private import private_file
+from evaltap.schemas.files.repeated_keys import warn_of_repeated_key
 from evaltap.schemas.files.validation import describe, parse
 from evaltap.schemas.formats.case import EvalCase, EvalSet
 from evaltap.schemas.formats.gate import GateFile
@@ -45,9 +46,17 @@ def read_bytes(path: Path) -> bytes:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check permissions") from None
 
 
+def _read_json(path: Path) -> Any:
+    """Return a file's JSON document; warn about a repeated key."""
+    content = read_bytes(path)
+    data = canonical.loads(content, path=str(path))
+    warn_of_repeated_key(content, str(path))
+    return data
+
+
 def read_eval_set(path: Path) -> EvalSet:
     """Read an eval set in tRPC-Agent-Go's form or in Google ADK's, current or legacy."""
-    data = canonical.loads(read_bytes(path), path=str(path))
+    data = _read_json(path)
     if adk.is_adk_eval_set(data):
         return adk.from_adk(data, path=str(path))
     if adk_older.is_older_eval_file(data):
@@ -63,7 +72,7 @@ def read_eval_set(path: Path) -> EvalSet:
 
 def read_metrics(path: Path) -> list[EvalMetric]:
     """Read a metrics file, a JSON array of uniquely named metrics, or ADK's test_config.json."""
-    data = canonical.loads(read_bytes(path), path=str(path))
+    data = _read_json(path)
     if adk_older.is_test_config(data):
         data = adk_older.metrics_of_config(data, path=str(path))
     if not isinstance(data, list):
@@ -125,7 +134,7 @@ def iter_cases(path: Path) -> Iterator[CaseData]:
         for number, line in iter_case_lines(path):
             yield read_case(line, path=str(path), place=f"line {number}")
         return
-    data = canonical.loads(read_bytes(path), path=str(path))
+    data = _read_json(path)
     if not adk.is_adk_eval_set(data) and isinstance(data, dict):
         cases, name = data.get("evalCases"), data.get("evalSetId")
         if isinstance(cases, list) and isinstance(name, str):
@@ -239,10 +248,16 @@ def _has_key(data: Mapping[str, object], *names: str) -> bool:
 
 
 def canonical_bytes(document: WireModel | list[EvalMetric]) -> bytes:
-    """Return the canonical text of an eval set, a metrics list or a result."""
-    if isinstance(document, list):
-        return canonical.dumps([metric.model_dump(by_alias=True) for metric in document])
-    return canonical.dumps(document.model_dump(by_alias=True))
+    """Return the canonical text of an eval set, a metrics list or a result.
+
+    Raises FormatError for one that is nested too deeply.
+    """
+    try:
+        if isinstance(document, list):
+            return canonical.dumps([metric.model_dump(by_alias=True) for metric in document])
+        return canonical.dumps(document.model_dump(by_alias=True))
+    except (PydanticSerializationError, RecursionError):
+        raise FormatError(canonical.TOO_DEEP) from None
 
 
 def write_document(path: Path, document: WireModel | list[EvalMetric]) -> None:
@@ -305,7 +320,7 @@ READERS: Mapping[str, Callable[[Path], WireModel | list[EvalMetric]]] = {
 
 def read_gate(path: Path) -> GateFile:
     """Read a gate file: a JSON object with `dimensions`."""
-    data = canonical.loads(read_bytes(path), path=str(path))
+    data = _read_json(path)
     if _holds_metrics(data):
         raise FormatError("is a metrics file; expected `dimensions` with metrics", path=str(path))
     return parse(GateFile, data, path=str(path))

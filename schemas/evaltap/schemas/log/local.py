@@ -181,6 +181,8 @@ def open_log(path: str | os.PathLike[str], *, mode: Literal["append", "read"]) -
     where = Path(path)
     if where.is_dir():
         raise InputError(f"{where} is a directory; expected the file of a local log, e.g. log.db")
+    if where.exists() and not where.is_file():  # opening a pipe waits for somebody to write to it
+        raise InputError(f"{where} is a pipe or device; expected the file of a local log")
     try:
         connection = connect_to_append(where) if mode == "append" else connect_to_read(where)
     except (OSError, sqlite3.Error) as error:
