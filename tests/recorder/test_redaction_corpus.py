@@ -97,6 +97,9 @@ PIECES = (
     "Cohere key is a1b2c3d4e5f6g7", "key=a1b2c3d4e5f6g7 ", "$6$", "MIIE", "a1b2c3d4e5f6g7h8 ", "a at b dot ", "</td><td>",
     "log in with a/", "sign in as bob with ", "the password for the ", "x1y2 is the password ", "that's the password ",
     "clave de ", "d'accès ", "是密码", "pin code ",
+    "copy a (password) from stdin;\n", "a\tpassword\n", "password\nab1cd2ef3\n", "password?\n", "<name>password</name><value>",
+    "connect('a','b','", "assword send \"", "ftp user a b1\n", "\n{\"a\":", "</label><input value=", "['a', 'b', ",
+    "1) \"password\"\n", "password - ", "(password) x1y2 (", "x1y2 into the password field ",
 )  # fmt: skip
 
 

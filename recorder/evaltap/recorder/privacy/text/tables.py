@@ -120,11 +120,13 @@ _COPY = re.compile(r"(?i)\bcopy [\w.\"]{1,80} ?\(([^()\n]{1,500})\) from stdin[^
 
 def in_copies(text: str) -> Iterator[Cell]:
     """Yield the values of PostgreSQL's `COPY t (name, password) FROM stdin;`, up to its `\\.`."""
-    for copy in _COPY.finditer(text):
+    at = 0
+    while (copy := _COPY.search(text, at)) is not None:
         names = [name.strip(' "') for name in copy[1].split(",")]
         kinds = {i: kind for i, name in enumerate(names) if (kind := kind_of_name(name)) in _KINDS}
         at = copy.end()
-        while kinds and at < len(text):
+        # What was read as a row is not searched for another table: the time stays linear.
+        while kinds and at < len(text) and not text.startswith("\\.", at):
             stop = text.find("\n", at) + 1 or len(text)
             line = text[at:stop]
             cells = _cells(line, "\t")
