@@ -19,7 +19,7 @@ from evaltap.cli.main import main
 from evaltap.evaluator.alerting import receivers as receivers_module
 from evaltap.evaluator.alerting.notice import NOT_ENDED, Notice, evidence_page
 from evaltap.evaluator.alerting.outbox import GIVEN_UP_AFTER, AlertOutbox
-from evaltap.evaluator.alerting.receivers import NotDelivered, Receiver, make_receiver
+from evaltap.evaluator.alerting.receivers import NotDeliveredError, Receiver, make_receiver
 from evaltap.evaluator.monitoring.history import Alert, note_alerts, read_alerts
 from evaltap.evaluator.monitoring.model import Changed, Event
 from evaltap.evaluator.store.database import Store, utc_now
@@ -157,7 +157,7 @@ def test_a_command_gets_the_json_on_its_input_and_no_secrets(
 
     assert json.loads((tmp_path / "got").read_text())["status"] == "firing"
     assert "hush" not in (tmp_path / "env").read_text()
-    with pytest.raises(NotDelivered):
+    with pytest.raises(NotDeliveredError):
         receiver(type="command", argv=[str(program), "3"]).deliver(notice())
 
 
@@ -171,12 +171,12 @@ def test_any_answer_but_2xx_is_no_delivery_and_redirects_are_not_followed(
         server.headers = {"Location": other.url}
         for status in (301, 302, 307, 308):
             server.answers = [status]
-            with pytest.raises(NotDelivered, match="redirects are not followed"):
+            with pytest.raises(NotDeliveredError, match="redirects are not followed"):
                 receiver(server.url).deliver(notice())
         assert other.requests == []
     for status in (400, 403, 500, 503):
         server.answers = [status]
-        with pytest.raises(NotDelivered, match=str(status)):
+        with pytest.raises(NotDeliveredError, match=str(status)):
             receiver(server.url).deliver(notice())
 
 
@@ -186,9 +186,9 @@ def test_a_server_that_does_not_answer_is_given_up_in_time(
     monkeypatch.setattr(receivers_module, "SECONDS", 0.2)
     server.answers = [0]
 
-    with pytest.raises(NotDelivered, match=r"no answer within 0\.2 s"):
+    with pytest.raises(NotDeliveredError, match=r"no answer within 0\.2 s"):
         receiver(server.url).deliver(notice())
-    with pytest.raises(NotDelivered, match="no connection"):
+    with pytest.raises(NotDeliveredError, match="no connection"):
         receiver("http://127.0.0.1:1/").deliver(notice())
 
 
@@ -226,7 +226,7 @@ def test_a_private_address_is_talked_to_only_when_that_is_allowed(
     _connect_to(port, address, monkeypatch)
     url = f"https://{host}:{port}/"
 
-    with pytest.raises(NotDelivered, match="private network"):
+    with pytest.raises(NotDeliveredError, match="private network"):
         _plain(receiver(url)).deliver(notice())
     assert server.requests == []
 

@@ -11,12 +11,12 @@ import pytest
 from broker import free_port
 from evaltap.evaluator.judges.http import (
     LARGEST_RESPONSE,
-    Broken,
+    BrokenResponseError,
     HttpClient,
-    NotSent,
-    Stale,
-    TooLarge,
-    TooSlow,
+    NoAnswerInTimeError,
+    NotSentError,
+    ResponseTooLargeError,
+    StaleConnectionError,
 )
 from evaltap.schemas.errors import ConfigurationError
 
@@ -131,12 +131,12 @@ def test_a_kept_connection_that_ends_without_an_answer_is_told_apart() -> None:
 
     with served(OK, nothing, nothing) as (server, client):
         ask(client)
-        with pytest.raises(Stale):
+        with pytest.raises(StaleConnectionError):
             ask(client)
-        with pytest.raises(Broken, match="closed without a response") as caught:
+        with pytest.raises(BrokenResponseError, match="closed without a response") as caught:
             ask(client)  # on a new connection
 
-    assert not isinstance(caught.value, Stale)
+    assert not isinstance(caught.value, StaleConnectionError)
     assert len(server.requests) == 3
 
 
@@ -186,7 +186,7 @@ def test_a_body_may_end_with_the_connection() -> None:
     ids=lambda answer: str(answer[:50]),
 )
 def test_what_is_no_response_is_a_broken_connection(answer: bytes) -> None:
-    with served(lambda one: one.sendall(answer)) as (_, client), pytest.raises(Broken):
+    with served(lambda one: one.sendall(answer)) as (_, client), pytest.raises(BrokenResponseError):
         ask(client)
 
 
@@ -200,7 +200,7 @@ def test_what_is_no_response_is_a_broken_connection(answer: bytes) -> None:
 def test_a_response_that_is_too_large_is_not_read(head: bytes) -> None:
     with (
         served(lambda one: one.sendall(b"HTTP/1.1 200 OK\r\n" + head)) as (_, client),
-        pytest.raises(TooLarge),
+        pytest.raises(ResponseTooLargeError),
     ):
         ask(client)
 
@@ -215,7 +215,7 @@ def test_the_deadline_is_that_of_the_whole_response(start: bytes) -> None:
 
     with served(drip) as (_, client):
         began = time.monotonic()
-        with pytest.raises(TooSlow) as caught:
+        with pytest.raises(NoAnswerInTimeError) as caught:
             ask(client, 0.3)
 
     assert time.monotonic() - began < 1.5
@@ -225,7 +225,7 @@ def test_the_deadline_is_that_of_the_whole_response(start: bytes) -> None:
 def test_nobody_listens() -> None:
     client = HttpClient(f"http://127.0.0.1:{free_port()}", "/ask", {})
 
-    with pytest.raises(NotSent):
+    with pytest.raises(NotSentError):
         ask(client)
 
 

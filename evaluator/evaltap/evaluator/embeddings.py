@@ -23,7 +23,13 @@ from evaltap.evaluator.contract.embedder import (
     Vector,
 )
 from evaltap.evaluator.contract.hosts import OPENAI_URL, among, host_of
-from evaltap.evaluator.judges.http import Broken, NotSent, TooLarge, TooSlow, Unreachable
+from evaltap.evaluator.judges.http import (
+    BrokenResponseError,
+    NoAnswerInTimeError,
+    NotSentError,
+    ResponseTooLargeError,
+    UnreachableError,
+)
 from evaltap.evaluator.judges.openai import openai_client, retry_after
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.criteria import EmbeddingModel
@@ -111,7 +117,7 @@ class EnvironmentEmbedders:
 def reach(model: EmbeddingModel | None, environ: Mapping[str, str]) -> str:
     """Return what will delay the vectors of a metric's model, empty for nothing.
 
-    Raises Unreachable when nothing answers at its address.
+    Raises UnreachableError when nothing answers at its address.
     """
     try:
         settings = embedding_settings(model, environ)
@@ -192,12 +198,14 @@ class OpenAIEmbedder:
         self._client.close()
 
     def check(self) -> str:
-        """Return what makes it slow to connect, empty for nothing; raise Unreachable when nobody answers."""
+        """Return why connecting is slow, or an empty text; raise UnreachableError if nothing answers."""
         try:
             slow = self._client.check()
-        except Unreachable as error:
+        except UnreachableError as error:
             where = f"embeddings {self._where}"
-            raise Unreachable(f"{where} cannot be reached: {self._scrub(str(error))}") from None
+            raise UnreachableError(
+                f"{where} cannot be reached: {self._scrub(str(error))}"
+            ) from None
         return f"embeddings {self._where}: {slow}" if slow else ""
 
     def embed(self, texts: Sequence[str]) -> Sequence[Vector]:
@@ -227,7 +235,12 @@ class OpenAIEmbedder:
             wait = FIRST_WAIT * 2 ** (RETRIES - tries_left)
             try:
                 response = self._client.post(body, self._settings.timeout.total_seconds())
-            except (NotSent, Broken, TooSlow, TooLarge) as error:
+            except (
+                NotSentError,
+                BrokenResponseError,
+                NoAnswerInTimeError,
+                ResponseTooLargeError,
+            ) as error:
                 said = str(error) or f"no answer within {self._settings.timeout}"
             else:
                 if 200 <= response.status < 300:

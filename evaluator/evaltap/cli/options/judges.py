@@ -178,15 +178,15 @@ class JudgeSession:
         Call it after `services` and before the first case. If `required`, an unreachable model raises
         ConfigurationError. A judge whose answers are cached needs no connection.
         """
-        from evaltap.evaluator.judges.http import Unreachable
+        from evaltap.evaluator.judges.http import UnreachableError
 
         messages: dict[str, None] = {}
         for reach in dict.fromkeys(self._reaching(metrics)):
             try:
                 messages[reach()] = None
-            except Unreachable as error:
+            except UnreachableError as error:
                 if required:
-                    raise Unreachable(f"{error}; check the address and the network") from None
+                    raise UnreachableError(f"{error}; check the address and the network") from None
                 messages[str(error)] = None
         for text in filter(None, messages):
             self._announce(text)

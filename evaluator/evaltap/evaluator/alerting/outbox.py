@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from evaltap.evaluator.alerting.notice import Notice
-from evaltap.evaluator.alerting.receivers import NotDelivered, Receiver
+from evaltap.evaluator.alerting.receivers import NotDeliveredError, Receiver
 from evaltap.evaluator.cases.identity import ChangedCases
 from evaltap.evaluator.monitoring.history import Alert, read_alerts
 from evaltap.evaluator.store.database import Store, utc_now
@@ -239,7 +239,7 @@ class _Delivery(threading.Thread):
     def run(self) -> None:
         try:
             self._receiver.deliver(self._notice)
-        except NotDelivered as problem:
+        except NotDeliveredError as problem:
             self.problem = str(problem)
         except Exception as error:  # a fault of a receiver must be recorded
             self.problem = type(error).__name__

@@ -15,7 +15,13 @@ from evaltap.evaluator.evaluators.external.subprocess_runner import (
     Limits,
     run_command,
 )
-from evaltap.evaluator.judges.http import Broken, HttpClient, NotSent, TooLarge, TooSlow
+from evaltap.evaluator.judges.http import (
+    BrokenResponseError,
+    HttpClient,
+    NoAnswerInTimeError,
+    NotSentError,
+    ResponseTooLargeError,
+)
 from evaltap.evaluator.monitoring.addresses import (
     address_is,
     address_problem,
@@ -33,7 +39,7 @@ _COMMAND_MEMORY: Final = 1 << 30
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-class NotDelivered(Exception):
+class NotDeliveredError(Exception):
     """Report a notice that a receiver did not accept; the message contains neither address nor key."""
 
 
@@ -49,7 +55,7 @@ class Receiver(Protocol):
     """Whether notices include excerpts of cases."""
 
     def deliver(self, notice: Notice) -> None:
-        """Deliver a notice within a few seconds, or raise NotDelivered."""
+        """Deliver a notice within a few seconds, or raise NotDeliveredError."""
         ...
 
 
@@ -77,18 +83,18 @@ class HttpReceiver:
         """Post the notice; any response other than 2xx is a failure."""
         try:
             status = self._client.post(json.dumps(self._body(notice)).encode(), SECONDS).status
-        except TooSlow:
-            raise NotDelivered(f"no answer within {SECONDS:g} s") from None
-        except NotSent as error:
-            raise NotDelivered(f"no connection ({error})") from None
-        except (Broken, TooLarge) as error:
-            raise NotDelivered(f"no answer ({type(error).__name__})") from None
+        except NoAnswerInTimeError:
+            raise NotDeliveredError(f"no answer within {SECONDS:g} s") from None
+        except NotSentError as error:
+            raise NotDeliveredError(f"no connection ({error})") from None
+        except (BrokenResponseError, ResponseTooLargeError) as error:
+            raise NotDeliveredError(f"no answer ({type(error).__name__})") from None
         if 300 <= status < 400:
-            raise NotDelivered(
+            raise NotDeliveredError(
                 f"answered {status}; redirects are not followed: name the final address"
             )
         if not 200 <= status < 300:
-            raise NotDelivered(f"answered {status}")
+            raise NotDeliveredError(f"answered {status}")
 
 
 class CommandReceiver:
@@ -111,7 +117,7 @@ class CommandReceiver:
         try:
             run_command(self._argv, given, Limits(COMMAND_SECONDS, _COMMAND_MEMORY), environ)
         except (CommandError, OSError) as error:
-            raise NotDelivered(str(error)) from None
+            raise NotDeliveredError(str(error)) from None
 
 
 def make_receiver(

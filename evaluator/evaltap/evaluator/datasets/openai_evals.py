@@ -35,7 +35,7 @@ class EvalConfig:
     """The criteria without a counterpart, with the reasons."""
 
 
-class _Unsupported(ValueError):
+class _UnsupportedError(ValueError):
     """The reason why a criterion cannot be a metric."""
 
 
@@ -66,9 +66,9 @@ def read_eval_config(path: Path, given: Mapping[str, str] | None = None) -> Eval
         name = str(grader.get("name") or f"criterion {place + 1}")
         try:
             if name in names:
-                raise _Unsupported("another criterion has the same name")
+                raise _UnsupportedError("another criterion has the same name")
             made = _metric(name, grader, columns)
-        except _Unsupported as error:
+        except _UnsupportedError as error:
             unsupported.append(f"{name} ({grader.get('type')}): {error}")
             continue
         names.add(name)
@@ -98,7 +98,7 @@ def _columns(
 def _metric(name: str, grader: Mapping[str, Json], columns: Mapping[str, str]) -> dict[str, Json]:
     make = _KINDS.get(str(grader.get("type")))
     if make is None:
-        raise _Unsupported(f"unsupported type; expected one of {', '.join(_KINDS)}")
+        raise _UnsupportedError(f"unsupported type; expected one of {', '.join(_KINDS)}")
     return {"metricName": name, **make(grader, columns)}
 
 
@@ -106,7 +106,7 @@ def _string_check(grader: Mapping[str, Json], columns: Mapping[str, str]) -> dic
     _check_graded(grader)
     operation, reference = grader.get("operation"), str(grader.get("reference") or "")
     if operation not in ("eq", "ne", "like", "ilike"):
-        raise _Unsupported(f"operation {operation!r}; expected eq, ne, like or ilike")
+        raise _UnsupportedError(f"operation {operation!r}; expected eq, ne, like or ilike")
     if not _VARIABLE.search(reference):
         rule: dict[str, Json] = {"id": "1", "type": "exact", "value": reference}
         if operation in ("like", "ilike"):
@@ -118,7 +118,7 @@ def _string_check(grader: Mapping[str, Json], columns: Mapping[str, str]) -> dic
         return {"evaluatorName": "rule_avg_score", "threshold": 1, "criterion": criterion}
     _check_reference(reference, columns)
     if operation == "ne":
-        raise _Unsupported("ne with a column as reference has no counterpart")
+        raise _UnsupportedError("ne with a column as reference has no counterpart")
     text = {"matchStrategy": "exact" if operation == "eq" else "contains"}
     folded = {"caseInsensitive": True} if operation == "ilike" else {}
     return {
@@ -133,7 +133,7 @@ def _text_similarity(grader: Mapping[str, Json], columns: Mapping[str, str]) -> 
     _check_reference(str(grader.get("reference") or ""), columns)
     measure, bound = grader.get("evaluation_metric"), grader.get("pass_threshold")
     if isinstance(bound, bool) or not isinstance(bound, int | float):
-        raise _Unsupported("pass_threshold is missing; add it")
+        raise _UnsupportedError("pass_threshold is missing; add it")
     if measure in _ROUGE:
         rouge = {"rougeType": _ROUGE[str(measure)], "threshold": {"f1": bound}}
         criterion: dict[str, Json] = {"finalResponse": {"rouge": rouge}}
@@ -144,7 +144,7 @@ def _text_similarity(grader: Mapping[str, Json], columns: Mapping[str, str]) -> 
     elif measure == "cosine":
         criterion, name, threshold = {"embedding": {}}, "embedding_similarity", float(bound)
     else:
-        raise _Unsupported(f"evaluation_metric {measure} has no counterpart here")
+        raise _UnsupportedError(f"evaluation_metric {measure} has no counterpart here")
     return {"evaluatorName": name, "threshold": threshold, "criterion": criterion}
 
 
@@ -155,7 +155,9 @@ def _label_model(grader: Mapping[str, Json], columns: Mapping[str, str]) -> dict
         or not isinstance(passing, list)
         or not set(passing) <= set(labels)
     ):
-        raise _Unsupported("labels and passing_labels must be lists, the second part of the first")
+        raise _UnsupportedError(
+            "labels and passing_labels must be lists, the second part of the first"
+        )
     categories = [{"label": label, "score": float(label in passing)} for label in labels]
     options = {
         "responseScorerName": "categorical",
@@ -168,10 +170,10 @@ def _label_model(grader: Mapping[str, Json], columns: Mapping[str, str]) -> dict
 def _score_model(grader: Mapping[str, Json], columns: Mapping[str, str]) -> dict[str, Json]:
     span = grader.get("range") or [0, 1]
     if [*span] != [0, 1]:
-        raise _Unsupported(f"range {span}: only [0, 1]; use llm_criteria with a numeric scale")
+        raise _UnsupportedError(f"range {span}: only [0, 1]; use llm_criteria with a numeric scale")
     bound = grader.get("pass_threshold")
     if isinstance(bound, bool) or not isinstance(bound, int | float):
-        raise _Unsupported("pass_threshold is missing; add it")
+        raise _UnsupportedError("pass_threshold is missing; add it")
     instruction = "Answer with a number from 0 to 1 as `score`."
     return _judged(
         grader, columns, instruction, {"responseScorerName": "single_score"}, float(bound)
@@ -190,7 +192,7 @@ def _judged(
     def bound(match: re.Match[str]) -> str:
         variable, source = match[1], _source(match[1], columns)
         if source is None:
-            raise _Unsupported(
+            raise _UnsupportedError(
                 f"{{{{{variable}}}}} is neither the output, the input nor the reference; "
                 "map a column with --map"
             )
@@ -221,7 +223,7 @@ def _message_text(message: Json) -> str:
     parts = content if isinstance(content, list) else [content]
     texts = [one.get("text") if isinstance(one, Mapping) else one for one in parts]
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise _Unsupported("a message of its input is not text")
+        raise _UnsupportedError("a message of its input is not text")
     return "\n".join(map(str, texts))
 
 
@@ -237,13 +239,15 @@ def _source(variable: str, columns: Mapping[str, str]) -> tuple[str, str] | None
 def _check_graded(grader: Mapping[str, Json]) -> None:
     graded = _VARIABLE.fullmatch(str(grader.get("input") or "").strip())
     if not graded or graded[1] not in _OUTPUT:
-        raise _Unsupported(f"input is {grader.get('input')!r}; only {{{{sample.output_text}}}}")
+        raise _UnsupportedError(
+            f"input is {grader.get('input')!r}; only {{{{sample.output_text}}}}"
+        )
 
 
 def _check_reference(reference: str, columns: Mapping[str, str]) -> None:
     found = _VARIABLE.fullmatch(reference.strip())
     if not found or found[1].removeprefix("item.") != columns.get("expected"):
-        raise _Unsupported(
+        raise _UnsupportedError(
             f"reference is {reference!r}; a case has one expected answer, which is the column "
             f"'{columns.get('expected')}'"
         )

@@ -9,7 +9,7 @@ from evaltap.evaluator.contract.judge import Judge, JudgeReply, JudgeRequest
 from evaltap.evaluator.judges.budget import BudgetAccount, BudgetedJudge
 from evaltap.evaluator.judges.cache import CachedJudge, JudgeCache
 from evaltap.evaluator.judges.endpoint import JudgeSettings
-from evaltap.evaluator.judges.http import Unreachable
+from evaltap.evaluator.judges.http import UnreachableError
 from evaltap.evaluator.judges.limits import LimitedJudge, Limiter
 from evaltap.evaluator.judges.prices import Pricing, pricing_of
 from evaltap.evaluator.judges.retries import RetryingJudge
@@ -74,18 +74,18 @@ class JudgeChain:
     def reach(self) -> str:
         """Check the connection; return what would delay answers, or an empty string.
 
-        Raises Unreachable if nothing answers at the judge's address and none of its answers are cached.
+        Raises UnreachableError if nothing answers at the judge's address and none of its answers are cached.
         """
         from evaltap.evaluator.judges.openai import OpenAIJudge
 
         try:
             slow = OpenAIJudge(self._settings).check()
             return f"judge {self._settings.where}: {slow}" if slow else ""
-        except Unreachable as error:
+        except UnreachableError as error:
             said = f"judge {self._settings.where} cannot be reached: {error}"
         if isinstance(self._judge, CachedJudge) and self._judge.has_answers():
             return f"{said}; only answers from the cache are used"
-        raise Unreachable(said)
+        raise UnreachableError(said)
 
     def close(self) -> None:
         """Close the connections."""

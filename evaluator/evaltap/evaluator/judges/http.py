@@ -34,11 +34,11 @@ CHECK_PAUSE: Final = 0.5
 """Seconds before the check retries."""
 
 
-class NotSent(Exception):
+class NotSentError(Exception):
     """Report a request that the server cannot have received: there was no connection."""
 
 
-class TooSlow(Exception):
+class NoAnswerInTimeError(Exception):
     """Report a request whose deadline passed; `sent` is whether the server may have received it."""
 
     def __init__(self, *, sent: bool) -> None:
@@ -46,26 +46,26 @@ class TooSlow(Exception):
         super().__init__("deadline passed")
 
 
-class Unreachable(ConfigurationError):
+class UnreachableError(ConfigurationError):
     """Report, before any request is sent, that nothing answers at an address."""
 
 
-class TooLarge(Exception):
+class ResponseTooLargeError(Exception):
     """Report a response of more than LARGEST_RESPONSE bytes."""
 
 
-class Broken(Exception):
+class BrokenResponseError(Exception):
     """Report a connection that failed while the server worked on the request."""
 
 
-class Stale(Broken):
+class StaleConnectionError(BrokenResponseError):
     """Report a persistent connection that ended without a response.
 
     Most likely the server had closed it and did not receive the request.
     """
 
 
-class _NoAnswer(Exception):
+class _ClosedError(Exception):
     """A connection that was closed before the first byte of a response."""
 
 
@@ -103,16 +103,19 @@ class HttpClient:
     def post(self, body: bytes, seconds: float) -> HttpResponse:
         """Return the response to a body, whatever its status.
 
-        Raises NotSent, TooSlow, TooLarge, Broken, or Stale if an immediate retry makes sense.
+        Raises NotSentError, NoAnswerInTimeError, ResponseTooLargeError, BrokenResponseError, or
+        StaleConnectionError if an immediate retry makes sense.
         """
         until = time.monotonic() + seconds
         idle = self._reusable()
         connection = idle or self._open_connection(until)
         try:
             response, reusable = self._exchange(connection.sock, body, until)
-        except _NoAnswer as silent:
+        except _ClosedError as silent:
             connection.close()
-            raise (Broken if idle is None else Stale)(str(silent)) from None
+            raise (BrokenResponseError if idle is None else StaleConnectionError)(
+                str(silent)
+            ) from None
         except BaseException:
             connection.close()
             raise
@@ -123,22 +126,22 @@ class HttpClient:
         return response
 
     def connect(self, seconds: float) -> None:
-        """Open a connection and send nothing; raise NotSent or TooSlow."""
+        """Open a connection and send nothing; raise NotSentError or NoAnswerInTimeError."""
         self._open_connection(time.monotonic() + seconds).close()
 
     def check(self) -> str:
-        """Return why connections are slow, or an empty string; raise Unreachable if none can be opened.
+        """Return why connections are slow, or an empty string; raise UnreachableError if none can be opened.
 
         Tries twice, because name servers and restarting services may fail once.  Sends nothing.
         """
         for tries_left in (1, 0):
             try:
                 self.connect(CHECK_SECONDS)
-            except TooSlow:
+            except NoAnswerInTimeError:
                 return f"no connection within {CHECK_SECONDS:g} s"
-            except NotSent as error:
+            except NotSentError as error:
                 if not tries_left:
-                    raise Unreachable(str(error)) from None
+                    raise UnreachableError(str(error)) from None
                 time.sleep(CHECK_PAUSE)
             else:
                 break
@@ -159,14 +162,14 @@ class HttpClient:
             _send(sock, b"%bContent-Length: %d\r\n\r\n%b" % (self._head, len(body), body), until)
             file: io.BufferedReader = io.BufferedReader(_Reader(sock, until))
             if not file.peek(1):
-                raise _NoAnswer("the connection was closed without a response")
+                raise _ClosedError("the connection was closed without a response")
             return _received(file)
         except TimeoutError:
-            raise TooSlow(sent=True) from None
+            raise NoAnswerInTimeError(sent=True) from None
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise _NoAnswer(_describe(error)) from None
+            raise _ClosedError(_describe(error)) from None
         except (OSError, ValueError) as error:
-            raise Broken(_describe(error)) from None
+            raise BrokenResponseError(_describe(error)) from None
 
     def _request_head(self, path: str, headers: Mapping[str, str]) -> bytes:
         """Return the request line and all headers except the length of the body."""
@@ -209,10 +212,10 @@ class HttpClient:
             connection.sock.setblocking(False)
         except TimeoutError:
             connection.close()
-            raise TooSlow(sent=False) from None
+            raise NoAnswerInTimeError(sent=False) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             connection.close()
-            raise NotSent(_describe(error)) from None
+            raise NotSentError(_describe(error)) from None
         return connection
 
     def _check_address(self, sock: socket.socket) -> None:
@@ -240,7 +243,7 @@ def _received(file: io.BufferedReader) -> tuple[HttpResponse, bool]:
     """Return the response to a POST, and whether the connection can be used again.
 
     `http.client` would parse the headers with the e-mail parser, which takes as long as the rest of a
-    request.  Raises ValueError for anything that is not HTTP, and TooLarge.
+    request.  Raises ValueError for anything that is not HTTP, and ResponseTooLargeError.
     """
     status, version = 100, b""
     headers: dict[str, str] = {}
@@ -258,7 +261,7 @@ def _received(file: io.BufferedReader) -> tuple[HttpResponse, bool]:
     if length is None:  # the body ends with the connection
         body = file.read(LARGEST_RESPONSE + 1)
         if len(body) > LARGEST_RESPONSE:
-            raise TooLarge(f"more than {LARGEST_RESPONSE} bytes")
+            raise ResponseTooLargeError(f"more than {LARGEST_RESPONSE} bytes")
         return HttpResponse(status, headers, body), False
     return HttpResponse(status, headers, _exactly(file, _parse_int(length.encode(), 10))), keeps
 
@@ -286,7 +289,7 @@ def _chunks(file: io.BufferedReader) -> bytes:
     body = bytearray()
     while size := _parse_int(_line(file).partition(b";")[0].strip(), 16):
         if len(body) + size > LARGEST_RESPONSE:
-            raise TooLarge(f"more than {LARGEST_RESPONSE} bytes")
+            raise ResponseTooLargeError(f"more than {LARGEST_RESPONSE} bytes")
         body += _exactly(file, size)
         _line(file)
     _header_lines(file)  # trailers
@@ -295,7 +298,7 @@ def _chunks(file: io.BufferedReader) -> bytes:
 
 def _exactly(file: io.BufferedReader, size: int) -> bytes:
     if size > LARGEST_RESPONSE:
-        raise TooLarge(f"more than {LARGEST_RESPONSE} bytes")
+        raise ResponseTooLargeError(f"more than {LARGEST_RESPONSE} bytes")
     body = file.read(size)
     if len(body) < size:
         raise ValueError(f"the response ends {size - len(body)} bytes too early")

@@ -24,14 +24,14 @@ from evaltap.evaluator.contract.judge import (
 )
 from evaltap.evaluator.judges.endpoint import JudgeSettings
 from evaltap.evaluator.judges.http import (
-    Broken,
+    BrokenResponseError,
     HttpClient,
     HttpResponse,
-    NotSent,
-    Stale,
-    TooLarge,
-    TooSlow,
-    Unreachable,
+    NoAnswerInTimeError,
+    NotSentError,
+    ResponseTooLargeError,
+    StaleConnectionError,
+    UnreachableError,
 )
 from evaltap.evaluator.judges.retries import ConnectionWentStale
 from evaltap.schemas.data import json_bytes
@@ -96,11 +96,11 @@ class OpenAIJudge:
         self._client.close()
 
     def check(self) -> str:
-        """Return why connections are slow, or an empty string; raise Unreachable if nothing answers."""
+        """Return why connections are slow, or an empty string; raise UnreachableError if nothing answers."""
         try:
             return self._client.check()
-        except Unreachable as error:
-            raise Unreachable(self._settings.scrub(str(error))) from None
+        except UnreachableError as error:
+            raise UnreachableError(self._settings.scrub(str(error))) from None
 
     def answer(self, request: JudgeRequest) -> JudgeReply:
         """Return the model's answer.
@@ -129,19 +129,21 @@ class OpenAIJudge:
         seconds = self._settings.timeout.total_seconds()
         try:
             return self._client.post(body, seconds)
-        except TooSlow as late:
+        except NoAnswerInTimeError as late:
             raise JudgeUnavailable(
                 f"judge {self._where()} did not answer within {seconds:g} s; "
                 "raise EVALTAP_JUDGE_TIMEOUT or try again later",
                 maybe_billed=late.sent,
             ) from None
-        except TooLarge as large:
+        except ResponseTooLargeError as large:
             raise JudgeInvalid(f"judge {self._where()} answered with {large}") from None
-        except (NotSent, Broken) as error:
-            kind = ConnectionWentStale if isinstance(error, Stale) else JudgeUnavailable
+        except (NotSentError, BrokenResponseError) as error:
+            kind = (
+                ConnectionWentStale if isinstance(error, StaleConnectionError) else JudgeUnavailable
+            )
             raise kind(
                 f"judge {self._where()} cannot be reached: {self._scrub(str(error))}",
-                maybe_billed=isinstance(error, Broken),
+                maybe_billed=isinstance(error, BrokenResponseError),
             ) from None
 
     def _body(self, request: JudgeRequest, form: str) -> bytes:

@@ -9,7 +9,13 @@ from importlib.metadata import version
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from evaltap.evaluator.judges.http import Broken, HttpClient, NotSent, TooLarge, TooSlow
+from evaltap.evaluator.judges.http import (
+    BrokenResponseError,
+    HttpClient,
+    NoAnswerInTimeError,
+    NotSentError,
+    ResponseTooLargeError,
+)
 from evaltap.evaluator.live.exposition import Family
 from evaltap.evaluator.live.otlp_encoding import encoding_of
 from evaltap.evaluator.live.outbox import Item
@@ -110,9 +116,9 @@ class OtlpWriter:
         """Post a request; return why it failed, or an empty string."""
         try:
             status = self._clients[path].post(body, SECONDS).status
-        except TooSlow:
+        except NoAnswerInTimeError:
             return f"did not answer {path} within {SECONDS:g} s"
-        except (NotSent, Broken, TooLarge) as error:
+        except (NotSentError, BrokenResponseError, ResponseTooLargeError) as error:
             return f"cannot be reached ({error})"
         return "" if 200 <= status < 300 else f"answered {path} with {status}"
 
