@@ -136,11 +136,35 @@ _VALUE_IN_FRONT = re.compile(
 _ANNOTATED = re.compile(r"(?:[A-Za-z&?*][\w.\[\], |]{1,40}?)[ \t]{0,2}=[ \t]{0,2}(?=[\"'])")
 
 
+_AFTER_QUOTED = (_WITH_VALUE, _NUMBERED, _FORM_FIELD, _DEFAULT, _OBJECT)
+"""What may be between a name in quotes and its value."""
+
+
+def _after_quoted(text: str, start: int, end: int, *, token: bool) -> tuple[bool, Span | None]:
+    """Return whether a form of a quoted name applies, and its value."""
+    in_tuple = text[start - 2 : start - 1] in ("(", "[", "{", " ")
+    for pattern in (_PAIR, *((_TUPLE,) if in_tuple else ()), *_AFTER_QUOTED):
+        if (match := pattern.match(text, end)) is not None:
+            return True, read_value(text, match.end(), token=token, sure=True)
+    if (match := _HELD.match(text, end)) is not None:
+        return True, inside(match, token)
+    match = _VALUE_IN_FRONT.search(text, max(0, start - 300), start)
+    return match is not None, match.span(1) if match is not None else None
+
+
+def _is_tag(text: str, start: int) -> bool:
+    """Return whether a name is that of a tag, `<ns:password>`, or of what a tag holds, `<parameter=password>`."""
+    before = text[start - 1 : start]
+    if before == ":":
+        return _PREFIXED_TAG.search(text, max(0, start - 44), start) is not None
+    if before == "=":
+        return _TAG_OF.search(text, max(0, start - 44), start) is not None
+    return before == "<"
+
+
 def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None:
     before = text[start - 1 : start]
-    if before == "<" or (before == ":" and _PREFIXED_TAG.search(text, max(0, start - 44), start)):
-        return inside(_ELEMENT.match(text, end), token)
-    if before == "=" and _TAG_OF.search(text, max(0, start - 44), start):
+    if _is_tag(text, start):
         return inside(_ELEMENT.match(text, end), token)
     if before == ">" and (match := _PLIST.match(text, end)) is not None:
         return inside(match, token)
@@ -148,23 +172,9 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
         return span
     name = text[start:end]
     if before in "\"'`" and before:
-        for pattern in (_PAIR, _TUPLE):
-            if pattern is _TUPLE and text[start - 2 : start - 1] not in ("(", "[", "{", " "):
-                continue
-            if (match := pattern.match(text, end)) is not None:
-                return read_value(text, match.end(), token=token, sure=True)
-        if (match := _WITH_VALUE.match(text, end)) is not None:
-            return read_value(text, match.end(), token=token, sure=True)
-        if (match := _NUMBERED.match(text, end)) is not None:
-            return read_value(text, match.end(), token=token, sure=True)
-        if (match := _FORM_FIELD.match(text, end)) is not None:
-            return read_value(text, match.end(), token=token, sure=True)
-        if (match := _DEFAULT.match(text, end) or _OBJECT.match(text, end)) is not None:
-            return read_value(text, match.end(), token=token, sure=True)
-        if (match := _HELD.match(text, end)) is not None:
-            return inside(match, token)
-        if (match := _VALUE_IN_FRONT.search(text, max(0, start - 300), start)) is not None:
-            return match.span(1)
+        applies, span = _after_quoted(text, start, end, token=token)
+        if applies:
+            return span
     elif (match := _PAIR_LINE.match(text, end) or _REPORTED.match(text, end)) is not None:
         return read_value(text, match.end(), token=token, sure=True)
     if (match := _NEXT_CELL.match(text, end) or _NEXT_INPUT.match(text, end)) is not None:
