@@ -142,7 +142,7 @@ def request_on(port: int) -> http.client.HTTPConnection:
 def serving(application: HeldAnswers, limit: int) -> Iterator[int]:
     """Serve an application with limited connections, and yield the port."""
     config = uvicorn.Config(
-        application, lifespan="off", log_level="critical", http=limited_connections(None),
+        application, lifespan="off", log_level="critical", http=limited_connections(limit),
         limit_concurrency=limit,
     )  # fmt: skip
     server = uvicorn.Server(config)

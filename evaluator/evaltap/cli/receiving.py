@@ -37,8 +37,9 @@ def receiver_server(
         log_level="error",
         lifespan="off",
         access_log=False,
-        http=limited_connections(tls),
-        limit_concurrency=MOST_CONNECTIONS,
+        http=limited_connections(MOST_CONNECTIONS, tls),
+        # uvicorn also counts the requests of connections that were closed a moment ago.
+        limit_concurrency=MOST_CONNECTIONS + 3 * MOST_ACCEPTED_AT_ONCE,
         # Also the number of connections accepted at once: with more than the limit, a sender could be
         # closed before its request is read.
         backlog=MOST_ACCEPTED_AT_ONCE,

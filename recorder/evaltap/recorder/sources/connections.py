@@ -29,14 +29,16 @@ class LimitedConnection(H11Protocol):
 
     uvicorn counts every connection towards `limit_concurrency`, so a few hundred silent ones are enough
     to have it answer 503 to all others. This protocol closes the connections that keep the server
-    waiting, oldest first, before the limit is reached. Requests get a 503 only while that many
-    complete requests are being answered.
+    waiting, oldest first, so that uvicorn's limit is reached only by complete requests. Those beyond it
+    get a 503.
 
     The protocol also encrypts, because asyncio creates it before a TLS handshake but does not call it
     until the handshake is done: 2,000 stalled handshakes would hold 360 MB for a minute, uncounted.
     """
 
     tls: ssl.SSLContext | None = None
+    most: int = 500
+    """Connections at the same time, the new one included; reached only by complete requests."""
     _handshake: asyncio.Task[None] | None = None
     _received_early: bytes = b""
     _timer: asyncio.TimerHandle | None = None
@@ -108,7 +110,7 @@ class LimitedConnection(H11Protocol):
 
     def _make_room(self) -> None:
         """Close the connections that have kept the server waiting longest, until the limit is kept."""
-        while len(self.connections) >= (self.limit_concurrency or len(self.connections) + 1):
+        while len(self.connections) >= self.most:
             waiting = [
                 other
                 for other in self.connections
@@ -141,6 +143,6 @@ class LimitedConnection(H11Protocol):
             self.transport.close()
 
 
-def limited_connections(tls: ssl.SSLContext | None) -> type[LimitedConnection]:
-    """Return the protocol of a server, with the context of its TLS, if any."""
-    return type("LimitedConnection", (LimitedConnection,), {"tls": tls})
+def limited_connections(most: int, tls: ssl.SSLContext | None = None) -> type[LimitedConnection]:
+    """Return a server's protocol for at most `most` connections, with TLS if a context is given."""
+    return type("LimitedConnection", (LimitedConnection,), {"most": most, "tls": tls})
