@@ -96,7 +96,7 @@ FILES: dict[str, str | bytes] = {
     "controls.json": eval_set(
         "c\x1b[31m\u202e\u2066", userContent={"role": "user", "content": "\x1b]0;x\x07\u202e"}
     ),
-    "paths.json": eval_set("../../../tmp/x").replace('"a"', '"../../a"').replace('"s"', '"/abs/../s"'),
+    "paths.json": eval_set("../../../x").replace('"a"', '"../../a"').replace('"s"', '"/abs/../s"'),
     "types.json": '{"evalSetId": 5, "evalCases": [null, 1, "x", [], {"evalId": ["a"]}]}',
     "long.jsonl": '{"evalId": "' + "x" * 1_000_000 + '"}\n',
     "utf-16.json": eval_set().encode("utf-16"),
