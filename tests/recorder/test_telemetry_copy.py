@@ -1,8 +1,5 @@
 """The copy of an SDK span: equal for the fast path and the general path."""
 
-import statistics
-import time
-
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.trace import Status, StatusCode
 
@@ -56,14 +53,7 @@ def test_the_events_of_an_ended_span_are_not_copied_on_the_agents_thread() -> No
         for number in range(100_000):
             root.add_event("said", {"number": number})
     [span] = kept.spans
-    took = []
-    for _ in range(50):
-        began = time.perf_counter()
-        copy_fields(span)
-        took.append(time.perf_counter() - began)
-
-    assert len(list(copy_fields(span)[7])) == 100_000
-    assert statistics.median(took) < 0.000_5
+    assert copy_fields(span)[7] is span._events._dq
 
 
 def test_the_events_of_an_open_span_are_copied() -> None:
