@@ -53,7 +53,7 @@ def test_the_events_of_an_ended_span_are_not_copied_on_the_agents_thread() -> No
         for number in range(100_000):
             root.add_event("said", {"number": number})
     [span] = kept.spans
-    assert copy_fields(span)[7] is span._events._dq
+    assert copy_fields(span)[7] is vars(span._events)["_dq"]
 
 
 def test_the_events_of_an_open_span_are_copied() -> None:
