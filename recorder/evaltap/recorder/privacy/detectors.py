@@ -8,7 +8,8 @@ around a trigger is read, so a hostile tool output cannot stall the agent.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from evaltap.recorder.pacing import yield_to_agent
 from evaltap.recorder.privacy.findings import Finding
@@ -24,11 +25,16 @@ from evaltap.recorder.privacy.text.names.name_places import names_in
 from evaltap.recorder.privacy.text.names.secret_names import Name
 from evaltap.recorder.privacy.text.normalization import lowered, plain_spelling
 from evaltap.recorder.privacy.text.numbers import card_in, numbers, phone_in
-from evaltap.recorder.privacy.text.secret_formats import (
-    KEY_BLOCKS,
-)
+from evaltap.recorder.privacy.text.secret_formats import KEY_BLOCKS
 from evaltap.recorder.privacy.text.sentences.logins import in_logins
-from evaltap.recorder.privacy.text.tables import in_copies, in_html_tables, in_inserts, in_tables
+from evaltap.recorder.privacy.text.span import Span
+from evaltap.recorder.privacy.text.tables import (
+    Cell,
+    in_copies,
+    in_html_tables,
+    in_inserts,
+    in_tables,
+)
 from evaltap.recorder.privacy.text.value_kinds import is_opaque, is_variable
 
 
@@ -100,34 +106,19 @@ _ONE_WORD = re.compile(r"[A-Za-z0-9_.,;/+-]*+")
 def _beside_names(seen: str, lower: str, *, entropy: bool, words: bool) -> Iterator[Finding]:
     if _ONE_WORD.fullmatch(seen) is None:
         names = names_in(seen, lower)
-        if names:
-            for start, end in assigned(seen, names):
-                yield Finding("secret", start, end, seen[start:end])
-        for start, end in in_phrases(seen, lower):
+        for start, end in chain(
+            assigned(seen, names),
+            in_phrases(seen, lower),
+            in_logins(seen, lower),
+            in_commands(seen, lower),
+        ):
             yield Finding("secret", start, end, seen[start:end])
-        for start, end in in_logins(seen, lower):
-            yield Finding("secret", start, end, seen[start:end])
-        for start, end in in_commands(seen, lower):
-            yield Finding("secret", start, end, seen[start:end])
-        if "\n" in seen:
-            places = [start for start, _ in names]
-            if any(one in lower for one in _NUMBER_COLUMNS):
-                places += (match.start() for match in _NUMBER_COLUMN.finditer(lower))
-            for kind, start, end in in_tables(seen, places):
-                yield from _cell(kind, start, end, seen[start:end])
+        for kind, start, end in _cells(seen, lower, names):
+            yield from _cell(kind, start, end, seen[start:end])
         if "bearer" in lower or "basic" in lower or "ssws" in lower:
             for match in _SCHEME.finditer(seen):
                 if is_opaque(match[1]):
                     yield Finding("secret", *match.span(1), match[1])
-        if "<th" in lower:
-            for kind, start, end in in_html_tables(seen):
-                yield from _cell(kind, start, end, seen[start:end])
-        if "copy " in lower and "stdin" in lower:
-            for kind, start, end in in_copies(seen):
-                yield from _cell(kind, start, end, seen[start:end])
-        if "(" in seen and "values" in lower:
-            for kind, start, end in in_inserts(seen):
-                yield from _cell(kind, start, end, seen[start:end])
     if words:
         yield from beside_services(seen, lower)
         if entropy:
@@ -136,6 +127,21 @@ def _beside_names(seen: str, lower: str, *, entropy: bool, words: bool) -> Itera
 
 _NUMBER_COLUMNS = ("phone", "mobil", "msisdn", "card", "tel", "fax", "cell", "contact")
 _NUMBER_COLUMN = re.compile("|".join(_NUMBER_COLUMNS))
+
+
+def _cells(seen: str, lower: str, names: Sequence[Span]) -> Iterator[Cell]:
+    """Yield the cells of tables in columns with names of secrets, phones or cards."""
+    if "\n" in seen:
+        places = [start for start, _ in names]
+        if any(one in lower for one in _NUMBER_COLUMNS):
+            places += (match.start() for match in _NUMBER_COLUMN.finditer(lower))
+        yield from in_tables(seen, places)
+    if "<th" in lower:
+        yield from in_html_tables(seen)
+    if "copy " in lower and "stdin" in lower:
+        yield from in_copies(seen)
+    if "(" in seen and "values" in lower:
+        yield from in_inserts(seen)
 
 
 def _cell(kind: Name, start: int, end: int, value: str) -> Iterator[Finding]:
