@@ -182,7 +182,7 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
     if (match := _ALIGNED.match(text, end)) is not None and _LINE_START.search(
         text, max(0, start - 24), start
     ):
-        return _in_column(text, match, token=token)
+        return match.span(1) if _is_in_cell(match[1], token=token) else None
     if (match := _OPERATOR.match(text, end)) is not None:
         if match[1] == "|":
             return _next_cell(text, start, end, token=token)
@@ -204,12 +204,11 @@ _ALIGNED = re.compile(
 """The value in the second of two columns, at the end of its line."""
 
 
-def _in_column(text: str, match: re.Match[str], *, token: bool) -> Span | None:
-    value = match[1]
-    accepted = is_token(value) if token else is_mixed(value)
-    if not accepted or not is_mixed(value) or _ALGORITHM.fullmatch(value) or is_code(value):
-        return None
-    return None if is_placeholder(value) else match.span(1)
+def _is_in_cell(value: str, *, token: bool) -> bool:
+    """Return whether a cell beside a secret's name holds the secret, not its algorithm or type."""
+    if not is_mixed(value) or _ALGORITHM.fullmatch(value) or is_code(value):
+        return False
+    return not is_placeholder(value) and (not token or is_token(value))
 
 
 _BELOW = re.compile(
@@ -241,9 +240,7 @@ def _next_cell(text: str, start: int, end: int, *, token: bool) -> Span | None:
     if match is None or _RULE_BELOW.match(text, end) is not None:
         return None
     value = match[1].rstrip("*_")
-    if not is_mixed(value) or _ALGORITHM.fullmatch(value) or is_code(value):
-        return None
-    if is_placeholder(value) or (token and not is_token(value)):
+    if not _is_in_cell(value, token=token):
         return None
     return match.start(1), match.start(1) + len(value)
 
