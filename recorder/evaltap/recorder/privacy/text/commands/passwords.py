@@ -175,9 +175,8 @@ def _may_be_password(name: str, word: str) -> bool:
 
 def _whole(index: int, word: str) -> Iterator[tuple[int, int, int]]:
     start = len(word) - len(word.lstrip("\"'"))
-    for prefix in ("pass:",):
-        if word.startswith(prefix, start):
-            start += len(prefix)
+    if word.startswith("pass:", start):
+        start += len("pass:")
     end = len(word.rstrip("\"',)`"))
     if (
         end - start >= 3
