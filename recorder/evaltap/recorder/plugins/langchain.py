@@ -31,7 +31,7 @@ from evaltap.recorder.plugins.langchain_values import (
     tool_output_value,
     user_message_in,
 )
-from evaltap.recorder.plugins.support import first_of, guarded, recorder_for
+from evaltap.recorder.plugins.support import first_of, guarded, recorder_for, release
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun
 from evaltap.schemas.data import JsonObject
@@ -107,10 +107,7 @@ class EvaltapHandler(BaseCallbackHandler):
 
     def close(self) -> None:
         """Write everything in memory; close the recorder if this plugin created it."""
-        if self._owns_recorder:
-            self._recorder.close()
-        else:
-            self._recorder.flush()
+        release(self._recorder, owned=self._owns_recorder)
 
     def on_chain_start(
         self,

@@ -35,7 +35,7 @@ from evaltap.recorder.conventions.evidence import decode
 from evaltap.recorder.enclosing import enclosing, inside
 from evaltap.recorder.media import Kind, MediaPart, media
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
-from evaltap.recorder.plugins.support import guarded, recorder_for, text_of
+from evaltap.recorder.plugins.support import guarded, recorder_for, release, text_of
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun
 from evaltap.schemas.data import JsonObject
@@ -87,10 +87,7 @@ class EvaltapCapability(AbstractCapability[object]):
 
     def close(self) -> None:
         """Write everything in memory; close the recorder if this plugin created it."""
-        if self._owns_recorder:
-            self._recorder.close()
-        else:
-            self._recorder.flush()
+        release(self._recorder, owned=self._owns_recorder)
 
     async def wrap_run(
         self, ctx: "RunContext[object]", *, handler: "WrapRunHandler"

@@ -32,7 +32,7 @@ from evaltap.recorder.conventions.media_shapes import media_in
 from evaltap.recorder.enclosing import enclosing, enter
 from evaltap.recorder.media import MediaPart
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
-from evaltap.recorder.plugins.support import first_items, first_of, guarded, recorder_for
+from evaltap.recorder.plugins.support import first_items, first_of, guarded, recorder_for, release
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.tokens import tokens
@@ -89,10 +89,7 @@ class EvaltapHooks(HookProvider):
 
     def close(self) -> None:
         """Write everything in memory; close the recorder if this plugin created it."""
-        if self._owns_recorder:
-            self._recorder.close()
-        else:
-            self._recorder.flush()
+        release(self._recorder, owned=self._owns_recorder)
 
     def register_hooks(self, registry: HookRegistry, **kwargs: object) -> None:
         """Register the callbacks; called when an agent, graph or swarm is created."""

@@ -46,6 +46,14 @@ def recorder_for(log: str | None, recorder: Recording | None) -> Recording:
     return Recorder(log)
 
 
+def release(recorder: Recording, *, owned: bool) -> None:
+    """Close a recorder that the plugin created; only flush one that it was given."""
+    if owned:
+        recorder.close()
+    else:
+        recorder.flush()
+
+
 def text_of(value: object) -> str:
     """Return an agent's answer as bounded text, other types as JSON; none of the answer's code runs."""
     return value if isinstance(value, str) else text(value, _MAX_TEXT_BYTES)[0] or "null"
