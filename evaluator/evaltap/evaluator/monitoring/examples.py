@@ -25,13 +25,17 @@ def _unlike(turns: Sequence[tuple[str, str, str]]) -> Sequence[str]:
 
     chosen: list[str] = []
     texts_of_path: dict[str, list[str]] = {}
+    indexes: dict[str, SimilarTexts] = {}
     for case, path, text in turns:
         if len(chosen) == EXAMPLES:
             break
-        texts, words = texts_of_path.setdefault(path, []), normal(text)
-        if case not in chosen and not (SimilarTexts(texts).to_text(words) >= RADIUS).any():
-            chosen.append(case)
-            texts.append(words)
+        words, index = normal(text), indexes.get(path)
+        if case in chosen or (index is not None and (index.to_text(words) >= RADIUS).any()):
+            continue
+        chosen.append(case)
+        texts = texts_of_path.setdefault(path, [])
+        texts.append(words)
+        indexes[path] = SimilarTexts(texts)
     return chosen
 
 
