@@ -243,10 +243,11 @@ def _print(events: "list[Event]", paths: Sequence[Path]) -> None:
 
 def _lines(event: "Event", store: str) -> Iterator[str]:
     from evaltap.evaluator.monitoring.wording import explanation, interval, of_limit, subject
+    from evaltap.evaluator.store.database import utc_now
 
     at = "" if event.at is None else f", {event.at:%Y-%m-%d %H:%M} UTC"
     ends = event.silenced_until
-    is_silenced = ends is not None and ends > datetime.now(UTC).replace(tzinfo=None)
+    is_silenced = ends is not None and ends > utc_now()
     yield f"{'silenced, ' if is_silenced else ''}{event.status} {subject(event)}{at}"
     if is_silenced:
         yield f"  nobody is notified until {ends:%Y-%m-%d %H:%M} UTC"
