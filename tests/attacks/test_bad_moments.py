@@ -152,8 +152,8 @@ def test_turns_before_a_log_that_hangs_are_counted() -> None:
     assert time.monotonic() - began < 5
     assert_accounted(recorder, 50)
     sink.released.set()
-    assert recorder._worker is not None
-    recorder._worker.thread.join(10)
+    assert recorder._pipeline._worker is not None
+    recorder._pipeline._worker.thread.join(10)
     assert_accounted(recorder, 50)
 
 

@@ -278,7 +278,7 @@ def test_many_threads_lose_nothing() -> None:
     assert recorder.close(60)
 
     assert len({case["evalId"] for case in sink.cases}) == len(sink.cases) == 800
-    assert recorder._events._held_bytes == 0  # every byte that was accounted was released
+    assert recorder._pipeline._events._held_bytes == 0  # every byte that was accounted was released
 
 
 def test_a_background_thread_that_dies_is_replaced() -> None:
@@ -287,7 +287,7 @@ def test_a_background_thread_that_dies_is_replaced() -> None:
     with recorder.turn(session_id="a", user="u") as turn:
         turn.respond("a")
     recorder.flush(10)
-    assert recorder._worker is not None
+    assert recorder._pipeline._worker is not None
 
     # An exception that no guard of the thread may catch, as an interpreter going down raises.
     class Fatal(BaseException):
@@ -305,7 +305,7 @@ def test_a_background_thread_that_dies_is_replaced() -> None:
         def close(self) -> Any:
             return ()
 
-    dead = recorder._worker.thread
+    dead = recorder._pipeline._worker.thread
     hook, threading.excepthook = threading.excepthook, lambda _: None
     try:
         recorder.submit(Source(), "x")

@@ -83,7 +83,7 @@ def test_there_is_leisure_only_for_a_burst_of_raw_items() -> None:
     recorder.register(source)
     recorder.submit(source, "item")
     source.stuck.wait()
-    worker = recorder._worker
+    worker = recorder._pipeline._worker
     assert worker is not None
 
     assert worker._longest_rest() < DEFAULT_PACE.long_rest_seconds

@@ -228,7 +228,7 @@ class TestBounds:
                 for step in range(5):
                     turn.tool("t", {"step": step}, id=f"c-{step}", result="y" * 200)
                 turn.respond("done")
-        held = len(recorder._events)  # how much is held is what this test is about
+        held = len(recorder._pipeline._events)  # how much is held is what this test is about
         sink.open.set()
         recorder.close(30)
 
@@ -268,7 +268,7 @@ class TestBounds:
         for n in range(120):
             record_turn(recorder, f"s-{n}", state={"pad": "x" * 2000})
             recorder.flush(0.0)
-            wait_for(lambda: len(recorder._events) == 0)
+            wait_for(lambda: len(recorder._pipeline._events) == 0)
         sink.failing = False
         recorder.close(30)
 

@@ -1,5 +1,5 @@
 """From an observation to a stored record: everything that runs outside the agent's threads.
 
-Bounded queue, snapshot of mutable values, background worker, case processor, record writer,
-counters, sinks, spool and forwarder.
+The pipeline of a recorder: bounded queue, snapshot of mutable values, background worker, case
+processor, record writer, counters, sinks, spool and forwarder.
 """

@@ -1,6 +1,6 @@
-"""Process hooks for recorders: fork, exit, SIGTERM.
+"""Process hooks for pipelines: fork, exit, SIGTERM.
 
-They are installed once, when the first recorder or forwarder is created, never on import.
+They are installed once, when the first pipeline or forwarder is used, never on import.
 """
 
 import atexit
@@ -18,7 +18,7 @@ FORK_WAIT_SECONDS = 0.5
 
 
 class Watched(Protocol):
-    """A recorder, as seen by the process hooks."""
+    """A pipeline, as seen by the process hooks."""
 
     config: RecorderConfig
 
@@ -35,7 +35,7 @@ class Watched(Protocol):
         ...
 
 
-_recorders: "weakref.WeakSet[Watched]" = weakref.WeakSet()
+_pipelines: "weakref.WeakSet[Watched]" = weakref.WeakSet()
 _strong: set[Watched] = set()
 _fork_locks: "weakref.WeakSet[threading.Lock]" = weakref.WeakSet()
 _held: "list[threading.Lock]" = []
@@ -43,25 +43,25 @@ _forever: list[object] = []
 _hooked = False
 
 
-def watch(recorder: Watched) -> None:
-    """Run the hooks for the recorder from now on, until `forget`."""
-    _recorders.add(recorder)
-    # Strong reference: a recorder that nobody else references still has turns to write.
-    _strong.add(recorder)
+def watch(pipeline: Watched) -> None:
+    """Run the hooks for the pipeline from now on, until `forget`."""
+    _pipelines.add(pipeline)
+    # Strong reference: a pipeline that nobody else references still has turns to write.
+    _strong.add(pipeline)
     _hook()
-    if recorder.config.drain_on_sigterm:
+    if pipeline.config.drain_on_sigterm:
         _handle_sigterm()
 
 
 def lock_during_forks(lock: threading.Lock) -> None:
-    """Make forks briefly wait for this lock, as for a recorder's."""
+    """Make forks briefly wait for this lock, as for a pipeline's."""
     _fork_locks.add(lock)
     _hook()
 
 
-def forget(recorder: Watched) -> None:
-    """Drop the reference to a closed recorder."""
-    _strong.discard(recorder)
+def forget(pipeline: Watched) -> None:
+    """Drop the reference to a closed pipeline."""
+    _strong.discard(pipeline)
 
 
 def keep_forever(item: object) -> None:
@@ -83,7 +83,7 @@ def _hook() -> None:
 
 
 def _before_fork() -> None:
-    for lock in [*(recorder.fork_lock() for recorder in list(_recorders)), *_fork_locks]:
+    for lock in [*(pipeline.fork_lock() for pipeline in list(_pipelines)), *_fork_locks]:
         if lock is not None and lock.acquire(timeout=FORK_WAIT_SECONDS):
             _held.append(lock)
 
@@ -96,13 +96,13 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     _forever.append(list(_held))
     _held.clear()
-    for recorder in list(_recorders):
-        recorder.after_fork_in_child()
+    for pipeline in list(_pipelines):
+        pipeline.after_fork_in_child()
 
 
 def _close_all() -> None:
-    for recorder in list(_strong):
-        recorder.close()
+    for pipeline in list(_strong):
+        pipeline.close()
 
 
 def _handle_sigterm() -> None:
