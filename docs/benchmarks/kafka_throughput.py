@@ -6,9 +6,10 @@ dictionaries, on one thread, without a broker or a database.  Start-up is taken 
 Broker, topic and consumer share one machine.  The cases have two turns of 4 tool calls (2.5 KB a turn
 with its reference) that come one after the other, and are scored by two deterministic metrics.
 
-    python docs/benchmarks/kafka_throughput.py [--turns 50000] [--stored 1000 100000] [--apache]
+    python docs/benchmarks/kafka_throughput.py [--turns 50000] [--stored 1000] [--consumers 2] [--apache]
 
 For each size a file is filled with so many turns; then the same number of new turns is consumed into it.
+With `--consumers 2`, two processes share the topic's four partitions, each with its own file.
 The broker is the development dependency noida-db, Apache Kafka itself (needs Java 17 and Maven), or the
 cluster of EVALTAP_TEST_KAFKA=host:port.  noida-db answers a fetch with all that a partition holds, however
 much it is, so a million turns need Apache Kafka.
@@ -39,6 +40,7 @@ from evaltap.schemas.wire.record import WireRecord, encode_case
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 TOPIC = "evaltap.cases"
+PARTITIONS = 4
 
 
 def records(first: int, count: int) -> Iterator[WireRecord]:
@@ -97,32 +99,38 @@ def fill(location: KafkaLocation, first: int, count: int) -> None:
 
 
 class Consumption(NamedTuple):
-    """What one `evaltap consume` took."""
+    """What consuming a topic took."""
 
     seconds: float
     peak_mb: float
+    """Resident memory of the largest process."""
     mean_mb: list[float]
-    """Resident memory in each tenth of the run."""
+    """The same in each tenth of the run."""
     processor: float
-    """Processor time in seconds."""
+    """Processor time of all processes in seconds."""
 
 
-def consume(location: KafkaLocation, work: Path) -> Consumption:
-    """Consume what is new."""
-    began = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, "-c", EVALTAP, "consume", "--log", str(location), "--db", work / "x.duckdb",
-         "--metrics", work / "metrics.json", "--until-idle"],
-        stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+def consume(location: KafkaLocation, work: Path, consumers: int) -> Consumption:
+    """Consume what is new, in `consumers` processes side by side."""
+    began, used = time.perf_counter(), os.times()
+    size = PARTITIONS // consumers
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", EVALTAP, "consume", "--log", str(location),
+             "--partitions", f"{number * size}-{(number + 1) * size - 1}",
+             "--db", work / f"{number}.duckdb", "--metrics", work / "metrics.json", "--until-idle"],
+            stdout=subprocess.DEVNULL,
+        )
+        for number in range(consumers)
+    ]  # fmt: skip
     resident = []
-    used = os.times()
-    while process.poll() is None:
-        resident.append(resident_mb(process.pid))
+    while running := [process.pid for process in processes if process.poll() is None]:
+        resident.append(max(resident_mb(pid) for pid in running))
         time.sleep(0.1)
     seconds = time.perf_counter() - began
-    if process.returncode not in (0, 1):
-        raise SystemExit(f"consume ended with {process.returncode}")
+    for process in processes:
+        if process.returncode not in (0, 1):
+            raise SystemExit(f"consume ended with {process.returncode}")
     now = os.times()
     processor = now.children_user + now.children_system - used.children_user - used.children_system
     tenth = max(1, len(resident) // 10)
@@ -132,7 +140,9 @@ def consume(location: KafkaLocation, work: Path) -> Consumption:
     )
 
 
-def measure(turns: int, stored: int, *, apache: bool) -> tuple[float, Consumption, Consumption]:
+def measure(
+    turns: int, stored: int, *, consumers: int, apache: bool
+) -> tuple[float, Consumption, Consumption]:
     """Return turns a second into a file of `stored` turns; what filling took, and what those took."""
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -141,12 +151,12 @@ def measure(turns: int, stored: int, *, apache: bool) -> tuple[float, Consumptio
         work = Path(folder)
         (work / "metrics.json").write_text(json.dumps(METRICS))
         location = KafkaLocation((address,), (f"{TOPIC}-{stored}-{os.getpid()}",))
-        create_topics(location, {location.topics[0]: 4})
+        create_topics(location, {location.topics[0]: PARTITIONS})
         fill(location, 0, stored)
-        filling = consume(location, work)
-        start_up = consume(location, work)
+        filling = consume(location, work, consumers)
+        start_up = consume(location, work, consumers)
         fill(location, stored, turns)
-        consumed = consume(location, work)
+        consumed = consume(location, work, consumers)
     own = consumed._replace(processor=consumed.processor - start_up.processor)
     return turns / (consumed.seconds - start_up.seconds), filling, own
 
@@ -180,11 +190,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Throughput of consume over a topic.")
     parser.add_argument("--turns", type=int, default=50_000)
     parser.add_argument("--stored", type=int, nargs="+", default=[1_000, 100_000])
+    parser.add_argument("--consumers", type=int, default=1, choices=(1, 2, 4), help="processes")
     parser.add_argument("--apache", action="store_true", help="over Apache Kafka itself")
     options = parser.parse_args()
     rates = []
     for stored in options.stored:
-        rate, filling, consumed = measure(options.turns, stored, apache=options.apache)
+        rate, filling, consumed = measure(
+            options.turns, stored, consumers=options.consumers, apache=options.apache
+        )
         rates.append(rate)
         seconds, processor = floor(stored, options.turns)
         print(
