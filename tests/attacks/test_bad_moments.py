@@ -1,5 +1,6 @@
 """No threads, a log that hangs, more turns than can be written, another folder: no turn is lost uncounted."""
 
+import _thread
 import sqlite3
 import threading
 import time
@@ -28,7 +29,7 @@ def assert_accounted(recorder: Recorder, turns: int) -> None:
     assert counters.recorded == counters.delivered + sum(counters.dropped.values())
 
 
-def refuse(thread: threading.Thread) -> None:
+def refuse(*_: object) -> None:
     raise RuntimeError("can't start new thread")
 
 
@@ -36,7 +37,7 @@ def test_a_time_without_threads_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     sink = MemorySink()
     recorder = Recorder(sink=sink)
     with monkeypatch.context() as bad:
-        bad.setattr(threading.Thread, "start", refuse)
+        bad.setattr(_thread, "start_new_thread", refuse)
         record(recorder, 100, tools=3)
     assert recorder.counters().faults == 1
     time.sleep(0.3)
@@ -51,7 +52,7 @@ def test_what_waits_for_a_thread_that_never_starts_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     recorder = Recorder(sink=MemorySink())
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(_thread, "start_new_thread", refuse)
     record(recorder, 20)
 
     assert not recorder.close()
@@ -193,11 +194,11 @@ def test_an_agent_that_changes_its_folder_writes_one_log(
 
 
 def test_a_recorder_for_each_request_is_one_thread_and_one_file(tmp_path: Path) -> None:
-    threads = threading.active_count()
+    threads = _thread._count()
     recorders = [Recorder(tmp_path / "log.db") for _ in range(100)]
     for recorder in recorders:
         record(recorder, 1)
-    assert threading.active_count() <= threads + 1
+    assert _thread._count() <= threads + 1
 
     for recorder in recorders[:99]:
         assert recorder.close(20)

@@ -281,6 +281,21 @@ def test_many_threads_lose_nothing() -> None:
     assert recorder._pipeline._events._held_bytes == 0  # every byte that was accounted was released
 
 
+def test_the_first_event_does_not_wait_until_the_background_thread_runs() -> None:
+    sink = MemorySink()
+    recorder = Recorder(sink=sink)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(100)  # the new thread runs only when this one waits for something
+    try:
+        with recorder.turn(session_id="a", user="u") as turn:
+            turn.respond("a")
+        assert recorder.counters().queued_events > 0
+    finally:
+        sys.setswitchinterval(interval)
+    assert recorder.close(10)
+    assert [case["evalId"] for case in sink.cases] == ["a"]
+
+
 def test_a_background_thread_that_dies_is_replaced() -> None:
     sink = MemorySink()
     recorder = Recorder(sink=sink)
@@ -306,12 +321,12 @@ def test_a_background_thread_that_dies_is_replaced() -> None:
             return ()
 
     dead = recorder._pipeline._worker.thread
-    hook, threading.excepthook = threading.excepthook, lambda _: None
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         recorder.submit(Source(), "x")
         dead.join(10)
     finally:
-        threading.excepthook = hook
+        sys.unraisablehook = hook
     with recorder.turn(session_id="b", user="u") as turn:
         turn.respond("a")
 

@@ -1,5 +1,6 @@
 """The recorder: every turn ends in one counted place, and bounds hold."""
 
+import _thread
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -84,11 +85,11 @@ def test_a_turn_is_on_the_log_after_flush_and_reads_back(tmp_path: Path) -> None
 
 
 def test_nothing_is_opened_or_started_before_the_first_event(tmp_path: Path) -> None:
-    before = threading.active_count()
+    before = _thread._count()
 
     recorder = Recorder(tmp_path / "log.db")
 
-    assert threading.active_count() == before
+    assert _thread._count() == before
     assert list(tmp_path.iterdir()) == []
     assert recorder.close()
     assert list(tmp_path.iterdir()) == []
@@ -612,11 +613,11 @@ class TestConfiguration:
     ) -> None:
         monkeypatch.setenv("EVALTAP_DISABLED", "1")
         recorder = Recorder(tmp_path / "log.db")
-        before = threading.active_count()
+        before = _thread._count()
 
         record_turn(recorder)
 
-        assert threading.active_count() == before
+        assert _thread._count() == before
         assert list(tmp_path.iterdir()) == []
         assert recorder.close()
         assert recorder.counters().recorded == 0

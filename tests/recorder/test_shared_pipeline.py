@@ -1,7 +1,7 @@
 """Recorders of one process with equal settings write through one queue and one background thread."""
 
+import _thread
 import logging
-import threading
 from pathlib import Path
 
 import pytest
@@ -15,17 +15,13 @@ def record_turn(recorder: Recorder) -> None:
         turn.respond("Good day.")
 
 
-def recorder_threads() -> int:
-    return sum(thread.name == "evaltap-recorder" for thread in threading.enumerate())
-
-
 def test_recorders_of_one_log_share_a_thread_and_the_counters(tmp_path: Path) -> None:
-    before = recorder_threads()
+    before = _thread._count()
     with Recorder(tmp_path / "log.db") as one, Recorder(tmp_path / "log.db") as other:
         record_turn(one)
         record_turn(other)
         assert one.flush()
-        assert recorder_threads() == before + 1
+        assert _thread._count() == before + 1
         assert one.counters() == other.counters()
         assert one.counters().delivered == 2
 

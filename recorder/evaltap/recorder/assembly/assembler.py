@@ -65,16 +65,14 @@ class _Run:
 
 
 class Assembler:
-    """Builds turns; not thread-safe.
-
-    `recorder_version` is written to `source.recorderVersion` of each case.
-    """
+    """Builds turns; not thread-safe."""
 
     def __init__(
         self, limits: AssemblerLimits | None = None, *, recorder_version: str | None = None
     ) -> None:
         self.limits = limits or AssemblerLimits()
-        self._version = recorder_version
+        self.recorder_version = recorder_version
+        """Written to `source.recorderVersion` of each case."""
         self._open: OrderedDict[str, _Run] = OrderedDict()
         self._closed: OrderedDict[str, _Run] = OrderedDict()
         self._unpacked: dict[str, _Run] = {}
@@ -169,7 +167,7 @@ class Assembler:
             events,
             revision=revision + 1,
             close_reason=close_reason,
-            recorder_version=self._version,
+            recorder_version=self.recorder_version,
         )
         digest = digest_of(case)
         if digest == last_digest:

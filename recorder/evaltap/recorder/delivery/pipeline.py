@@ -7,8 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import metadata
-from threading import Event, Lock, get_ident
+from threading import Event, Lock
 
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery import lifecycle
@@ -241,10 +240,9 @@ class Pipeline:
             self._counters.dropped("close_timeout", self._events.abandon())
             return not self._counters.lost_turns
         self._events.control(Close(deadline))
-        if worker.thread.ident == get_ident():
+        if worker.thread.is_current:
             return worker.complete
-        worker.thread.join(max(0.0, deadline - time.monotonic()) + 0.1)
-        if worker.thread.is_alive():
+        if not worker.thread.join(max(0.0, deadline - time.monotonic()) + 0.1):
             # The log hangs, and the thread with it: count what it holds as lost.
             self._counters.settle(worker.held_turns + self._events.abandon())
         return worker.complete
@@ -292,7 +290,6 @@ class Pipeline:
             self._counters,
             self._faults,
             self._sources,
-            metadata.version("evaltap"),
         )
 
     def _make_redactor(self) -> Redactor | None:

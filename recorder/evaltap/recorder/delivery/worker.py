@@ -4,13 +4,14 @@ One daemon thread per recorder and process, started by the first event. All slow
 reading spans, assembling, redacting, encoding, disk I/O.
 """
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from importlib import metadata
 
 from evaltap.recorder.assembly.assembler import Assembler, AssemblerLimits
 from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.delivery.background_thread import BackgroundThread
 from evaltap.recorder.delivery.counters import LiveCounters
 from evaltap.recorder.delivery.event_queue import (
     Close,
@@ -48,7 +49,6 @@ class Worker:
         counters: LiveCounters,
         faults: Faults,
         sources: Sequence[ItemSource],
-        version: str,
     ) -> None:
         self.writer = writer
         self.alive = True
@@ -63,15 +63,14 @@ class Worker:
                 max_open_runs=config.open_max_turns,
                 max_bytes=config.open_max_bytes,
                 idle_seconds=config.idle_timeout_seconds,
-            ),
-            recorder_version=version,
+            )
         )
         self._flushes: list[Flush] = []
         self._urgent = False
         self._waited_since: float | None = None
         self._burst_until = 0.0
         self._dropped_turns: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self.thread = threading.Thread(target=self.run, name="evaltap-recorder", daemon=True)
+        self.thread = BackgroundThread(self.run)
 
     @property
     def open_turns(self) -> int:
@@ -87,6 +86,7 @@ class Worker:
         """Work until a Close message; an error costs the current cycle, never the thread."""
         set_pace(Pacer(self._longest_rest, self._events.hurry.wait))
         try:
+            self._assembler.recorder_version = _installed_version()
             closing: Close | None = None
             while closing is None:
                 try:
@@ -290,3 +290,11 @@ class Worker:
             complete = False
         self._faults.log(float("inf"))
         return complete and not self._counters.lost_turns
+
+
+def _installed_version() -> str | None:
+    """Return the version of evaltap, read from files; None in a program that is bundled without them."""
+    try:
+        return metadata.version("evaltap")
+    except metadata.PackageNotFoundError:
+        return None
