@@ -484,7 +484,7 @@ def test_a_consumer_killed_before_it_was_told_tells_after_its_restart(
     wait_for(lambda: len(server.requests) == 1, 60)
     consumer.process.kill()
     consumer.process.wait()
-    assert "ALERT helpful fell" in consumer.output
+    assert "ALERT helpful (pass_rate) fell" in consumer.output
 
     evaltap: Evaltap = runner(capsys)
     code, _, said = evaltap(*CONSUME, "--until-idle")
@@ -593,11 +593,11 @@ def test_content_is_of_the_cases_of_the_alarm_and_silence_is_said(
     rules(server.url, silencedUntil="2999-01-01T00:00:00Z")
     main([*CONSUME, "--until-idle"])
     assert len(server.bodies) == 1
-    assert "silenced, ALERT helpful fell" in capsys.readouterr().err
+    assert "silenced, ALERT helpful (pass_rate) fell" in capsys.readouterr().err
     evaltap: Evaltap = runner(capsys)
     code, listed, _ = evaltap("monitor", "alerts", "t.duckdb")
     assert code == 1
-    assert "silenced, firing helpful, 2026-11-" in listed
+    assert "silenced, firing helpful (pass_rate), 2026-11-" in listed
     assert "nobody is notified until 2999-01-01 00:00 UTC" in listed
     replayed = evaltap("monitor", "replay", "t.duckdb", "--rules", "monitor.json", "--json")[1]
     assert json.loads(replayed)[0]["silenced_until"] == "2999-01-01T00:00:00Z"

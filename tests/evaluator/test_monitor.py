@@ -277,7 +277,7 @@ def test_most_turns_that_take_longer_are_found_though_the_slowest_take_no_longer
     assert found[0.5]["rate_before"] == pytest.approx(0.5, abs=0.03)
     assert found[0.5]["rate_after"] == pytest.approx(1)
     _, text, _ = evaltap("monitor", "replay", db, "--rules", "monitor.json")
-    assert "firing slow (turns above the median), 2026-11-1" in text
+    assert "firing slow (slow_rate, turns above the median), 2026-11-1" in text
 
 
 def test_silence_is_an_alarm_until_the_next_turn(evaltap: Evaltap) -> None:

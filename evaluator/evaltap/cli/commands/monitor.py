@@ -181,7 +181,7 @@ def _replay(options: MonitorOptions) -> int:
 
 def _alerts(options: MonitorOptions) -> int:
     from evaltap.evaluator.monitoring.history import firing, read_alerts
-    from evaltap.evaluator.monitoring.replay import silenced
+    from evaltap.evaluator.monitoring.replay import described
     from evaltap.evaluator.monitoring.rules import read_rules
 
     paths = [*map(Path, options.words)] or _usual_store()
@@ -190,7 +190,7 @@ def _alerts(options: MonitorOptions) -> int:
     with open_stores(paths) as store:
         alerts = read_alerts(store)
     if options.rules is not None:
-        events = silenced([one.event for one in alerts], read_rules(options.rules))
+        events = described([one.event for one in alerts], read_rules(options.rules))
         alerts = [replace(one, event=event) for one, event in zip(alerts, events, strict=True)]
     if options.json:
         print(json.dumps([one.data() for one in alerts], ensure_ascii=False))

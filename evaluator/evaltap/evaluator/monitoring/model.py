@@ -60,6 +60,8 @@ class Event:
     sessions: int | None = None
     silenced_until: datetime | None = None
     """UTC, without a time zone: until then, receivers are not notified about this watch."""
+    measure: str = ""
+    """What is watched, for those who only know the watch's name: `pass_rate of helpful`."""
 
     @property
     def stream(self) -> tuple[object, ...]:

@@ -58,7 +58,7 @@ class Watches:
         except BaseException:
             self._forget()  # some watches have seen the changes, others have not
             raise
-        found = silenced(found, self._rules)
+        found = described(found, self._rules)
         return sorted(found, key=lambda event: (event.at or datetime.min, event.watch))
 
 
@@ -67,14 +67,22 @@ def replay(store: StoreReader, rules: MonitorFile, *, now: datetime | None = Non
     return Watches(rules).evaluate(store, now)
 
 
-def silenced(events: Sequence[Event], rules: MonitorFile) -> list[Event]:
-    """Return events with the time until which the rules silence their watch."""
-    ends = {
-        one.name: stored_time(one.silence_ends)
-        for one in rules.watch
-        if one.silence_ends is not None
-    }
-    return [replace(one, silenced_until=ends.get(one.watch)) for one in events]
+def described(events: Sequence[Event], rules: MonitorFile) -> list[Event]:
+    """Return events with what their watch measures, and the time until which the rules silence it."""
+    watches = {one.name: one for one in rules.watch}
+    return [_described(one, watches.get(one.watch)) for one in events]
+
+
+def _described(event: Event, watch: Watch | None) -> Event:
+    if watch is None:
+        return replace(event, silenced_until=None)
+    ends = watch.silence_ends
+    metric = f" of {watch.metric}" if watch.metric not in ("", watch.name) else ""
+    return replace(
+        event,
+        silenced_until=None if ends is None else stored_time(ends),
+        measure=f"{watch.signal}{metric}",
+    )
 
 
 def _incremental_watches(watch: Watch, rules: MonitorFile) -> Sequence[IncrementalWatch]:

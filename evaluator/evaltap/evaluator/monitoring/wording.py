@@ -6,9 +6,12 @@ from evaltap.schemas.text import counted
 
 
 def subject(event: Event) -> str:
-    """Return the subject of an event: the watch, with its slice and its quantile."""
-    above = " (turns above the median)" if event.quantile == MEDIAN else ""
-    return event.watch + "".join(f" {by}={value}" for by, value in event.slice.items()) + above
+    """Return the subject of an event: the watch, what it measures, its slice and its quantile."""
+    measure = event.measure if event.measure != event.watch else ""
+    above = "turns above the median" if event.quantile == MEDIAN else ""
+    remarks = ", ".join(filter(None, (measure, above)))
+    slice_ = "".join(f" {by}={value}" for by, value in event.slice.items())
+    return f"{event.watch}{f' ({remarks})' if remarks else ''}{slice_}"
 
 
 def summary(event: Event) -> str:
