@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -47,7 +48,8 @@ def records(first: int, count: int) -> Iterator[WireRecord]:
     """Yield turns `first` and following: sessions of two turns, of which every tenth turn is wrong."""
     rng = random.Random(7)
     pool = [
-        [tool_call(rng, f"call-{rng.randrange(10**6)}", k) for k in range(4)] for _ in range(500)
+        [tool_call(rng, f"call_{rng.getrandbits(96):024x}", k) for k in range(4)]
+        for _ in range(500)
     ]
     for number in range(first, first + count):
         session, turn = number // 2, number % 2
@@ -56,10 +58,13 @@ def records(first: int, count: int) -> Iterator[WireRecord]:
             "userContent": {"role": "user", "content": f"Please handle request {number}: " * 2},
             "finalResponse": {"role": "assistant", "content": f"Request {number} is done. " * 3},
         }
-        actual = {"invocationId": f"t-{turn}", "tools": calls, **said}
+        ids = random.Random(session)
+        eval_id = str(uuid.UUID(int=ids.getrandbits(128)))
+        invocation_id = f"{ids.getrandbits(96) + turn:024x}"
+        actual = {"invocationId": invocation_id, "tools": calls, **said}
         expected = actual | ({"tools": calls[1:]} if number % 10 == 0 else {"tools": calls[::-1]})
         case = {
-            "evalId": f"session-{session}",
+            "evalId": eval_id,
             "evalMode": "trace",
             "conversation": [expected],
             "actualConversation": [actual],

@@ -115,6 +115,11 @@ def test_bytes_that_only_a_whole_look_would_find_are_found(
     assert told(reading.read_record(record)) == as_a_whole(record, monkeypatch)
 
 
+@pytest.mark.parametrize("text", ["88a5e2", "3e5", "4-1e9", "x1e5", "7e1f9e3", "a" + "1" * 299])
+def test_ids_that_look_like_numbers_need_no_whole_look(text: str) -> None:
+    assert reading.holds_no_surprise(record_of(make_case(text, [make_turn()])).value or b"")
+
+
 @given(st.data())
 def test_damaged_bytes_are_refused_as_in_a_whole_look(data: st.DataObject) -> None:
     record = record_of(make_case("s", [make_turn()], conversation=[make_turn()]))

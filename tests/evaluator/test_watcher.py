@@ -59,7 +59,9 @@ def test_an_alarm_is_stored_once_named_and_ends_across_restarts(evaltap: Evaltap
     for begin, end in ((0, 15), (15, 20), (20, 22), (22, 36)):
         write_log(Path("t.log.db"), records[begin * DAILY : end * DAILY])
         _, _, said = consume(evaltap)
-        seen.append((alerts(evaltap), "ALERT helpful (pass_rate) fell" in said, "resolved helpful" in said))
+        seen.append(
+            (alerts(evaltap), "ALERT helpful (pass_rate) fell" in said, "resolved helpful" in said)
+        )
 
     (quiet, *_), (raised, told, _), (same, again, _), (over, _, resolved) = seen
     assert quiet == (0, [])

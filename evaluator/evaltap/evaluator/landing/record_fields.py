@@ -151,13 +151,18 @@ _NO_SESSION: Final = SessionFields()
 _NO_SOURCE: Final = SourceFields()
 
 # A number beyond a double's range has an exponent or is very long.  Searching with a regular expression takes
-# ten times as long as mapping all digits to one byte and searching for a few bytes.
-_NUMBERS: Final = bytes(
-    ord("0") if byte in b"0123456789" else ord("e") if byte in b"eE" else ord(" ")
+# ten times as long as mapping all digits to one byte, brackets to another, and searching for a few bytes.
+_CLASSES: Final = bytes(
+    ord("0") if byte in b"0123456789+"
+    else ord("e") if byte in b"eE"
+    else ord("[") if byte in b"[{"
+    else ord(" ")
     for byte in range(256)
-)
+)  # fmt: skip
 _EXPONENT: Final = b"0e0"
-_LONG_NUMBER: Final = b"0" * 300
+_LONGEST_NUMBER: Final = 300
+_LONG_NUMBER: Final = b"0" * _LONGEST_NUMBER
+_BEFORE_A_NUMBER: Final = b":,[ \t\r\n"
 
 
 def case_fields(value: bytes) -> CaseFields | None:
@@ -207,7 +212,18 @@ def holds_no_surprise(value: bytes) -> bool:
     A fast check that may return False without need.  True means that no number is too large and nothing is
     nested too deeply.
     """
-    if value.count(b"[") + value.count(b"{") >= DEEPEST:
+    classes = value.translate(_CLASSES)
+    if classes.count(b"[") >= DEEPEST or _LONG_NUMBER in classes:
         return False
-    numbers = value.translate(_NUMBERS, b"+")
-    return _EXPONENT not in numbers and _LONG_NUMBER not in numbers
+    at = classes.find(_EXPONENT)
+    while at >= 0:
+        if _is_of_number(value, at):
+            return False
+        at = classes.find(_EXPONENT, at + 1)
+    return True
+
+
+def _is_of_number(value: bytes, at: int) -> bool:
+    """Return whether the digit at a position may be of a number, not of an id such as `88a5e2`."""
+    before = value[max(0, at - _LONGEST_NUMBER) : at].rstrip(b"0123456789.-")
+    return not before or before[-1] in _BEFORE_A_NUMBER
