@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
-from threading import Event, Lock, get_ident
+from threading import TIMEOUT_MAX, Event, Lock, get_ident
 
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery import lifecycle
@@ -23,6 +23,7 @@ from evaltap.recorder.delivery.snapshot import snapshot
 from evaltap.recorder.delivery.worker import Worker
 from evaltap.recorder.faults import LOG_INTERVAL_SECONDS, Faults
 from evaltap.recorder.observation import Observation, RunStarted
+from evaltap.recorder.payload import number
 from evaltap.recorder.privacy.pseudonyms import random_key
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.recorder.protocols import ItemSource
@@ -32,6 +33,7 @@ from evaltap.schemas.wire.feedback import Feedback
 _LOG = logging.getLogger("evaltap.recorder")
 MANY_RECORDERS = 10
 """Warn when more recorders than this share a pipeline: the agent probably creates one per request."""
+_LONGEST_WAIT = TIMEOUT_MAX / 2
 START_RETRY_SECONDS = 0.2
 """Delay before another attempt to start the background thread; events stay queued meanwhile."""
 
@@ -228,8 +230,11 @@ class Pipeline:
 
     def _deadline(self, timeout_seconds: float | None) -> float:
         """Return the monotonic time at which a timeout ends; the default is `close_timeout_seconds`."""
-        timeout = self.config.close_timeout_seconds if timeout_seconds is None else timeout_seconds
-        return time.monotonic() + timeout
+        exact = type(timeout_seconds) is float  # may be infinite, which `number` rejects
+        timeout = timeout_seconds if exact else number(timeout_seconds)
+        if timeout is None:
+            timeout = self.config.close_timeout_seconds
+        return time.monotonic() + min(max(0.0, timeout), _LONGEST_WAIT)
 
     def _stop(self, deadline: float) -> bool:
         """Let the background thread write everything and exit; return whether all of it is on the log."""
