@@ -172,7 +172,7 @@ class Pipeline:
             delivered=delivered,
             spooled=spooled,
             dropped=dropped,
-            waiting=worker.writer.waiting + worker.writer.held if worker else 0,
+            waiting=worker.writer.unwritten if worker else 0,
             queued_events=len(self._events),
             open_turns=worker.open_turns if worker else 0,
             lost_items=self._lost_items,
@@ -183,6 +183,9 @@ class Pipeline:
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
         """Block until everything observed so far is on the log; return False on timeout."""
+        if len(self._events) and not self._closed:
+            self._start_at = 0.0
+            self._ensure_worker()
         worker = self._worker
         if worker is None or not worker.alive or self._closed:
             return len(self._events) == 0
@@ -297,7 +300,7 @@ class Pipeline:
             self._counters,
             self._faults,
             self._sources,
-            metadata.version("evaltap"),
+            _version(),
         )
 
     def _make_redactor(self) -> Redactor | None:
@@ -328,6 +331,14 @@ class Pipeline:
             self._own_runs[observation.run_id] = None
             return True
         return observation.run_id in self._own_runs
+
+
+def _version() -> str | None:
+    """Return evaltap's version; None where its metadata cannot be read, as in a frozen application."""
+    try:
+        return metadata.version("evaltap")
+    except metadata.PackageNotFoundError:
+        return None
 
 
 _SHARED: dict[RecorderConfig, Pipeline] = {}

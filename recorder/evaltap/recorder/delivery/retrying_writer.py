@@ -71,6 +71,8 @@ class RetryingWriter:
         sessions = config.session_sampler()
         self._hold = SessionHold(processor, sessions, counters.dropped) if sessions else None
         self._feedback: list[WireRecord] = []
+        self._in_hand = 0
+        """Turns being processed."""
         self._has_stated_drops = False
         self._retry_at = 0.0
         self._retry_seconds = 0.0
@@ -82,21 +84,25 @@ class RetryingWriter:
         return self.records.waiting
 
     @property
-    def held(self) -> int:
-        """The number of turns held until their session is decided."""
-        return self._hold.turns if self._hold is not None else 0
+    def unwritten(self) -> int:
+        """The number of turns not yet written: in processing, held for their session, or waiting."""
+        held = self._hold.turns if self._hold is not None else 0
+        return self._in_hand + held + self.waiting
 
     def add(self, case: CaseData) -> None:
         """Process a case and buffer its record for the next write, or count why it was dropped."""
+        self._in_hand = 1
         if self._hold is not None:
             with self._counted("holding", self._counters.dropped):
                 self._hold.add(case)
+            self._in_hand = 0
             return
         with self._counted("finishing", self._counters.dropped):
             too_many = self.records.waiting >= self._limits.waiting_records
             if too_many or self.records.waiting_bytes > self._config.queue_max_bytes // 2:
                 raise DropCaseError("log_unavailable")
             self.records.add(case)
+        self._in_hand = 0
         if self.records.waiting >= self._limits.batch_records:
             # Immediately, not after all are emitted: the buffer is bounded, the number emitted is
             # not.
@@ -124,10 +130,12 @@ class RetryingWriter:
         if self._hold is None:
             return True
         for cases in self._hold.decided(everything=everything):
+            self._in_hand = len(cases)
             for case in cases:
                 yield_to_agent()
                 with self._counted("finishing", self._counters.dropped):
                     self.records.add_processed(case)
+                self._in_hand -= 1
             full = self.records.waiting >= self._limits.batch_records
             if (full and not self._write()) or time.monotonic() > deadline:
                 return False
@@ -202,7 +210,7 @@ class RetryingWriter:
             if dropped.cause is not None:
                 self._faults.report(where, dropped.cause)
             drop(dropped.reason)
-        except Exception as error:
+        except BaseException as error:  # see Worker.run
             self._faults.report(where, error)
             drop("internal_error")
 
@@ -211,7 +219,7 @@ class RetryingWriter:
         """Back off when the sink fails: a custom sink may raise anything."""
         try:
             yield
-        except Exception as error:
+        except BaseException as error:  # see Worker.run
             self._faults.report("sink", error)
             self._retry_seconds = min(
                 self._limits.longest_retry_seconds,
