@@ -129,20 +129,25 @@ class RetryingWriter:
         """Buffer the turns of decided sessions for the sink; return False when it stops taking them."""
         if self._hold is None:
             return True
-        for cases in self._hold.decided(everything=everything):
-            self._in_hand = len(cases)
-            for case in cases:
-                yield_to_agent()
-                with self._counted("finishing", self._counters.dropped):
-                    self.records.add_processed(case)
-                self._in_hand -= 1
-            full = self.records.waiting >= self._limits.batch_records
-            if (full and not self._write()) or time.monotonic() > deadline:
-                return False
-        return True
+        with self._retried("holding"):
+            for cases in self._hold.decided(everything=everything):
+                self._buffer(cases)
+                full = self.records.waiting >= self._limits.batch_records
+                if (full and not self._write()) or time.monotonic() > deadline:
+                    return False
+            return True
+        return False
+
+    def _buffer(self, cases: Sequence[CaseData]) -> None:
+        self._in_hand = len(cases)
+        for case in cases:
+            yield_to_agent()
+            with self._counted("finishing", self._counters.dropped):
+                self.records.add_processed(case)
+            self._in_hand -= 1
 
     def _write(self) -> bool:
-        with self._retried():
+        with self._retried("sink"):
             while taken := self.records.write_batch():
                 self._counters.written(taken)
             # After the turns it refers to.
@@ -161,7 +166,7 @@ class RetryingWriter:
         begins = bool(drops) and not self._has_stated_drops
         if closing or (begins and now >= self._retry_at) or now >= self._manifest_at:
             self._manifest_at = now + self._config.manifest_interval_seconds
-            with self._retried():
+            with self._retried("sink"):
                 self.records.write_manifest(drops, closing=closing)
                 self._has_stated_drops = bool(drops)
 
@@ -215,12 +220,12 @@ class RetryingWriter:
             drop("internal_error")
 
     @contextmanager
-    def _retried(self) -> Iterator[None]:
-        """Back off when the sink fails: a custom sink may raise anything."""
+    def _retried(self, where: str) -> Iterator[None]:
+        """Back off when the sink or the file of held turns fails: a custom sink may raise anything."""
         try:
             yield
         except BaseException as error:  # see Worker.run
-            self._faults.report("sink", error)
+            self._faults.report(where, error)
             self._retry_seconds = min(
                 self._limits.longest_retry_seconds,
                 self._retry_seconds * 2 or self._limits.first_retry_seconds,
