@@ -11,6 +11,7 @@ from msgspec import structs
 
 from cases import NOON, make_case, make_tool, make_turn
 from evaltap.evaluator.landing import reading
+from evaltap.evaluator.landing.record_fields import holds_no_surprise
 from evaltap.evaluator.landing.row_types import LandedTurn
 from evaltap.schemas.wire.envelope import open_envelope
 from evaltap.schemas.wire.record import TYPES, RecordError, WireRecord, encode_case
@@ -117,7 +118,7 @@ def test_bytes_that_only_a_whole_look_would_find_are_found(
 
 @pytest.mark.parametrize("text", ["88a5e2", "3e5", "4-1e9", "x1e5", "7e1f9e3", "a" + "1" * 299])
 def test_ids_that_look_like_numbers_need_no_whole_look(text: str) -> None:
-    assert reading.holds_no_surprise(record_of(make_case(text, [make_turn()])).value or b"")
+    assert holds_no_surprise(record_of(make_case(text, [make_turn()])).value or b"")
 
 
 @given(st.data())

@@ -1,6 +1,7 @@
 """The address and the socket on which a command's server listens."""
 
 import socket
+import ssl
 from pathlib import Path
 
 from evaltap.schemas.errors import InputError
@@ -9,9 +10,23 @@ from evaltap.schemas.errors import InputError
 def host_and_port(text: str) -> tuple[str, int] | None:
     """Split `HOST:PORT`, None if invalid; a port alone means 127.0.0.1."""
     host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535:
+    if not port.isdecimal() or len(port) > 5 or int(port) > 65535:
         return None
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def tls_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """Return a server's TLS context, None without a certificate; raise InputError for bad files."""
+    if certificate is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ValueError) as error:  # ssl's errors are both
+        raise InputError(
+            f"--tls-cert, --tls-key: cannot load them ({error}); expected PEM files that belong together"
+        ) from None
+    return context
 
 
 def listening(host: str, port: int) -> socket.socket:

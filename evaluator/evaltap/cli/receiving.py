@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from evaltap.recorder.sources.collector import CollectorAccess
 
 MOST_CONNECTIONS: Final = 500
-MOST_ACCEPTED_AT_ONCE: Final = 100
 GRACE_SECONDS: Final = 5
 """Time for active requests to finish at shutdown; after that they are cut off."""
 _RECORDER_SECONDS: Final = 30.0
@@ -30,20 +29,15 @@ def receiver_server(
     import uvicorn
 
     from evaltap.recorder.sources.collector import application
-    from evaltap.recorder.sources.connections import limited_connections
+    from evaltap.recorder.sources.connections import connection_settings
 
     config = uvicorn.Config(
         application(recorder, access=access),
         log_level="error",
         lifespan="off",
         access_log=False,
-        http=limited_connections(MOST_CONNECTIONS, tls),
-        # uvicorn also counts the requests of connections that were closed a moment ago.
-        limit_concurrency=MOST_CONNECTIONS + 3 * MOST_ACCEPTED_AT_ONCE,
-        # Also the number of connections accepted at once: with more than the limit, a sender could be
-        # closed before its request is read.
-        backlog=MOST_ACCEPTED_AT_ONCE,
         timeout_graceful_shutdown=GRACE_SECONDS,
+        **connection_settings(MOST_CONNECTIONS, tls),
     )
     config.load()
     return uvicorn.Server(config)

@@ -31,7 +31,7 @@ class SinkError(Exception):
 class DropCaseError(Exception):
     """Raised to drop a case; the reason is counted."""
 
-    def __init__(self, reason: str, cause: Exception | None = None) -> None:
+    def __init__(self, reason: str, cause: BaseException | None = None) -> None:
         self.reason = reason
         self.cause = cause
         super().__init__(reason)

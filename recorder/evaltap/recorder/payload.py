@@ -6,10 +6,12 @@ objects.
 """
 
 import hashlib
+from decimal import Decimal
 from typing import Any
 
 import orjson
 
+from evaltap.recorder.foreign import type_name
 from evaltap.recorder.plain import MAX_VALUES, PlainCopy
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.text import cut_text
@@ -67,7 +69,11 @@ def text(value: object, max_bytes: int) -> tuple[str | None, bool]:
 
 
 def number(value: object) -> float | None:
-    """Return a number that JSON can represent, or None."""
+    """Return a number that JSON can represent, or None; numpy's numbers and decimals are numbers."""
+    if type(value) is not float and type(value) is not int:
+        is_decimal = type(value) is Decimal and value.is_finite()
+        plain = PlainCopy(_MAX_NAME).copied(value)
+        value = float(plain) if is_decimal and plain != type_name(value) else plain
     if type(value) is float:
         return value if abs(value) < 1e300 else None
     if type(value) is not int or abs(value) >= 1 << 1000:

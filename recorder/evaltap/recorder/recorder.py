@@ -107,13 +107,13 @@ class Recorder:
         of `name`, `correction` what the answer should have been. Repeating a `feedback_id` records
         no second feedback. Never raises or blocks.
         """
-        new_id = uuid.uuid4().hex if feedback_id is None or feedback_id == "" else feedback_id
+        new_id = named(feedback_id) or uuid.uuid4().hex
         if self._closed:
             return new_id
 
         def feedback_within(limit: int) -> Feedback:
             return Feedback(
-                named(new_id) or new_id,
+                new_id,
                 named(session_id) or "",
                 named(session_id) or "",
                 datetime.now(UTC),
@@ -121,7 +121,7 @@ class Recorder:
                 invocation_id=named(turn) or "",
                 trace_id=named(trace_id) or "",
                 name=named(name) or "",
-                positive=positive if isinstance(positive, bool) else None,
+                positive=positive if type(positive) is bool else None,
                 score=number(score),
                 comment=text(comment, limit)[0] or "",
                 correction=text(correction, limit)[0] or "",

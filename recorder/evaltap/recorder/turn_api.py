@@ -267,8 +267,9 @@ def _media(parts: Sequence[object]) -> list[MediaPart]:
 def _medium(part: object) -> MediaPart | None:
     if type(part) is not dict:
         return media(data=part)
-    seen = media_in(part)
-    return MediaPart() if seen is None and part.get("type") != "text" else seen
+    seen, kind = media_in(part), part.get("type")
+    is_text = type(kind) is str and kind == "text"
+    return MediaPart() if seen is None and not is_text else seen
 
 
 CURRENT_TURN: ContextVar["Turn | None"] = ContextVar("evaltap_turn", default=None)
@@ -284,26 +285,50 @@ def tool(function: _Tool) -> _Tool:
     unchanged.
     """
 
+    described = _Described(function)
+
     @functools.wraps(function)
     async def awaited(*args: object, **kwargs: object) -> object:
-        with _RecordedCall(function, args, kwargs) as call:
+        with _RecordedCall(described, args, kwargs) as call:
             return call.record_result(await function(*args, **kwargs))
 
     @functools.wraps(function)
     def plain(*args: object, **kwargs: object) -> object:
-        with _RecordedCall(function, args, kwargs) as call:
+        with _RecordedCall(described, args, kwargs) as call:
             return call.record_result(function(*args, **kwargs))
 
     return cast(_Tool, awaited if inspect.iscoroutinefunction(function) else plain)
 
 
+class _Described:
+    """The name and parameters of a decorated callable: a function, a class, a partial, an object."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._signature: inspect.Signature | None = None
+        # A signature is computed by any code the callable brings, and evaluates annotations from
+        # Python 3.14 on: it may fail with any exception, which must not keep the tool from running.
+        with suppress(Exception):
+            self._signature = inspect.signature(function)
+        while isinstance(function, functools.partial):
+            function = function.func
+        self.name = str(getattr(function, "__name__", type(function).__name__))
+
+    def arguments(self, args: tuple[Any, ...], kwargs: JsonObject) -> JsonObject:
+        """Return the arguments of a call by name."""
+        if self._signature is None:
+            return dict(kwargs)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError:  # the call is about to fail for the same reason
+            return dict(kwargs)
+        return {name: value for name, value in bound.arguments.items() if name != "self"}
+
+
 class _RecordedCall:
     """One call of a decorated function; the turn and call methods it uses never raise."""
 
-    def __init__(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: JsonObject
-    ) -> None:
-        self._function, self._args, self._kwargs = function, args, kwargs
+    def __init__(self, described: _Described, args: tuple[Any, ...], kwargs: JsonObject) -> None:
+        self._described, self._args, self._kwargs = described, args, kwargs
         self._call: ToolCall | None = None
 
     def record_result(self, result: object) -> object:
@@ -315,7 +340,8 @@ class _RecordedCall:
     def __enter__(self) -> "_RecordedCall":
         turn = CURRENT_TURN.get()
         if turn is not None:
-            self._call = turn.tool(self._function.__name__, self._arguments())
+            arguments = self._described.arguments(self._args, self._kwargs)
+            self._call = turn.tool(self._described.name, arguments)
         return self
 
     def __exit__(
@@ -326,11 +352,3 @@ class _RecordedCall:
     ) -> None:
         if self._call is not None and isinstance(error, Exception):
             self._call.failed(error)
-
-    def _arguments(self) -> JsonObject:
-        try:
-            bound = inspect.signature(self._function).bind(*self._args, **self._kwargs)
-        except (TypeError, ValueError):
-            # The call is about to fail for the same reason, or the function hides its signature.
-            return dict(self._kwargs)
-        return {name: value for name, value in bound.arguments.items() if name != "self"}

@@ -4,13 +4,12 @@ import argparse
 import ipaddress
 import os
 import signal
-import ssl
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaltap.cli.listening import listening
+from evaltap.cli.listening import listening, tls_context
 from evaltap.cli.receiving import close_recorder, receiver_server
 from evaltap.cli.settings import of_settings
 from evaltap.schemas.errors import InputError
@@ -88,26 +87,11 @@ def run(options: CollectOptions) -> int:
     check_variables(os.environ)
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     _check(options, token)
-    tls = _tls(options)
+    tls = tls_context(options.tls_cert, options.tls_key)
     recorder = Recorder(options.log)
     server = receiver_server(recorder, CollectorAccess(token, local=options.local), tls)
     _serve(server, options)
     return 0 if close_recorder("collect", recorder) else 3
-
-
-def _tls(options: CollectOptions) -> ssl.SSLContext | None:
-    """Return the context of the certificate, if one is given; raise InputError for bad files."""
-    if options.tls_cert is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(options.tls_cert, options.tls_key)
-    except (OSError, ValueError) as error:  # ssl's errors are both
-        raise InputError(
-            f"--tls-cert, --tls-key: cannot load them ({error}); expected PEM files that"
-            " belong together"
-        ) from None
-    return context
 
 
 def _check(options: CollectOptions, token: str) -> None:

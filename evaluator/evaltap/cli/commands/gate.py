@@ -312,7 +312,7 @@ def _print(gate: "Gate", gated: "Sequence[GatedCase]") -> None:
     for (key, status, feedback), count in list(stopped.items())[:SHOWN]:
         lines = "\n".join(shorten(line) for line in feedback.splitlines()[1:])
         often = f" in {count:,} of {trials[key]:,} trials" if trials[key] > 1 else ""
-        out.print(Text(f"{key[2]}: {status}{often}\n{lines}"))
+        out.print(Text(f"{shorten(key[2])}: {status}{often}\n{lines}"))
     if len(stopped) > SHOWN:
         out.print(f"... and {len(stopped) - SHOWN:,} more; --json lists all of them")
 

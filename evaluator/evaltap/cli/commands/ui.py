@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from evaltap.cli.listening import listening, listening_at
+from evaltap.cli.listening import listening, listening_at, tls_context
 from evaltap.cli.options.common import add_database, open_store
 from evaltap.cli.options.page import (
     PORT,
@@ -180,13 +180,15 @@ def run(options: UiOptions) -> int:
 def _serve(options: UiOptions, access: "Access", me: "Person") -> int:
     from evaltap.evaluator.page.app import create_app
     from evaltap.evaluator.page.running import announced
-    from evaltap.evaluator.page.serving import PageServer
+    from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer
     from evaltap.evaluator.remote.server import served
     from evaltap.evaluator.store.readers import Readers
     from evaltap.evaluator.summaries.summaries import MOST_CAUGHT_UP, Summaries
+    from evaltap.recorder.sources.connections import connection_settings
 
     references = read_references(options.references, options.join)
     trace_url = read_trace_url(options.trace_url)
+    tls = tls_context(options.tls_cert, options.tls_key)
     proxy = _proxy(options, access)
     listener = _listener(options)
     site = _site(options, access)
@@ -208,10 +210,7 @@ def _serve(options: UiOptions, access: "Access", me: "Person") -> int:
             masks=options.mask_content is not None,
             trace_url=trace_url,
         )
-        tls = {}
-        if options.tls_cert is not None:
-            tls = {"ssl_certfile": str(options.tls_cert), "ssl_keyfile": str(options.tls_key)}
-        server = PageServer(app, listener, **tls)
+        server = PageServer(app, listener, **connection_settings(MOST_CONNECTIONS, tls))
         with announced(options.db, site), served(store), stopped_by_signals("ui", server.stop):
             _print(options, site.address, access.invite(me))
             server.run()

@@ -106,8 +106,9 @@ class LivePage:
         from evaltap.evaluator.page.running import announced
         from evaltap.evaluator.page.security.access import Access, Person, state_folder
         from evaltap.evaluator.page.security.site import Site
-        from evaltap.evaluator.page.serving import PageServer
+        from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer
         from evaltap.evaluator.store.readers import Readers
+        from evaltap.recorder.sources.connections import connection_settings
 
         first = self._listener is None
         listener = self._listener = self._listener or listening(*_address(at))
@@ -119,7 +120,7 @@ class LivePage:
             references=references, sets=sets, redact=redact, trace_url=trace_url,
             source=Source(self._log, self._record_with),
         )  # fmt: skip
-        server = PageServer(app, listener.dup())
+        server = PageServer(app, listener.dup(), **connection_settings(MOST_CONNECTIONS))
         keeper = SummaryKeeper(store, ticks, progress=self._report_step)
         keeper.begin()  # without summaries the pages of a large store would take too long
         server.start()

@@ -14,23 +14,26 @@ GRACE_SECONDS: Final = 3
 
 
 class PageServer:
-    """Serves an application, in its own thread or in the caller's."""
+    """Serves an application, in its own thread or in the caller's.
 
-    def __init__(self, app: Starlette, listener: socket.socket, **tls: Any) -> None:
+    `connections` are uvicorn's settings for connections and TLS; by default, a slow client holds one of
+    the `MOST_CONNECTIONS` for as long as it likes.
+    """
+
+    def __init__(self, app: Starlette, listener: socket.socket, **connections: Any) -> None:
         self._listener = listener
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
-                log_level="warning",
+                log_level="error",
                 access_log=False,
                 lifespan="off",
                 server_header=False,
                 proxy_headers=False,
                 h11_max_incomplete_event_size=MOST_HEADER_BYTES,
-                limit_concurrency=MOST_CONNECTIONS,
                 timeout_keep_alive=10,
                 timeout_graceful_shutdown=GRACE_SECONDS,
-                **tls,
+                **{"limit_concurrency": MOST_CONNECTIONS, **connections},
             )
         )
         app.state.ends = lambda: self._server.should_exit

@@ -75,7 +75,8 @@ class Store(ConnectedReader, StoreWriter):
         self._sharers = 0
         self._memory: str | None = None
         with not_held_here(self.path):
-            if self.path.is_file() and self.path.stat().st_size and not is_database(self.path):
+            in_file = self.path != Path(":memory:") and self.path.is_file()
+            if in_file and self.path.stat().st_size and not is_database(self.path):
                 # DuckDB itself would open a JSON or CSV file as a database of views.
                 raise StoreError(f"{path}: not a DuckDB file; name another one")
             self._connection = open_file(self.path)

@@ -53,8 +53,10 @@ def let_go(file: FileId | None) -> None:
 
 
 def _id(path: Path) -> FileId | None:
+    if path == Path(":memory:"):  # whatever file has that name
+        return None
     try:
         status = path.stat()
-    except OSError:  # the file does not exist yet, or it is ":memory:"
+    except OSError:  # the file does not exist yet
         return None
     return status.st_dev, status.st_ino

@@ -92,9 +92,10 @@ def open_file(path: Path, reading: Path | None = None) -> duckdb.DuckDBPyConnect
 
     Raises StoreError if it cannot be used, StoreHeldError if another process holds it.
     """
-    if path.is_dir():
+    in_file = path != Path(":memory:")
+    if in_file and path.is_dir():
         raise StoreError(f"{path}: is a folder; expected a DuckDB file")
-    if path.exists() and not path.is_file():  # opening a pipe would block forever
+    if in_file and path.exists() and not path.is_file():  # opening a pipe would block forever
         raise StoreError(f"{path}: is a pipe or device; expected a DuckDB file")
     text, trouble = "", None
     for keep in (True, False, False):

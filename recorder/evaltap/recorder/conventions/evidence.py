@@ -2,7 +2,7 @@
 
 import ast
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,8 +10,13 @@ import orjson
 
 from evaltap.recorder.media import MediaPart
 
-WITHHELD = frozenset({"__REDACTED__", "<elided>"})
-"""Placeholders of OpenInference and Google ADK for hidden content."""
+WITHHELD = ("__REDACTED__", "<elided>")
+"""Placeholders of OpenInference and Google ADK for hidden content.
+
+A tuple, because a set would hash what is looked up, which takes 50 ms for a text of 100 MB.
+"""
+
+_MOST_LEVELS = 200
 
 Flaw = Literal["truncated", "redacted"]
 
@@ -29,7 +34,8 @@ class Evidence:
 def decode(value: Any) -> Evidence:
     """Decode a value that may be JSON text, doubly encoded JSON, a Python literal or plain text.
 
-    Text that starts like JSON and breaks off was cut by an attribute length limit: truncated.
+    Text that starts like JSON and breaks off was cut by an attribute length limit: truncated. JSON
+    nested more than 200 levels deep stays text, since eval sets and stores hold 250 levels.
     """
     for _ in range(3):
         if not isinstance(value, str):
@@ -41,6 +47,8 @@ def decode(value: Any) -> Evidence:
             value = orjson.loads(text)
         except orjson.JSONDecodeError:
             return _decode_leniently(value, text)
+        if _is_deep(value, text):
+            return Evidence(text)
     return Evidence(value)
 
 
@@ -67,12 +75,31 @@ def _decode_leniently(raw: str, text: str) -> Evidence:
     if not text.startswith(("{", "[")):
         return Evidence(raw)
     try:
-        return Evidence(json.loads(text))
+        value = json.loads(text)
+        return Evidence(raw if _is_deep(value, text) else value)
     except (ValueError, RecursionError):
         pass
     try:
-        return Evidence(ast.literal_eval(text))
+        return Evidence(ast.literal_eval(text))  # Python's parser allows less than 200 levels
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         closed = text.endswith("}" if text[0] == "{" else "]")
         cut = text.startswith(('{"', '[{"', '["', "[[", "{'", "[{'", '[ {"')) and not closed
         return Evidence(None, "truncated") if cut else Evidence(raw)
+
+
+def _is_deep(value: object, text: str) -> bool:
+    """Return whether a value read from a text is nested more than `_MOST_LEVELS` deep."""
+    if text.count("[") + text.count("{") <= _MOST_LEVELS:
+        return False
+    level: list[Any] = [value]
+    for _ in range(_MOST_LEVELS):
+        level = [inner for one in level for inner in _members(one)]
+        if not level:
+            return False
+    return True
+
+
+def _members(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()

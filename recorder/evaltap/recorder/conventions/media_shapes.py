@@ -33,6 +33,8 @@ TYPES: Final[Mapping[str, Kind | None]] = {
     "input_file": "file",
 }
 """The kind by a part's `type`; None where the MIME type decides."""
+_LONGEST_TYPE: Final = max(map(len, TYPES))
+"""Longer texts are not looked up: their hash takes time."""
 BLOCKS: Final[Mapping[str, Kind | None]] = {
     "inline_data": None,
     "inlineData": None,
@@ -69,29 +71,32 @@ _DATA: Final = ("data", "base64", "bytes", "content", "file_data", "image", "aud
 _MIME_TYPES: Final = ("mime_type", "mimeType", "media_type", "mediaType")
 _NAMES: Final = ("filename", "display_name", "displayName", "name", "title")
 _IDS: Final = ("file_id", "fileId")
-_KINDS: Final[Mapping[object, Kind]] = {"image": "image", "audio": "audio", "video": "video"}
+_KINDS: Final[Mapping[str | None, Kind]] = {"image": "image", "audio": "audio", "video": "video"}
 _DEPTH: Final = 3
 
 
 def media_in(item: Mapping[str, object]) -> MediaPart | None:
-    """Return the media in a message part, or None."""
+    """Return the media in a message part, or None.
+
+    May run on the agent's thread, so only values of exact types are read: others may run code.
+    """
     stated = item.get("type")
-    if isinstance(stated, str):
-        if stated not in TYPES:
+    if type(stated) is str:
+        if len(stated) > _LONGEST_TYPE or stated not in TYPES:
             return None
         kind = TYPES[stated]
     else:
-        held = next((key for key in BLOCKS if isinstance(item.get(key), Mapping)), None)
+        held = next((key for key in BLOCKS if type(item.get(key)) is dict), None)
         if held is None:
             return None
         kind = BLOCKS[held]
     levels = list(_levels(item, _DEPTH))
     url = _first(levels, _URLS)
     data = _content(levels)
-    if url is None and isinstance(data, str) and data.startswith(("http://", "https://", "data:")):
+    if url is None and type(data) is str and data.startswith(("http://", "https://", "data:")):
         url, data = data, None
     return media(
-        kind=kind or _KINDS.get(item.get("modality")),
+        kind=kind or _KINDS.get(_first(levels[:1], ("modality",))),
         mime_type=_first(levels, _MIME_TYPES) or _by_format(kind, levels),
         url=None if url in WITHHELD else url,
         data=data,
@@ -110,7 +115,7 @@ def _levels(item: Mapping[str, object], depth: int) -> Iterator[Mapping[str, obj
 
 def _first(levels: list[Mapping[str, object]], keys: tuple[str, ...]) -> str | None:
     found = (level[key] for level in levels for key in keys if key in level)
-    return next((value for value in found if isinstance(value, str) and value), None)
+    return next((value for value in found if type(value) is str and value), None)
 
 
 def _content(levels: list[Mapping[str, object]]) -> object:
@@ -119,8 +124,8 @@ def _content(levels: list[Mapping[str, object]]) -> object:
         (
             value
             for value in found
-            if isinstance(value, bytes | bytearray | memoryview)
-            or (isinstance(value, str) and value and value not in WITHHELD)
+            if type(value) in (bytes, bytearray, memoryview)
+            or (type(value) is str and value and value not in WITHHELD)
         ),
         None,
     )

@@ -61,7 +61,7 @@ class CaseProcessor:
             return case
         try:
             redacted = redactor(case)
-        except Exception as error:
+        except BaseException as error:  # see Worker.run
             # Fail closed: never write what could not be redacted.
             raise DropCaseError("redaction_failed", error) from error
         if redacted is None:

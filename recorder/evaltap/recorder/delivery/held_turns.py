@@ -74,6 +74,12 @@ class HeldTurns:
             for value, place, reason, keep in rows
         ]
 
+    def discard(self) -> int:
+        """Discard all turns and return how many; the next one is held in a new file."""
+        self.close()
+        discarded, self.turns, self.bytes = self.turns, 0, 0
+        return discarded
+
     def close(self) -> None:
         """Close the file."""
         connection, self._connection = self._connection, None

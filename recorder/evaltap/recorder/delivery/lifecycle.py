@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import weakref
+from contextlib import suppress
 from types import FrameType
 from typing import Protocol
 
@@ -110,11 +111,17 @@ def _handle_sigterm() -> None:
     if threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _on_sigterm)
+        with suppress(ValueError):  # a subinterpreter, which receives no signals
+            signal.signal(signal.SIGTERM, _on_sigterm)
 
 
 def _on_sigterm(number: int, frame: FrameType | None) -> None:
-    """Write everything, then die of the signal as the program would have without evaltap."""
+    """Write everything, then die of the signal as the program would have without evaltap.
+
+    The signal often arrives twice, for the process and for its group: the second one must not end the
+    process while it writes, which takes no longer than `close_timeout_seconds`.
+    """
+    signal.signal(number, signal.SIG_IGN)
     _close_all()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from threading import Event, Lock
+from threading import TIMEOUT_MAX, Event, Lock
 
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery import lifecycle
@@ -22,6 +22,7 @@ from evaltap.recorder.delivery.snapshot import snapshot
 from evaltap.recorder.delivery.worker import Worker
 from evaltap.recorder.faults import LOG_INTERVAL_SECONDS, Faults
 from evaltap.recorder.observation import Observation, RunStarted
+from evaltap.recorder.payload import number
 from evaltap.recorder.privacy.pseudonyms import random_key
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.recorder.protocols import ItemSource
@@ -31,6 +32,7 @@ from evaltap.schemas.wire.feedback import Feedback
 _LOG = logging.getLogger("evaltap.recorder")
 MANY_RECORDERS = 10
 """Warn when more recorders than this share a pipeline: the agent probably creates one per request."""
+_LONGEST_WAIT = TIMEOUT_MAX / 2
 START_RETRY_SECONDS = 0.2
 """Delay before another attempt to start the background thread; events stay queued meanwhile."""
 
@@ -169,7 +171,7 @@ class Pipeline:
             delivered=delivered,
             spooled=spooled,
             dropped=dropped,
-            waiting=worker.writer.waiting + worker.writer.held if worker else 0,
+            waiting=worker.writer.unwritten if worker else 0,
             queued_events=len(self._events),
             open_turns=worker.open_turns if worker else 0,
             lost_items=self._lost_items,
@@ -180,6 +182,9 @@ class Pipeline:
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
         """Block until everything observed so far is on the log; return False on timeout."""
+        if len(self._events) and not self._closed:
+            self._start_at = 0.0
+            self._ensure_worker()
         worker = self._worker
         if worker is None or not worker.alive or self._closed:
             return len(self._events) == 0
@@ -227,8 +232,11 @@ class Pipeline:
 
     def _deadline(self, timeout_seconds: float | None) -> float:
         """Return the monotonic time at which a timeout ends; the default is `close_timeout_seconds`."""
-        timeout = self.config.close_timeout_seconds if timeout_seconds is None else timeout_seconds
-        return time.monotonic() + timeout
+        exact = type(timeout_seconds) is float  # may be infinite, which `number` rejects
+        timeout = timeout_seconds if exact else number(timeout_seconds)
+        if timeout is None:
+            timeout = self.config.close_timeout_seconds
+        return time.monotonic() + min(max(0.0, timeout), _LONGEST_WAIT)
 
     def _stop(self, deadline: float) -> bool:
         """Let the background thread write everything and exit; return whether all of it is on the log."""

@@ -71,6 +71,8 @@ class RetryingWriter:
         sessions = config.session_sampler()
         self._hold = SessionHold(processor, sessions, counters.dropped) if sessions else None
         self._feedback: list[WireRecord] = []
+        self._in_hand = 0
+        """Turns being processed."""
         self._has_stated_drops = False
         self._retry_at = 0.0
         self._retry_seconds = 0.0
@@ -82,21 +84,25 @@ class RetryingWriter:
         return self.records.waiting
 
     @property
-    def held(self) -> int:
-        """The number of turns held until their session is decided."""
-        return self._hold.turns if self._hold is not None else 0
+    def unwritten(self) -> int:
+        """The number of turns not yet written: in processing, held for their session, or waiting."""
+        held = self._hold.turns if self._hold is not None else 0
+        return self._in_hand + held + self.waiting
 
     def add(self, case: CaseData) -> None:
         """Process a case and buffer its record for the next write, or count why it was dropped."""
+        self._in_hand = 1
         if self._hold is not None:
             with self._counted("holding", self._counters.dropped):
                 self._hold.add(case)
+            self._in_hand = 0
             return
         with self._counted("finishing", self._counters.dropped):
             too_many = self.records.waiting >= self._limits.waiting_records
             if too_many or self.records.waiting_bytes > self._config.queue_max_bytes // 2:
                 raise DropCaseError("log_unavailable")
             self.records.add(case)
+        self._in_hand = 0
         if self.records.waiting >= self._limits.batch_records:
             # Immediately, not after all are emitted: the buffer is bounded, the number emitted is
             # not.
@@ -123,18 +129,25 @@ class RetryingWriter:
         """Buffer the turns of decided sessions for the sink; return False when it stops taking them."""
         if self._hold is None:
             return True
-        for cases in self._hold.decided(everything=everything):
-            for case in cases:
-                yield_to_agent()
-                with self._counted("finishing", self._counters.dropped):
-                    self.records.add_processed(case)
-            full = self.records.waiting >= self._limits.batch_records
-            if (full and not self._write()) or time.monotonic() > deadline:
-                return False
-        return True
+        with self._retried("holding"):
+            for cases in self._hold.decided(everything=everything):
+                self._buffer(cases)
+                full = self.records.waiting >= self._limits.batch_records
+                if (full and not self._write()) or time.monotonic() > deadline:
+                    return False
+            return True
+        return False
+
+    def _buffer(self, cases: Sequence[CaseData]) -> None:
+        self._in_hand = len(cases)
+        for case in cases:
+            yield_to_agent()
+            with self._counted("finishing", self._counters.dropped):
+                self.records.add_processed(case)
+            self._in_hand -= 1
 
     def _write(self) -> bool:
-        with self._retried():
+        with self._retried("sink"):
             while taken := self.records.write_batch():
                 self._counters.written(taken)
             # After the turns it refers to.
@@ -153,7 +166,7 @@ class RetryingWriter:
         begins = bool(drops) and not self._has_stated_drops
         if closing or (begins and now >= self._retry_at) or now >= self._manifest_at:
             self._manifest_at = now + self._config.manifest_interval_seconds
-            with self._retried():
+            with self._retried("sink"):
                 self.records.write_manifest(drops, closing=closing)
                 self._has_stated_drops = bool(drops)
 
@@ -202,17 +215,17 @@ class RetryingWriter:
             if dropped.cause is not None:
                 self._faults.report(where, dropped.cause)
             drop(dropped.reason)
-        except Exception as error:
+        except BaseException as error:  # see Worker.run
             self._faults.report(where, error)
             drop("internal_error")
 
     @contextmanager
-    def _retried(self) -> Iterator[None]:
-        """Back off when the sink fails: a custom sink may raise anything."""
+    def _retried(self, where: str) -> Iterator[None]:
+        """Back off when the sink or the file of held turns fails: a custom sink may raise anything."""
         try:
             yield
-        except Exception as error:
-            self._faults.report("sink", error)
+        except BaseException as error:  # see Worker.run
+            self._faults.report(where, error)
             self._retry_seconds = min(
                 self._limits.longest_retry_seconds,
                 self._retry_seconds * 2 or self._limits.first_retry_seconds,

@@ -1,6 +1,8 @@
 """Holds finished turns until their session is decided: whole sessions are kept or dropped."""
 
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from evaltap.recorder.delivery.case_processor import CaseProcessor
@@ -48,8 +50,9 @@ class SessionHold:
         turn = str(described["actualConversation"][0].get("invocationId"))
         place = None if is_revision(described) else session.turns
         held = HeldTurn(private, place, (own.reason, own.probability))
-        if self._held.add(session.eval_id, turn, held):
-            session.waiting += 1
+        with self._discarding():
+            if self._held.add(session.eval_id, turn, held):
+                session.waiting += 1
         self._note(session)
 
     def note_negative(self, eval_id: str) -> None:
@@ -81,6 +84,16 @@ class SessionHold:
         held = self._held
         return held.turns >= times * MAX_HELD_TURNS or held.bytes >= times * MAX_HELD_BYTES
 
+    @contextmanager
+    def _discarding(self) -> Iterator[None]:
+        """Count the held turns as lost when the disk is full: SQLite cannot use such a file any more."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            for _ in range(self._held.discard()):
+                self._dropped("internal_error")
+            raise DropCaseError("internal_error", error) from error
+
     def _note(self, session: Session) -> None:
         if self._sampler.is_final(session):
             self._ready[session.eval_id] = session
@@ -89,7 +102,9 @@ class SessionHold:
         self._ready.pop(session.eval_id, None)
         self._sampler.settle(session)
         kept = []
-        for held in self._held.pop(session.eval_id):
+        with self._discarding():
+            turns = self._held.pop(session.eval_id)
+        for held in turns:
             decision = self._sampler.decision(session, held.own)
             if decision.kept:
                 kept.append(_with_decision(held, decision, session.dropped))

@@ -218,7 +218,8 @@ def _failure(failure: Failure | None, limit: int) -> Failure | None:
 
 
 def _count(value: object) -> int | None:
-    return value if type(value) is int and 0 <= value < 1 << 53 else None
+    whole = number(value)
+    return whole if type(whole) is int and 0 <= whole < 1 << 53 else None
 
 
 _SNAPSHOTS: dict[type, Callable[[Any, int], tuple[RunEvent, int]]] = {

@@ -65,6 +65,7 @@ class Worker:
                 idle_seconds=config.idle_timeout_seconds,
             )
         )
+        self._unemitted = 0
         self._flushes: list[Flush] = []
         self._urgent = False
         self._waited_since: float | None = None
@@ -80,10 +81,15 @@ class Worker:
     @property
     def held_turns(self) -> int:
         """The number of turns open, or ended and not written."""
-        return self._assembler.open_runs + self.writer.held + self.writer.waiting
+        return self._assembler.open_runs + self._unemitted + self.writer.unwritten
 
     def run(self) -> None:
-        """Work until a Close message; an error costs the current cycle, never the thread."""
+        """Work until a Close message; an error costs the current cycle, never the thread.
+
+        Every BaseException is caught here and in what is called from here: sinks, redactors and native
+        code raise SystemExit, CancelledError or the panic of a Rust extension, and none of them is the
+        agent's in this thread.
+        """
         set_pace(Pacer(self._longest_rest, self._events.hurry.wait))
         try:
             self._assembler.recorder_version = _installed_version()
@@ -91,7 +97,7 @@ class Worker:
             while closing is None:
                 try:
                     closing = self._cycle()
-                except Exception as error:
+                except BaseException as error:
                     # The last guard: whatever the error, the next cycle may succeed.
                     self._faults.report("worker", error)
             self.complete = self._finish(closing)
@@ -173,7 +179,7 @@ class Worker:
                 self.writer.add_feedback(message.feedback)
             elif isinstance(message, RunLost):
                 self._drop_run(message)
-        except Exception as error:
+        except BaseException as error:
             # A source failed on an item it cannot read; the others must not suffer.
             self._faults.report(type(message).__name__, error)
             if isinstance(message, Observed):
@@ -185,11 +191,10 @@ class Worker:
         for source in self._sources:
             try:
                 self._feed_all(source.tick(now_ns + ahead_ns))
-            except Exception as error:
+            except BaseException as error:
                 # See _handle.
                 self._faults.report("source.tick", error)
-        for case in self._assembler.expire(now_ns):
-            self._emit(case)
+        self._emit_all(self._assembler.expire(now_ns))
 
     def _feed_all(self, observations: Iterable[Observation]) -> None:
         for observation in observations:
@@ -204,7 +209,12 @@ class Worker:
 
     def _feed(self, observation: Observation, weight: int) -> None:
         seen = measured(observation)
-        for case in self._assembler.feed(seen, time.time_ns(), weight=weight):
+        self._emit_all(self._assembler.feed(seen, time.time_ns(), weight=weight))
+
+    def _emit_all(self, cases: Sequence[CaseData]) -> None:
+        self._unemitted = len(cases)
+        for case in cases:
+            self._unemitted -= 1
             self._emit(case)
 
     def _emit(self, case: CaseData) -> None:
@@ -274,7 +284,7 @@ class Worker:
                 break
             try:
                 self._feed_all(source.close())
-            except Exception as error:
+            except BaseException as error:
                 # See _handle.
                 self._faults.report("source.close", error)
         for case in self._assembler.close_all("shutdown"):
@@ -284,7 +294,7 @@ class Worker:
                 break
         try:
             complete = self.writer.finish(closing.deadline)
-        except Exception as error:
+        except BaseException as error:
             # The sink's own close failed; everything was written or counted before.
             self._faults.report("sink.close", error)
             complete = False

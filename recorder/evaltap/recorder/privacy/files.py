@@ -44,7 +44,12 @@ def leaks_in_file(
     `on_invalid_json` is called with the name of each part that should be JSON, but is searched as text.
     """
     for place, value in parts(path, on_invalid_json):
-        yield from leaks_in(value, redactor, place)
+        try:
+            yield from leaks_in(value, redactor, place)
+        except RecursionError:
+            raise InputError(
+                f"{path}: {place}: nested too deeply; expected at most 250 levels"
+            ) from None
 
 
 def leaks_in(value: object, redactor: PatternRedactor, place: str = "$") -> Iterator[Leak]:
@@ -159,7 +164,7 @@ def redact_file(path: Path, out: Path, redactor: Redactor) -> None:
         )
     document = None if path.suffix in LINES_ENDINGS else _json(content)
     if document is None:
-        write_bytes(out, b"".join(_redacted_lines(content, redactor)))
+        write_bytes(out, b"".join(_redacted_lines(path, content, redactor)))
     else:
         write_bytes(out, canonical.dumps(redacted_value(document, redactor)))
 
@@ -185,14 +190,20 @@ def _content(value: object, redactor: Redactor) -> Any:
     return None if finished is None else finished[0]["content"]
 
 
-def _redacted_lines(content: bytes, redactor: Redactor) -> Iterator[bytes]:
-    for line in content.splitlines(keepends=True):
+def _redacted_lines(path: Path, content: bytes, redactor: Redactor) -> Iterator[bytes]:
+    for number, line in enumerate(content.splitlines(keepends=True), start=1):
         value = line_value(line)
         if isinstance(value, str) and not line.lstrip().startswith(b'"'):
             ending = line[len(line.rstrip(b"\r\n")) :]
             yield str(_content(value, redactor)).encode() + ending
         else:
-            yield orjson.dumps(redacted_value(value, redactor)) + b"\n"
+            redacted = redacted_value(value, redactor)
+            try:
+                yield orjson.dumps(redacted) + b"\n"
+            except TypeError:
+                raise InputError(
+                    f"{path}: line {number}: nested too deeply; expected at most 250 levels"
+                ) from None
 
 
 def _json(content: bytes) -> object:

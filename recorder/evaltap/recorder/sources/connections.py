@@ -105,6 +105,11 @@ class LimitedConnection(H11Protocol):
             return _Stage.HEADERS
         return _Stage.BODY if self.cycle.more_body else _Stage.ANSWER
 
+    @property
+    def _stalls(self) -> bool:
+        """Whether the client does not read its answer."""
+        return self.flow is not None and self.flow.write_paused
+
     def _busy(self) -> bool:
         return self._stage is not _Stage.HEADERS
 
@@ -116,16 +121,19 @@ class LimitedConnection(H11Protocol):
                 for other in self.connections
                 if isinstance(other, LimitedConnection)
                 and other is not self
-                and other._stage is not _Stage.ANSWER
+                and (other._stage is not _Stage.ANSWER or other._stalls)
             ]
             if not waiting:
                 return
             min(waiting, key=lambda other: other._waiting_since)._close()
 
     def _close(self) -> None:
+        self.connections.discard(self)
+        if self._stalls:
+            self.transport.abort()  # closing would wait until the answer is read
+            return
         if self._stage is _Stage.BODY:
             self.transport.write(_BUSY)  # an exporter reads it and sends the request again
-        self.connections.discard(self)
         self.transport.close()
 
     def _wait(self) -> None:
@@ -146,3 +154,16 @@ class LimitedConnection(H11Protocol):
 def limited_connections(most: int, tls: ssl.SSLContext | None = None) -> type[LimitedConnection]:
     """Return a server's protocol for at most `most` connections, with TLS if a context is given."""
     return type("LimitedConnection", (LimitedConnection,), {"most": most, "tls": tls})
+
+
+def connection_settings(most: int, tls: ssl.SSLContext | None = None) -> dict[str, Any]:
+    """Return a uvicorn server's settings for at most `most` connections."""
+    accepted_at_once = min(100, most // 2)
+    return {
+        "http": limited_connections(most, tls),
+        # uvicorn also counts the requests of connections that were closed a moment ago.
+        "limit_concurrency": most + 3 * accepted_at_once,
+        # Also the number of connections accepted at once: with more than the limit, a sender could be
+        # closed before its request is read.
+        "backlog": accepted_at_once,
+    }

@@ -11,6 +11,7 @@ import base64
 import binascii
 import gzip
 import json
+import string
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +26,10 @@ from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files.devices import refuse_device
 
 _STATUS_NAMES = {"STATUS_CODE_UNSET": 0, "STATUS_CODE_OK": 1, "STATUS_CODE_ERROR": STATUS_ERROR}
+_HEX_DIGITS = frozenset(string.hexdigits)
 _GZIP = b"\x1f\x8b"
+_MOST_DIGITS = 20
+"""Of a 64-bit integer."""
 _SIGNALS = ("resourceSpans", "resourceLogs", "resourceMetrics")
 
 
@@ -54,7 +58,13 @@ def read_otlp_file(
             yield from decode_request(request, path=name)
         return
     for place, document in _documents(data, name, skipped):
-        yield from decode_request(as_request(document), path=name, place=place, skipped=skipped)
+        try:
+            converted = as_request(document)
+        except RecursionError:
+            raise FormatError(
+                "nested too deeply; expected at most 250 levels", path=name, place=place
+            ) from None
+        yield from decode_request(converted, path=name, place=place, skipped=skipped)
 
 
 def decode_message(data: bytes) -> object:
@@ -348,10 +358,7 @@ def _hex(text: str, digits: int) -> str | None:
     if not text.strip("0"):
         return ""
     if len(text) == digits:
-        try:
-            return f"{int(text, 16):0{digits}x}"
-        except ValueError:
-            return None
+        return text.lower() if _HEX_DIGITS.issuperset(text) else None
     try:
         decoded = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -369,7 +376,8 @@ def _integer(value: Any, at: _Place) -> int:
 
 def _is_integer(value: object) -> bool:
     if isinstance(value, str):
-        return value.removeprefix("-").isdigit()
+        digits = value.removeprefix("-")
+        return digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
     return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
 
 

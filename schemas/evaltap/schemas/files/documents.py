@@ -250,14 +250,24 @@ def _has_key(data: Mapping[str, object], *names: str) -> bool:
 def canonical_bytes(document: WireModel | list[EvalMetric]) -> bytes:
     """Return the canonical text of an eval set, a metrics list or a result.
 
-    Raises FormatError for one that is nested too deeply.
+    Raises FormatError for one that is nested too deeply, with the case.
     """
     try:
         if isinstance(document, list):
             return canonical.dumps([metric.model_dump(by_alias=True) for metric in document])
         return canonical.dumps(document.model_dump(by_alias=True))
-    except (PydanticSerializationError, RecursionError):
-        raise FormatError(canonical.TOO_DEEP) from None
+    except (PydanticSerializationError, RecursionError, FormatError):
+        raise FormatError(canonical.TOO_DEEP, place=_too_deep_case(document)) from None
+
+
+def _too_deep_case(document: WireModel | list[EvalMetric]) -> str:
+    """Return which case of an eval set is nested too deeply; empty for other documents."""
+    for case in document.eval_cases if isinstance(document, EvalSet) else ():
+        try:
+            canonical.dumps(case.model_dump(by_alias=True))
+        except (PydanticSerializationError, RecursionError, FormatError):
+            return f"case {case.eval_id!r:.40}"
+    return ""
 
 
 def write_document(path: Path, document: WireModel | list[EvalMetric]) -> None:

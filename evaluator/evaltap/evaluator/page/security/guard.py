@@ -99,7 +99,7 @@ class Guard:
             _LOG.warning("refused: %s", why)
             return PlainTextResponse(f"Refused: {why}.", 403)
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > MOST_BODY:
+        if not length.isdecimal() or int(length[:20]) > MOST_BODY:
             return PlainTextResponse("The request is larger than 1 MB.", 413)
         return None
 
