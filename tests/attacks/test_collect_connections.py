@@ -73,7 +73,13 @@ def answers(server: Collect, count: int = 20) -> Counter[int]:
     return Counter(server.post(CASE.read_bytes()) for _ in range(count))
 
 
-@pytest.mark.parametrize("kind", STARTS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "silent",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in STARTS if kind != "silent"),
+    ],
+)
 def test_connections_that_send_nothing_do_not_keep_senders_out(tmp_path: Path, kind: str) -> None:
     with collect(tmp_path) as server, held(server.port, MOST_CONNECTIONS + 400, STARTS[kind]):
         assert answers(server) == {200: 20}
@@ -84,6 +90,7 @@ def test_connections_that_send_nothing_do_not_keep_senders_out(tmp_path: Path, k
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
 def test_handshakes_that_never_end_do_not_keep_senders_out(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
