@@ -28,6 +28,7 @@ from evaltap.recorder.privacy.text.numbers import card_in, numbers, phone_in
 from evaltap.recorder.privacy.text.secret_formats import KEY_BLOCKS
 from evaltap.recorder.privacy.text.sentences.logins import in_logins
 from evaltap.recorder.privacy.text.span import Span
+from evaltap.recorder.privacy.text.stand_ins import is_variable
 from evaltap.recorder.privacy.text.tables import (
     Cell,
     in_copies,
@@ -35,7 +36,7 @@ from evaltap.recorder.privacy.text.tables import (
     in_inserts,
     in_tables,
 )
-from evaltap.recorder.privacy.text.value_kinds import is_opaque, is_variable
+from evaltap.recorder.privacy.text.value_kinds import is_opaque
 
 
 def find(
@@ -160,12 +161,16 @@ _SCHEME = re.compile(
 _CREDENTIALS = re.compile(
     r":\\?/\\?/([^\s:@/\"'<>]{0,128}:[^\s\"'<>@]{1,256}(?:@[^\s\"'<>@/]{1,128}(?=@))?(?=@))"
 )
+_USERS = ("user", "username", "usr", "login", "myuser")
+_PASSWORDS = ("password", "pass", "passwd", "pw", "pwd", "mypassword")
+"""Of `postgres://user:password@host`, as documentation writes it."""
 _USER_ONLY = re.compile(r":\\?/\\?/([\w%.~+-]{20,256}+)(?=@)")
 
 
 def _credentials(seen: str) -> Iterator[Finding]:
     for match in _CREDENTIALS.finditer(seen):
-        if is_variable(match[1].partition(":")[2]):
+        user, _, password = match[1].partition(":")
+        if is_variable(password) or (user.lower() in _USERS and password.lower() in _PASSWORDS):
             continue
         if "/" not in match[1] or _may_hold_slash(match[1]):
             yield Finding("credentials", *match.span(1), match[1])

@@ -24,8 +24,10 @@ _LOWER_WORD = re.compile(r"[^\W_]+")
 _NO_KEY = re.compile(
     r"(?<![a-z])(?:commit|revision|sha\d*|md5|digest|hash|checksum|trace|span|request|etag|uuid|guid|version|build|branch|tag"
     r"|cache|public|idempot\w*|partition|primary|file|path|image|url|run|job|host|name|region|model|bucket|channel|id|ids)"
-    r"[\w-]{0,8}[\"'\s]{0,3}[=:|>,]{0,3}[\"'\s]{0,4}\Z"
+    r"[\w-]{0,8}(?:[ ](?:hit|miss|restored|saved|not found)?[ ]?(?:from|with|for|under)?[ ]?keys?)?[\"'\s]{0,3}[=:|>,]{0,3}[\"'\s]{0,4}\Z"
 )
+_KEY_ID = re.compile(r"(?:0x)?[0-9A-F]{8,40}")
+_OF_KEY_ID = re.compile(r"(?:gpg|pgp|apt|import|sign|recv)[^\n]{0,30}key\W{0,3}(?:id\W{0,3})?\Z")
 _CANDIDATE = re.compile(r"[A-Za-z0-9_+/=.:-](?<![A-Za-z0-9_+/=.:-].)[A-Za-z0-9_+/=:-]{13,512}+")
 
 
@@ -38,13 +40,20 @@ def beside_services(seen: str, lower: str) -> Iterator[Finding]:
         if sign and len(rest) >= 14 and _NAME.fullmatch(name):
             begin, value = begin + len(name) + 1, rest
         value = value.rstrip(".:")
+        if _FILE_ENDING.match(seen, begin + len(value)) is not None:
+            continue
         before = lower[max(0, begin - 72) : begin]
         if _NEAR_WORDS.isdisjoint(_LOWER_WORD.findall(before)) or not _is_random(value):
+            continue
+        if _KEY_ID.fullmatch(value) and _OF_KEY_ID.search(before):
             continue
         if _NEAR.search(before) and not _NO_KEY.search(before):
             yield Finding("secret", begin, begin + len(value), value)
 
 
+_FILE_ENDING = re.compile(
+    r"\.(?:[a-z]{2,8}\.)?(?:gz|zst|bz2|xz|zip|tgz|csv|json|jsonl|parquet|logs?|txt|png|jpe?g|svg|pdf|html?|ya?ml|tar|dump|sql|pem|key|pub|crt|whl|jar|js|py|ts|css)\b"
+)
 _NAME = re.compile(r"[A-Za-z][A-Za-z_.-]{1,40}\d?")
 _HEX_ONLY = re.compile(r"[0-9a-fA-F-]+")
 

@@ -19,12 +19,8 @@ from evaltap.recorder.privacy.text.sentences.values_after import (
 )
 from evaltap.recorder.privacy.text.sentences.values_before import value_before
 from evaltap.recorder.privacy.text.span import Span
-from evaltap.recorder.privacy.text.value_kinds import (
-    is_code,
-    is_likely_password,
-    is_placeholder,
-    is_token,
-)
+from evaltap.recorder.privacy.text.stand_ins import is_code, is_placeholder
+from evaltap.recorder.privacy.text.value_kinds import is_likely_password, is_measure, is_token
 from evaltap.recorder.privacy.text.values import (
     inside,
     is_mixed,
@@ -43,7 +39,7 @@ def assigned(text: str, names: Sequence[Span]) -> Iterator[Span]:
         kind = kind_at(text, start, end)
         if kind is not Name.SECRET and kind is not Name.TOKEN:
             continue
-        if text[start - 2 : start] == "${" and text[end : end + 2] in (":?", ":+"):
+        if text[start - 1 : start] in ("$", "{", ":", " ") and _is_reference(text, start, end):
             continue
         if _is_header(text[start:end]):
             # The rest of the line is its value: header names inside do not count.
@@ -57,6 +53,27 @@ def assigned(text: str, names: Sequence[Span]) -> Iterator[Span]:
         if span is not None and not _is_postcode(text, start, end, span):
             done = max(end, span[1])
             yield span
+
+
+_IN_TEMPLATE = re.compile(r"(?:\{\{|\$\{)[^{}\n]{0,40}\Z")
+_REST_OF_TEMPLATE = re.compile(r"[\w.]{0,40}[ ]?(?:\|[^{}\n|]{1,40})?\}")
+_REFERRED = re.compile(r"[\w./-]{0,60}[^\w\s:=]?[ ]{0,2}(?:[:=]|-|\?\?|\|\|)")
+
+
+def _is_reference(text: str, start: int, end: int) -> bool:
+    """Return whether a name is that of a variable that is read here, or part of an ARN."""
+    before = text[start - 1]
+    if before == ":":
+        return text[start - 13 : start - 1].isdigit()
+    if before == "$":
+        return _REFERRED.match(text, end) is None
+    if text[start - 2 : start] == "${" and text[end : end + 2] in (":?", ":+"):
+        return True
+    return (
+        "}" in text[end : end + 84]
+        and _REST_OF_TEMPLATE.match(text, end) is not None
+        and _IN_TEMPLATE.search(text, max(0, start - 44), start) is not None
+    )
 
 
 _AROUND = re.compile(r"[a-z]{3,}")
@@ -188,8 +205,12 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
             return _next_cell(text, start, end, token=token)
         return _behind_operator(text, match, name, token=token)
     if before == "-" and (match := _FLAG.match(text, end)) is not None:
+        if "$" in name or _NO_VALUE_OF_FLAG.match(text, match.end()) is not None:
+            return None
         return read_value(text, match.end(), token=False, sure=True)
     if (match := _CALL.match(text, end)) is not None:
+        if _GETTER.match(name) is not None:
+            return None
         return read_value(text, match.end(), token=token, sure=True)
     if (match := _IN_CALL.match(text, end)) is not None and not token:
         span = read_value(text, match.end(), token=False, sure=True)
@@ -197,6 +218,9 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
     return said(text, start, end, token=token)
 
 
+_NO_VALUE_OF_FLAG = re.compile(r"(?:id|type|src)=")
+"""What `docker build --secret id=npmrc` is given."""
+_GETTER = re.compile(r"(?i)(?:get|prompt|read|ask|has|find|load|fetch|is|check)[_A-Z]")
 _LINE_START = re.compile(r"(?:\A|\n)[ \t]{0,16}\Z")
 _ALIGNED = re.compile(
     r"(?:[ ]{2,40}|[ ]{0,40}\|[ ])([^\s|]{4,256})[ \t]*(?=\n|\Z)(?!\n[-+=| ]{4,})"
@@ -258,6 +282,10 @@ def _behind_operator(text: str, match: re.Match[str], name: str, *, token: bool)
     is_short = name[-4:].lower() in SHORT_NUMBERS or name[-3:].lower() in SHORT_NUMBERS
     if is_short and (digits := DIGITS.match(text, match.start())) is not None:
         return digits.span(1)
+    if operator == "::" and _IDENTIFIER.match(text, at) is not None:
+        return None
+    if _ends_quoted(text, match.start() - len(name), at):
+        return None
     if at >= len(text) or text[at] == "\n":
         found = _NEXT_LINE.match(text, match.start())
         if found is None:
@@ -284,10 +312,26 @@ def _behind_operator(text: str, match: re.Match[str], name: str, *, token: bool)
         at = both.end()
     span = read_value(text, at, token=token, sure=operator[-1] not in ":.…")
     if span is None and not token and (second := _SECOND_WORD.match(text, at)) is not None:
-        span = second.span(1) if is_mixed(second[1]) and not is_code(second[1]) else None
+        span = (
+            second.span(1)
+            if is_mixed(second[1])
+            and not is_code(second[1])
+            and not is_measure(second[1].strip("()"))
+            else None
+        )
     if span is not None and is_address(name) and "@" not in text[span[0] : span[1]]:
         return None
     return span
+
+
+_IDENTIFIER = re.compile(r"[A-Za-z]+(?:_\w{1,60}|::)")
+"""What follows a name in a path of code: `password::tests::hash_roundtrip`."""
+
+
+def _ends_quoted(text: str, start: int, at: int) -> bool:
+    """Return whether the quote here ends the text that the name began: `read -p "Password: " x`."""
+    quote = text[start - 1 : start]
+    return quote in ("'", '"') and text[at : at + 1] == quote and quote not in text[start:at]
 
 
 def _is_header(name: str) -> bool:

@@ -50,7 +50,10 @@ def decoded(text: str, *, words: bool = True) -> Iterator[Decoded]:
             continue
         for match in token.finditer(text):
             if sign in match[0] and encoded.search(match[0]):
-                yield *match.span(), _DECODERS[sign](match[0])
+                meaning = _DECODERS[sign](match[0])
+                # Not one character of `%DB_PASSWORD%` is encoded: 0xDB begins none.
+                if meaning.count("\ufffd") < len(encoded.findall(match[0])):
+                    yield *match.span(), meaning
 
 
 def _packed(text: str) -> Iterator[Decoded]:

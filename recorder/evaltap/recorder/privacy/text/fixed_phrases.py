@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 
 from evaltap.recorder.privacy.text.span import Span
-from evaltap.recorder.privacy.text.value_kinds import is_likely_password, is_placeholder
+from evaltap.recorder.privacy.text.stand_ins import is_placeholder
+from evaltap.recorder.privacy.text.value_kinds import is_likely_password
 
 _QUOTED_PAIR = r"\(\s{0,4}['\"][^'\"\n]{1,64}['\"]\s{0,4},\s{0,4}['\"]([^'\"\n]{3,256})['\"]"
 _PHRASES = tuple(

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
-from evaltap.recorder.privacy.text.value_kinds import is_placeholder, is_token
+from evaltap.recorder.privacy.text.stand_ins import is_placeholder
+from evaltap.recorder.privacy.text.value_kinds import is_token
 from evaltap.recorder.privacy.text.values import is_mixed
 
 Cell = tuple[Name, int, int]
@@ -111,10 +112,12 @@ def in_inserts(text: str) -> Iterator[Cell]:
         while kinds and (row := _ROW.match(text, at)) is not None:
             places = _cells(row[1], ",")
             for index, kind in kinds.items() if len(places) == len(names) else ():
-                yield from _cell(kind, row[1], row.start(1), places[index])
+                if row[1][places[index][0] : places[index][0] + 1] not in _PARAMETERS:
+                    yield from _cell(kind, row[1], row.start(1), places[index])
             at = row.end()
 
 
+_PARAMETERS = (":", "@", "$", "?", "%")
 _COPY = re.compile(r"(?i)\bcopy [\w.\"]{1,80} ?\(([^()\n]{1,500})\) from stdin[^\n]{0,80}\n")
 
 

@@ -1,8 +1,8 @@
-"""Classify a value by its form: opaque, a token, a placeholder, code."""
+"""Classify a value by its form: opaque, a token, a likely password."""
 
 import re
 
-from evaltap.recorder.privacy.text.normalization import listed
+from evaltap.recorder.privacy.text.stand_ins import is_code, is_placeholder
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -25,104 +25,34 @@ def is_token(value: object) -> bool:
     """Return whether the value of a token field is a token, not a word, count or setting."""
     if not isinstance(value, str) or len(value) < 6 or any(map(str.isspace, value)):
         return False
-    if _PATH_OF_NAMES.fullmatch(value):
+    if _PATH_OF_NAMES.fullmatch(value) or _TIME.match(value):
         return False
     digits = sum(map(str.isdigit, value))
     return digits == len(value) or (len(value) >= 8 and digits > 0) or is_opaque(value)
 
 
-_PATH_OF_NAMES = re.compile(r"[a-z_]{2,20}(?::(?:[a-z_]{1,20}|\d{1,10}))+")
-"""A key of a cache, `user:42:profile`."""
-_PLACEHOLDERS = frozenset(
-    listed("""
-null none nil true false undefined required optional missing invalid incorrect string str text empty yes
-no n/a expired wrong correct reset changed needed unknown the a an not in to for must should too your my
-is was redacted hidden and or number integer boolean bytes object any password secret token username
-email varchar char field value input placeholder 1password todo tbd include omit same-origin
-""")
+_PATH_OF_NAMES = re.compile(
+    r"[a-z_]{2,20}(?::(?:[a-z_]{1,20}|\d{1,10}))+"
+    r"|/?[a-z]{2,20}\d{0,2}(?:[:._-][a-z]{1,20}\d{0,2})*(?:/[a-z]{1,20}\d{0,2}(?:[._-](?:[a-z]{1,20}\d{0,2}|\d{1,3}))*)+"
 )
-_VARIABLES = (
-    "<",
-    "[redacted",
-    "***",
-    "•••",
-    "${",
-    "$(",
-    "{{",
-    "{%",
-    "%(",
-    "process.env",
-    "os.environ",
-    "os.getenv",
-    "getenv(",
-    "system.getenv",
-    "env(",
-    "env[",
-    "env.",
-    "env::",
-    "std::env",
-    "import.meta",
-    "secrets.",
-    "vars.",
-    "var.",
-    "!ref",
-    "!sub",
-    "!getatt",
-    "vault:",
-    "@microsoft.keyvault",
-    "your-",
-    "your_",
-    "xxxx",
-    "sys.argv",
-    "getpass",
-    "input(",
-    "config[",
-    "config.get",
-    "settings.",
-    "self.",
-    "this.",
-    "request.",
-    "req.",
-    "args.",
-    "options.",
-    "deno.env",
-    "environment.",
-    "environ[",
-    "[your",
-    "<your",
-)
-_CODE = re.compile(
-    r"!{1,2}[a-z][a-z/_]*|[A-Za-z_][\w.]*\(.*|\$[A-Z_]\w*|%[A-Z_]+%|[A-Za-z_]+(?:\.[A-Za-z_]+)+|[A-Z][A-Z]*(?:_[A-Z]+)+"
-)
-_TYPES = re.compile(
-    r"(?i)(?:str|string|text|bytes|int|bool|boolean|float|none|void|any|optional|secretstr|varchar|char|nvarchar)\b"
-    r"[\[(|?.\w\])]*:?"
-)
-_SHELL_VARIABLE = re.compile(r"\$[A-Z]+(?:_[A-Z0-9]+)*")
-
-
-def is_placeholder(value: str) -> bool:
-    """Return whether a value only stands in for a secret: `${TOKEN}`, `null`, `***`."""
-    plain = value.strip().lower()
-    return plain in _PLACEHOLDERS or is_variable(value) or not any(map(str.isalnum, plain))
-
-
-def is_variable(value: str) -> bool:
-    """Return whether a value refers to a variable: `${TOKEN}`, `$TOKEN`, `os.environ["TOKEN"]`."""
-    plain = value.strip()
-    return plain.lower().startswith(_VARIABLES) or _SHELL_VARIABLE.fullmatch(plain) is not None
-
-
-def is_code(value: str) -> bool:
-    """Return whether an unquoted word is an expression or a type: `get_secret()`, `user.pw`."""
-    return bool(_CODE.fullmatch(value) or _TYPES.fullmatch(value))
-
-
+"""A key of a cache, `user:42:profile`, or a secret's place in a store, `prod/payments/stripe-v2`."""
+_TIME = re.compile(r"20\d\d-\d\d-\d\d(?:[T ]\d\d:\d\d|\Z)")
 _NO_PASSWORD = re.compile(
     r"(?i)v?\d+(?:\.\d+)+[\w.-]*|[\d.,]+[a-z%°µ€$£/]{1,4}|[€$£#]?[\d.,:/-]+%?|\d{4}-\d\d-\d\dT.*"
     r"|[\w.-]+\.[a-z]{2,4}|(?:https?:)?/.*|[\w.+-]+@[\w-]+\.[\w.-]+|[a-z]+://.*|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[A-Z]{1,4}-\d+"
     r"|(?:19|20)\d\d[a-z]\d{0,2}"
 )
+_MEASURE = re.compile(
+    r"(?i)[v^~]?\d{1,6}(?:[.,]\d{1,6})++[a-z%µ]{0,3}|\d{1,9}(?:ms|[µun]s|s|m|h|d|%|x|[kmgt]i?b?|px)"
+    r"|(?:amd|arm|x|i)\d{2,3}(?:_\d\d)?(?:v\d)?|x86_64|aarch64|s390x|ppc64le"
+)
+
+
+def is_measure(value: str) -> bool:
+    """Return whether a word is a version, a time, a share or a processor: `0.04s`, `amd64`."""
+    return _MEASURE.fullmatch(value) is not None
+
+
 _QUANTITY = re.compile(r"\d{1,4}[a-zà-ÿа-я]{1,12}")
 
 

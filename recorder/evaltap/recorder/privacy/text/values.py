@@ -2,9 +2,17 @@
 
 import re
 
+from evaltap.recorder.privacy.text.cookies import may_tell_session
 from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.span import Span
-from evaltap.recorder.privacy.text.value_kinds import is_code, is_opaque, is_placeholder, is_token
+from evaltap.recorder.privacy.text.stand_ins import (
+    is_code,
+    is_placeholder,
+    is_stand_in,
+    looks_up,
+    monospaced,
+)
+from evaltap.recorder.privacy.text.value_kinds import is_measure, is_opaque, is_token
 
 
 def inside(match: re.Match[str] | None, token: bool) -> Span | None:
@@ -30,6 +38,9 @@ _WRAPPED = re.compile(
 )
 
 
+_IN_BRACES = re.compile(r"\{([\"'])[^\"'\n]{3,256}\1\}")
+
+
 def read_value(
     text: str, at: int, *, token: bool, sure: bool, said: bool = False, code: bool = True
 ) -> Span | None:
@@ -44,11 +55,20 @@ def read_value(
         '"',
     ):
         at += 1
+    if text[at : at + 1] == "{":
+        if _IN_BRACES.match(text, at) is not None:
+            at += 1  # `password={'x'}`
+        elif (span := monospaced(text, at)) is not None:
+            return span
     if text[at : at + 1] in _QUOTES and at < len(text):
         return _quoted(text, at, token=token)
+    if code and looks_up(text, at):
+        return None
     value = text[at : _end_of_word(text, at)].rstrip(".,;:!?)]}*")
     end = at + len(value)
     if len(value) < 4 or is_placeholder(value) or (code and _is_expression(text, value, end)):
+        return None
+    if value[:2] == "--" or (not sure and is_measure(value.lstrip("([{"))):
         return None
     if token:
         accepted = (
@@ -78,11 +98,12 @@ def _is_wordy(value: str) -> bool:
 
 
 def _is_expression(text: str, value: str, end: int) -> bool:
-    if kind_of_name(value) in (Name.SECRET, Name.TOKEN) and value.replace("_", "").isalpha():
-        return True  # `password=password`, `api_key: apiKey`
+    if _NAME_OF_VARIABLE.fullmatch(value) and kind_of_name(value) in (Name.SECRET, Name.TOKEN):
+        return True  # `password=password`, `api_key: apiKey`, `SET password = :password`
     return is_code(value) or text[end : end + 1] == "("
 
 
+_NAME_OF_VARIABLE = re.compile(r"[A-Za-z_]+|[$@:&%{]{1,2}[A-Za-z_]+[a-z_]\d?")
 _COMMAND = re.compile(
     r"(?:cat|pass|vault|op|aws|gcloud|az|kubectl|openssl|security|gpg|sops|lpass|bw|head|jq|curl|doppler|heroku|pwgen) "
 )
@@ -98,6 +119,8 @@ def _quoted(text: str, at: int, *, token: bool) -> Span | None:
         value = value.split("\n", 1)[0]
     trimmed = value.rstrip()
     if len(trimmed) < 3 or is_placeholder(trimmed) or (token and not is_token(trimmed)):
+        return None
+    if is_stand_in(trimmed):
         return None
     if quote == "`" and _COMMAND.match(trimmed) is not None:
         return None
@@ -128,7 +151,9 @@ def rest_of_header(text: str, at: int, *, cookie: bool, quoted: bool) -> Span | 
         looks_secret = is_token(value)
     if not cookie and not looks_secret:
         looks_secret = any(map(_may_be_credential, value.split()))
-    if len(value) < 6 or not looks_secret or is_placeholder(value):
+    if len(value) < 6 or not looks_secret or is_placeholder(value) or is_code(value):
+        return None
+    if cookie and "=" in value and not may_tell_session(value):
         return None
     return begin, begin + len(value)
 

@@ -13,7 +13,7 @@ from evaltap.recorder.privacy.text.commands.positions import (
 )
 from evaltap.recorder.privacy.text.normalization import listed
 from evaltap.recorder.privacy.text.span import Span
-from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder
+from evaltap.recorder.privacy.text.stand_ins import is_code, is_placeholder
 
 _AFTER_COLON = frozenset(
     listed("""

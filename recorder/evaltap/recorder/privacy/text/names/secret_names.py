@@ -30,6 +30,7 @@ from evaltap.recorder.privacy.text.names.secret_words import (
     PHONE_EXACT,
     PHONE_RAW,
     PHONE_WORDS,
+    REFERRING,
     SECRET_CODES,
     SECRET_KEYS,
     SECRET_PAIRS,
@@ -101,6 +102,8 @@ def _unnumbered(word: str) -> str:
 
 def _is_secret(name: str, words: list[str], plain: str) -> bool:
     last = words[-1]
+    if last in ("secret", "secrets") and len(words) > 1 and words[-2] in REFERRING:
+        return False
     if plain in EXACT or plain.endswith(ENDINGS) or plain.removesuffix("s").endswith(ENDINGS):
         return True
     before = words[-2] if len(words) > 1 else ""

@@ -103,6 +103,12 @@ map gpio data clock push hair rolling bowling drop safety input output
     "tan": frozenset(["arc"]),
 }
 
+REFERRING = frozenset(
+    listed("""
+existing tls pull credentials credential source target cert certificate ca sealed external kubernetes k8s
+""")
+)
+"""Before the word secret: what is named refers to one, `existingSecret: redis-auth`."""
 PASSWORDS = frozenset(
     ["password", "passwords", "passwd", "passwort", "pwd", "passphrase", "passcode", "pin"]
 )
@@ -136,7 +142,7 @@ for each every of in is on to and or as by with per no any this that same other 
 public primary foreign partition sort cache idempotency object s3 file issue translation i18n routing
 row message record config hit miss registry dedup deduplication group hash index lookup map composite natural
 unique surrogate candidate alternate event project jira bucket blob arrow enter shift control ctrl alt
-escape hot short
+escape hot short socket
 """)
 )
 

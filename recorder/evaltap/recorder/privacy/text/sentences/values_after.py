@@ -7,6 +7,7 @@ from evaltap.recorder.privacy.text.sentences.topics import OF_WHAT, is_about
 from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.value_kinds import (
     is_likely_password,
+    is_measure,
     is_strong_password,
     is_token,
     may_be_password,
@@ -118,7 +119,7 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
         if change is not None and is_mixed(change[1]) and (not token or is_token(change[1])):
             return change.span(1) if text.startswith("to", change.start()) else change.span()
     if (match := _CHANGED_FROM.match(text, end)) is not None and is_mixed(match[1]):
-        return match.span(1)
+        return None if is_measure(match[1].split()[0]) else match.span(1)
     if (match := _IS.match(text, end)) is not None:
         at = match.end()
         if "cred" in text[start:end].lower() and (both := USER_AND.match(text, at)):
@@ -132,6 +133,8 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
         return read_value(
             text, match.end(), token=token, sure=match[1] == "=", said=True, code=False
         )
+    if _SECRET.fullmatch(text, start, end) and _NAME_OF_SECRET.match(text, end) is not None:
+        return None
     if (match := _BLANK_QUOTE.match(text, end)) is not None:
         return read_value(text, match.end(), token=token, sure=False)
     if (match := _BARE.match(text, end)) is not None:
@@ -142,6 +145,11 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
     return _in_clause(text, start, end, token=token)
 
 
+_SECRET = re.compile(r"(?i)(?:[\w-]{0,40}[ _-])?secrets?")
+_NAME_OF_SECRET = re.compile(
+    r"[ ][\"'`\[]?[a-z0-9.]+(?:[-/_][a-z0-9.]+)+[\"'`\].,;:]{0,3}(?=\s|\Z)"
+)
+"""How tools write of a secret in a store, by its name: `secret "pg-auth" deleted`."""
 _ANSWER = re.compile(
     r"(?:[?:]?[ \t]{0,2}\n[ \t]{0,8}(?:a|answer|user|human|me|client|customer|input|benutzer|usuario|utilisateur)[:>][ ]"
     r"|[ ]?\?[ \t]{0,2}\n[ \t]{0,8}(?:[\w .-]{1,24}[:>][ ])?|\?[ ]{1,3})([^\s\"'<>]{4,128})[ \t]{0,4}(?=\n|\Z)",
