@@ -13,7 +13,7 @@ _NEAR = re.compile(
     r"(?:"
     + "|".join(SERVICES)
     + r"|key|token|secret|credential|passwor[dt]|clave|schl[üu]ssel|clé|chave)"
-    r"(?![a-z]{0,3}(?:board|ring|note))[\w.-]{0,30}[\"'\s]{0,3}(?:[\w ]{0,24}[ ](?:is|was|=|use|ist)[ ]|(?:[ ](?:for|of|to)[ ][\w ]{1,20})?[=>:|?,]{1,3}|[ ])[\"'`\s=>]{0,5}\Z"
+    r"(?![a-z]{0,3}(?:board|ring|note))[\w.-]{0,30}[\"'\s]{0,3}(?:[\w ]{0,24}[ ](?:is|was|=|use|ist)[ ]|(?:[ ](?:for|of|to)[ ][\w ]{1,20})?[=>:|?,]{1,3}|[ ])[\"'`\s=>]{0,5}(?:[bru][\"'])?\Z"
 )
 _NEAR_WORDS = frozenset(
     listed("""
@@ -22,7 +22,7 @@ linked co new message private key keys apikey token tokens secret secrets creden
 ).union(SERVICES, ("password", "passwort", "clave", "chave", "schlüssel", "schlussel", "clé"))
 _LOWER_WORD = re.compile(r"[^\W_]+")
 _NO_KEY = re.compile(
-    r"(?<![a-z])(?:commit|revision|sha\d*|md5|digest|hash|checksum|trace|span|request|etag|uuid|guid|version|build|branch|tag"
+    r"(?<![a-z])(?:(?:web)?socket|commit|revision|sha\d*|md5|digest|hash|checksum|trace|span|request|etag|uuid|guid|version|build|branch|tag"
     r"|cache|public|idempot\w*|partition|primary|file|path|image|url|run|job|host|name|region|model|bucket|channel|id|ids)"
     r"[\w-]{0,8}(?:[ ](?:hit|miss|restored|saved|not found)?[ ]?(?:from|with|for|under)?[ ]?keys?)?[\"'\s]{0,3}[=:|>,]{0,3}[\"'\s]{0,4}\Z"
 )
@@ -55,6 +55,7 @@ _FILE_ENDING = re.compile(
     r"\.(?:[a-z]{2,8}\.)?(?:gz|zst|bz2|xz|zip|tgz|csv|json|jsonl|parquet|logs?|txt|png|jpe?g|svg|pdf|html?|ya?ml|tar|dump|sql|pem|key|pub|crt|whl|jar|js|py|ts|css)\b"
 )
 _NAME = re.compile(r"[A-Za-z][A-Za-z_.-]{1,40}\d?")
+_TIME = re.compile(r"20\d\d-\d\d-\d\d(?!\w)|20\d\d-\d\d-\d\dT")
 _HEX_ONLY = re.compile(r"[0-9a-fA-F-]+")
 
 
@@ -63,8 +64,9 @@ def _is_random(value: str) -> bool:
     if (
         not digits
         or digits == len(value)
-        or value.count("/") > 2
+        or (value.count("/") > 2 and value[-1] != "=" and "+" not in value)
         or value.startswith(("http", "/"))
+        or _TIME.match(value) is not None
     ):
         return False
     return _entropy(value) >= (

@@ -26,6 +26,7 @@ from evaltap.recorder.privacy.structures import (
     is_schema,
     is_user_and_password,
     kinds_in_list,
+    kinds_in_schema,
     kinds_of_held,
     kinds_of_rows,
     secret_parts,
@@ -82,7 +83,7 @@ class ValueRedactor:
             return self.value(value, report, identifier=name is Name.IDENTIFIER, nested=nested)
         if name is Name.SECRET:
             if is_schema(value):
-                return self._object(value, report, nested)
+                return self._object(value, report, nested, above=name)
             return self._secret(value, report)
         if name is Name.TOKEN:
             if is_token(value):
@@ -135,10 +136,12 @@ class ValueRedactor:
     def _object(
         self, value: JsonObject, report: RedactionReport, nested: int, *, above: Name = Name.PLAIN
     ) -> JsonObject:
-        """Redact an object; where the name `above` it means a token, so do its keys for values."""
+        """Redact an object; the name `above` it tells what its keys for values hold."""
         redacted: JsonObject = {}
         kinds_by_key = {} if SIGNS.isdisjoint(value) else self._kinds_in_object(value)
-        if above is Name.TOKEN and not kinds_by_key:
+        if above is Name.SECRET:
+            kinds_by_key = {**kinds_in_schema(value)}
+        elif above is Name.TOKEN and not kinds_by_key:
             kinds_by_key = {**kinds_of_held(value)}
         plain = not self._rules
         for name, one in value.items():

@@ -15,6 +15,7 @@ from evaltap.recorder.privacy.text.sentences.values_after import (
     SHORT_NUMBERS,
     USER_AND,
     answered,
+    other_said,
     said,
 )
 from evaltap.recorder.privacy.text.sentences.values_before import value_before
@@ -53,6 +54,9 @@ def assigned(text: str, names: Sequence[Span]) -> Iterator[Span]:
         if span is not None and not _is_postcode(text, start, end, span):
             done = max(end, span[1])
             yield span
+            if kind is Name.SECRET and (other := other_said(text, span[1])) is not None:
+                done = other[1]
+                yield other
 
 
 _IN_TEMPLATE = re.compile(r"(?:\{\{|\$\{)[^{}\n]{0,40}\Z")
@@ -91,7 +95,8 @@ def _is_postcode(text: str, start: int, end: int, span: Span) -> bool:
 
 
 _OPERATOR = re.compile(
-    r"[\"'`\])}*_~ ]{0,12}[ \t]{0,8}(?:[(\[][^()\[\]\n]{1,40}[)\]][ \t]?|</(?:b|strong|em|i|span|label)>[ \t]?)?"
+    r"[\"'`\])}*_~ ]{0,12}[ \t]{0,8}(?:[(\[][^()\[\]\n]{0,40}[)\]][ \t]?|</(?:b|strong|em|i|span|label)>[ \t]?|\{ ?get;[^{}\n]{0,24}\}[ ]?"
+    r"|(?i:(?:as )?(?:text|n?varchar2?|char|string|clob)(?:\(\d{1,5}\))?[ ](?=:?=)))?"
     r"(=>|->|<-|[→⇒➔➜]|\.{3,6}|…|:=|\?=|\|\|=|[!=]==?|=|::?|\|\|(?=[ ]?[\"'])|\?\?(?=[ ]?[\"'])|\|)[ \t]{0,16}[*_~]{0,2}[ \t]?"
 )
 _NEXT_LINE = re.compile(
@@ -104,12 +109,12 @@ _PAIR = re.compile(
     r"[ \t]{0,3}(?=\S)"
 )
 _HELD = re.compile(
-    r"[\"'][^<>\n]{0,60}>\s{0,8}(?:<(?:value|string|text)>\s{0,8})?([^<>\s][^<>]{0,4095}+)</"
+    r"[\"'][^<>\n]{0,60}>\s{0,8}(?:<[\w:]{0,40}(?i:value|string|text)(?: [^<>\n]{0,80})?>\s{0,8})?([^<>\s][^<>]{0,4095}+)</"
 )
 _DEFAULT = re.compile(r"\"[ \t]{0,4}\{[^{}]{0,400}?\bdefault[ \t]{0,16}=[ \t]{0,4}(?=\")")
 """What is between the name of a Terraform variable and its default."""
 _FALLBACK = re.compile(
-    r"(?:<%=?|\$?\{\{|os\.|ENV|process\.|System\.|env)[^\n]{0,80}?(?:\|\||\?\?|\bor\b|default\(|,|\bdefault:)[ ]?[\"']([^\s\"']{4,128})[\"']"
+    r"(?:<%=?|\$?\{\{|os\.|ENV|process\.|System\.|env)[^\n]{0,80}?(?:\|\||\?[?:]|\bor\b|default\(|,|\bdefault:)[ ]?[\"']([^\s\"']{4,128})[\"']"
 )
 """What stands in for a variable that is not set: `ENV['X'] || 'x'`."""
 _OBJECT = re.compile(
@@ -119,25 +124,34 @@ _BLOCK = re.compile(r"[|>][+-]?[ \t]{0,4}\n[ \t]{1,32}([^\s:]{4,4096})[ \t]{0,8}
 """A YAML block scalar of one word."""
 _FORM_FIELD = re.compile(r"[\"']\r?\n(?:[\w-]{1,40}:[^\r\n]{0,128}\r?\n){0,4}\r?\n")
 """What is between the name of a multipart form's field and its value."""
-_REPORTED = re.compile(r"[ \t]{0,2}\n[^\n]{0,200}?\binput_value=(?=[\"'])")
+_REPORTED = re.compile(r"(?::|[ \t]{0,2}\n)[^\n]{0,200}?\binput_value=(?=[\"'])")
 _ELEMENT = re.compile(
-    r"[^<>\n]{0,120}>\s{0,8}(?:<!\[CDATA\[)?((?:(?!\]\]>)[^<>]){1,4096}+)(?:\]\]>)?</?"
+    r"[^<>\n]{0,120}>\s{0,8}(?:<(?i:value|string|text)>\s{0,8})?(?:<!\[CDATA\[)?((?:(?!\]\]>)[^<>]){1,4096}+)(?:\]\]>)?</?"
 )
 _NUMBERED = re.compile(r"[\"']\n[ ]{0,4}\d{1,3}\)[ ](?=[\"'])")
 """What is between name and value in the answer of a Redis client."""
 _PLIST = re.compile(
     r"</[\w:]{1,40}>\s{0,16}<[\w:]{0,40}(?:string|data|value|val|text|content)>\s{0,16}([^<>]{1,4096}+)</"
 )
-_TUPLE = re.compile(r"[\"'`][ \t]?,[ \t]?(?=[\"'`][^\"'`]{1,4096}[\"'`][ \t]?[,)\]}])")
+_TUPLE = re.compile(r"[\"'`][ \t]?,[ \t]{0,16}(?=[\"'`][^\"'`]{1,4096}[\"'`][ \t]?[,)\]}])")
 _FLAG = re.compile(r"[ \t]{1,4}(?:\\?\n[ \t]{0,16})?")
 _SECOND_WORD = re.compile(r"[^\W\d_]{2,24}[ ]([^\s\"'`&<>,;]{6,128})")
 _NEXT_CELL = re.compile(
-    r":?[ ]?</(?:td|th|dt|label|b|strong|span|div)>\s{0,40}<(?:td|dd|span|code|div|p|b)(?: [^<>\n]{0,120})?>\s{0,8}(?:<(?:code|b|span|strong|em|i|pre|tt|kbd)(?: [^<>\n]{0,80})?>){0,2}([^<>\s][^<>]{0,4095}+)</"
+    r":?[ ]?</(?:td|th|dt|label|b|strong|span|div)>(?:\s|&nbsp;){0,40}<(?:td|dd|span|code|div|p|b|strong|em|i)(?: [^<>\n]{0,120})?>\s{0,8}(?:<(?:code|b|span|strong|em|i|pre|tt|kbd)(?: [^<>\n]{0,80})?>){0,2}([^<>\s][^<>]{0,4095}+)</"
 )
 _WITH_VALUE = re.compile(r"[\"'`][ ](?:with|has|to|is)(?: the)?(?: value)?[ ](?=[\"'`])")
 _TAGS = re.compile(
     r"(?:</?(?:code|b|strong|em|i|span|tt|kbd|pre|samp|mark|label)(?: [^<>\n]{0,80})?>[ \t]{0,4}){1,3}"
 )
+_ANNOTATION = re.compile(
+    r"(?:&[\w-]{1,40}|!![a-z]{2,12})[ ](?=[^\s=])|\s{0,40}string\(\d{1,5}\) (?=\")"
+)
+"""YAML's anchors and tags, PHP's `var_dump`."""
+_DESCRIBED = re.compile(
+    r"(?:\n[ ]{1,40}(?:type|description|format|minLength|maxLength|title|required|sensitive):[^\n]{0,120}){1,6}"
+    r"\n[ ]{1,40}(?:example|default|value):[ ]"
+)
+"""What a schema says of a field, up to its example."""
 _NEXT_INPUT = re.compile(
     r":?[ ]?</(?:td|th|dt|label|b|strong|span|div)>\s{0,40}(?:<(?:td|dd|div|span)(?: [^<>\n]{0,120})?>\s{0,8})?"
     r"<input [^<>\n]{0,200}?\bvalue=[\"']([^\"'<>\n]{1,256}+)[\"']"
@@ -153,7 +167,22 @@ _VALUE_IN_FRONT = re.compile(
 _ANNOTATED = re.compile(r"(?:[A-Za-z&?*][\w.\[\], |]{1,40}?)[ \t]{0,2}=[ \t]{0,2}(?=[\"'])")
 
 
-_AFTER_QUOTED = (_WITH_VALUE, _NUMBERED, _FORM_FIELD, _DEFAULT, _OBJECT)
+_BOUND = re.compile(r"[\"'] to [\w.]{1,60}:\s{1,8}(?:Property: \S{1,80}\s{1,8})?Value: (?=\S)")
+"""What Spring says of a property that it cannot bind."""
+_HAS_VALUE = re.compile(
+    r"[\"'`]?[ ](?:has|had|with|contains|got)(?:[ ][a-z]{2,12}){0,3}[ ]value:?[ ](?=[\"'`])"
+)
+_VALUE_OF = re.compile(
+    r"[\"']([^\"'\n]{4,128})[\"'][ ](?:at|for|of|in|as|(?:is|was) not (?:a )?valid(?: value)? for)[ ][\"'`]?\Z"
+)
+"""What an error says of a value, before its name: `Value 'x' at 'password'`."""
+_LINE_IN_FRONT = re.compile(
+    r"(?:\A|\n)[ \t-]{0,40}(?:value|val):[ ][\"']?([^\s\"'{}]{3,256})[\"']?[ ]{0,4}\n[ \t]{0,40}(?:name|key):[ ][\"']?\Z"
+)
+_IN_BRACKETS = re.compile(r"\][ ]{1,4}([^\s\"'<>]{6,64})(?=\s|\Z)")
+_OF_CONSTANT = re.compile(r",[ ]{0,4}(?=[\"'])")
+"""Of `curl_setopt($c, CURLOPT_USERPWD, 'bob:x')`."""
+_AFTER_QUOTED = (_WITH_VALUE, _HAS_VALUE, _BOUND, _NUMBERED, _FORM_FIELD, _DEFAULT, _OBJECT)
 """What may be between a name in quotes and its value."""
 
 
@@ -165,7 +194,10 @@ def _after_quoted(text: str, start: int, end: int, *, token: bool) -> tuple[bool
             return True, read_value(text, match.end(), token=token, sure=True)
     if (match := _HELD.match(text, end)) is not None:
         return True, inside(match, token)
-    match = _VALUE_IN_FRONT.search(text, max(0, start - 300), start)
+    first = max(0, start - 300)
+    if (match := _VALUE_OF.search(text, first, start)) is not None and is_mixed(match[1]):
+        return True, match.span(1)
+    match = _VALUE_IN_FRONT.search(text, first, start) or _LINE_IN_FRONT.search(text, first, start)
     return match is not None, match.span(1) if match is not None else None
 
 
@@ -207,20 +239,31 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
     if before == "-" and (match := _FLAG.match(text, end)) is not None:
         if "$" in name or _NO_VALUE_OF_FLAG.match(text, match.end()) is not None:
             return None
-        return read_value(text, match.end(), token=False, sure=True)
+        # `--secret-id` may be that of Vault, or only a name.
+        return read_value(text, match.end(), token=token and name[-2:] == "id", sure=True)
     if (match := _CALL.match(text, end)) is not None:
         if _GETTER.match(name) is not None:
             return None
         return read_value(text, match.end(), token=token, sure=True)
-    if (match := _IN_CALL.match(text, end)) is not None and not token:
-        span = read_value(text, match.end(), token=False, sure=True)
-        return span if span and is_mixed(text[slice(*span)]) else None
-    return said(text, start, end, token=token)
+    if token:
+        return said(text, start, end, token=True)
+    if before == "[" and (match := _IN_BRACKETS.match(text, end)) is not None:
+        return match.span(1) if is_likely_password(match[1]) else None
+    if before == " " and (match := _LINE_IN_FRONT.search(text, max(0, start - 300), start)):
+        return match.span(1)
+    is_constant = name.isupper() and "_" in name
+    for pattern in (_IN_CALL, _HAS_VALUE, *((_OF_CONSTANT,) if is_constant else ())):
+        if (match := pattern.match(text, end)) is not None:
+            span = read_value(text, match.end(), token=False, sure=True)
+            return span if span and is_mixed(text[slice(*span)]) else None
+    return said(text, start, end, token=False)
 
 
 _NO_VALUE_OF_FLAG = re.compile(r"(?:id|type|src)=")
 """What `docker build --secret id=npmrc` is given."""
-_GETTER = re.compile(r"(?i)(?:get|prompt|read|ask|has|find|load|fetch|is|check)[_A-Z]")
+_GETTER = re.compile(
+    r"(?i)(?:.{0,40}[._])?(?:get|prompt|read|ask|has|find|load|fetch|is|check)[_A-Z]"
+)
 _LINE_START = re.compile(r"(?:\A|\n)[ \t]{0,16}\Z")
 _ALIGNED = re.compile(
     r"(?:[ ]{2,40}|[ ]{0,40}\|[ ])([^\s|]{4,256})[ \t]*(?=\n|\Z)(?!\n[-+=| ]{4,})"
@@ -277,9 +320,10 @@ _PAIR_LINE = re.compile(
 
 def _behind_operator(text: str, match: re.Match[str], name: str, *, token: bool) -> Span | None:
     operator, at = match[1], match.end()
-    if (tags := _TAGS.match(text, at)) is not None:
-        at = tags.end()
-    is_short = name[-4:].lower() in SHORT_NUMBERS or name[-3:].lower() in SHORT_NUMBERS
+    for pattern in (_TAGS, _ANNOTATION, _DESCRIBED):
+        if (skipped := pattern.match(text, at)) is not None:
+            at = skipped.end()
+    is_short = name.lower().endswith(("code", *SHORT_NUMBERS))
     if is_short and (digits := DIGITS.match(text, match.start())) is not None:
         return digits.span(1)
     if operator == "::" and _IDENTIFIER.match(text, at) is not None:

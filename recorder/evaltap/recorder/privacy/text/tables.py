@@ -110,13 +110,17 @@ def in_inserts(text: str) -> Iterator[Cell]:
         kinds = {i: kind for i, name in enumerate(names) if (kind := kind_of_name(name)) in _KINDS}
         at = insert.end()
         while kinds and (row := _ROW.match(text, at)) is not None:
-            places = _cells(row[1], ",")
+            places = [_trimmed(row[1], *cell.span()) for cell in _SQL_VALUE.finditer(row[1])]
             for index, kind in kinds.items() if len(places) == len(names) else ():
                 if row[1][places[index][0] : places[index][0] + 1] not in _PARAMETERS:
                     yield from _cell(kind, row[1], row.start(1), places[index])
             at = row.end()
 
 
+_SQL_VALUE = re.compile(
+    r"(?<![^,])(?:\s{0,8}'(?:[^'\\]|''|\\.){0,4000}+'\s{0,8}(?=,|\Z)|[^,]{0,4000}+(?=,|\Z))"
+)
+"""What is between two commas that are in no quotes."""
 _PARAMETERS = (":", "@", "$", "?", "%")
 _COPY = re.compile(r"(?i)\bcopy [\w.\"]{1,80} ?\(([^()\n]{1,500})\) from stdin[^\n]{0,80}\n")
 

@@ -11,6 +11,8 @@ def is_opaque(value: object) -> bool:
     """Return whether a value looks machine-generated: long, no spaces, and not a plain word."""
     if not isinstance(value, str) or len(value) < 12 or len(value.split(maxsplit=1)) != 1:
         return False
+    if _PATH_OF_NAMES.fullmatch(value) or _TIME.match(value):
+        return False
     return (
         len(value) > 256
         or any(map(str.isdigit, value))

@@ -34,7 +34,7 @@ _AMPERSAND_ENDS = re.compile(r"&(?:&|#|[\w.%-]{1,64}=|[a-z]{2,6};|[\s\"'`<>]|\Z)
 
 
 _WRAPPED = re.compile(
-    r"(?:[\w.]{0,40}(?:String::from|valueOf|Secret|Str|str|bytes|encode|decode|quote|Password)\w{0,12})\([ ]?(?=b?[\"'])"
+    r"(?:[\w.]{0,40}(?:String::from|\[\]byte|[Pp]lainText|valueOf|Secret|Str|str|bytes|encode|decode|quote|Password)\w{0,12})\([ ]?(?=b?[\"'])"
 )
 
 
@@ -48,7 +48,7 @@ def read_value(
 
     `sure`: a sign marks it as a value; `said`: it is part of a sentence; `code`: it may be code.
     """
-    if sure and (wrapped := _WRAPPED.match(text, at)) is not None:
+    if code and (wrapped := _WRAPPED.match(text, at)) is not None:
         at = wrapped.end()
     while text[at : at + 1] in ("b", "f", "r", "u", "@", "N", "$") and text[at + 1 : at + 2] in (
         "'",
@@ -98,9 +98,13 @@ def _is_wordy(value: str) -> bool:
 
 
 def _is_expression(text: str, value: str, end: int) -> bool:
-    if _NAME_OF_VARIABLE.fullmatch(value) and kind_of_name(value) in (Name.SECRET, Name.TOKEN):
+    if _NAME_OF_VARIABLE.fullmatch(value) and _is_name(value):
         return True  # `password=password`, `api_key: apiKey`, `SET password = :password`
     return is_code(value) or text[end : end + 1] == "("
+
+
+def _is_name(value: str) -> bool:
+    return kind_of_name(value) in (Name.SECRET, Name.TOKEN)
 
 
 _NAME_OF_VARIABLE = re.compile(r"[A-Za-z_]+|[$@:&%{]{1,2}[A-Za-z_]+[a-z_]\d?")
@@ -120,7 +124,7 @@ def _quoted(text: str, at: int, *, token: bool) -> Span | None:
     trimmed = value.rstrip()
     if len(trimmed) < 3 or is_placeholder(trimmed) or (token and not is_token(trimmed)):
         return None
-    if is_stand_in(trimmed):
+    if is_stand_in(trimmed) or (token and trimmed.isalpha() and _is_name(trimmed)):
         return None
     if quote == "`" and _COMMAND.match(trimmed) is not None:
         return None

@@ -33,7 +33,7 @@ HEADS = _KEYS | _CODES | _TOKENS | _PHRASES | _WORDS
 _FOR_ALL = frozenset(
     listed("""
 secret secrets secreta secreto secretos segreta segreto secrete geheim geheime geheimer geheimes geheimen hemlig hemliga
-hemmelig hemmelige salainen tajny tajna tajne tajneho gizli rahasia tajni skrivni titkos секретный секретного
+hemmelig hemmelige salainen tajny tajna tajne tajneho gizli rahasia tajni skrivni titkos таен тайен секретный секретного
 секретное секретная секретен секретний секретна таємний тајни μυστικο μυστικος سري سريه سرية סודי סודית
 private privat privada privado privata privato privee prive privater privates privaat prywatny prywatnego privatni
 soukromy yksityinen ozel приватный приватного приватний закрытый закрытого закритий личный خاص خاصة פרטי
