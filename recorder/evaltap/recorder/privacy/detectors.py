@@ -66,7 +66,9 @@ _ORDINARY = re.compile(
 """Names, times and small numbers: most structured data, and never sensitive."""
 _LONG_WORD = re.compile(r"[A-Za-z0-9_+/.=:&?%~$|-]{14,}+")
 """Keys and encoded texts are long and without spaces, unlike ordinary words."""
-_SIGNS = re.compile(r"[0-9@=:\"'`<>%\\|&(]|[^\x00-\x7f]|at[)\]}]| [dD][oO][tT] ")
+_SIGNS = re.compile(
+    r"[0-9@=:\"'`<>%\\|&(]|[^\x00-\x7f]|at[)\]}]| [dD][oO][tT] |[,;\t][\w ]{1,40}\n"
+)
 """Without any of these only a long word can be sensitive."""
 
 

@@ -231,7 +231,10 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
     if (match := _ALIGNED.match(text, end)) is not None and _LINE_START.search(
         text, max(0, start - 24), start
     ):
-        return match.span(1) if _is_in_cell(match[1], token=token) else None
+        if _is_in_cell(match[1], token=token):
+            return match.span(1)
+        is_record = not token and _RECORD.search(text, max(0, start - 2_000), start) is not None
+        return inside(match, token) if is_record else None
     if (match := _OPERATOR.match(text, end)) is not None:
         if match[1] == "|":
             return _next_cell(text, start, end, token=token)
@@ -265,6 +268,8 @@ _GETTER = re.compile(
     r"(?i)(?:.{0,40}[._])?(?:get|prompt|read|ask|has|find|load|fetch|is|check)[_A-Z]"
 )
 _LINE_START = re.compile(r"(?:\A|\n)[ \t]{0,16}\Z")
+_RECORD = re.compile(r"-\[ RECORD \d{1,9} \]")
+"""Above the columns of a row that psql prints one below the other."""
 _ALIGNED = re.compile(
     r"(?:[ ]{2,40}|[ ]{0,40}\|[ ])([^\s|]{4,256})[ \t]*(?=\n|\Z)(?!\n[-+=| ]{4,})"
 )

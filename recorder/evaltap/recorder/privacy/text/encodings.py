@@ -27,14 +27,16 @@ _SPACED_HEX = re.compile(
     r"[2-7](?<![A-Za-z0-9].)[0-9a-fA-F]([ :])[2-7][0-9a-fA-F](?>(?:\1[0-9a-fA-F]{2}){5,4096})(?![A-Za-z0-9])"
 )
 _BASE32 = re.compile(r"[A-Z2-7]{16,8192}+={0,6}")
+_BEHIND = r"(?:(?<=:)[ ][^\s\"'<>%&=\\]{1,256})?"
+"""A value that is not encoded, behind a name that is."""
 _TOKENS = {
-    "%": (re.compile(r"[^\s&?#;<>\"'`]{1,65536}+"), re.compile(r"%[0-9A-Fa-f]{2}")),
+    "%": (re.compile(r"[^\s&?#;<>\"'`]{1,65536}+" + _BEHIND), re.compile(r"%[0-9A-Fa-f]{2}")),
     "&": (
-        re.compile(r"[^\s<>]{1,65536}+"),
+        re.compile(r"[^\s<>]{1,65536}+" + _BEHIND),
         re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-z]{2,8});"),
     ),
-    "\\": (re.compile(r"[^\s\"'<>]{1,65536}+"), re.compile(r"\\(?:u\{?[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2})")),
-    "=": (re.compile(r"[^\s]{1,65536}+"), re.compile(r"=(?:40|3D|3A|2[0-9A-F])|(?:=[0-9A-F]{2}){8}")),
+    "\\": (re.compile(r"[^\s\"'<>]{1,65536}+" + _BEHIND), re.compile(r"\\(?:u\{?[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2})")),
+    "=": (re.compile(r"[^\s]{1,65536}+" + _BEHIND), re.compile(r"=(?:40|3D|3A|2[0-9A-F])|(?:=[0-9A-F]{2}){8}")),
 }  # fmt: skip
 
 

@@ -44,9 +44,19 @@ def plain_spelling(text: str) -> str:
         text = _COLOUR.sub(_blanks, text)
     if "quot;" in text or "&#34;" in text or "&#39;" in text:
         text = _QUOTE.sub(lambda match: '"'.rjust(len(match[0])), text)
+    if "=C" in text or "=D" in text:
+        text = _QUOTED_LETTER.sub(lambda match: _letter(match[0]) * len(match[0]), text)
     if "\\" in text:
         text = _ESCAPE.sub(_blanks, text)
     return text
+
+
+_QUOTED_LETTER = re.compile(r"=(?:C[3-9]|D[0-9])=[89AB][0-9A-F]")
+"""A letter of a word in quoted-printable: `f=C3=BCr`."""
+
+
+def _letter(quoted: str) -> str:
+    return bytes.fromhex(quoted.replace("=", "")).decode()
 
 
 def _blanks(match: re.Match[str]) -> str:

@@ -22,7 +22,7 @@ Number = tuple[str, int, int, str]
 _RUN = re.compile(r"\d(?>(?:[ .,\-/()_\t]{0,3}\d){6,})")
 _GAP = r"(?:[ .\-_/\t]|[ ]{2}| [-/] )"
 _CARDS = tuple(
-    re.compile(rf"(?<![\w.])(?:{form})(?!\w)(?!\.\d)")
+    re.compile(rf"(?:(?<![\w.])|(?<=%B))(?:{form})(?!\w)(?!\.\d)")
     for form in (
         r"\d{14,19}",
         rf"\d{{4}}({_GAP})\d{{4}}(?:\1\d{{4}}){{2}}",
@@ -32,7 +32,7 @@ _CARDS = tuple(
         rf"\d{{6}}({_GAP})\d{{10,13}}|\d{{8}}({_GAP})\d{{8}}",
         r"\d(?: \d){13,18}",
     )
-) + (re.compile(r"(?<=%B)\d{13,19}(?=\^)"),)  # a magnetic stripe
+)
 _NAMED_CARD = re.compile(r"(?<!\w)\d(?:[ .\-/_]{0,2}\d){11,18}(?!\w)")
 _CARD_WORDS = re.compile(
     r"card|visa|maestro|amex|\bpan\b|debit|kreditkarte|karte|carte|tarjeta|cartão|carta|kort|kaart|karta|карт|卡"

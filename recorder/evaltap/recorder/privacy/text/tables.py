@@ -11,6 +11,8 @@ from evaltap.recorder.privacy.text.values import is_mixed
 Cell = tuple[Name, int, int]
 """What a column's name implies, and the span of a value in it."""
 
+_Row = tuple[int, str, list[tuple[int, int]]]
+"""The offset of a line, the line, and the spans of its cells."""
 _ALIGNED = "  "
 _SEPARATORS = ("|", "\t", ",", ";", _ALIGNED)
 _KINDS = (Name.SECRET, Name.TOKEN, Name.PHONE, Name.CARD)
@@ -42,20 +44,35 @@ def in_tables(text: str, names: Iterable[int]) -> Iterator[Cell]:
         # Of Jira's `||user||password||` each cell counts once.
         separator, columns, width = _head(line.replace("||", "|") if line[:2] == "||" else line)
         done = end
-        while columns and done < len(text):
-            stop = text.find("\n", done) + 1 or len(text)
-            line = text[done:stop]
-            if _RULE.fullmatch(line) is None:
-                cells = _cells(line, separator)
-                shift = len(cells) - width
-                has_index = shift == 1 and separator == _ALIGNED and _INDEX.match(line)
-                if shift and not has_index:
-                    break
-                for index, kind in columns.items():
-                    place = cells[index + shift]
-                    if separator != _ALIGNED or is_mixed(line[slice(*place)]):
-                        yield from _cell(kind, line, done, place)
-            done = stop
+        if not columns:
+            continue
+        rows = list(_rows(text, end, separator, width))
+        if rows:
+            done = rows[-1][0] + len(rows[-1][1])
+        for index, kind in columns.items():
+            yield from _column(kind, index, rows, is_aligned=separator == _ALIGNED)
+
+
+def _rows(text: str, at: int, separator: str, width: int) -> Iterator[_Row]:
+    """Yield the lines with as many cells as the header, or one more: the number of the row."""
+    while at < len(text):
+        stop = text.find("\n", at) + 1 or len(text)
+        line = text[at:stop]
+        if _RULE.fullmatch(line) is None:
+            cells = _cells(line, separator)
+            shift = len(cells) - width
+            if shift and not (shift == 1 and separator == _ALIGNED and _INDEX.match(line)):
+                return
+            yield at, line, cells[shift:]
+        at = stop
+
+
+def _column(kind: Name, index: int, rows: list[_Row], *, is_aligned: bool) -> Iterator[Cell]:
+    """Yield the cells of a column; an aligned one must hold a value that is more than a word."""
+    if is_aligned and not any(is_mixed(line[slice(*cells[index])]) for _, line, cells in rows):
+        return
+    for offset, line, cells in rows:
+        yield from _cell(kind, line, offset, cells[index])
 
 
 _FIRST_LINE = re.compile(
@@ -155,6 +172,8 @@ def _head(line: str) -> tuple[str, dict[int, Name], int]:
         names = [line[a:b] for a, b in cells]
         if len(names) > _MOST_COLUMNS or not all(len(name) <= 40 for name in names):
             continue
+        if separator == "," and ", " in line and any(map(_PROSE.match, names)):
+            continue
         if separator == _ALIGNED and not all(map(_COLUMN.fullmatch, names)):
             continue
         kinds = {i: kind for i, name in enumerate(names) if (kind := kind_of_name(name)) in _KINDS}
@@ -178,6 +197,8 @@ def _cells(line: str, separator: str) -> list[tuple[int, int]]:
     return [_trimmed(line, start, end) for start, end in found]
 
 
+_PROSE = re.compile(r"(?i)(?:my|your|the|his|her|our|their|a|an|this|that) |\S+ \S+ \S")
+"""No name of a column: `Reset the password, please`."""
 _COLUMN = re.compile(r"[\w-]+(?: [\w-]+)?")
 _ALIGNED_CELL = re.compile(r"\S++(?: \S++)*+")
 

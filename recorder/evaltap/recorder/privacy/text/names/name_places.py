@@ -13,7 +13,7 @@ from evaltap.recorder.privacy.text.span import Span
 
 _STEMS = listed("""
 pass secret token key cred code auth clave senha kennw wachtw eslo haslo salasan adgangsk sandi
-contrasin pasahitz laluan nenosiri cyfrinair pasvort parol parool lozink slaptazod jelszav siri wagwoord gasla contrase sifre jeton klucz chave anahtar geheim schluessel
+contrasin pasahitz laluan rpwd nenosiri cyfrinair pasvort parol parool lozink slaptazod jelszav siri wagwoord gasla contrase sifre jeton klucz chave anahtar geheim schluessel
 chiave sleutel kunci codic kod
 """)  # fmt: skip
 """Stems of secrets' names in sentences, commands and markup; before a sign any name is read."""

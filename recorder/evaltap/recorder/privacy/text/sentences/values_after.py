@@ -137,9 +137,10 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
         return span or _in_clause(text, start, end, token=token)
     match = _QUALIFIED.match(text, end)
     if match is not None and OF_WHAT.isdisjoint(match[0].lower().rstrip(" :=-*_").split()[-1:]):
-        return read_value(
+        span = read_value(
             text, match.end(), token=token, sure=match[1] == "=", said=True, code=False
         )
+        return span or _in_clause(text, start, end, token=token)
     if _SECRET.fullmatch(text, start, end) and _NAME_OF_SECRET.match(text, end) is not None:
         return None
     if (match := _BLANK_QUOTE.match(text, end)) is not None:
