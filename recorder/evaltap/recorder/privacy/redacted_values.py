@@ -215,15 +215,19 @@ class ValueRedactor:
     def _rows(
         self, rows: list[Any], columns: dict[int, Name], report: RedactionReport, *, nested: int
     ) -> list[Any]:
-        return [
-            [
+        return [self._row(row, columns, report, nested=nested) for row in rows]
+
+    def _row(
+        self, row: Any, columns: dict[int, Name], report: RedactionReport, *, nested: int
+    ) -> Any:
+        if isinstance(row, list):
+            return [
                 self._named(columns.get(index, Name.PLAIN), one, report, nested=nested)
                 for index, one in enumerate(row)
             ]
-            if isinstance(row, list)
-            else self.value(row, report, identifier=False, nested=nested)
-            for row in rows
-        ]
+        if isinstance(row, dict) and len(row) == 1 and isinstance(cells := [*row.values()][0], list):
+            return {name: self._row(cells, columns, report, nested=nested) for name in row}
+        return self.value(row, report, identifier=False, nested=nested)
 
     def _key(self, name: str, report: RedactionReport) -> str:
         """Redact an object's key; cached, since the keys of records recur."""

@@ -20,6 +20,7 @@ from evaltap.recorder.privacy.text.value_kinds import (
 
 _LABELS = listed("""
 name key field header id label param parameter variable property attribute k type title question prop
+propertyName property_name fieldname loc target attr envVar env_var
 feld nombre nom nome naam campo champ propiedad propriété clave_nombre nazwa název namn navn имя название поле 名称 名前 字段 이름 alan
 setting option n fieldName field_name keyName column slot entity
 """)
@@ -27,6 +28,7 @@ _VALUES = frozenset(
     listed("""
 value val values v content text data secret default answer input defaultValue default_value stringValue
 string_value valueString plainText body current to new newValue new_value set response reply
+rejectedValue rejected_value attemptedValue invalidValue providedValue submittedValue input_value inputValue
 wert valor valeur valore waarde wartość hodnota värde verdi værdi значение 值 値 값 değer inhalt contenido
 """)
 )
@@ -69,6 +71,10 @@ def values_of_label(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
         return Name.PLAIN, frozenset()
     for label in _ANY_LABEL.intersection(value):
         name = value[label]
+        if isinstance(name, list) and name:
+            name = name[-1]  # `{"loc": ["body", "password"], "input": "x"}`
+        elif isinstance(name, dict):
+            name = name.get("name")
         if isinstance(name, str) and len(name) <= _LONGEST_LABEL:
             kind = _kind_of_path(name) if "/" in name else kind_of_name(name)
             if kind in _TELLING:
@@ -92,7 +98,7 @@ prompt path pointer selector element locator target css xpath placeholder aria_l
 """)
 )
 _CONTROL = re.compile(
-    r"(?i)[ _-]*(?:field|input|box|textbox|text ?field|feld|champ|campo|veld|pole|поле)\W*\Z"
+    r"(?i)(?:[ _-]*(?:field|input|box|textbox|text|feld|champ|campo|veld|pole|поле)){1,3}\W*\Z"
 )
 
 

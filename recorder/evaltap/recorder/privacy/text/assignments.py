@@ -111,7 +111,9 @@ _PAIR = re.compile(
 _HELD = re.compile(
     r"[\"'][^<>\n]{0,60}>\s{0,8}(?:<[\w:]{0,40}(?i:value|string|text)(?: [^<>\n]{0,80})?>\s{0,8})?([^<>\s][^<>]{0,4095}+)</"
 )
-_DEFAULT = re.compile(r"\"[ \t]{0,4}\{[^{}]{0,400}?\bdefault[ \t]{0,16}=[ \t]{0,4}(?=\")")
+_DEFAULT = re.compile(
+    r"\"?[ \t]{0,4}\{[^{}]{0,400}?\b(?:default|value)[ \t]{0,16}=[ \t]{0,4}(?=\")"
+)
 """What is between the name of a Terraform variable and its default."""
 _FALLBACK = re.compile(
     r"(?:<%=?|\$?\{\{|os\.|ENV|process\.|System\.|env)[^\n]{0,80}?(?:\|\||\?[?:]|\bor\b|default\(|,|\bdefault:)[ ]?[\"']([^\s\"']{4,128})[\"']"
@@ -148,7 +150,7 @@ _ANNOTATION = re.compile(
 )
 """YAML's anchors and tags, PHP's `var_dump`."""
 _DESCRIBED = re.compile(
-    r"(?:\n[ ]{1,40}(?:type|description|format|minLength|maxLength|title|required|sensitive):[^\n]{0,120}){1,6}"
+    r"(?i)(?:\n[ ]{1,40}(?:type|description|format|minlength|maxlength|title|required|sensitive|noecho|allowedpattern|constraintdescription):[^\n]{0,120}){1,6}"
     r"\n[ ]{1,40}(?:example|default|value):[ ]"
 )
 """What a schema says of a field, up to its example."""
@@ -170,7 +172,7 @@ _ANNOTATED = re.compile(r"(?:[A-Za-z&?*][\w.\[\], |]{1,40}?)[ \t]{0,2}=[ \t]{0,2
 _BOUND = re.compile(r"[\"'] to [\w.]{1,60}:\s{1,8}(?:Property: \S{1,80}\s{1,8})?Value: (?=\S)")
 """What Spring says of a property that it cannot bind."""
 _HAS_VALUE = re.compile(
-    r"[\"'`]?[ ](?:has|had|with|contains|got)(?:[ ][a-z]{2,12}){0,3}[ ]value:?[ ](?=[\"'`])"
+    r"[\"'`]?(?:[ ](?:has|had|with|contains|got)(?:[ ][a-z]{2,12}){0,3}|[:,;]?[ ](?:rejected|invalid|bad|actual|given))[ ]value:?[ ](?:\[(?=\S)|(?=[\"'`]))"
 )
 _VALUE_OF = re.compile(
     r"[\"']([^\"'\n]{4,128})[\"'][ ](?:at|for|of|in|as|(?:is|was) not (?:a )?valid(?: value)? for)[ ][\"'`]?\Z"
@@ -255,7 +257,7 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
     if before == " " and (match := _LINE_IN_FRONT.search(text, max(0, start - 300), start)):
         return match.span(1)
     is_constant = name.isupper() and "_" in name
-    for pattern in (_IN_CALL, _HAS_VALUE, *((_OF_CONSTANT,) if is_constant else ())):
+    for pattern in (_IN_CALL, _HAS_VALUE, _DEFAULT, *((_OF_CONSTANT,) if is_constant else ())):
         if (match := pattern.match(text, end)) is not None:
             span = read_value(text, match.end(), token=False, sure=True)
             return span if span and is_mixed(text[slice(*span)]) else None

@@ -27,7 +27,7 @@ _SPACED_HEX = re.compile(
     r"[2-7](?<![A-Za-z0-9].)[0-9a-fA-F]([ :])[2-7][0-9a-fA-F](?>(?:\1[0-9a-fA-F]{2}){5,4096})(?![A-Za-z0-9])"
 )
 _BASE32 = re.compile(r"[A-Z2-7]{16,8192}+={0,6}")
-_BEHIND = r"(?:(?<=:)[ ][^\s\"'<>%&=\\]{1,256})?"
+_BEHIND = r"(?:(?<=:)[ ][^\s\"'<>%&=\\]{1,256}(?=[\s\"'<]|\Z))?"
 """A value that is not encoded, behind a name that is."""
 _TOKENS = {
     "%": (re.compile(r"[^\s&?#;<>\"'`]{1,65536}+" + _BEHIND), re.compile(r"%[0-9A-Fa-f]{2}")),

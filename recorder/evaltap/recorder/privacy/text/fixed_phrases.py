@@ -17,8 +17,17 @@ _PHRASES = tuple(
         ),
         ("securestring", r"(?i)securestring +(?:-string +)?['\"]([^'\"\n]{3,256})['\"]"),
         ("credential", r"(?i)credentials?" + _QUOTED_PAIR),
+        (
+            "jwt.",
+            r"\bjwt\.(?:sign|encode|verify|decode)\(\s{0,4}[\w.]{1,40},\s{0,4}b?['\"]((?=[^'\"\n]{0,200}\d)[^'\"\n]{8,256})['\"]",
+        ),
+        (
+            "hmac",
+            r"(?:hmac\.new\(|[cC]reateHmac\(['\"]\w{2,10}['\"],[ ]?)\s{0,4}b?['\"]((?=[^'\"\n]{0,200}\d)[^'\"\n]{8,256})['\"]",
+        ),
+        ("fernet(", r"Fernet\(\s{0,4}b?['\"]([^'\"\n]{20,256})['\"]"),
         ("login(", r"(?i)login" + _QUOTED_PAIR),
-        ("auth", r"(?i)auth\w{0,12}=?[ (]" + _QUOTED_PAIR.removeprefix(r"\(")),
+        ("auth", r"(?i)auth\w{0,12}[ ]?=?[ (]{1,2}" + _QUOTED_PAIR.removeprefix(r"\(")),
     )
 )
 _LINES = tuple(

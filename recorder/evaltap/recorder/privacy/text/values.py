@@ -34,10 +34,12 @@ _AMPERSAND_ENDS = re.compile(r"&(?:&|#|[\w.%-]{1,64}=|[a-z]{2,6};|[\s\"'`<>]|\Z)
 
 
 _WRAPPED = re.compile(
-    r"(?:[\w.]{0,40}(?:String::from|\[\]byte|[Pp]lainText|valueOf|Secret|Str|str|bytes|encode|decode|quote|Password)\w{0,12})\([ ]?(?=b?[\"'])"
+    r"(?:[\w.]{0,40}(?:Some|Just|[Pp]tr|String::from|\[\]byte|[Pp]lainText|valueOf|Secret|Str|str|bytes|encode|decode|quote|Password)\w{0,12})[( ][ ]?(?=b?[\"'])"
 )
 
 
+_PREFIX = re.compile(r"(?:u8|[bfruLRUN@$]{1,2})(?=[\"'])")
+"""What may be before the quote of a string in code."""
 _IN_BRACES = re.compile(r"\{([\"'])[^\"'\n]{3,256}\1\}")
 
 
@@ -50,11 +52,8 @@ def read_value(
     """
     if code and (wrapped := _WRAPPED.match(text, at)) is not None:
         at = wrapped.end()
-    while text[at : at + 1] in ("b", "f", "r", "u", "@", "N", "$") and text[at + 1 : at + 2] in (
-        "'",
-        '"',
-    ):
-        at += 1
+    if (prefix := _PREFIX.match(text, at)) is not None:
+        at = prefix.end()
     if text[at : at + 1] == "{":
         if _IN_BRACES.match(text, at) is not None:
             at += 1  # `password={'x'}`

@@ -40,7 +40,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "curl": ("-b", "--cookie", "--oauth2-bearer"), "http": (), "https": (), "wget": (), "npm": (), "git": (), "aws": (), "vncpasswd": (), "smbmap": ("-p",),
     "hydra": ("-p",), "mount": (), "ftp": (), "nmcli": (), "cmdkey": (), "gpg": (), "gh": (), "twine": ("-p",), "bw": (), "etcdctl": (), "sqlplus": (),
     "ncftpput": ("-p",), "ncftpget": ("-p",), "racadm": ("-p",), "cypher-shell": ("-p",), "beeline": ("-p",),
-    "doctl": ("-t",), "security": ("-w",), "sonar-scanner": (), "schtasks": ("/rp",), "lftp": (), "mc": (), "wandb": (), "poetry": (),
+    "doctl": ("-t",), "security": ("-w",), "cargo": (), "xh": (), "schtasks": ("/rp",), "lftp": (), "mc": (), "wandb": (), "poetry": (),
     "expdp": (), "impdp": (), "rpcclient": (), "dotnet": (), "ansible-vault": (), "networksetup": (), "winexe": (), "echo": (), "printf": (),
 }  # fmt: skip
 _COMMAND = re.compile(
@@ -60,7 +60,7 @@ _ECHOED = re.compile(
     r"[ \t]*\|(?![ ]*(?:sudo )?(?:e?grep|rg|awk|sed|jq)\b)[^\n|]{0,80}(?:pass|sudo -S|login|kinit|cryptsetup|secrets? (?:versions )?(?:put|set|add|create)|env add|variable set|with-token)"
 )
 _HERE_STRING = re.compile(r"<<<[ \t]{0,4}[\"']?([^\s\"'$]{4,256})")
-_READS_SECRET = re.compile(r"(?i)pass|login|secret|cryptsetup|kinit|token|sudo -S|(?<![\w.-])age ")
+_READS_SECRET = re.compile(r"(?i)pass|login|secret|cryptsetup|kinit|token|sudo -S|env add|(?<![\w.-])age ")
 _PRINTED = re.compile(
     r"(?i)pass(?:word|phrase)?[-_ ]?(?:command|cmd|eval)[ \t=:]{1,3}[\"'](?:echo|printf)[ \t]+(?:-n[ \t]+)?([^\s\"'$|]{3,256})"
 )

@@ -37,6 +37,8 @@ _POSITIONS = (
     _Position("net", ("user", "*"), 2),
     _Position("networksetup", ("*", "*"), 2, needs="-setairportnetwork"),
     _Position("npm", ("config", "set"), 3, name=2),
+    _Position("cargo", ("login",), 1),
+    _Position("poetry", ("publish",), ("-p",)),
     _Position("poetry", ("config", "http-basic.*"), 3),
     _Position("poetry", ("config", "pypi-token.*"), 2),
     _Position("rabbitmqctl", ("add_user",), 2),

@@ -21,7 +21,7 @@ _QUALIFIER = (
 _POSSESSIVE = r"(?:[ \t](?:saya|anda|kamu|mea|meu|mia|mio|mea|moje|moja|mia|minha|nova|nuova|nueva|nouvelle|của tôi|του|μου|الخاصة? بك|yangu|ko|langu|lako|lake|letu|lenu))?"
 """A postposed word for `my`."""
 _COPULAS = (
-    r"is|was|are|equals|reads|heißt|heisst|será|sarà|serà|wird|bude|będzie|brzmi|zní|lyder|luidt|звучит|should be|will be|might be|could be|would be|ist|lautet|war|sind|es|era|está|est|c'est|sera|était|è|é|is nu|är|er|jest|to je|je|bol"
+    r"to be|to equal|is|was|are|equals|reads|heißt|heisst|será|sarà|serà|wird|bude|będzie|brzmi|zní|lyder|luidt|звучит|should be|will be|might be|could be|would be|ist|lautet|war|sind|es|era|está|est|c'est|sera|était|è|é|is nu|är|er|jest|to je|je|bol"
     r"|este|é|és|yra|ir|adalah|ialah|là|është|ay|это|теперь|будет|равен|е|є|це|је|είναι|هي|هو|है|हैं|হল|হলো|היא|הוא|است"
 )
 _IS = re.compile(
@@ -127,7 +127,8 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
             return change.span(1) if text.startswith("to", change.start()) else change.span()
     if (match := _CHANGED_FROM.match(text, end)) is not None and is_mixed(match[1]):
         return None if is_measure(match[1].split()[0]) else match.span(1)
-    if (match := _IS.match(text, end)) is not None:
+    match = _IS.match(text, end)
+    if match is not None and not (match[0].strip() == "on" and _ENGLISH.search(text, start, end)):
         at = match.end()
         if "cred" in text[start:end].lower() and (both := USER_AND.match(text, at)):
             at, token = both.end(), False
@@ -157,6 +158,8 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
     return _in_clause(text, start, end, token=token)
 
 
+_ENGLISH = re.compile(r"(?i)pass|pw|token|key|secret|code|cred")
+"""In names with one of these `on` is no Finnish for `is`."""
 _SWITCH = re.compile(r"[ ]--(?:plaintext|iscrypted)[ ]")
 """Between `rootpw` and the password in Kickstart's files."""
 _KEY_ID = re.compile(r"0x[0-9A-F]{8,40}|[0-9A-F]{16}|[0-9A-F]{40}")
