@@ -120,7 +120,7 @@ def _beside_names(seen: str, lower: str, *, entropy: bool, words: bool) -> Itera
             yield from _cell(kind, start, end, seen[start:end])
         if "bearer" in lower or "basic" in lower or "ssws" in lower:
             for match in _SCHEME.finditer(seen):
-                if is_opaque(match[1]):
+                if is_opaque(match[1]) and "=" not in match[1].rstrip("="):
                     yield Finding("secret", *match.span(1), match[1])
     if words:
         yield from beside_services(seen, lower)

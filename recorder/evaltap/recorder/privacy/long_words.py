@@ -65,7 +65,7 @@ def _is_random(value: str) -> bool:
         not digits
         or digits == len(value)
         or (value.count("/") > 2 and value[-1] != "=" and "+" not in value)
-        or value.startswith(("http", "/"))
+        or value.startswith(("http", "/", "arn:"))
         or _TIME.match(value) is not None
     ):
         return False

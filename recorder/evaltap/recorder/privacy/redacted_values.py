@@ -225,7 +225,11 @@ class ValueRedactor:
                 self._named(columns.get(index, Name.PLAIN), one, report, nested=nested)
                 for index, one in enumerate(row)
             ]
-        if isinstance(row, dict) and len(row) == 1 and isinstance(cells := [*row.values()][0], list):
+        if (
+            isinstance(row, dict)
+            and len(row) == 1
+            and isinstance(cells := next(iter(row.values())), list)
+        ):
             return {name: self._row(cells, columns, report, nested=nested) for name in row}
         return self.value(row, report, identifier=False, nested=nested)
 

@@ -56,6 +56,14 @@ _ROWS = ("rows", "data", "values", "records", "items", "results")
 _TELLING = (Name.SECRET, Name.TOKEN, Name.PHONE, Name.CARD)
 SIGNS = frozenset((*_BOTH, *COLUMNS, "kty"))
 """Objects without any of these keys need no further check."""
+_REFERENCES = frozenset(
+    listed("""
+secretName secretKeyRef secretRef valueFrom existingSecret secretArn secret_name
+""")
+)
+_BESIDE_REFERENCE = _REFERENCES | frozenset(
+    listed("name key items optional defaultMode namespace version")
+)
 _EXAMPLES = ("value", "default", "example", "const")
 _SCHEMA_TYPES = frozenset(
     listed("""
@@ -251,9 +259,14 @@ def _is_head(items: Sequence[Any]) -> bool:
 
 
 def is_schema(value: Any) -> bool:
-    """Return whether the object under a secret's name describes a field: `{"type": "string"}`."""
+    """Return whether the object under a secret's name describes a field, or refers to a secret.
+
+    As `{"type": "string"}` and `{"secretName": "shop-tls"}` do.
+    """
     if not isinstance(value, dict):
         return False
+    if not _REFERENCES.isdisjoint(value) and _BESIDE_REFERENCE.issuperset(value):
+        return True
     kind = value.get("type")
     return "$ref" in value or (isinstance(kind, str) and kind.lower() in _SCHEMA_TYPES)
 

@@ -24,7 +24,7 @@ _WRAPPED = re.compile(
     r"(?>(?:(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{60,76}(?:\r?\n|[ ]{2})){1,2000})[A-Za-z0-9+/]{1,76}={0,2}"
 )
 _SPACED_HEX = re.compile(
-    r"[2-7](?<![A-Za-z0-9].)[0-9a-fA-F]([ :])[2-7][0-9a-fA-F](?>(?:\1[0-9a-fA-F]{2}){5,4096})(?![A-Za-z0-9])"
+    r"[2-7c-eC-E](?<![A-Za-z0-9].)[0-9a-fA-F]([ :])[2-7abAB89][0-9a-fA-F](?>(?:\1[0-9a-fA-F]{2}){5,4096})(?![A-Za-z0-9])"
 )
 _BASE32 = re.compile(r"[A-Z2-7]{16,8192}+={0,6}")
 _BEHIND = r"(?:(?<=:)[ ][^\s\"'<>%&=\\]{1,256}(?=[\s\"'<]|\Z))?"
@@ -136,10 +136,19 @@ def _from_quoted_printable(text: str) -> str:
 
 
 def _from_escapes(text: str) -> str:
+    text = _BYTES.sub(_of_bytes, text)
     return _ESCAPE.sub(_character, text)
 
 
 _ESCAPE = re.compile(r"(?<!\\)\\++(u\{?[0-9a-fA-F]{4}\}?|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2})")
+
+
+_BYTES = re.compile(r"(?:(?<!\\)\\++x[0-9a-fA-F]{2}){2,65536}+")
+"""Bytes one after the other: a character that is not ASCII has several."""
+
+
+def _of_bytes(match: re.Match[str]) -> str:
+    return bytes.fromhex(match[0].replace("\\", "").replace("x", "")).decode("utf-8", "replace")
 
 
 def _character(match: re.Match[str]) -> str:

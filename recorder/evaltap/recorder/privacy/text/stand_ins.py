@@ -46,7 +46,8 @@ _FILE = (
     r"|properties|asc|gpg|pub|cfg|conf|cnf|enc|gz|zip|csv|parquet|logs?|png|jpe?g|svg|pdf|html?)(?![\w@])"
 )
 _LOOK_UP = re.compile(
-    rf"{_REMARK}|\[{_REMARKS}\b[^\]\n]{{0,40}}\]|{_VERSION}|{_FILE}"
+    rf"{_REMARK}|/(?:[a-z][a-z_-]{{1,30}}|\d{{1,8}})(?:/(?:[a-z][a-z0-9_.-]{{0,30}}|\d{{1,8}}|:[a-z]{{1,20}}|\{{\w{{1,20}}\}})){{1,12}}/?(?![\w+=/])|\[{_REMARKS}\b[^\]\n]{{0,40}}\]|{_VERSION}|{_FILE}"
+    r"|\{\"?[A-Za-z_]\w{0,60}\"?:[ ]"
     r"|\{[A-Za-z_][\w.]{0,60}(?:\(\)|\[[^\]\n]{0,30}\])?(?::[^{}\n]{0,20}|![rsa]|=)?\}"
     r"|[A-Za-z_$@][\w.$:>-]{0,80}\[(?:[\"'][^\"'\n]{0,60}[\"']|:?\w{1,40}|\w{1,30} ?[+-] ?\d)\](?!\w)"
     r"|[A-Za-z_$@&][\w.:]{0,80}(?:->\w{1,40}){0,3}[!?]?\("
@@ -54,12 +55,13 @@ _LOOK_UP = re.compile(
     r"|(?:await|new|yield|lambda|not|typeof)[ ][A-Za-z_(]|&(?:'\w{1,20} )?(?:mut )?(?:str|String)\b"
 )
 _WHOLE = re.compile(
+    r"(?:(?i:bearer|basic|token) )?(?:"
     r"\$\{\{?(?![^}]*:[-=])[^{}\n\"']{1,200}\}\}?|\$\([^()\n]{1,200}\)|\$[A-Z][A-Z0-9_]{2,60}"
     r"|\{\{(?![^}]*(?:default|\|\||\bor\b))[^{}\n]{1,200}\}\}|\{%[^{}\n]{1,200}%\}|<%=?[^<>\n\"']{1,200}%>|[#%]\{[^{}\n\"']{1,120}\}#?"
     r"|\{[A-Za-z_]\w{0,60}\}|%%?[A-Z][A-Z0-9_]{2,60}%%?|%env\([\w:]{1,80}\)%|__[A-Z][A-Z0-9_]{1,60}__|@@?[A-Z][A-Z0-9_]{2,60}@@?"
     r"|\[\[[\w .-]{1,60}\]\]|<<?[A-Za-z][A-Za-z_ -]{1,60}>>?|[*•]{3,64}|x{4,64}"
     rf"|\[{_REMARKS}\b[^\]\n]{{0,40}}\]|{_REMARK}|{_VERSION}|(?:op|vault|ref\+\w{{1,20}})://\S{{1,200}}"
-    r"|arn:aws[\w-]{0,10}:(?:secretsmanager|ssm|kms):\S{1,200}"
+    r"|arn:aws[\w-]{0,10}:(?:secretsmanager|ssm|kms):\S{1,200})"
 )
 _MONOSPACED = re.compile(r"\{\{(?=[^{}]*\d)(?=[^{}]*[!#$^*+~])([^\s{}]{6,128})\}\}")
 """A password that Jira's markup prints in another type, not a template's variable."""

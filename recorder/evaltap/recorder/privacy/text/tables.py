@@ -211,6 +211,9 @@ _QUOTED = {
 }
 
 
+_CONSTANT = re.compile(r"[A-Z]{1,40}(?:_[A-Z]{1,40}){1,8}")
+
+
 def _trimmed(line: str, start: int, end: int) -> tuple[int, int]:
     cell = line[start:end]
     start += len(cell) - len(cell.lstrip(" \t\r\n\"'`*"))
@@ -221,5 +224,7 @@ def _cell(kind: Name, line: str, offset: int, place: tuple[int, int]) -> Iterato
     value = line[slice(*place)]
     if len(value) < 3 or is_placeholder(value) or _RULE.fullmatch(value):
         return
+    if _CONSTANT.fullmatch(value) and kind_of_name(value) in (Name.SECRET, Name.TOKEN):
+        return  # a list of names
     if kind is not Name.TOKEN or is_token(value):
         yield kind, offset + place[0], offset + place[1]

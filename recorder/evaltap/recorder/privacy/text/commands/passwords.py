@@ -60,7 +60,9 @@ _ECHOED = re.compile(
     r"[ \t]*\|(?![ ]*(?:sudo )?(?:e?grep|rg|awk|sed|jq)\b)[^\n|]{0,80}(?:pass|sudo -S|login|kinit|cryptsetup|secrets? (?:versions )?(?:put|set|add|create)|env add|variable set|with-token)"
 )
 _HERE_STRING = re.compile(r"<<<[ \t]{0,4}[\"']?([^\s\"'$]{4,256})")
-_READS_SECRET = re.compile(r"(?i)pass|login|secret|cryptsetup|kinit|token|sudo -S|env add|(?<![\w.-])age ")
+_READS_SECRET = re.compile(
+    r"(?i)pass|login|secret|cryptsetup|kinit|token|sudo -S|env add|(?<![\w.-])age "
+)
 _PRINTED = re.compile(
     r"(?i)pass(?:word|phrase)?[-_ ]?(?:command|cmd|eval)[ \t=:]{1,3}[\"'](?:echo|printf)[ \t]+(?:-n[ \t]+)?([^\s\"'$|]{3,256})"
 )

@@ -128,7 +128,9 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
     if (match := _CHANGED_FROM.match(text, end)) is not None and is_mixed(match[1]):
         return None if is_measure(match[1].split()[0]) else match.span(1)
     match = _IS.match(text, end)
-    if match is not None and not (match[0].strip() == "on" and _ENGLISH.search(text, start, end)):
+    if match is not None and not (
+        match[0].rstrip(" :\t").endswith(" on") and _ENGLISH.search(text, start, end)
+    ):
         at = match.end()
         if "cred" in text[start:end].lower() and (both := USER_AND.match(text, at)):
             at, token = both.end(), False
