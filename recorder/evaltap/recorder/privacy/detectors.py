@@ -66,15 +66,14 @@ _ORDINARY = re.compile(
 """Names, times and small numbers: most structured data, and never sensitive."""
 _LONG_WORD = re.compile(r"[A-Za-z0-9_+/.=:&?%~$|-]{14,}+")
 """Keys and encoded texts are long and without spaces, unlike ordinary words."""
-_SIGNS = re.compile(
-    r"[0-9@=:\"'`<>%\\|&(]|[^\x00-\x7f]|at[)\]}]| [dD][oO][tT] |[,;\t][\w ]{1,40}\n"
-)
-"""Without any of these only a long word can be sensitive."""
+_SIGNS = re.compile(r"[0-9@=:\"'`<>%\\|&(]|[^\x00-\x7f]|at[)\]}]| [dD][oO][tT] ")
+"""Without any of these only a long word, or a cell of a table, can be sensitive."""
+_HEAD = re.compile(r"[^\W\d][\w -]{0,40}+[,;\t][\w ,;\t-]{1,200}\n")
 
 
 def _found(text: str, *, identifier: bool, entropy: bool, depth: int) -> list[Finding]:
     words = _LONG_WORD.findall(text)
-    if not words and _SIGNS.search(text) is None:
+    if not words and _SIGNS.search(text) is None and _HEAD.match(text) is None:
         return []
     seen = plain_spelling(text)
     found: list[Finding] = []

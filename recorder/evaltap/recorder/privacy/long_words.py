@@ -40,14 +40,15 @@ def beside_services(seen: str, lower: str) -> Iterator[Finding]:
         if sign and len(rest) >= 14 and _NAME.fullmatch(name):
             begin, value = begin + len(name) + 1, rest
         value = value.rstrip(".:")
-        if _FILE_ENDING.match(seen, begin + len(value)) is not None:
-            continue
         before = lower[max(0, begin - 72) : begin]
         if _NEAR_WORDS.isdisjoint(_LOWER_WORD.findall(before)) or not _is_random(value):
             continue
-        if _KEY_ID.fullmatch(value) and _OF_KEY_ID.search(before):
-            continue
-        if _NEAR.search(before) and not _NO_KEY.search(before):
+        if (
+            _NEAR.search(before)
+            and not _NO_KEY.search(before)
+            and not (_KEY_ID.fullmatch(value) and _OF_KEY_ID.search(before))
+            and _FILE_ENDING.match(seen, begin + len(value)) is None
+        ):
             yield Finding("secret", begin, begin + len(value), value)
 
 

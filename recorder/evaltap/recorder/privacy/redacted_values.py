@@ -139,10 +139,9 @@ class ValueRedactor:
         """Redact an object; the name `above` it tells what its keys for values hold."""
         redacted: JsonObject = {}
         kinds_by_key = {} if SIGNS.isdisjoint(value) else self._kinds_in_object(value)
-        if above is Name.SECRET:
-            kinds_by_key = {**kinds_in_schema(value)}
-        elif above is Name.TOKEN and not kinds_by_key:
-            kinds_by_key = {**kinds_of_held(value)}
+        if above is not Name.PLAIN and not kinds_by_key:
+            held = kinds_of_held if above is Name.TOKEN else kinds_in_schema
+            kinds_by_key = {**held(value)}
         plain = not self._rules
         for name, one in value.items():
             kind = self._clean_names.get(name)
@@ -159,14 +158,12 @@ class ValueRedactor:
                     redacted[known] = self._rows(one, columns, report, nested=nested)
                     continue
                 kind = columns
-            if (
-                (kind is Name.PLAIN and plain and _is_plain(one))
-                or (name == "pass" and isinstance(one, int))  # how many tests passed
-                or (kind is Name.SECRET and is_postcode(name, one, value))
-            ):
-                redacted[known] = one
-            else:
-                redacted[known] = self._named(kind, one, report, nested=nested)
+            if kind is Name.PLAIN:
+                if not plain or not _is_plain(one):
+                    one = self.value(one, report, identifier=False, nested=nested)
+            elif kind is not Name.SECRET or not _is_no_secret(name, one, value):
+                one = self._named(kind, one, report, nested=nested)
+            redacted[known] = one
         return redacted
 
     def _kinds_in_object(self, value: JsonObject) -> dict[str, Name | dict[int, Name]]:
@@ -337,6 +334,11 @@ class ValueRedactor:
     def _token(self, kind: str, value: str, report: RedactionReport) -> str:
         report.replaced[kind] += 1
         return self._pseudonyms.token(kind, value)
+
+
+def _is_no_secret(name: str, value: Any, beside: JsonObject) -> bool:
+    """Return whether it is a number of passed tests, or an Indian postcode."""
+    return (name == "pass" and isinstance(value, int)) or is_postcode(name, value, beside)
 
 
 def _is_plain(value: Any) -> bool:

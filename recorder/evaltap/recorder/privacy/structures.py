@@ -74,21 +74,30 @@ string number integer boolean object array null
 
 def values_of_label(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
     """Return what the label of `{"name": ..., "value": ...}` means, and the keys that hold the value."""
+    if len(value) > 16 or _TELLS.isdisjoint(value):
+        return Name.PLAIN, frozenset()
     held = _BOTH.intersection(value)
-    if len(value) > 16 or not held:
+    if not held:
         return Name.PLAIN, frozenset()
     for label in _ANY_LABEL.intersection(value):
         name = value[label]
-        if isinstance(name, list) and name:
-            name = name[-1]  # `{"loc": ["body", "password"], "input": "x"}`
-        elif isinstance(name, dict):
-            name = name.get("name")
-        if isinstance(name, str) and len(name) <= _LONGEST_LABEL:
+        if not isinstance(name, str):
+            name = _inner_label(name)
+        if 0 < len(name) <= _LONGEST_LABEL:
             kind = _kind_of_path(name) if "/" in name else kind_of_name(name)
             if kind in _TELLING:
                 values = held - {label}
                 return kind, frozenset(one for one in values if not _is_prose(one, value[one]))
     return _typed(value, held)
+
+
+def _inner_label(label: Any) -> str:
+    """Return the last part of a label: `{"loc": ["body", "password"]}`, `{"target": {"name": "password"}}`."""
+    if isinstance(label, list):
+        label = label[-1] if label else ""
+    elif isinstance(label, dict):
+        label = label.get("name")
+    return label if isinstance(label, str) else ""
 
 
 _LONGEST_LABEL = 128
@@ -105,6 +114,7 @@ _CONTROLS = frozenset(
 prompt path pointer selector element locator target css xpath placeholder aria_label ariaLabel label
 """)
 )
+_TELLS = _ANY_LABEL | _CONTROLS
 _CONTROL = re.compile(
     r"(?i)(?:[ _-]*(?:field|input|box|textbox|text|feld|champ|campo|veld|pole|поле)){1,3}\W*\Z"
 )

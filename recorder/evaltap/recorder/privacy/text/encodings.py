@@ -24,8 +24,10 @@ _WRAPPED = re.compile(
     r"(?>(?:(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{60,76}(?:\r?\n|[ ]{2})){1,2000})[A-Za-z0-9+/]{1,76}={0,2}"
 )
 _SPACED_HEX = re.compile(
-    r"[2-7c-eC-E](?<![A-Za-z0-9].)[0-9a-fA-F]([ :])[2-7abAB89][0-9a-fA-F](?>(?:\1[0-9a-fA-F]{2}){5,4096})(?![A-Za-z0-9])"
+    r"[2-7](?<![A-Za-z0-9].)[0-9a-fA-F]([ :])[2-7][0-9a-fA-F](?>(?:\1[0-9a-fA-F]{2}){5,4096})(?![A-Za-z0-9])"
 )
+_BYTES_BEFORE = re.compile(r"(?<![A-Za-z0-9])(?>(?:[0-9a-fA-F]{2}[ :]){1,128})\Z")
+"""Bytes of other letters in front of those of ASCII."""
 _BASE32 = re.compile(r"[A-Z2-7]{16,8192}+={0,6}")
 _BEHIND = r"(?:(?<=:)[ ][^\s\"'<>%&=\\]{1,256}(?=[\s\"'<]|\Z))?"
 """A value that is not encoded, behind a name that is."""
@@ -45,8 +47,10 @@ def decoded(text: str, *, words: bool = True) -> Iterator[Decoded]:
     if words:
         yield from _packed(text)
     for match in _SPACED_HEX.finditer(text):
-        if (found := _from_hex(match[0])) is not None:
-            yield *match.span(), found
+        before = _BYTES_BEFORE.search(text, max(0, match.start() - 400), match.start())
+        start = before.start() if before is not None else match.start()
+        if (found := _from_hex(text[start : match.end()])) is not None:
+            yield start, match.end(), found
     for sign, (token, encoded) in _TOKENS.items():
         if sign not in text or encoded.search(text) is None:
             continue

@@ -90,9 +90,7 @@ _IDENTIFIED = re.compile(
 _MAIL_LOGIN = re.compile(
     r"(?m)^[ \t]*(?:[CS]: ?|> ?)?\w{1,8} LOGIN \S{1,64} \"?([^\s\"]{4,128})\"?\r?$"
 )
-_TYPED = re.compile(
-    r"(?i)\b(?:input|fill|type) (?:password|secret)[ ]{2,8}\S{1,80}[ ]{2,8}([^\s$]\S{3,128})"
-)
+_TYPED = re.compile(r"(?i)\b(?:input|fill|type) password[ ]{2,8}\S{1,80}[ ]{2,8}([^\s$]\S{3,128})")
 """A step of Robot Framework."""
 _EASY_CONNECT = re.compile(
     r"(?<![\w/.:@-])[\w$#]{1,30}/([^\s@/\"']{3,128})@(?://[\w.-]{1,100}|[\w.-]{1,100}:15\d\d/)"
@@ -124,7 +122,7 @@ def _signed(text: str, lower: str) -> Iterator[re.Pattern[str]]:
         yield _LDAP_HASH
     if "(" in text and ("connect" in lower or "new pdo" in lower):
         yield _CONNECTED
-    if "assw" in lower or "secret  " in lower:
+    if "assw" in lower:
         if "chpasswd:" in text:
             yield _CHPASSWD
         if "  " in text:

@@ -13,7 +13,7 @@ from evaltap.recorder.privacy.text.span import Span
 
 _STEMS = listed("""
 pass secret token key cred code auth clave senha kennw wachtw eslo haslo salasan adgangsk sandi
-contrasin pasahitz laluan rpwd nenosiri cyfrinair pasvort parol parool lozink slaptazod jelszav siri wagwoord gasla contrase sifre jeton klucz chave anahtar geheim schluessel
+pasahitz laluan rpwd paro lozink slaptazod jelszav siri wagwoord gasla contras sifre jeton klucz chave anahtar geheim schluessel
 chiave sleutel kunci codic kod
 """)  # fmt: skip
 """Stems of secrets' names in sentences, commands and markup; before a sign any name is read."""
@@ -66,9 +66,8 @@ def names_in(text: str, lower: str) -> list[Span]:
             if kind_of_name(tag[1]) in _TELLING:
                 found[tag.start(1)] = tag.end(1)
     stems = _STEMS if text.isascii() else _STEMS + _FOREIGN_STEMS
-    for stem in stems:
-        if stem in lower:
-            _collect(text, lower, stem, found, short=False)
+    for stem in [one for one in stems if one in lower]:
+        _collect(text, lower, stem, found, short=False)
     for stem in _SHORT_STEMS:
         if stem in lower:
             _collect(text, lower, stem, found, short=True)

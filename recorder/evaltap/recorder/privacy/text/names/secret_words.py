@@ -192,7 +192,7 @@ cache queue
 
 # In more than ten languages, without accents; the first list matches anywhere in a name.
 FOREIGN = listed("""
-contrasen contrasin pasahitz katalaluan passwordnya passwordku passwordmu cyfrinair pasvort loyniord tajenkljuc tainkluc motdepasse motsdepasse mdpass passwort kennwort zugangscode geheimzahl geheimnis palavrapasse
+contrasen contrasin pasahitz katalaluan passwordnya passwordku passwordmu cyfrinair tajenkljuc tainkluc motdepasse motsdepasse mdpass passwort kennwort zugangscode geheimzahl geheimnis palavrapasse
 wachtwoord toegangscode losenord adgangskode kodeord passord salasana tunnusluku jelszo
 lozinka zaporka nenosiri wagwoord lykilord lykilorð jelszav slaptazod fjalekalim katasandi matkhau codicesegreto
 codigosecreto codesecret codigoseguridad codigodeseguridad codigoverificacion codigodeverificacion
