@@ -66,6 +66,7 @@ def _is_random(value: str) -> bool:
         not digits
         or digits == len(value)
         or (value.count("/") > 2 and value[-1] != "=" and "+" not in value)
+        or "://" in value
         or value.startswith(("http", "/", "arn:"))
         or _TIME.match(value) is not None
     ):

@@ -35,7 +35,7 @@ from evaltap.recorder.privacy.structures import (
 from evaltap.recorder.privacy.text.check_digits import is_card_number
 from evaltap.recorder.privacy.text.names.secret_names import Name, is_postcode, kind_of_name
 from evaltap.recorder.privacy.text.numbers import card_in, phone_in
-from evaltap.recorder.privacy.text.stand_ins import is_stand_in
+from evaltap.recorder.privacy.text.stand_ins import is_message, is_stand_in
 from evaltap.recorder.privacy.text.value_kinds import is_token
 from evaltap.schemas.data import JsonObject
 
@@ -244,9 +244,15 @@ class ValueRedactor:
         if value is None or isinstance(value, bool) or value in ("", {}, []):
             return value
         if isinstance(value, str):
-            if PSEUDONYM.fullmatch(value) or value in (FAILED, WITHHELD) or is_stand_in(value):
+            if PSEUDONYM.fullmatch(value) or value in (FAILED, WITHHELD):
+                return value
+            if is_stand_in(value) or is_message(value):
                 return value
             return self._token("secret", value, report)
+        if isinstance(value, list) and all(
+            isinstance(one, str) and is_message(one) for one in value
+        ):
+            return value
         plain = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
         return self._token("secret", plain, report)
 

@@ -88,7 +88,7 @@ _IDENTIFIED = re.compile(
     r"(?i)\b(?:alter|create) user [\w.\"$]{1,64} identified by (?!values\b|globally|externally)([^\s'\";]{3,128})"
 )
 _MAIL_LOGIN = re.compile(
-    r"(?m)^[ \t]*(?:[CS]: ?|> ?)?\w{1,8} LOGIN \S{1,64} \"?([^\s\"]{4,128})\"?\r?$"
+    r"(?m)^[ \t]*(?:[CS]: ?|> ?)?[A-Za-z]\w{0,7} LOGIN \S{1,64} \"?([^\s\"]{4,128})\"?\r?$"
 )
 _TYPED = re.compile(r"(?i)\b(?:input|fill|type) password[ ]{2,8}\S{1,80}[ ]{2,8}([^\s$]\S{3,128})")
 """A step of Robot Framework."""

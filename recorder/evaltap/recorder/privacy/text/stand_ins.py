@@ -14,11 +14,11 @@ null none nil true false undefined required optional missing invalid incorrect s
 no n/a expired wrong correct reset changed needed unknown the a an not in to for must should too your my
 is was redacted hidden and or number integer boolean bytes object any password secret token username
 email varchar char field value input placeholder 1password todo tbd include omit same-origin
-inherit write read await filtered masked sensitive unset private
+inherit write read await filtered masked sensitive unset private oauth2 ntlm mtls saml2
 """)
 )
 _VARIABLES = listed("""
-< [redacted *** ••• ${ $( {{ {% %( %{ %env( #{ $__ process.env os.environ os.getenv getenv( system.getenv env( env[ env.
+< *sensitive [redacted *** ••• ${ $( {{ {% %( %{ %env( #{ $__ process.env os.environ os.getenv getenv( system.getenv env( env[ env.
 env: env:: std::env import.meta secrets. vars. var. !ref !sub !getatt fn:: vault: ssm: ref+ op:// sm:// file:/ env:/
 secretsmanager: arn: keyring: keychain: enc[ {{resolve: @microsoft.keyvault your- your_ xxxx sys.argv getpass input(
 config[ config.get settings. self. this. request. req. args. options. deno.env environment. environ[ [your <your
@@ -51,6 +51,7 @@ _LOOK_UP = re.compile(
     r"|\{[A-Za-z_][\w.]{0,60}(?:\(\)|\[[^\]\n]{0,30}\])?(?::[^{}\n]{0,20}|![rsa]|=)?\}"
     r"|[A-Za-z_$@][\w.$:>-]{0,80}\[(?:[\"'][^\"'\n]{0,60}[\"']|:?\w{1,40}|\w{1,30} ?[+-] ?\d)\](?!\w)"
     r"|[A-Za-z_$@&][\w.:]{0,80}(?:->\w{1,40}){0,3}[!?]?\("
+    r"|[A-Z]\w{2,30}\[[A-Za-z_.]{1,40}[,\[]|\[\]byte\(|[A-Za-z_][\w.]{0,60} \+ [A-Za-z_\"']|@[\w./-]{1,60}\.[a-z]{2,5}(?!\w)"
     r"|#\{|@?[\[<@]{2}[A-Za-z]|(?:Get|Read|ConvertTo|ConvertFrom|New|Import|Invoke|Unprotect)-[A-Z][A-Za-z]{2,40}\b"
     r"|(?:await|new|yield|lambda|not|typeof)[ ][A-Za-z_(]|&(?:'\w{1,20} )?(?:mut )?(?:str|String)\b"
 )
@@ -58,7 +59,8 @@ _WHOLE = re.compile(
     r"(?:(?i:bearer|basic|token) )?(?:"
     r"\$\{\{?(?![^}]*:[-=])[^{}\n\"']{1,200}\}\}?|\$\([^()\n]{1,200}\)|\$[A-Z][A-Z0-9_]{2,60}"
     r"|\{\{(?![^}]*(?:default|\|\||\bor\b))[^{}\n]{1,200}\}\}|\{%[^{}\n]{1,200}%\}|<%=?[^<>\n\"']{1,200}%>|[#%]\{[^{}\n\"']{1,120}\}#?"
-    r"|\{[A-Za-z_]\w{0,60}\}|%%?[A-Z][A-Z0-9_]{2,60}%%?|%env\([\w:]{1,80}\)%|__[A-Z][A-Z0-9_]{1,60}__|@@?[A-Z][A-Z0-9_]{2,60}@@?"
+    r"|(?:\$?\{[A-Za-z_][\w.]{0,60}\}[^\w{}]{0,3}){1,8}|`[^`\n]{1,200}`|\*[A-Z][A-Z* _]{2,40}\*"
+    r"|(?:required|nullable|sometimes|string|confirmed|min:\d{1,3})(?:\|[a-z_]{1,20}(?::[\w,]{1,30})?){1,8}|%%?[A-Z][A-Z0-9_]{2,60}%%?|%env\([\w:]{1,80}\)%|__[A-Z][A-Z0-9_]{1,60}__|@@?[A-Z][A-Z0-9_]{2,60}@@?"
     r"|\[\[[\w .-]{1,60}\]\]|<<?[A-Za-z][A-Za-z_ -]{1,60}>>?|[*•]{3,64}|x{4,64}"
     rf"|\[{_REMARKS}\b[^\]\n]{{0,40}}\]|{_REMARK}|{_VERSION}|(?:op|vault|ref\+\w{{1,20}})://\S{{1,200}}"
     r"|arn:aws[\w-]{0,10}:(?:secretsmanager|ssm|kms):\S{1,200})"
@@ -103,3 +105,21 @@ def is_stand_in(value: str) -> bool:
     Stricter than `is_placeholder`: for a value that a secret's name would hide whatever it looks like.
     """
     return _WHOLE.fullmatch(value) is not None and _MONOSPACED.fullmatch(value) is None
+
+
+_SENTENCE = re.compile(
+    r"(?:[A-Za-z][A-Za-z'’-]{0,20}|\(?\d{1,4})[,.:;!?)]?(?:[ ]\(?(?:[A-Za-z][A-Za-z'’-]{0,20}|\d{1,4})[,.:;!?)]{0,2}){2,30}"
+)
+_OF_MESSAGES = frozenset(
+    listed("""
+required must should cannot least most characters character digits short long common numeric invalid incorrect wrong match
+blank empty weak missing
+""")
+)
+
+
+def is_message(value: str) -> bool:
+    """Return whether it is what a form says of a field: `This field is required.`"""
+    if _SENTENCE.fullmatch(value) is None:
+        return False
+    return not _OF_MESSAGES.isdisjoint(word.strip(".,:;!?()").lower() for word in value.split())

@@ -50,7 +50,7 @@ def in_tables(text: str, names: Iterable[int]) -> Iterator[Cell]:
         if rows:
             done = rows[-1][0] + len(rows[-1][1])
         for index, kind in columns.items():
-            yield from _column(kind, index, rows, is_aligned=separator == _ALIGNED)
+            yield from _column(kind, index, rows, is_loose=separator == _ALIGNED or ", " in line)
 
 
 def _rows(text: str, at: int, separator: str, width: int) -> Iterator[_Row]:
@@ -67,9 +67,9 @@ def _rows(text: str, at: int, separator: str, width: int) -> Iterator[_Row]:
         at = stop
 
 
-def _column(kind: Name, index: int, rows: list[_Row], *, is_aligned: bool) -> Iterator[Cell]:
-    """Yield the cells of a column; an aligned one must hold a value that is more than a word."""
-    if is_aligned and not any(is_mixed(line[slice(*cells[index])]) for _, line, cells in rows):
+def _column(kind: Name, index: int, rows: list[_Row], *, is_loose: bool) -> Iterator[Cell]:
+    """Yield the cells of a column; of what may be prose, if one of them is more than a word."""
+    if is_loose and not any(is_mixed(line[slice(*cells[index])]) for _, line, cells in rows):
         return
     for offset, line, cells in rows:
         yield from _cell(kind, line, offset, cells[index])

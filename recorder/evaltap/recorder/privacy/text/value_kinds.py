@@ -99,5 +99,7 @@ def is_likely_password(value: str) -> bool:
     """Return whether a word can be a password and is no id: neither `ABC-1234` nor `user7`."""
     if not may_be_password(value) or _ID.fullmatch(value) is not None:
         return False
+    if "/" in value and _PATH_OF_NAMES.fullmatch(value) is not None:
+        return False
     has_weight = sum(map(str.isdigit, value)) > 1 or _CASES.search(value) is not None
     return is_strong_password(value) or (len(value) > 7 and has_weight)

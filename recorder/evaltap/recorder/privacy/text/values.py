@@ -20,7 +20,9 @@ def inside(match: re.Match[str] | None, token: bool) -> Span | None:
     if match is None:
         return None
     value = match[1].strip()
-    if not value or is_placeholder(value) or (token and not is_token(value)):
+    if not value or is_placeholder(value) or is_stand_in(value):
+        return None
+    if token and not is_token(value):
         return None
     begin = match.start(1) + match[1].find(value)
     return begin, begin + len(value)
@@ -67,7 +69,7 @@ def read_value(
     end = at + len(value)
     if len(value) < 4 or is_placeholder(value) or (code and _is_expression(text, value, end)):
         return None
-    if value[:2] == "--" or (not sure and is_measure(value.lstrip("([{"))):
+    if value[:2] == "--" or (not sure and _is_no_value(value.lstrip("([{"))):
         return None
     if token:
         accepted = (
@@ -79,6 +81,14 @@ def read_value(
         last_on_line = text[end : end + 1] in ("", "\n", "\r")
         accepted = not _is_wordy(value) or (not said and last_on_line)
     return (at, end) if accepted else None
+
+
+_SETTING = re.compile(r"[a-z_]{2,20}=[A-Za-z_]*")
+
+
+def _is_no_value(word: str) -> bool:
+    """Return whether a word behind a name is a version, a time, or another setting: `type=string`."""
+    return is_measure(word) or _SETTING.fullmatch(word) is not None
 
 
 def _end_of_word(text: str, at: int) -> int:

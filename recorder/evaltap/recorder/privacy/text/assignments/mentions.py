@@ -5,8 +5,8 @@ import re
 from evaltap.recorder.privacy.text.names.secret_names import is_postcode
 from evaltap.recorder.privacy.text.span import Span
 
-_IN_TEMPLATE = re.compile(r"(?:\{\{|\$\{)[^{}\n]{0,40}\Z")
-_REST_OF_TEMPLATE = re.compile(r"[\w.]{0,40}[ ]?(?:\|[^{}\n|]{1,40})?\}")
+_IN_TEMPLATE = re.compile(r"(?:\{[{%]|\$\{)[^{}\n]{0,40}\Z")
+_REST_OF_TEMPLATE = re.compile(r"[\w.]{0,40}[ ]?(?:\|[^{}\n|]{1,40})?%?\}")
 _REFERRED = re.compile(r"[\w./-]{0,60}[^\w\s:=]?[ ]{0,2}(?:[:=]|-|\?\?|\|\|)")
 
 
@@ -15,6 +15,9 @@ def is_reference(text: str, start: int, end: int) -> bool:
     before = text[start - 1]
     if before == ":":
         return text[start - 13 : start - 1].isdigit()
+    if text[start:end].strip("-") == "secret" and text[end : end + 1] == "=":
+        # What `gcloud` is given is a name.
+        return "gcloud " in text[max(0, start - 160) : start]
     if before == "$":
         return _REFERRED.match(text, end) is None
     if text[start - 2 : start] == "${" and text[end : end + 2] in (":?", ":+"):

@@ -35,7 +35,7 @@ def assigned(text: str, names: Sequence[Span]) -> Iterator[Span]:
         kind = kind_at(text, start, end)
         if kind is not Name.SECRET and kind is not Name.TOKEN:
             continue
-        if text[start - 1 : start] in ("$", "{", ":", " ") and is_reference(text, start, end):
+        if text[start - 1 : start] in ("$", "{", ":", " ", "-") and is_reference(text, start, end):
             continue
         if is_header(text[start:end]):
             # The rest of the line is its value: header names inside do not count.
@@ -146,7 +146,7 @@ _IN_CALL = re.compile(
 )
 _TAG_OF = re.compile(r"<[\w.-]{1,40}=\Z")
 _PREFIXED_TAG = re.compile(r"<[\w.-]{1,40}:\Z")
-_IN_BRACKETS = re.compile(r"\][ ]{1,4}([^\s\"'<>]{6,64})(?=\s|\Z)")
+_IN_BRACKETS = re.compile(r"\][ ]{1,4}([^\s\"'<>]{6,64})[ ]{0,4}(?=\n|\Z)")
 _OF_CONSTANT = re.compile(r",[ ]{0,4}(?=[\"'])")
 """Of `curl_setopt($c, CURLOPT_USERPWD, 'bob:x')`."""
 _NO_VALUE_OF_FLAG = re.compile(r"(?:id|type|src)=")

@@ -12,7 +12,7 @@ from evaltap.recorder.privacy.text.normalization import listed
 
 _KEYS = frozenset(
     listed("""
-chiave chiavi clave claves cle cles clef chave chaves cheie cheia schlussel schluessel sleutel nyckel nyckeln nogle
+chiave chiavi llave llaves clave claves cle cles clef chave chaves cheie cheia schlussel schluessel sleutel nyckel nyckeln nogle
 noglen nokkel nokkelen avain klucz klucza klic klice kluc kluca kljuc kulcs kulcsa anahtar anahtari anahtariniz kunci clau raktas
 atslega ключ ключа ключом кључ κλειδι مفتاح מפתח
 """)

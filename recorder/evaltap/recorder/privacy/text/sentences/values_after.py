@@ -154,7 +154,7 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
         span = read_value(text, match.end(), token=token, sure=False)
         if span is not None and is_mixed(value := text[span[0] : span[1]]):
             # `key session:4711` names something else, `password x1y2` the password.
-            if token and _KEY_ID.fullmatch(value) is not None:
+            if text[start:end].lower() == "key" and _KEY_ID.fullmatch(value) is not None:
                 return None
             return None if re.fullmatch(r"[a-z]+:[\w:-]+", value) else span
     return _in_clause(text, start, end, token=token)
