@@ -23,7 +23,8 @@ linked co new message private key keys apikey token tokens secret secrets creden
 _LOWER_WORD = re.compile(r"[^\W_]+")
 _NO_KEY = re.compile(
     r"(?<![a-z])(?:(?:web)?socket|commit|revision|sha\d*|md5|digest|hash|checksum|trace|span|request|etag|uuid|guid|version|build|branch|tag"
-    r"|cache|public|idempot\w*|partition|primary|file|path|image|url|run|job|host|name|region|model|bucket|channel|id|ids)"
+    r"|cache|public|idempot\w*|partition|primary|file|path|image|url|run|job|host|name|region|model|bucket|channel|id|ids"
+    r"|(?:next|continuation|page|starting|sync|sequence|request|idempotency|lock|forward|backward)[-_ ]?token)"
     r"[\w-]{0,8}(?:[ ](?:hit|miss|restored|saved|not found)?[ ]?(?:from|with|for|under)?[ ]?keys?)?[\"'\s]{0,3}[=:|>,]{0,3}[\"'\s]{0,4}\Z"
 )
 _KEY_ID = re.compile(r"(?:0x)?[0-9A-F]{8,40}")

@@ -8,9 +8,9 @@ from evaltap.recorder.privacy.text.value_kinds import is_token
 _PAIR = re.compile(r"([^\s=;,]{1,256}+)=([^;\s]{0,4096}+)")
 _ATTRIBUTES = frozenset(("path", "domain", "expires", "max-age", "samesite", "version", "priority"))
 _OF_SESSION = re.compile(
-    r"(?i)sess|sid(?![a-z]{3})|auth|token|jwt|[cx]srf|login|remember|ticket|secret|passw|user|uid|cred|key"
+    r"(?i)sess|sid(?![a-z]{3})|auth|token|jwt|[cx]srf|login|remember|ticket|secret|passw|user|uid|cred"
 )
-_NO_SESSION = re.compile(r"(?i)deleted|null|none|true|false|yes|no|0|1|\"\"")
+_NO_SESSION = re.compile(r"(?i)deleted|null|none|true|false|yes|no|0|1|\"\"|%[sdr]|\{\w*\}")
 _SETTING = re.compile(r"[A-Za-z_/-]{1,24}|[A-Za-z]{0,3}\d{1,5}|#[0-9a-fA-F]{3,6}|[\d.x]{1,9}")
 """A word, a short number, a colour, a size: what a cookie of no session says."""
 

@@ -27,9 +27,9 @@ _PHRASES = tuple(
         ),
         ("fernet(", r"Fernet\(\s{0,4}b?['\"]([^'\"\n]{20,256})['\"]"),
         ("login(", r"(?i)login" + _QUOTED_PAIR),
-        ("auth", r"(?i)auth\w{0,12}[ ]?=?[ (]{1,2}" + _QUOTED_PAIR.removeprefix(r"\(")),
     )
 )
+_AUTH = re.compile(r"(?i)auth\w{0,12}[ ]?=?[ (]{1,2}" + _QUOTED_PAIR.removeprefix(r"\("))
 _LINES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -48,6 +48,8 @@ def in_phrases(text: str, lower: str) -> Iterator[Span]:
     patterns: list[re.Pattern[str]] = []
     if "'" in text or '"' in text:
         patterns += (pattern for needle, pattern in _PHRASES if needle in lower)
+        if "auth" in lower:
+            patterns.append(_AUTH)
     if _FIELD.search(text) is not None:
         patterns += _LINES
     patterns += _signed(text, lower)
@@ -102,6 +104,7 @@ _OF_USER = re.compile(r":([^\s:|]{3,128})")
 
 
 _CHECKS = {
+    _AUTH: may_be_password,
     _CONNECTED: is_likely_password,
     _EASY_CONNECT: is_likely_password,
     _MAIL_LOGIN: may_be_password,

@@ -14,7 +14,7 @@ null none nil true false undefined required optional missing invalid incorrect s
 no n/a expired wrong correct reset changed needed unknown the a an not in to for must should too your my
 is was redacted hidden and or number integer boolean bytes object any password secret token username
 email varchar char field value input placeholder 1password todo tbd include omit same-origin
-inherit write read await filtered masked sensitive unset private oauth2 ntlm mtls saml2
+inherit write read await filtered masked sensitive unset private oauth2 ntlm mtls saml2 key
 """)
 )
 _VARIABLES = listed("""
@@ -39,19 +39,23 @@ _REMARKS = (
     r"|confidential|none|null|empty|undefined|unset|not set|not shown)"
 )
 _VERSION = r"[\^~>=v]{0,2}\d{1,4}\.\d{1,2}\.\d{1,3}(?:[-+.][\w.+-]{1,40})?(?=[\s\"',;)}\]]|\Z)"
+_ROUTE = r"/(?:[a-z][a-z_-]{1,30}|\d{1,8})(?:/(?:[a-z][a-z0-9_.-]{0,30}|\d{1,8}|:[a-z]{1,20}|\{\w{1,20}\})){1,12}/?(?![\w+=/])"
 _REMARK = r"\((?:[A-Za-z]{2,16}(?:[ -][A-Za-z]{2,16}){0,5}|\d{1,4} [a-z]{3,12})\)"
 _FILE = (
     r"(?:/(?:etc|run|var|home|root|opt|usr|secrets?|mnt|tmp|data|srv|app|config|vault|Users|proc|keys|certs|workspace|builds?)/|~/|\.{1,2}/)"
     r"[\w./@-]{1,200}+(?![+=])|[\w.-]{1,60}/[\w./=-]{1,160}?\.(?:json|pem|key|txt|crt|cer|p12|pfx|jks|keytab|ya?ml|env|toml|ini"
     r"|properties|asc|gpg|pub|cfg|conf|cnf|enc|gz|zip|csv|parquet|logs?|png|jpe?g|svg|pdf|html?)(?![\w@])"
 )
-_LOOK_UP = re.compile(
-    rf"{_REMARK}|/(?:[a-z][a-z_-]{{1,30}}|\d{{1,8}})(?:/(?:[a-z][a-z0-9_.-]{{0,30}}|\d{{1,8}}|:[a-z]{{1,20}}|\{{\w{{1,20}}\}})){{1,12}}/?(?![\w+=/])|\[{_REMARKS}\b[^\]\n]{{0,40}}\]|{_VERSION}|{_FILE}"
-    r"|\{\"?[A-Za-z_]\w{0,60}\"?:[ ]"
-    r"|\{[A-Za-z_][\w.]{0,60}(?:\(\)|\[[^\]\n]{0,30}\])?(?::[^{}\n]{0,20}|![rsa]|=)?\}"
-    r"|[A-Za-z_$@][\w.$:>-]{0,80}\[(?:[\"'][^\"'\n]{0,60}[\"']|:?\w{1,40}|\w{1,30} ?[+-] ?\d)\](?!\w)"
-    r"|[A-Za-z_$@&][\w.:]{0,80}(?:->\w{1,40}){0,3}[!?]?\("
-    r"|[A-Z]\w{2,30}\[[A-Za-z_.]{1,40}[,\[]|\[\]byte\(|[A-Za-z_][\w.]{0,60} \+ [A-Za-z_\"']|@[\w./-]{1,60}\.[a-z]{2,5}(?!\w)"
+_STANDS = re.compile(
+    rf"{_REMARK}|\[{_REMARKS}\b[^\]\n]{{0,40}}\]|{_VERSION}|{_FILE}|{_ROUTE}"
+    r"|\{(?:[A-Za-z_][\w.]{0,60}|\d{0,2})(?:\(\)|\[[^\]\n]{0,30}\])?(?:![rsa])?(?::[^{}\n]{0,20}|=)?\}|\{\"?[A-Za-z_]\w{0,60}\"?:[ ]"
+)
+_SUBSCRIPT = r"\[(?:[\"'][^\"'\n]{0,60}[\"']|[\w.:+*-]{1,40}|\w{1,30} ?[+-] ?\d)\](?!\w)"
+_TYPE = r"\[\[?[A-Za-z_][\w.]{0,40}(?:[\[,|]|[ ][|&]|\]\]?[,)= ])"
+_EXPRESSION = re.compile(
+    rf"[A-Za-z_$@][\w.$:>-]{{0,80}}(?:{_SUBSCRIPT}|{_TYPE})|\[[A-Za-z_]{{2,30}}\]"
+    r"|[A-Za-z_$@&][\w.:]{0,80}(?:->\w{1,40}){0,3}[!?]?\(|\((?:const |struct |unsigned |\w{1,30} ?\*|[a-z_]{2,40}[,)])"
+    r"|\[\]byte\(|[A-Za-z_][\w.]{0,60} \+ [A-Za-z_\"']|@[\w./-]{1,60}\.[a-z]{2,5}(?!\w)|(?:[A-Za-z_]+\d?\.){1,6}[A-Za-z_]{3,40}(?![\w.@!#$%-])"
     r"|#\{|@?[\[<@]{2}[A-Za-z]|(?:Get|Read|ConvertTo|ConvertFrom|New|Import|Invoke|Unprotect)-[A-Z][A-Za-z]{2,40}\b"
     r"|(?:await|new|yield|lambda|not|typeof)[ ][A-Za-z_(]|&(?:'\w{1,20} )?(?:mut )?(?:str|String)\b"
 )
@@ -59,7 +63,7 @@ _WHOLE = re.compile(
     r"(?:(?i:bearer|basic|token) )?(?:"
     r"\$\{\{?(?![^}]*:[-=])[^{}\n\"']{1,200}\}\}?|\$\([^()\n]{1,200}\)|\$[A-Z][A-Z0-9_]{2,60}"
     r"|\{\{(?![^}]*(?:default|\|\||\bor\b))[^{}\n]{1,200}\}\}|\{%[^{}\n]{1,200}%\}|<%=?[^<>\n\"']{1,200}%>|[#%]\{[^{}\n\"']{1,120}\}#?"
-    r"|(?:\$?\{[A-Za-z_][\w.]{0,60}\}[^\w{}]{0,3}){1,8}|`[^`\n]{1,200}`|\*[A-Z][A-Z* _]{2,40}\*"
+    r"|(?:\$?\{\w{0,60}(?:[.:!][^{}\n]{0,20})?\}[^\w{}]{0,3}){1,8}|`[^`\n]{1,200}`|\*[A-Z][A-Z* _]{2,40}\*"
     r"|(?:required|nullable|sometimes|string|confirmed|min:\d{1,3})(?:\|[a-z_]{1,20}(?::[\w,]{1,30})?){1,8}|%%?[A-Z][A-Z0-9_]{2,60}%%?|%env\([\w:]{1,80}\)%|__[A-Z][A-Z0-9_]{1,60}__|@@?[A-Z][A-Z0-9_]{2,60}@@?"
     r"|\[\[[\w .-]{1,60}\]\]|<<?[A-Za-z][A-Za-z_ -]{1,60}>>?|[*•]{3,64}|x{4,64}"
     rf"|\[{_REMARKS}\b[^\]\n]{{0,40}}\]|{_REMARK}|{_VERSION}|(?:op|vault|ref\+\w{{1,20}})://\S{{1,200}}"
@@ -88,9 +92,14 @@ def is_code(value: str) -> bool:
     return bool(_CODE.fullmatch(value) or _TYPES.fullmatch(value))
 
 
-def looks_up(text: str, at: int) -> bool:
-    """Return whether an unquoted value that starts here is an expression, a file or a remark."""
-    return _LOOK_UP.match(text, at) is not None
+def stands_here(text: str, at: int) -> bool:
+    """Return whether a remark, a file, a version or a template's field starts here."""
+    return _STANDS.match(text, at) is not None
+
+
+def is_expression(text: str, at: int) -> bool:
+    """Return whether a look-up, a call or a type of a program starts here."""
+    return _EXPRESSION.match(text, at) is not None
 
 
 def monospaced(text: str, at: int) -> tuple[int, int] | None:

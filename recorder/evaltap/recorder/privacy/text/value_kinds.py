@@ -75,7 +75,9 @@ def may_be_password(value: str) -> bool:
 
 _SIGNS = frozenset("!@#$%^&*+=?~")
 _HASH = re.compile(r"[0-9a-f]{16,}|[0-9A-F]{16,}")
-_NUMBERED_WORD = re.compile(r"[A-Z]?[a-z]+\d{1,2}[a-z]")
+_NUMBERED_WORD = re.compile(
+    r"[A-Z]?[a-z]+\d{1,2}[a-z]|(?i:oauth2|utf8|base64|md5|sha\d{1,3}|http2|ipv[46]|x509|k8s|ec2)\w*"
+)
 _DIGITS_INSIDE = re.compile(r"[A-Za-z]\d+[A-Za-z]")
 
 

@@ -4,13 +4,15 @@ import re
 
 from evaltap.recorder.privacy.text.cookies import may_tell_session
 from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.names.secret_words import EXACT
 from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.stand_ins import (
     is_code,
+    is_expression,
     is_placeholder,
     is_stand_in,
-    looks_up,
     monospaced,
+    stands_here,
 )
 from evaltap.recorder.privacy.text.value_kinds import is_measure, is_opaque, is_token
 
@@ -63,11 +65,13 @@ def read_value(
             return span
     if text[at : at + 1] in _QUOTES and at < len(text):
         return _quoted(text, at, token=token)
-    if code and looks_up(text, at):
+    if stands_here(text, at) or (code and is_expression(text, at)):
         return None
     value = text[at : _end_of_word(text, at)].rstrip(".,;:!?)]}*")
     end = at + len(value)
-    if len(value) < 4 or is_placeholder(value) or (code and _is_expression(text, value, end)):
+    if len(value) < 4 or is_placeholder(value) or _is_name_of_variable(value):
+        return None
+    if code and (is_code(value) or text[end : end + 1] == "("):
         return None
     if value[:2] == "--" or (not sure and _is_no_value(value.lstrip("([{"))):
         return None
@@ -106,17 +110,19 @@ def _is_wordy(value: str) -> bool:
     return value.replace("-", "").replace("'", "").replace("/", "").replace("_", "").isalpha()
 
 
-def _is_expression(text: str, value: str, end: int) -> bool:
-    if _NAME_OF_VARIABLE.fullmatch(value) and _is_name(value):
-        return True  # `password=password`, `api_key: apiKey`, `SET password = :password`
-    return is_code(value) or text[end : end + 1] == "("
+def _is_name_of_variable(value: str) -> bool:
+    """Return whether it is a secret's name: `password=password`, `SET password = :password`."""
+    name = value.partition(")")[0]  # `filter_by(token=token).first()`
+    return _VARIABLE.fullmatch(name) is not None and _is_name(name)
 
 
 def _is_name(value: str) -> bool:
     return kind_of_name(value) in (Name.SECRET, Name.TOKEN)
 
 
-_NAME_OF_VARIABLE = re.compile(r"[A-Za-z_]+|[$@:&%{]{1,2}[A-Za-z_]+[a-z_]\d?")
+_VARIABLE = re.compile(r"[A-Za-z_]+|[$@:&%{]{1,2}[A-Za-z_]+[a-z_]\d?|_?[A-Za-z]\w{0,60}_[A-Za-z]+")
+_WORDS_OF_NAME = re.compile(r"[A-Za-z]+(?:[_-][A-Za-z]+)+|[a-z]+(?:[A-Z][a-z]+)+")
+"""What a program calls a secret: `API_KEY_HEADER = "x-api-key"`."""
 _COMMAND = re.compile(
     r"(?:cat|pass|vault|op|aws|gcloud|az|kubectl|openssl|security|gpg|sops|lpass|bw|head|jq|curl|doppler|heroku|pwgen) "
 )
@@ -133,7 +139,10 @@ def _quoted(text: str, at: int, *, token: bool) -> Span | None:
     trimmed = value.rstrip()
     if len(trimmed) < 3 or is_placeholder(trimmed) or (token and not is_token(trimmed)):
         return None
-    if is_stand_in(trimmed) or (token and trimmed.isalpha() and _is_name(trimmed)):
+    if is_stand_in(trimmed) or trimmed.lower() in EXACT:
+        return None
+    may_be_name = (token and trimmed.isalpha()) or _WORDS_OF_NAME.fullmatch(trimmed)
+    if may_be_name and _is_name(trimmed):
         return None
     if quote == "`" and _COMMAND.match(trimmed) is not None:
         return None
@@ -166,9 +175,16 @@ def rest_of_header(text: str, at: int, *, cookie: bool, quoted: bool) -> Span | 
         looks_secret = any(map(_may_be_credential, value.split()))
     if len(value) < 6 or not looks_secret or is_placeholder(value) or is_code(value):
         return None
+    if not quoted and text[at : at + 1] not in ("'", '"', "`") and _is_typed(text, at):
+        return None
     if cookie and "=" in value and not may_tell_session(value):
         return None
     return begin, begin + len(value)
+
+
+def _is_typed(text: str, at: int) -> bool:
+    """Return whether a parameter's type or an expression is here, not a header's value."""
+    return is_expression(text, at) or is_code(text[at : _end_of_word(text, at)])
 
 
 def _may_be_credential(word: str) -> bool:

@@ -77,10 +77,11 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
     if before == "-" and (match := _FLAG.match(text, end)) is not None:
         if "$" in name or _NO_VALUE_OF_FLAG.match(text, match.end()) is not None:
             return None
-        # `--secret-id` may be that of Vault, or only a name.
-        return read_value(text, match.end(), token=token and name[-2:] == "id", sure=True)
+        # `--secret-id` may be that of Vault, or only a name; `--tag-key Project` is none.
+        span = read_value(text, match.end(), token=token and name[-2:] == "id", sure=True)
+        return span if span is None or not token or is_mixed(text[slice(*span)]) else None
     if (match := _CALL.match(text, end)) is not None:
-        if _GETTER.match(name) is not None:
+        if _GETTER.match(name) is not None or _METHOD.search(name) is not None:
             return None
         return read_value(text, match.end(), token=token, sure=True)
     if not token:
@@ -151,6 +152,11 @@ _OF_CONSTANT = re.compile(r",[ ]{0,4}(?=[\"'])")
 """Of `curl_setopt($c, CURLOPT_USERPWD, 'bob:x')`."""
 _NO_VALUE_OF_FLAG = re.compile(r"(?:id|type|src)=")
 """What `docker build --secret id=npmrc` is given."""
+_METHOD = re.compile(
+    r"(?i)(?:\.(?:encode|decode|r?split|l?strip|format|replace|join|startswith|endswith|get|pop|find|index|match|search|test"
+    r"|includes|has|contains|lower|upper|trim|slice|log|debug|info|warn|error)|error|exception|warning)\Z"
+)
+"""What is done with a secret, and what is said of one, is given no secret."""
 _GETTER = re.compile(
     r"(?i)(?:.{0,40}[._])?(?:get|prompt|read|ask|has|find|load|fetch|is|check)[_A-Z]"
 )

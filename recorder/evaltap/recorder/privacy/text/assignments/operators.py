@@ -2,7 +2,7 @@
 
 import re
 
-from evaltap.recorder.privacy.text.names.secret_names import is_address
+from evaltap.recorder.privacy.text.names.secret_names import Name, is_address, kind_of_name
 from evaltap.recorder.privacy.text.sentences.values_after import (
     DIGITS,
     SHORT_NUMBERS,
@@ -25,6 +25,9 @@ OPERATOR = re.compile(
     r"|(?i:(?:as )?(?:text|n?varchar2?|char|string|clob)(?:\(\d{1,5}\))?[ ](?=:?=)))?"
     r"(=>|->|<-|[→⇒➔➜]|\.{3,6}|…|:=|\?=|\|\|=|[!=]==?|=|::?|\|\|(?=[ ]?[\"'])|\?\?(?=[ ]?[\"'])|\|)[ \t]{0,16}[*_~]{0,2}[ \t]?"
 )
+_KEY = re.compile(r"\[[\"']([A-Za-z_]{1,40})[\"']\]")
+"""Of `credentials["user"] = "bob"`: what has the value is not the secret."""
+_UNDERSCORED = re.compile(r"[a-z]+(?:_[a-z]+)+(?![\w.!-])")
 _NEXT_LINE = re.compile(
     r"[\"'`]?[ \t]{0,4}:[ \t]{0,4}(?:\n[ \t]{0,12}){1,2}([^\s:]{4,128})[ \t]{0,8}(?=\n|\Z)"
 )
@@ -53,6 +56,11 @@ _FOR_LOGINS = ("cred", "zugangsdaten", "anmeldedaten", "identifiant", "inloggege
 
 def behind_operator(text: str, match: re.Match[str], name: str, *, token: bool) -> Span | None:
     operator, at = match[1], match.end()
+    key = _KEY.search(match[0])
+    if key is not None and kind_of_name(key[1]) is Name.PLAIN:
+        return None
+    if operator == "->" and _UNDERSCORED.match(text, at) is not None:
+        return None
     for pattern in (_TAGS, _ANNOTATION, _DESCRIBED):
         if (skipped := pattern.match(text, at)) is not None:
             at = skipped.end()

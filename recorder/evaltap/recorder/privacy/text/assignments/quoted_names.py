@@ -22,7 +22,7 @@ _FORM_FIELD = re.compile(r"[\"']\r?\n(?:[\w-]{1,40}:[^\r\n]{0,128}\r?\n){0,4}\r?
 """What is between the name of a multipart form's field and its value."""
 _NUMBERED = re.compile(r"[\"']\n[ ]{0,4}\d{1,3}\)[ ](?=[\"'])")
 """What is between name and value in the answer of a Redis client."""
-_TUPLE = re.compile(r"[\"'`][ \t]?,[ \t]{0,16}(?=[\"'`][^\"'`]{1,4096}[\"'`][ \t]?[,)\]}])")
+_TUPLE = re.compile(r"[\"'`][ \t]?,[ \t]{0,16}(?=([\"'`][^\"'`]{1,4096}[\"'`][ \t]?)[,)\]}])")
 _WITH_VALUE = re.compile(r"[\"'`][ ](?:with|has|to|is)(?: the)?(?: value)?[ ](?=[\"'`])")
 _VALUE_IN_FRONT = re.compile(
     r"(?i)[\s{,\"'](?:value|content|val)[\"']?[ ]{0,2}[=:][ ]{0,2}[\"']([^\"'<>]{3,256})[\"'][^<>{}]{0,120}\Z"
@@ -46,9 +46,15 @@ _AFTER_QUOTED = (_WITH_VALUE, HAS_VALUE, _BOUND, _NUMBERED, _FORM_FIELD, DEFAULT
 def after_quoted(text: str, start: int, end: int, *, token: bool) -> tuple[bool, Span | None]:
     """Return whether a form of a quoted name applies, and its value."""
     in_tuple = text[start - 2 : start - 1] in ("(", "[", "{", " ")
-    for pattern in (_PAIR, *((_TUPLE,) if in_tuple else ()), *_AFTER_QUOTED):
+    for pattern in (_PAIR, *_AFTER_QUOTED):
         if (match := pattern.match(text, end)) is not None:
             return True, read_value(text, match.end(), token=token, sure=True)
+    if in_tuple and (match := _TUPLE.match(text, end)) is not None:
+        span = read_value(text, match.end(), token=token, sure=True)
+        # Of many names in a row none is the value of another.
+        is_pair = text[start - 2] in "([" and text[match.end(1) :][:1] in (")", "]")
+        is_value = span is not None and (is_pair or is_mixed(text[slice(*span)]))
+        return True, span if is_value else None
     if (match := _HELD.match(text, end)) is not None:
         return True, inside(match, token)
     first = max(0, start - 300)
