@@ -38,7 +38,9 @@ def beside_services(seen: str, lower: str) -> Iterator[Finding]:
         begin = match.start()
         value = match[0]
         name, sign, rest = value.partition("=")
-        if sign and len(rest) >= 14 and _NAME.fullmatch(name):
+        if sign and rest.strip("=") and _NAME.fullmatch(name.lstrip("-")):
+            if len(rest) < 14:
+                continue  # another setting: `--region=eu-west-1`
             begin, value = begin + len(name) + 1, rest
         value = value.rstrip(".:")
         before = lower[max(0, begin - 72) : begin]

@@ -17,7 +17,9 @@ _SETTING = re.compile(r"[A-Za-z_/-]{1,24}|[A-Za-z]{0,3}\d{1,5}|#[0-9a-fA-F]{3,6}
 
 def may_tell_session(header: str) -> bool:
     """Return whether any cookie of a header may be that of a session."""
-    pairs = [pair for pair in _PAIR.findall(header) if pair[0].lower() not in _ATTRIBUTES]
+    pairs = [
+        pair for pair in _PAIR.findall(header) if pair[0].lower().lstrip("$") not in _ATTRIBUTES
+    ]
     return not pairs or any(_is_of_session(*pair) for pair in pairs)
 
 

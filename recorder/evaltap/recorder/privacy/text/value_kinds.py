@@ -11,9 +11,7 @@ def is_opaque(value: object) -> bool:
     """Return whether a value looks machine-generated: long, no spaces, and not a plain word."""
     if not isinstance(value, str) or len(value) < 12 or len(value.split(maxsplit=1)) != 1:
         return False
-    if _PATH_OF_NAMES.fullmatch(value) or _TIME.match(value):
-        return False
-    return (
+    looks_random = (
         len(value) > 256
         or any(map(str.isdigit, value))
         or value.endswith("=")
@@ -21,28 +19,31 @@ def is_opaque(value: object) -> bool:
         or (len(value) >= 16 and value.isalnum() and value[1:].lower() != value[1:])
         or (len(value) >= 21 and value.isalnum())
     )
+    return looks_random and _READABLE.match(value) is None
 
 
 def is_token(value: object) -> bool:
     """Return whether the value of a token field is a token, not a word, count or setting."""
     if not isinstance(value, str) or len(value) < 6 or any(map(str.isspace, value)):
         return False
-    if _PATH_OF_NAMES.fullmatch(value) or _TIME.match(value):
-        return False
     digits = sum(map(str.isdigit, value))
-    return digits == len(value) or (len(value) >= 8 and digits > 0) or is_opaque(value)
+    looks_random = digits == len(value) or (len(value) >= 8 and digits > 0)
+    return is_opaque(value) or (looks_random and _READABLE.match(value) is None)
 
 
-_PATH_OF_NAMES = re.compile(
-    r"[a-z_]{2,20}(?::(?:[a-z_]{1,20}|\d{1,10}))+"
+_READABLE = re.compile(
+    # a key of a cache, `user:42:profile`; a secret's place in a store, `prod/payments/stripe-v2`
+    r"(?:[a-z_]{2,20}(?::(?:[a-z_]{1,20}|\d{1,10}))+"
     r"|/?[a-z]{2,20}\d{0,2}(?:[:._-][a-z]{1,20}\d{0,2})*(?:/[a-z]{1,20}\d{0,2}(?:[._-](?:[a-z]{1,20}\d{0,2}|\d{1,3}))*)+"
+    # a class, `AccessTokenClaims`; a page; a date
+    r"|(?:[A-Z]{1,4}[a-z]{2,14}){2,8}|https?://[\w.:-]{1,100}(?:/[\w.-]{0,40}){0,8}"
+    r"|20\d\d-\d\d-\d\d(?:[T ]\d\d:\d\d[\w:.+-]*)?)\Z"
 )
-"""A key of a cache, `user:42:profile`, or a secret's place in a store, `prod/payments/stripe-v2`."""
-_TIME = re.compile(r"20\d\d-\d\d-\d\d(?:[T ]\d\d:\d\d|\Z)")
+"""What is no token although it is long or has digits."""
 _NO_PASSWORD = re.compile(
     r"(?i)v?\d+(?:\.\d+)+[\w.-]*|[\d.,]+[a-z%°µ€$£/]{1,4}|[€$£#]?[\d.,:/-]+%?|\d{4}-\d\d-\d\dT.*"
     r"|[\w.-]+\.[a-z]{2,4}|(?:https?:)?/.*|[\w.+-]+@[\w-]+\.[\w.-]+|[a-z]+://.*|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[A-Z]{1,4}-\d+"
-    r"|(?:19|20)\d\d[a-z]\d{0,2}"
+    r"|(?:19|20)\d\d[a-z]\d{0,2}|(?:us|eu|ap|sa|ca|me|af|il|cn|europe|asia|australia)-(?:gov-)?[a-z]{4,13}-?\d{1,2}"
 )
 _MEASURE = re.compile(
     r"(?i)[v^~]?\d{1,6}(?:[.,]\d{1,6})++[a-z%µ]{0,3}|\d{1,9}(?:ms|[µun]s|s|m|h|d|%|x|[kmgt]i?b?|px)"
@@ -101,7 +102,7 @@ def is_likely_password(value: str) -> bool:
     """Return whether a word can be a password and is no id: neither `ABC-1234` nor `user7`."""
     if not may_be_password(value) or _ID.fullmatch(value) is not None:
         return False
-    if "/" in value and _PATH_OF_NAMES.fullmatch(value) is not None:
+    if "/" in value and _READABLE.match(value) is not None:
         return False
     has_weight = sum(map(str.isdigit, value)) > 1 or _CASES.search(value) is not None
     return is_strong_password(value) or (len(value) > 7 and has_weight)

@@ -38,7 +38,8 @@ _AMPERSAND_ENDS = re.compile(r"&(?:&|#|[\w.%-]{1,64}=|[a-z]{2,6};|[\s\"'`<>]|\Z)
 
 
 _WRAPPED = re.compile(
-    r"(?:[\w.]{0,40}(?:Some|Just|[Pp]tr|String::from|\[\]byte|[Pp]lainText|valueOf|Secret|Str|str|bytes|encode|decode|quote|Password)\w{0,12})[( ][ ]?(?=b?[\"'])"
+    r"(?:[\w.]{0,40}(?:Some|Just|[Pp]tr|String::from|\[\]byte|[Pp]lainText|valueOf|Secret|Str|str|bytes|Password)"
+    r"|(?:\w{0,12}(?:64|url|parse)[\w.]{0,12})?(?:encode|decode|quote))\w{0,12}[( ][ ]?(?=b?[\"'])"
 )
 
 
@@ -73,7 +74,9 @@ def read_value(
         return None
     if code and (is_code(value) or text[end : end + 1] == "("):
         return None
-    if value[:2] == "--" or (not sure and _is_no_value(value.lstrip("([{"))):
+    if text[end : end + 1] in (")", ",") and _ARGUMENT.fullmatch(value) is not None:
+        return None
+    if value[:2] in ("--", "//") or (not sure and _is_no_value(value.lstrip("([{"))):
         return None
     if token:
         accepted = (
@@ -83,16 +86,23 @@ def read_value(
         accepted = True
     else:
         last_on_line = text[end : end + 1] in ("", "\n", "\r")
-        accepted = not _is_wordy(value) or (not said and last_on_line)
+        accepted = not _is_wordy(value.strip("*_")) or (not said and last_on_line)
     return (at, end) if accepted else None
 
 
-_SETTING = re.compile(r"[a-z_]{2,20}=[A-Za-z_]*")
+_NO_VALUE = re.compile(
+    r"[a-z_]{2,20}=[A-Za-z_]*|[A-Z]{1,8}-\d{1,7}"
+    r"|(?i:base64|utf-?8|pkcs#?\d{1,2}|x\.?509|sha-?\d{1,3}|md5|oauth2|rfc\d{1,5})"
+)
+
+
+_ARGUMENT = re.compile(r"_?[a-z]+(?:_[a-z]+)+")
+"""A variable that is handed on: `Plugin(secret_key=key_bytes)`."""
 
 
 def _is_no_value(word: str) -> bool:
-    """Return whether a word behind a name is a version, a time, or another setting: `type=string`."""
-    return is_measure(word) or _SETTING.fullmatch(word) is not None
+    """Return whether a word behind a name is a measure, an id, a format, or a setting: `type=string`."""
+    return is_measure(word) or _NO_VALUE.fullmatch(word) is not None
 
 
 def _end_of_word(text: str, at: int) -> int:
@@ -129,6 +139,10 @@ _COMMAND = re.compile(
 """A program of which a shell puts the output in place of the backquotes."""
 
 
+_MENTIONED = re.compile(r"[A-Za-z.]*(?:_[A-Za-z.]*)+(?:\(\))?|[A-Za-z_.]+(?:\(\)|=[A-Za-z]*)")
+"""A name, a call or a setting in quotes of which a text speaks."""
+
+
 def _quoted(text: str, at: int, *, token: bool) -> Span | None:
     quote = text[at] * 3 if text.startswith(text[at] * 3, at) else text[at]
     begin = at + len(quote)
@@ -145,6 +159,8 @@ def _quoted(text: str, at: int, *, token: bool) -> Span | None:
     if may_be_name and _is_name(trimmed):
         return None
     if quote == "`" and _COMMAND.match(trimmed) is not None:
+        return None
+    if text[at - 1 : at] in " \t" and _MENTIONED.fullmatch(trimmed) is not None:
         return None
     if text[at - 1 : at] in " \t" and trimmed.isalpha() and text[at - 2 : at - 1].isalnum():
         # Only a space in between: the quotes may belong to any word.
@@ -176,6 +192,8 @@ def rest_of_header(text: str, at: int, *, cookie: bool, quoted: bool) -> Span | 
     if len(value) < 6 or not looks_secret or is_placeholder(value) or is_code(value):
         return None
     if not quoted and text[at : at + 1] not in ("'", '"', "`") and _is_typed(text, at):
+        return None
+    if cookie and "=" not in value and " " in value:
         return None
     if cookie and "=" in value and not may_tell_session(value):
         return None

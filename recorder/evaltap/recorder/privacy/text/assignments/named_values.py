@@ -150,8 +150,8 @@ _PREFIXED_TAG = re.compile(r"<[\w.-]{1,40}:\Z")
 _IN_BRACKETS = re.compile(r"\][ ]{1,4}([^\s\"'<>]{6,64})[ ]{0,4}(?=\n|\Z)")
 _OF_CONSTANT = re.compile(r",[ ]{0,4}(?=[\"'])")
 """Of `curl_setopt($c, CURLOPT_USERPWD, 'bob:x')`."""
-_NO_VALUE_OF_FLAG = re.compile(r"(?:id|type|src)=")
-"""What `docker build --secret id=npmrc` is given."""
+_NO_VALUE_OF_FLAG = re.compile(r"(?:id|type|src)=|(?:flag|option|argument|parameter)s?\b")
+"""What `docker build --secret id=npmrc` is given, and how a text speaks of a flag."""
 _METHOD = re.compile(
     r"(?i)(?:\.(?:encode|decode|r?split|l?strip|format|replace|join|startswith|endswith|get|pop|find|index|match|search|test"
     r"|includes|has|contains|lower|upper|trim|slice|log|debug|info|warn|error)|error|exception|warning)\Z"

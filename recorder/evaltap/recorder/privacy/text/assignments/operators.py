@@ -59,7 +59,10 @@ def behind_operator(text: str, match: re.Match[str], name: str, *, token: bool) 
     key = _KEY.search(match[0])
     if key is not None and kind_of_name(key[1]) is Name.PLAIN:
         return None
-    if operator == "->" and _UNDERSCORED.match(text, at) is not None:
+    is_return = operator == "->" and ")" in match[0]
+    if is_return or (operator == "->" and _UNDERSCORED.match(text, at) is not None):
+        return None
+    if operator == "=" and match[0][:3] == "] =" and _is_index(text, match.start() - len(name), at):
         return None
     for pattern in (_TAGS, _ANNOTATION, _DESCRIBED):
         if (skipped := pattern.match(text, at)) is not None:
@@ -112,8 +115,13 @@ def _second_word(text: str, at: int) -> Span | None:
     return None if is_code(match[1]) or is_measure(match[1].strip("()")) else match.span(1)
 
 
-_IDENTIFIER = re.compile(r"[A-Za-z]+(?:_\w{1,60}|::)")
+_IDENTIFIER = re.compile(r"[A-Za-z]+(?:_\w{1,60}|::)|(?:[A-Z][a-z]{1,14}){2,8}(?!\w)")
 """What follows a name in a path of code: `password::tests::hash_roundtrip`."""
+
+
+def _is_index(text: str, start: int, at: int) -> bool:
+    """Return whether the name is a variable in a subscript: `generations[cookie_key] = generation`."""
+    return text[start - 1 : start] == "[" and text[at : at + 1] not in ("'", '"')
 
 
 def _ends_quoted(text: str, start: int, at: int) -> bool:

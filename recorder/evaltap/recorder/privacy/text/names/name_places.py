@@ -5,6 +5,7 @@ each. Only a bounded part of the text is read around a stem, so the cost grows l
 """
 
 import re
+from functools import lru_cache
 
 from evaltap.recorder.privacy.text.names.phrase_words import HEADS, MODIFIERS, NO_SECRETS, bare
 from evaltap.recorder.privacy.text.names.secret_names import Name, is_word_for_keyword, kind_of_name
@@ -58,7 +59,7 @@ def names_in(text: str, lower: str) -> list[Span]:
         if match is None:
             continue
         name = match[1][::-1]
-        if kind_of_name(name) in _TELLING or _may_end_phrase(name.lower()):
+        if _may_tell(name):
             start = at - match.end()
             found[start] = start + len(name)
     if "</" in text:
@@ -77,8 +78,14 @@ def names_in(text: str, lower: str) -> list[Span]:
 _TELLING = (Name.SECRET, Name.TOKEN)
 
 
-def _may_end_phrase(word: str) -> bool:
-    return word in _ENDS_OF_PHRASES or _plain(word) in _PHRASE_WORDS
+@lru_cache(maxsize=8192)
+def _may_tell(name: str) -> bool:
+    """Return whether a name is that of a secret, or can end one of several words."""
+    # Cached, since names before signs recur.
+    word = name.lower()
+    return (
+        kind_of_name(name) in _TELLING or word in _ENDS_OF_PHRASES or _plain(word) in _PHRASE_WORDS
+    )
 
 
 _PHRASE_WORDS = HEADS | MODIFIERS

@@ -167,7 +167,7 @@ x fcm apns activation confirmation password link mfa identity federation sts aws
 HARMLESS_TOKENS = frozenset(
     listed("""
 page next continuation sync cursor eos bos pad unk mask sep cls special stop max min input output prompt
-completion total prev previous start starting end pagination resume skip request sequence forward backward lock idempotency
+completion total prev previous start starting end pagination resume skip request sequence forward backward lock lock idempotency change product
 """)
 )
 
