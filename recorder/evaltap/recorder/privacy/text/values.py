@@ -9,6 +9,7 @@ from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.stand_ins import (
     is_code,
     is_expression,
+    is_message,
     is_placeholder,
     is_stand_in,
     monospaced,
@@ -153,7 +154,7 @@ def _quoted(text: str, at: int, *, token: bool) -> Span | None:
     trimmed = value.rstrip()
     if len(trimmed) < 3 or is_placeholder(trimmed) or (token and not is_token(trimmed)):
         return None
-    if is_stand_in(trimmed) or trimmed.lower() in EXACT:
+    if is_stand_in(trimmed) or trimmed.lower() in EXACT or is_message(trimmed):
         return None
     may_be_name = (token and trimmed.isalpha()) or _WORDS_OF_NAME.fullmatch(trimmed)
     if may_be_name and _is_name(trimmed):
