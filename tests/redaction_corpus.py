@@ -55,8 +55,10 @@ def entries(seed: int) -> list[Entry]:
 def harmless() -> list[str]:
     """Return lines in which nothing is to be found."""
     lines = (FOLDER / "harmless.txt").read_text("utf-8").splitlines()
+    tools = (FOLDER / "harmless_tools.txt").read_text("utf-8").splitlines()
     return [
-        line.replace("\\n", "\n") if "|" in line or "," in line else line for line in lines if line
+        *(one.replace("\\n", "\n") if "|" in one or "," in one else one for one in lines if one),
+        *(one.replace("\\n", "\n") for one in tools),
     ]
 
 
@@ -229,6 +231,21 @@ def _pairs_and_tables(make: _Random) -> Iterator[Entry]:
         lambda secret: {"secret_1": secret},
         lambda secret: {"pswd": secret},
         lambda secret: {"auth": ["bob", secret]},
+        lambda secret: {"loc": ["body", "password"], "msg": "too short", "input": secret},
+        lambda secret: {"field": "password", "rejectedValue": secret},
+        lambda secret: {"PropertyName": "Password", "AttemptedValue": secret},
+        lambda secret: {"target": {"name": "password"}, "value": secret},
+        lambda secret: {"Feld": "Kennwort", "Wert": secret},
+        lambda secret: {"nombre": "clave", "valor": secret},
+        lambda secret: {"nom": "mdp", "valeur": secret},
+        lambda secret: {"nome": "senha", "valor": secret},
+        lambda secret: {"имя": "пароль", "значение": secret},
+        lambda secret: {"名称": "密码", "值": secret},
+        lambda secret: {"admin_password": {"type": "string", "sensitive": True, "value": secret}},
+        lambda secret: {"columns": ["id", "pin_code"], "rows": [{"values": [1, secret]}]},
+        lambda secret: ["Host", "shop.example", "X-Auth-Token", secret + "-42-x9", "Via", "1.1 p"],
+        lambda secret: {"API key (staging)": secret},
+        lambda secret: {"locator": "#login-password", "value": secret},
         lambda secret: {"basicAuth": f"bob:{secret}"},
     ):
         secret = make.password()

@@ -172,6 +172,37 @@ def test_a_key_that_only_sounds_like_a_secret_hides_nothing(value: dict[str, Any
     assert REDACT.value(value) == value
 
 
+STANDS_FOR_A_SECRET = [
+    "${DB_PASSWORD}", "$DB_PASSWORD", "{{ password }}", "%DB_PASSWORD%", "<password>", "[FILTERED]",
+    "(sensitive value)", "********", "Bearer ${TOKEN}", "^9.0.2", "This field is required.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", STANDS_FOR_A_SECRET)
+def test_what_only_stands_for_a_secret_stays_under_its_name(value: str) -> None:
+    assert REDACT.value({"password": value}) == {"password": value}
+    assert REDACT.value(f'password: "{value}"') == f'password: "{value}"'
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "${DB_PASSWORD:-tulip42}", "{{ pw | default('tulip42') }}", "<tulip42>", "(tulip42)", "[tulip42]",
+        "$tulip42", "tulip42.0.1", "{db:tulip42}", "You must use tulip42.", "%tulip42%",
+    ],
+)  # fmt: skip
+def test_what_only_looks_like_a_stand_in_is_hidden(value: str) -> None:
+    assert "tulip42" not in orjson.dumps(REDACT.value({"password": value})).decode()
+
+
+@pytest.mark.parametrize("name", ["existingSecret", "secretName", "tlsSecret", "pullSecret"])
+def test_the_name_of_a_secret_in_a_store_stays(name: str) -> None:
+    value = {name: "redis-auth", "secret": {"secretName": "redis-tls-2", "optional": True}}
+
+    assert REDACT.value(value) == value
+    assert REDACT.value(f"  {name}: redis-auth\n") == f"  {name}: redis-auth\n"
+
+
 ORDINARY_TEXTS = """
 Where is order A-100? It was due on 2024-05-06 at 14:30.
 The total is 1,234,567.89 EUR, VAT 19 %, discount 12.5.

@@ -100,6 +100,10 @@ PIECES = (
     "copy a (password) from stdin;\n", "a\tpassword\n", "password\nab1cd2ef3\n", "password?\n", "<name>password</name><value>",
     "connect('a','b','", "assword send \"", "ftp user a b1\n", "\n{\"a\":", "</label><input value=", "['a', 'b', ",
     "1) \"password\"\n", "password - ", "(password) x1y2 (", "x1y2 into the password field ",
+    'secret "a-b" ', "Value 'x1y2' at 'password' ", "password: (a ", "password: [a", "password = $a[", "password: {a: ", "password:\n  type: a\n  default: ",
+    "- value: x1\n  name: password\n", "chpasswd:\n list: |\n a:b\n", "[password] x1y2 ", "61 c3 b1 61 62 ", "\\xc3\\xb1", "a=C3=B1", "a\\u00f1",
+    "password, it is ", "-[ RECORD 1 ]\npassword | a\n", "key: a/b.c", "cookie: a=b; ", "password said:\n\n", "password was a1 and the new one is ", "%B4111111111111111^",
+    "a/b1@//c:1/", "create user a identified by b ", "insert (password) values ('a, ", "password at /a/b/", "{{ password ", "${password",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from evaltap.recorder.privacy.known_formats import formats
 from evaltap.recorder.privacy.long_words import beside_services, random_words
 from evaltap.recorder.privacy.rule_matching import Rule
 from evaltap.recorder.privacy.text.addresses import addresses
-from evaltap.recorder.privacy.text.assignments import assigned
+from evaltap.recorder.privacy.text.assignments.named_values import assigned
 from evaltap.recorder.privacy.text.commands.passwords import in_commands
 from evaltap.recorder.privacy.text.encodings import MAX_DEPTH, decoded
 from evaltap.recorder.privacy.text.fixed_phrases import in_phrases
@@ -28,6 +28,7 @@ from evaltap.recorder.privacy.text.numbers import card_in, numbers, phone_in
 from evaltap.recorder.privacy.text.secret_formats import KEY_BLOCKS
 from evaltap.recorder.privacy.text.sentences.logins import in_logins
 from evaltap.recorder.privacy.text.span import Span
+from evaltap.recorder.privacy.text.stand_ins import is_variable
 from evaltap.recorder.privacy.text.tables import (
     Cell,
     in_copies,
@@ -35,7 +36,7 @@ from evaltap.recorder.privacy.text.tables import (
     in_inserts,
     in_tables,
 )
-from evaltap.recorder.privacy.text.value_kinds import is_opaque, is_variable
+from evaltap.recorder.privacy.text.value_kinds import is_opaque
 
 
 def find(
@@ -66,12 +67,13 @@ _ORDINARY = re.compile(
 _LONG_WORD = re.compile(r"[A-Za-z0-9_+/.=:&?%~$|-]{14,}+")
 """Keys and encoded texts are long and without spaces, unlike ordinary words."""
 _SIGNS = re.compile(r"[0-9@=:\"'`<>%\\|&(]|[^\x00-\x7f]|at[)\]}]| [dD][oO][tT] ")
-"""Without any of these only a long word can be sensitive."""
+"""Without any of these only a long word, or a cell of a table, can be sensitive."""
+_HEAD = re.compile(r"[^\W\d][\w -]{0,40}+[,;\t][\w ,;\t-]{1,200}\n")
 
 
 def _found(text: str, *, identifier: bool, entropy: bool, depth: int) -> list[Finding]:
     words = _LONG_WORD.findall(text)
-    if not words and _SIGNS.search(text) is None:
+    if not words and _SIGNS.search(text) is None and _HEAD.match(text) is None:
         return []
     seen = plain_spelling(text)
     found: list[Finding] = []
@@ -117,7 +119,7 @@ def _beside_names(seen: str, lower: str, *, entropy: bool, words: bool) -> Itera
             yield from _cell(kind, start, end, seen[start:end])
         if "bearer" in lower or "basic" in lower or "ssws" in lower:
             for match in _SCHEME.finditer(seen):
-                if is_opaque(match[1]):
+                if is_opaque(match[1]) and "=" not in match[1].rstrip("="):
                     yield Finding("secret", *match.span(1), match[1])
     if words:
         yield from beside_services(seen, lower)
@@ -160,12 +162,16 @@ _SCHEME = re.compile(
 _CREDENTIALS = re.compile(
     r":\\?/\\?/([^\s:@/\"'<>]{0,128}:[^\s\"'<>@]{1,256}(?:@[^\s\"'<>@/]{1,128}(?=@))?(?=@))"
 )
+_USERS = ("user", "username", "usr", "login", "myuser")
+_PASSWORDS = ("password", "pass", "passwd", "pw", "pwd", "mypassword")
+"""Of `postgres://user:password@host`, as documentation writes it."""
 _USER_ONLY = re.compile(r":\\?/\\?/([\w%.~+-]{20,256}+)(?=@)")
 
 
 def _credentials(seen: str) -> Iterator[Finding]:
     for match in _CREDENTIALS.finditer(seen):
-        if is_variable(match[1].partition(":")[2]):
+        user, _, password = match[1].partition(":")
+        if is_variable(password) or (user.lower() in _USERS and password.lower() in _PASSWORDS):
             continue
         if "/" not in match[1] or _may_hold_slash(match[1]):
             yield Finding("credentials", *match.span(1), match[1])

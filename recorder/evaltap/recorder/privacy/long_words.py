@@ -13,7 +13,7 @@ _NEAR = re.compile(
     r"(?:"
     + "|".join(SERVICES)
     + r"|key|token|secret|credential|passwor[dt]|clave|schl[üu]ssel|clé|chave)"
-    r"(?![a-z]{0,3}(?:board|ring|note))[\w.-]{0,30}[\"'\s]{0,3}(?:[\w ]{0,24}[ ](?:is|was|=|use|ist)[ ]|(?:[ ](?:for|of|to)[ ][\w ]{1,20})?[=>:|?,]{1,3}|[ ])[\"'`\s=>]{0,5}\Z"
+    r"(?![a-z]{0,3}(?:board|ring|note))[\w.-]{0,30}[\"'\s]{0,3}(?:[\w ]{0,24}[ ](?:is|was|=|use|ist)[ ]|(?:[ ](?:for|of|to)[ ][\w ]{1,20})?[=>:|?,]{1,3}|[ ])[\"'`\s=>]{0,5}(?:[bru][\"'])?\Z"
 )
 _NEAR_WORDS = frozenset(
     listed("""
@@ -22,10 +22,13 @@ linked co new message private key keys apikey token tokens secret secrets creden
 ).union(SERVICES, ("password", "passwort", "clave", "chave", "schlüssel", "schlussel", "clé"))
 _LOWER_WORD = re.compile(r"[^\W_]+")
 _NO_KEY = re.compile(
-    r"(?<![a-z])(?:commit|revision|sha\d*|md5|digest|hash|checksum|trace|span|request|etag|uuid|guid|version|build|branch|tag"
-    r"|cache|public|idempot\w*|partition|primary|file|path|image|url|run|job|host|name|region|model|bucket|channel|id|ids)"
-    r"[\w-]{0,8}[\"'\s]{0,3}[=:|>,]{0,3}[\"'\s]{0,4}\Z"
+    r"(?<![a-z])(?:(?:web)?socket|commit|revision|sha\d*|md5|digest|hash|checksum|trace|span|request|etag|uuid|guid|version|build|branch|tag"
+    r"|cache|public|idempot\w*|partition|primary|file|path|image|url|run|job|host|name|region|model|bucket|channel|id|ids"
+    r"|(?:next|continuation|page|starting|sync|sequence|request|idempotency|lock|forward|backward)[-_ ]?token)"
+    r"[\w-]{0,8}(?:[ ](?:hit|miss|restored|saved|not found)?[ ]?(?:from|with|for|under)?[ ]?keys?)?[\"'\s]{0,3}[=:|>,]{0,3}[\"'\s]{0,4}\Z"
 )
+_KEY_ID = re.compile(r"(?:0x)?[0-9A-F]{8,40}")
+_OF_KEY_ID = re.compile(r"(?:gpg|pgp|apt|import|sign|recv)[^\n]{0,30}key\W{0,3}(?:id\W{0,3})?\Z")
 _CANDIDATE = re.compile(r"[A-Za-z0-9_+/=.:-](?<![A-Za-z0-9_+/=.:-].)[A-Za-z0-9_+/=:-]{13,512}+")
 
 
@@ -35,17 +38,28 @@ def beside_services(seen: str, lower: str) -> Iterator[Finding]:
         begin = match.start()
         value = match[0]
         name, sign, rest = value.partition("=")
-        if sign and len(rest) >= 14 and _NAME.fullmatch(name):
+        if sign and rest.strip("=") and _NAME.fullmatch(name.lstrip("-")):
+            if len(rest) < 14:
+                continue  # another setting: `--region=eu-west-1`
             begin, value = begin + len(name) + 1, rest
         value = value.rstrip(".:")
         before = lower[max(0, begin - 72) : begin]
         if _NEAR_WORDS.isdisjoint(_LOWER_WORD.findall(before)) or not _is_random(value):
             continue
-        if _NEAR.search(before) and not _NO_KEY.search(before):
+        if (
+            _NEAR.search(before)
+            and not _NO_KEY.search(before)
+            and not (_KEY_ID.fullmatch(value) and _OF_KEY_ID.search(before))
+            and _FILE_ENDING.match(seen, begin + len(value)) is None
+        ):
             yield Finding("secret", begin, begin + len(value), value)
 
 
+_FILE_ENDING = re.compile(
+    r"\.(?:[a-z]{2,8}\.)?(?:gz|zst|bz2|xz|zip|tgz|csv|json|jsonl|parquet|logs?|txt|png|jpe?g|svg|pdf|html?|ya?ml|tar|dump|sql|pem|key|pub|crt|whl|jar|js|py|ts|css)\b"
+)
 _NAME = re.compile(r"[A-Za-z][A-Za-z_.-]{1,40}\d?")
+_TIME = re.compile(r"20\d\d-\d\d-\d\d(?!\w)|20\d\d-\d\d-\d\dT")
 _HEX_ONLY = re.compile(r"[0-9a-fA-F-]+")
 
 
@@ -54,8 +68,10 @@ def _is_random(value: str) -> bool:
     if (
         not digits
         or digits == len(value)
-        or value.count("/") > 2
-        or value.startswith(("http", "/"))
+        or (value.count("/") > 2 and value[-1] != "=" and "+" not in value)
+        or "://" in value
+        or value.startswith(("http", "/", "arn:"))
+        or _TIME.match(value) is not None
     ):
         return False
     return _entropy(value) >= (

@@ -26,6 +26,7 @@ from evaltap.recorder.privacy.structures import (
     is_schema,
     is_user_and_password,
     kinds_in_list,
+    kinds_in_schema,
     kinds_of_held,
     kinds_of_rows,
     secret_parts,
@@ -34,6 +35,7 @@ from evaltap.recorder.privacy.structures import (
 from evaltap.recorder.privacy.text.check_digits import is_card_number
 from evaltap.recorder.privacy.text.names.secret_names import Name, is_postcode, kind_of_name
 from evaltap.recorder.privacy.text.numbers import card_in, phone_in
+from evaltap.recorder.privacy.text.stand_ins import is_message, is_stand_in
 from evaltap.recorder.privacy.text.value_kinds import is_token
 from evaltap.schemas.data import JsonObject
 
@@ -81,7 +83,7 @@ class ValueRedactor:
             return self.value(value, report, identifier=name is Name.IDENTIFIER, nested=nested)
         if name is Name.SECRET:
             if is_schema(value):
-                return self._object(value, report, nested)
+                return self._object(value, report, nested, above=name)
             return self._secret(value, report)
         if name is Name.TOKEN:
             if is_token(value):
@@ -134,11 +136,12 @@ class ValueRedactor:
     def _object(
         self, value: JsonObject, report: RedactionReport, nested: int, *, above: Name = Name.PLAIN
     ) -> JsonObject:
-        """Redact an object; where the name `above` it means a token, so do its keys for values."""
+        """Redact an object; the name `above` it tells what its keys for values hold."""
         redacted: JsonObject = {}
         kinds_by_key = {} if SIGNS.isdisjoint(value) else self._kinds_in_object(value)
-        if above is Name.TOKEN and not kinds_by_key:
-            kinds_by_key = {**kinds_of_held(value)}
+        if above is not Name.PLAIN and not kinds_by_key:
+            held = kinds_of_held if above is Name.TOKEN else kinds_in_schema
+            kinds_by_key = {**held(value)}
         plain = not self._rules
         for name, one in value.items():
             kind = self._clean_names.get(name)
@@ -155,14 +158,12 @@ class ValueRedactor:
                     redacted[known] = self._rows(one, columns, report, nested=nested)
                     continue
                 kind = columns
-            if (
-                (kind is Name.PLAIN and plain and _is_plain(one))
-                or (name == "pass" and isinstance(one, int))  # how many tests passed
-                or (kind is Name.SECRET and is_postcode(name, one, value))
-            ):
-                redacted[known] = one
-            else:
-                redacted[known] = self._named(kind, one, report, nested=nested)
+            if kind is Name.PLAIN:
+                if not plain or not _is_plain(one):
+                    one = self.value(one, report, identifier=False, nested=nested)
+            elif kind is not Name.SECRET or not _is_no_secret(name, one, value):
+                one = self._named(kind, one, report, nested=nested)
+            redacted[known] = one
         return redacted
 
     def _kinds_in_object(self, value: JsonObject) -> dict[str, Name | dict[int, Name]]:
@@ -211,15 +212,23 @@ class ValueRedactor:
     def _rows(
         self, rows: list[Any], columns: dict[int, Name], report: RedactionReport, *, nested: int
     ) -> list[Any]:
-        return [
-            [
+        return [self._row(row, columns, report, nested=nested) for row in rows]
+
+    def _row(
+        self, row: Any, columns: dict[int, Name], report: RedactionReport, *, nested: int
+    ) -> Any:
+        if isinstance(row, list):
+            return [
                 self._named(columns.get(index, Name.PLAIN), one, report, nested=nested)
                 for index, one in enumerate(row)
             ]
-            if isinstance(row, list)
-            else self.value(row, report, identifier=False, nested=nested)
-            for row in rows
-        ]
+        if (
+            isinstance(row, dict)
+            and len(row) == 1
+            and isinstance(cells := next(iter(row.values())), list)
+        ):
+            return {name: self._row(cells, columns, report, nested=nested) for name in row}
+        return self.value(row, report, identifier=False, nested=nested)
 
     def _key(self, name: str, report: RedactionReport) -> str:
         """Redact an object's key; cached, since the keys of records recur."""
@@ -237,7 +246,13 @@ class ValueRedactor:
         if isinstance(value, str):
             if PSEUDONYM.fullmatch(value) or value in (FAILED, WITHHELD):
                 return value
+            if is_stand_in(value) or is_message(value):
+                return value
             return self._token("secret", value, report)
+        if isinstance(value, list) and all(
+            isinstance(one, str) and is_message(one) for one in value
+        ):
+            return value
         plain = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
         return self._token("secret", plain, report)
 
@@ -325,6 +340,11 @@ class ValueRedactor:
     def _token(self, kind: str, value: str, report: RedactionReport) -> str:
         report.replaced[kind] += 1
         return self._pseudonyms.token(kind, value)
+
+
+def _is_no_secret(name: str, value: Any, beside: JsonObject) -> bool:
+    """Return whether it is a number of passed tests, or an Indian postcode."""
+    return (name == "pass" and isinstance(value, int)) or is_postcode(name, value, beside)
 
 
 def _is_plain(value: Any) -> bool:

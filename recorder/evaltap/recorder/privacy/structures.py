@@ -11,6 +11,7 @@ from typing import Any
 from evaltap.recorder.privacy.text.commands.passwords import in_arguments
 from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.normalization import listed
+from evaltap.recorder.privacy.text.stand_ins import is_placeholder
 from evaltap.recorder.privacy.text.value_kinds import (
     is_likely_password,
     is_token,
@@ -19,12 +20,16 @@ from evaltap.recorder.privacy.text.value_kinds import (
 
 _LABELS = listed("""
 name key field header id label param parameter variable property attribute k type title question prop
+propertyName property_name fieldname loc target attr envVar env_var
+feld nombre nom nome naam campo champ propiedad propriété clave_nombre nazwa název namn navn имя название поле 名称 名前 字段 이름 alan
 setting option n fieldName field_name keyName column slot entity
 """)
 _VALUES = frozenset(
     listed("""
 value val values v content text data secret default answer input defaultValue default_value stringValue
 string_value valueString plainText body current to new newValue new_value set response reply
+rejectedValue rejected_value attemptedValue invalidValue providedValue submittedValue input_value inputValue
+wert valor valeur valore waarde wartość hodnota värde verdi værdi значение 值 値 값 değer inhalt contenido
 """)
 )
 _PREFIXES = listed("""
@@ -51,6 +56,15 @@ _ROWS = ("rows", "data", "values", "records", "items", "results")
 _TELLING = (Name.SECRET, Name.TOKEN, Name.PHONE, Name.CARD)
 SIGNS = frozenset((*_BOTH, *COLUMNS, "kty"))
 """Objects without any of these keys need no further check."""
+_REFERENCES = frozenset(
+    listed("""
+secretName secretKeyRef secretRef valueFrom existingSecret secretArn secret_name
+""")
+)
+_BESIDE_REFERENCE = _REFERENCES | frozenset(
+    listed("name key items optional defaultMode namespace version")
+)
+_EXAMPLES = ("value", "default", "example", "const")
 _SCHEMA_TYPES = frozenset(
     listed("""
 string number integer boolean object array null
@@ -60,17 +74,30 @@ string number integer boolean object array null
 
 def values_of_label(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
     """Return what the label of `{"name": ..., "value": ...}` means, and the keys that hold the value."""
+    if len(value) > 16 or _TELLS.isdisjoint(value):
+        return Name.PLAIN, frozenset()
     held = _BOTH.intersection(value)
-    if len(value) > 16 or not held:
+    if not held:
         return Name.PLAIN, frozenset()
     for label in _ANY_LABEL.intersection(value):
         name = value[label]
-        if isinstance(name, str) and len(name) <= _LONGEST_LABEL:
+        if not isinstance(name, str):
+            name = _inner_label(name)
+        if 0 < len(name) <= _LONGEST_LABEL:
             kind = _kind_of_path(name) if "/" in name else kind_of_name(name)
             if kind in _TELLING:
                 values = held - {label}
                 return kind, frozenset(one for one in values if not _is_prose(one, value[one]))
     return _typed(value, held)
+
+
+def _inner_label(label: Any) -> str:
+    """Return the last part of a label: `{"loc": ["body", "password"]}`, `{"target": {"name": "password"}}`."""
+    if isinstance(label, list):
+        label = label[-1] if label else ""
+    elif isinstance(label, dict):
+        label = label.get("name")
+    return label if isinstance(label, str) else ""
 
 
 _LONGEST_LABEL = 128
@@ -87,8 +114,9 @@ _CONTROLS = frozenset(
 prompt path pointer selector element locator target css xpath placeholder aria_label ariaLabel label
 """)
 )
+_TELLS = _ANY_LABEL | _CONTROLS
 _CONTROL = re.compile(
-    r"(?i)[ _-]*(?:field|input|box|textbox|text ?field|feld|champ|campo|veld|pole|поле)\W*\Z"
+    r"(?i)(?:[ _-]*(?:field|input|box|textbox|text|feld|champ|campo|veld|pole|поле)){1,3}\W*\Z"
 )
 
 
@@ -107,13 +135,16 @@ def _typed(value: Mapping[str, Any], held: frozenset[str]) -> tuple[Name, frozen
         if isinstance(name, str) and len(name) <= _LONGEST_LABEL:
             kind = kind_of_name(_CONTROL.sub("", name))
             if kind in _TELLING:
-                words = (one for one in held - {control} if _is_word(value[one]))
+                words = (one for one in held - {control} if _is_word(one, value[one]))
                 return kind, frozenset(words)
     return Name.PLAIN, frozenset()
 
 
-def _is_word(value: Any) -> bool:
-    return isinstance(value, str) and may_be_password(value) and len(value.split()) == 1
+def _is_word(key: str, value: Any) -> bool:
+    """Return whether one word is typed; what only stands beside a control must look like a password."""
+    if not isinstance(value, str) or len(value.split()) != 1:
+        return False
+    return may_be_password(value) or (key.lower() == "value" and not is_placeholder(value))
 
 
 _HELD = frozenset(
@@ -190,11 +221,25 @@ def kinds_in_list(items: Sequence[Any]) -> dict[int, Name]:
                 found[index + 1] = kind
     if all(isinstance(item, str) for item in items):
         found.update((index, Name.SECRET) for index, _, _ in in_arguments(items))
+    if not found and len(items) > 3 and len(items) % 2 == 0:
+        found = _kinds_in_turn(items)
     if len(items) == 2 and not found and isinstance(items[1], str) and not items[1].isalpha():
         kind = kind_of_name(items[0][:64])
         if kind in _TELLING:
             found[1] = kind
     return found
+
+
+def _kinds_in_turn(items: Sequence[Any]) -> dict[int, Name]:
+    """Return what a list says that has names and values in turn, as Node's `rawHeaders`."""
+    return {
+        index + 1: kind
+        for index, name in enumerate(items[:-1])
+        if index % 2 == 0
+        and isinstance(name, str)
+        and is_token(items[index + 1])
+        and (kind := kind_of_name(name[:64])) in (Name.SECRET, Name.TOKEN)
+    }
 
 
 def kinds_of_rows(items: Sequence[Any]) -> tuple[dict[int, Name], bool]:
@@ -224,11 +269,25 @@ def _is_head(items: Sequence[Any]) -> bool:
 
 
 def is_schema(value: Any) -> bool:
-    """Return whether the object under a secret's name describes a field: `{"type": "string"}`."""
+    """Return whether the object under a secret's name describes a field, or refers to a secret.
+
+    As `{"type": "string"}` and `{"secretName": "shop-tls"}` do.
+    """
     if not isinstance(value, dict):
         return False
+    if not _REFERENCES.isdisjoint(value) and _BESIDE_REFERENCE.issuperset(value):
+        return True
     kind = value.get("type")
     return "$ref" in value or (isinstance(kind, str) and kind.lower() in _SCHEMA_TYPES)
+
+
+def kinds_in_schema(value: Mapping[str, Any]) -> dict[str, Name]:
+    """Return what the parts of a secret field's description are: `{"type": "string", "value": "x"}`."""
+    return {
+        key: Name.SECRET
+        for key in _EXAMPLES
+        if isinstance(one := value.get(key), str) and (key == "value" or may_be_password(one))
+    }
 
 
 _BEGIN = re.compile(

@@ -84,7 +84,12 @@ def _around(text: str, sign: re.Match[str]) -> Iterator[Address]:
         return
     if not local.startswith('"'):
         # Markup, code or query syntax before an address is not part of it.
-        local = re.split(r"[=?&/]", local)[-1].lstrip("'*`{|}.#!$^~-")
+        local = re.split(r"[=?&/]", local)[-1]
+        if local[:1] == "$" or local[-1:] == "}":
+            return  # `https://$TOKEN@host`
+        if local == "password" and text[sign.start() - 9 : sign.start() - 8] == ":":
+            return  # `https://user:password@host`
+        local = local.lstrip("'*`{|}.#!$^~-")
     if not local or (local in _CODE and (local != "git" or text[end : end + 1] in (":", "/"))):
         return
     yield sign.start() - len(local), end, f"{local}@{place}".casefold()

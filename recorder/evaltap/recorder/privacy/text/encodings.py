@@ -26,15 +26,19 @@ _WRAPPED = re.compile(
 _SPACED_HEX = re.compile(
     r"[2-7](?<![A-Za-z0-9].)[0-9a-fA-F]([ :])[2-7][0-9a-fA-F](?>(?:\1[0-9a-fA-F]{2}){5,4096})(?![A-Za-z0-9])"
 )
+_BYTES_BEFORE = re.compile(r"(?<![A-Za-z0-9])(?>(?:[0-9a-fA-F]{2}[ :]){1,128})\Z")
+"""Bytes of other letters in front of those of ASCII."""
 _BASE32 = re.compile(r"[A-Z2-7]{16,8192}+={0,6}")
+_BEHIND = r"(?:(?<=:)[ ][^\s\"'<>%&=\\]{1,256}(?=[\s\"'<]|\Z))?"
+"""A value that is not encoded, behind a name that is."""
 _TOKENS = {
-    "%": (re.compile(r"[^\s&?#;<>\"'`]{1,65536}+"), re.compile(r"%[0-9A-Fa-f]{2}")),
+    "%": (re.compile(r"[^\s&?#;<>\"'`]{1,65536}+" + _BEHIND), re.compile(r"%[0-9A-Fa-f]{2}")),
     "&": (
-        re.compile(r"[^\s<>]{1,65536}+"),
+        re.compile(r"[^\s<>]{1,65536}+" + _BEHIND),
         re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-z]{2,8});"),
     ),
-    "\\": (re.compile(r"[^\s\"'<>]{1,65536}+"), re.compile(r"\\(?:u\{?[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2})")),
-    "=": (re.compile(r"[^\s]{1,65536}+"), re.compile(r"=(?:40|3D|3A|2[0-9A-F])|(?:=[0-9A-F]{2}){8}")),
+    "\\": (re.compile(r"[^\s\"'<>]{1,65536}+" + _BEHIND), re.compile(r"\\(?:u\{?[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2})")),
+    "=": (re.compile(r"[^\s]{1,65536}+" + _BEHIND), re.compile(r"=(?:40|3D|3A|2[0-9A-F])|(?:=[0-9A-F]{2}){8}")),
 }  # fmt: skip
 
 
@@ -43,14 +47,19 @@ def decoded(text: str, *, words: bool = True) -> Iterator[Decoded]:
     if words:
         yield from _packed(text)
     for match in _SPACED_HEX.finditer(text):
-        if (found := _from_hex(match[0])) is not None:
-            yield *match.span(), found
+        before = _BYTES_BEFORE.search(text, max(0, match.start() - 400), match.start())
+        start = before.start() if before is not None else match.start()
+        if (found := _from_hex(text[start : match.end()])) is not None:
+            yield start, match.end(), found
     for sign, (token, encoded) in _TOKENS.items():
         if sign not in text or encoded.search(text) is None:
             continue
         for match in token.finditer(text):
             if sign in match[0] and encoded.search(match[0]):
-                yield *match.span(), _DECODERS[sign](match[0])
+                meaning = _DECODERS[sign](match[0])
+                # Not one character of `%DB_PASSWORD%` is encoded: 0xDB begins none.
+                if meaning.count("\ufffd") < len(encoded.findall(match[0])):
+                    yield *match.span(), meaning
 
 
 def _packed(text: str) -> Iterator[Decoded]:
@@ -131,10 +140,19 @@ def _from_quoted_printable(text: str) -> str:
 
 
 def _from_escapes(text: str) -> str:
+    text = _BYTES.sub(_of_bytes, text)
     return _ESCAPE.sub(_character, text)
 
 
 _ESCAPE = re.compile(r"(?<!\\)\\++(u\{?[0-9a-fA-F]{4}\}?|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2})")
+
+
+_BYTES = re.compile(r"(?:(?<!\\)\\++x[0-9a-fA-F]{2}){2,65536}+")
+"""Bytes one after the other: a character that is not ASCII has several."""
+
+
+def _of_bytes(match: re.Match[str]) -> str:
+    return bytes.fromhex(match[0].replace("\\", "").replace("x", "")).decode("utf-8", "replace")
 
 
 def _character(match: re.Match[str]) -> str:

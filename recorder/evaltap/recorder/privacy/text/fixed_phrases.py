@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 
 from evaltap.recorder.privacy.text.span import Span
-from evaltap.recorder.privacy.text.value_kinds import is_likely_password, is_placeholder
+from evaltap.recorder.privacy.text.stand_ins import is_placeholder
+from evaltap.recorder.privacy.text.value_kinds import is_likely_password, may_be_password
 
 _QUOTED_PAIR = r"\(\s{0,4}['\"][^'\"\n]{1,64}['\"]\s{0,4},\s{0,4}['\"]([^'\"\n]{3,256})['\"]"
 _PHRASES = tuple(
@@ -16,10 +17,19 @@ _PHRASES = tuple(
         ),
         ("securestring", r"(?i)securestring +(?:-string +)?['\"]([^'\"\n]{3,256})['\"]"),
         ("credential", r"(?i)credentials?" + _QUOTED_PAIR),
+        (
+            "jwt.",
+            r"\bjwt\.(?:sign|encode|verify|decode)\(\s{0,4}[\w.]{1,40},\s{0,4}b?['\"]((?=[^'\"\n]{0,200}\d)[^'\"\n]{8,256})['\"]",
+        ),
+        (
+            "hmac",
+            r"(?:hmac\.new\(|[cC]reateHmac\(['\"]\w{2,10}['\"],[ ]?)\s{0,4}b?['\"]((?=[^'\"\n]{0,200}\d)[^'\"\n]{8,256})['\"]",
+        ),
+        ("fernet(", r"Fernet\(\s{0,4}b?['\"]([^'\"\n]{20,256})['\"]"),
         ("login(", r"(?i)login" + _QUOTED_PAIR),
-        ("auth", r"(?i)auth\w{0,12}=?[ (]" + _QUOTED_PAIR.removeprefix(r"\(")),
     )
 )
+_AUTH = re.compile(r"(?i)auth\w{0,12}[ ]?=?[ (]{1,2}" + _QUOTED_PAIR.removeprefix(r"\("))
 _LINES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -38,15 +48,18 @@ def in_phrases(text: str, lower: str) -> Iterator[Span]:
     patterns: list[re.Pattern[str]] = []
     if "'" in text or '"' in text:
         patterns += (pattern for needle, pattern in _PHRASES if needle in lower)
+        if "auth" in lower:
+            patterns.append(_AUTH)
     if _FIELD.search(text) is not None:
         patterns += _LINES
     patterns += _signed(text, lower)
     for pattern in patterns:
+        is_value = _CHECKS.get(pattern)
         for match in pattern.finditer(text):
             group = match.lastindex or 0
-            if pattern is _CONNECTED and not is_likely_password(match[group]):
-                continue
-            if not is_placeholder(match[group]):
+            if pattern is _CHPASSWD:
+                yield from (user.span(1) for user in _OF_USER.finditer(text, *match.span(1)))
+            elif (is_value is None or is_value(match[group])) and not is_placeholder(match[group]):
                 yield match.span(group)
 
 
@@ -73,11 +86,39 @@ _GO_ADDRESS = re.compile(r"[\w-]{1,64}:([^\s:@/\"'()]{3,128})@(?:(?:tcp|unix)\(|
 _ORACLE = re.compile(r"(?i)jdbc:oracle:\w{2,6}:[\w.]{1,64}/([^\s@\"']{3,128})@")
 
 
+_IDENTIFIED = re.compile(
+    r"(?i)\b(?:alter|create) user [\w.\"$]{1,64} identified by (?!values\b|globally|externally)([^\s'\";]{3,128})"
+)
+_MAIL_LOGIN = re.compile(
+    r"(?m)^[ \t]*(?:[CS]: ?|> ?)?[A-Za-z]\w{0,7} LOGIN \S{1,64} \"?([^\s\"]{4,128})\"?\r?$"
+)
+_TYPED = re.compile(r"(?i)\b(?:input|fill|type) password[ ]{2,8}\S{1,80}[ ]{2,8}([^\s$]\S{3,128})")
+"""A step of Robot Framework."""
+_EASY_CONNECT = re.compile(
+    r"(?<![\w/.:@-])[\w$#]{1,30}/([^\s@/\"']{3,128})@(?://[\w.-]{1,100}|[\w.-]{1,100}:15\d\d/)"
+)
+_CHPASSWD = re.compile(
+    r"chpasswd:[^\n]{0,20}\n(?:[ ]{1,8}[a-z]+:[^\n]{0,20}\n){1,3}((?:[ ]{1,16}(?:- )?[\w-]{1,32}:[^\s:|]{3,128}\n?){1,64})"
+)
+_OF_USER = re.compile(r":([^\s:|]{3,128})")
+
+
+_CHECKS = {
+    _AUTH: may_be_password,
+    _CONNECTED: is_likely_password,
+    _EASY_CONNECT: is_likely_password,
+    _MAIL_LOGIN: may_be_password,
+}
+"""What a value must look like where its form alone is not enough."""
+
+
 def _signed(text: str, lower: str) -> Iterator[re.Pattern[str]]:
     """Yield the patterns whose signs a text has; written out, since this runs on every text."""
     if "@" in text:
         if "jdbc:oracle" in lower:
             yield _ORACLE
+        if "@//" in text or ":15" in text:
+            yield _EASY_CONNECT
         if "@tcp(" in lower or "@unix(" in lower or "@/" in lower:
             yield _GO_ADDRESS
     if "}" in text and ("sha" in lower or "md5}" in lower or "crypt}" in lower):
@@ -85,11 +126,19 @@ def _signed(text: str, lower: str) -> Iterator[re.Pattern[str]]:
     if "(" in text and ("connect" in lower or "new pdo" in lower):
         yield _CONNECTED
     if "assw" in lower:
+        if "chpasswd:" in text:
+            yield _CHPASSWD
+        if "  " in text:
+            yield _TYPED
         if "set password for " in lower:
             yield _SET_PASSWORD
         if "send" in lower:
             yield _EXPECTED
+    if " LOGIN " in text:
+        yield _MAIL_LOGIN
     if "user " in lower:
+        if "identified by " in lower:
+            yield _IDENTIFIED
         if "acl setuser" in lower:
             yield _REDIS_USER
         if "ftp" in lower:

@@ -33,7 +33,7 @@ _ESCAPE = re.compile(r"(?<!\\)\\++(?:[nrt]|(?=[\"'`]))")
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,16}m")
-_QUOTE = re.compile(r"(?<!;)\\{0,8}&(?:amp;)?(?:quot|#34|#39);(?!&)")
+_QUOTE = re.compile(r"(?<!;)\\{0,8}&(?:amp;)?(?:quot|apos|#34|#39|#x2[27]);(?!&)")
 
 
 def plain_spelling(text: str) -> str:
@@ -42,11 +42,27 @@ def plain_spelling(text: str) -> str:
         text = text.translate(_PLAIN)
     if "\x1b" in text:
         text = _COLOUR.sub(_blanks, text)
-    if "quot;" in text or "&#34;" in text or "&#39;" in text:
+    if "&" in text and ";" in text:
         text = _QUOTE.sub(lambda match: '"'.rjust(len(match[0])), text)
+    if "=C" in text:
+        text = _QUOTED_LETTER.sub(lambda match: _letter(match[0]) * len(match[0]), text)
     if "\\" in text:
+        if "\\u0" in text:
+            text = _ESCAPED_LETTER.sub(lambda match: chr(int(match[1], 16)) * len(match[0]), text)
         text = _ESCAPE.sub(_blanks, text)
     return text
+
+
+_QUOTED_LETTER = re.compile(r"(?<=[A-Za-z])=C[3-5]=[89AB][0-9A-F](?!=)")
+"""A letter of a word in quoted-printable: `f=C3=BCr`."""
+
+
+_ESCAPED_LETTER = re.compile(r"(?<=[A-Za-z])\\u0(0[c-fC-F][0-9a-fA-F]|1[0-7][0-9a-fA-F])(?!\\)")
+"""The same in JSON: `contrase\\u00f1a`."""
+
+
+def _letter(quoted: str) -> str:
+    return bytes.fromhex(quoted.replace("=", "")).decode()
 
 
 def _blanks(match: re.Match[str]) -> str:

@@ -22,7 +22,7 @@ Number = tuple[str, int, int, str]
 _RUN = re.compile(r"\d(?>(?:[ .,\-/()_\t]{0,3}\d){6,})")
 _GAP = r"(?:[ .\-_/\t]|[ ]{2}| [-/] )"
 _CARDS = tuple(
-    re.compile(rf"(?<![\w.])(?:{form})(?!\w)(?!\.\d)")
+    re.compile(rf"(?:(?<![\w.])|(?<=%B))(?:{form})(?!\w)(?!\.\d)")
     for form in (
         r"\d{14,19}",
         rf"\d{{4}}({_GAP})\d{{4}}(?:\1\d{{4}}){{2}}",
@@ -60,7 +60,7 @@ _FORMS = tuple(
 )
 _LOOSE = re.compile(r"(?<!\w)(?<!\d[.,:])\(?\+?\d(?:[ .\-/()]{0,3}\d){6,14}(?![\w%])(?![.,:]\d)")
 _DATES = re.compile(
-    r"(?:19|20)\d\d ?[-/] ?(?:19|20)\d\d(?!\d)|(?:19|20)\d\d[-./ ]\d\d?[-./ ]\d\d?(?!\d)|\d\d?([-./])\d\d?\1\d{4}\b|0\d \d\d (?:19|20)\d\d\b|\d{1,3}\.\d{1,3}\.\d{1,3}\.\d"
+    r"(?:19|20)\d\d ?[-/] ?(?:19|20)\d\d(?!\d)|(?:19|20)\d\d[-./ ]\d\d?[-./ ]\d\d?(?!\d)|\d\d?([-./])\d\d?\1\d{4}\b|0\d \d\d (?:19|20)\d\d\b|(?:\d{1,3}\.){3}\d{1,3}(?!\.?\d)"
 )
 _SSN = re.compile(r"(?<![\w-])(?!000|666|9\d\d)\d{3}([- ])(?!00)\d{2}\1(?!0000)\d{4}(?![\w-])")
 _NAMED_SSN = re.compile(
@@ -70,7 +70,7 @@ _SSN_WORDS = ("ssn", "social security", "social sec")
 _IBAN = re.compile(r"\d\d(?<=(?<![A-Za-z0-9])[A-Za-z]{2}\d\d)(?>(?:[ -]?[A-Za-z0-9]){11,30})")
 
 _CUES = re.compile(
-    r"phone|msisdn|contact_?n|\bwa\.me/|\bt[eé]l\b|\bfono\b|telem[oó]v|τηλ|κινητ|\b(?:tlf|s[ií]mi|fone|cel|puh|tfno|fars[ií]mi|natel)\b|\bkom\.|t[āa]lrun|mobi(?:il|el|tel|ln)|festnetz|t[eé]l[eé]?[fp]|\bm(?:obile?|óvil|ovil)\b|mobil(?:nummer|telefon|nr)|celul|cellul|\bcell\b|cellphone"
+    r"phone|msisdn|contact_?n|\bwa\.me/|\bt[eé]l\b|\bfono\b|telem[oó]v|τηλ|κινητ|\b(?:tlf|s[ií]m[ia]|fone|cel|puh|tfno|fars[ií]mi|natel)\b|\bkom\.|t[āa]lrun|mobi(?:il|el|tel|ln)|festnetz|t[eé]l[eé]?[fp]|\bm(?:obile?|óvil|ovil)\b|mobil(?:nummer|telefon|nr)|celul|cellul|\bcell\b|cellphone"
     r"|\bfax\b|whats ?app|handy|\bsms\b|viber|rufnummer|\bruf|anruf|zurückruf|erreich|durchwahl|hotline|\bgsm\b|joindre"
     r"|joignable|appel|rappel|portable|ll[aá]m[aei]|m[áa]rca(?:me|r)|ligue|ligar|liga-me|contacto|contato|chiam|richiam"
     r"|recapito|zadzwo|dzwoni|kom[óo]rk|\bbel(?:len|t)? |bereik|\bring |ringa |puhelin|soita|звон|\bтел|моб|电话|電話|手机"
@@ -91,7 +91,7 @@ mijn mitt min numara number card visa maestro amex pan debit kart carte tarjeta 
 ssn social ++
 """)  # fmt: skip
 _FOREIGN_STEMS = listed("""
-tél τηλ κινητ sími tālrun móvil llám márca cartão kóm звон тел моб мой карт 电话 電話 手机 手機 号 联系 致电 拨打 携帯 連絡 전화 휴대 연락 फ फो मोबाइल
+tél τηλ κινητ sími síma tālrun móvil llám márca cartão kóm звон тел моб мой карт 电话 電話 手机 手機 号 联系 致电 拨打 携帯 連絡 전화 휴대 연락 फ फो मोबाइल
 नंबर هات جوال اتصل טלפון נייד โทร เบอร์ điện gọi sđt 我的 卡 カード 카드 mój komórk zadzwoń joignable numéro yın
 """)  # fmt: skip
 _NO_PHONE = re.compile(

@@ -4,12 +4,15 @@ import re
 from collections.abc import Iterable, Iterator
 
 from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
-from evaltap.recorder.privacy.text.value_kinds import is_placeholder, is_token
+from evaltap.recorder.privacy.text.stand_ins import is_placeholder
+from evaltap.recorder.privacy.text.value_kinds import is_token
 from evaltap.recorder.privacy.text.values import is_mixed
 
 Cell = tuple[Name, int, int]
 """What a column's name implies, and the span of a value in it."""
 
+_Row = tuple[int, str, list[tuple[int, int]]]
+"""The offset of a line, the line, and the spans of its cells."""
 _ALIGNED = "  "
 _SEPARATORS = ("|", "\t", ",", ";", _ALIGNED)
 _KINDS = (Name.SECRET, Name.TOKEN, Name.PHONE, Name.CARD)
@@ -41,20 +44,35 @@ def in_tables(text: str, names: Iterable[int]) -> Iterator[Cell]:
         # Of Jira's `||user||password||` each cell counts once.
         separator, columns, width = _head(line.replace("||", "|") if line[:2] == "||" else line)
         done = end
-        while columns and done < len(text):
-            stop = text.find("\n", done) + 1 or len(text)
-            line = text[done:stop]
-            if _RULE.fullmatch(line) is None:
-                cells = _cells(line, separator)
-                shift = len(cells) - width
-                has_index = shift == 1 and separator == _ALIGNED and _INDEX.match(line)
-                if shift and not has_index:
-                    break
-                for index, kind in columns.items():
-                    place = cells[index + shift]
-                    if separator != _ALIGNED or is_mixed(line[slice(*place)]):
-                        yield from _cell(kind, line, done, place)
-            done = stop
+        if not columns:
+            continue
+        rows = list(_rows(text, end, separator, width))
+        if rows:
+            done = rows[-1][0] + len(rows[-1][1])
+        for index, kind in columns.items():
+            yield from _column(kind, index, rows, is_loose=separator == _ALIGNED or ", " in line)
+
+
+def _rows(text: str, at: int, separator: str, width: int) -> Iterator[_Row]:
+    """Yield the lines with as many cells as the header, or one more: the number of the row."""
+    while at < len(text):
+        stop = text.find("\n", at) + 1 or len(text)
+        line = text[at:stop]
+        if _RULE.fullmatch(line) is None:
+            cells = _cells(line, separator)
+            shift = len(cells) - width
+            if shift and not (shift == 1 and separator == _ALIGNED and _INDEX.match(line)):
+                return
+            yield at, line, cells[shift:]
+        at = stop
+
+
+def _column(kind: Name, index: int, rows: list[_Row], *, is_loose: bool) -> Iterator[Cell]:
+    """Yield the cells of a column; of what may be prose, if one of them is more than a word."""
+    if is_loose and not any(is_mixed(line[slice(*cells[index])]) for _, line, cells in rows):
+        return
+    for offset, line, cells in rows:
+        yield from _cell(kind, line, offset, cells[index])
 
 
 _FIRST_LINE = re.compile(
@@ -99,7 +117,7 @@ def in_html_tables(text: str) -> Iterator[Cell]:
 
 
 _INSERT = re.compile(r"(?i)\(([^()]{1,500})\)\s{0,8}values\s{0,8}(?=\()")
-_ROW = re.compile(r"\(([^()]{1,4000})\)[\s,]{0,8}")
+_ROW = re.compile(r"\(((?:[^()]|\([^()]{0,200}\)){1,4000}+)\)[\s,]{0,8}")
 
 
 def in_inserts(text: str) -> Iterator[Cell]:
@@ -109,12 +127,18 @@ def in_inserts(text: str) -> Iterator[Cell]:
         kinds = {i: kind for i, name in enumerate(names) if (kind := kind_of_name(name)) in _KINDS}
         at = insert.end()
         while kinds and (row := _ROW.match(text, at)) is not None:
-            places = _cells(row[1], ",")
+            places = [_trimmed(row[1], *cell.span()) for cell in _SQL_VALUE.finditer(row[1])]
             for index, kind in kinds.items() if len(places) == len(names) else ():
-                yield from _cell(kind, row[1], row.start(1), places[index])
+                if row[1][places[index][0] : places[index][0] + 1] not in _PARAMETERS:
+                    yield from _cell(kind, row[1], row.start(1), places[index])
             at = row.end()
 
 
+_SQL_VALUE = re.compile(
+    r"(?<![^,])(?:\s{0,8}'(?:[^'\\]|''|\\.){0,4000}+'\s{0,8}(?=,|\Z)|[^,]{0,4000}+(?=,|\Z))"
+)
+"""What is between two commas that are in no quotes."""
+_PARAMETERS = (":", "@", "$", "?", "%")
 _COPY = re.compile(r"(?i)\bcopy [\w.\"]{1,80} ?\(([^()\n]{1,500})\) from stdin[^\n]{0,80}\n")
 
 
@@ -148,6 +172,8 @@ def _head(line: str) -> tuple[str, dict[int, Name], int]:
         names = [line[a:b] for a, b in cells]
         if len(names) > _MOST_COLUMNS or not all(len(name) <= 40 for name in names):
             continue
+        if separator == "," and ", " in line and any(map(_PROSE.match, names)):
+            continue
         if separator == _ALIGNED and not all(map(_COLUMN.fullmatch, names)):
             continue
         kinds = {i: kind for i, name in enumerate(names) if (kind := kind_of_name(name)) in _KINDS}
@@ -171,6 +197,8 @@ def _cells(line: str, separator: str) -> list[tuple[int, int]]:
     return [_trimmed(line, start, end) for start, end in found]
 
 
+_PROSE = re.compile(r"(?i)(?:my|your|the|his|her|our|their|a|an|this|that) |\S+ \S+ \S")
+"""No name of a column: `Reset the password, please`."""
 _COLUMN = re.compile(r"[\w-]+(?: [\w-]+)?")
 _ALIGNED_CELL = re.compile(r"\S++(?: \S++)*+")
 
@@ -183,6 +211,9 @@ _QUOTED = {
 }
 
 
+_CONSTANT = re.compile(r"[A-Z]{1,40}(?:_[A-Z]{1,40}){1,8}")
+
+
 def _trimmed(line: str, start: int, end: int) -> tuple[int, int]:
     cell = line[start:end]
     start += len(cell) - len(cell.lstrip(" \t\r\n\"'`*"))
@@ -193,5 +224,7 @@ def _cell(kind: Name, line: str, offset: int, place: tuple[int, int]) -> Iterato
     value = line[slice(*place)]
     if len(value) < 3 or is_placeholder(value) or _RULE.fullmatch(value):
         return
+    if _CONSTANT.fullmatch(value) and kind_of_name(value) in (Name.SECRET, Name.TOKEN):
+        return  # a list of names
     if kind is not Name.TOKEN or is_token(value):
         yield kind, offset + place[0], offset + place[1]

@@ -1,8 +1,8 @@
-"""Classify a value by its form: opaque, a token, a placeholder, code."""
+"""Classify a value by its form: opaque, a token, a likely password."""
 
 import re
 
-from evaltap.recorder.privacy.text.normalization import listed
+from evaltap.recorder.privacy.text.stand_ins import is_code, is_placeholder
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -11,7 +11,7 @@ def is_opaque(value: object) -> bool:
     """Return whether a value looks machine-generated: long, no spaces, and not a plain word."""
     if not isinstance(value, str) or len(value) < 12 or len(value.split(maxsplit=1)) != 1:
         return False
-    return (
+    looks_random = (
         len(value) > 256
         or any(map(str.isdigit, value))
         or value.endswith("=")
@@ -19,110 +19,43 @@ def is_opaque(value: object) -> bool:
         or (len(value) >= 16 and value.isalnum() and value[1:].lower() != value[1:])
         or (len(value) >= 21 and value.isalnum())
     )
+    return looks_random and _READABLE.match(value) is None
 
 
 def is_token(value: object) -> bool:
     """Return whether the value of a token field is a token, not a word, count or setting."""
     if not isinstance(value, str) or len(value) < 6 or any(map(str.isspace, value)):
         return False
-    if _PATH_OF_NAMES.fullmatch(value):
-        return False
     digits = sum(map(str.isdigit, value))
-    return digits == len(value) or (len(value) >= 8 and digits > 0) or is_opaque(value)
+    looks_random = digits == len(value) or (len(value) >= 8 and digits > 0)
+    return is_opaque(value) or (looks_random and _READABLE.match(value) is None)
 
 
-_PATH_OF_NAMES = re.compile(r"[a-z_]{2,20}(?::(?:[a-z_]{1,20}|\d{1,10}))+")
-"""A key of a cache, `user:42:profile`."""
-_PLACEHOLDERS = frozenset(
-    listed("""
-null none nil true false undefined required optional missing invalid incorrect string str text empty yes
-no n/a expired wrong correct reset changed needed unknown the a an not in to for must should too your my
-is was redacted hidden and or number integer boolean bytes object any password secret token username
-email varchar char field value input placeholder 1password todo tbd include omit same-origin
-""")
+_READABLE = re.compile(
+    # a key of a cache, `user:42:profile`; a secret's place in a store, `prod/payments/stripe-v2`
+    r"(?:[a-z_]{2,20}(?::(?:[a-z_]{1,20}|\d{1,10}))+"
+    r"|/?[a-z]{2,20}\d{0,2}(?:[:._-][a-z]{1,20}\d{0,2})*(?:/[a-z]{1,20}\d{0,2}(?:[._-](?:[a-z]{1,20}\d{0,2}|\d{1,3}))*)+"
+    # a class, `AccessTokenClaims`; a page; a date
+    r"|(?:[A-Z]{1,4}[a-z]{2,14}){2,8}|https?://[\w.:-]{1,100}(?:/[\w.-]{0,40}){0,8}"
+    r"|20\d\d-\d\d-\d\d(?:[T ]\d\d:\d\d[\w:.+-]*)?)\Z"
 )
-_VARIABLES = (
-    "<",
-    "[redacted",
-    "***",
-    "•••",
-    "${",
-    "$(",
-    "{{",
-    "{%",
-    "%(",
-    "process.env",
-    "os.environ",
-    "os.getenv",
-    "getenv(",
-    "system.getenv",
-    "env(",
-    "env[",
-    "env.",
-    "env::",
-    "std::env",
-    "import.meta",
-    "secrets.",
-    "vars.",
-    "var.",
-    "!ref",
-    "!sub",
-    "!getatt",
-    "vault:",
-    "@microsoft.keyvault",
-    "your-",
-    "your_",
-    "xxxx",
-    "sys.argv",
-    "getpass",
-    "input(",
-    "config[",
-    "config.get",
-    "settings.",
-    "self.",
-    "this.",
-    "request.",
-    "req.",
-    "args.",
-    "options.",
-    "deno.env",
-    "environment.",
-    "environ[",
-    "[your",
-    "<your",
-)
-_CODE = re.compile(
-    r"!{1,2}[a-z][a-z/_]*|[A-Za-z_][\w.]*\(.*|\$[A-Z_]\w*|%[A-Z_]+%|[A-Za-z_]+(?:\.[A-Za-z_]+)+|[A-Z][A-Z]*(?:_[A-Z]+)+"
-)
-_TYPES = re.compile(
-    r"(?i)(?:str|string|text|bytes|int|bool|boolean|float|none|void|any|optional|secretstr|varchar|char|nvarchar)\b"
-    r"[\[(|?.\w\])]*:?"
-)
-_SHELL_VARIABLE = re.compile(r"\$[A-Z]+(?:_[A-Z0-9]+)*")
-
-
-def is_placeholder(value: str) -> bool:
-    """Return whether a value only stands in for a secret: `${TOKEN}`, `null`, `***`."""
-    plain = value.strip().lower()
-    return plain in _PLACEHOLDERS or is_variable(value) or not any(map(str.isalnum, plain))
-
-
-def is_variable(value: str) -> bool:
-    """Return whether a value refers to a variable: `${TOKEN}`, `$TOKEN`, `os.environ["TOKEN"]`."""
-    plain = value.strip()
-    return plain.lower().startswith(_VARIABLES) or _SHELL_VARIABLE.fullmatch(plain) is not None
-
-
-def is_code(value: str) -> bool:
-    """Return whether an unquoted word is an expression or a type: `get_secret()`, `user.pw`."""
-    return bool(_CODE.fullmatch(value) or _TYPES.fullmatch(value))
-
-
+"""What is no token although it is long or has digits."""
 _NO_PASSWORD = re.compile(
     r"(?i)v?\d+(?:\.\d+)+[\w.-]*|[\d.,]+[a-z%°µ€$£/]{1,4}|[€$£#]?[\d.,:/-]+%?|\d{4}-\d\d-\d\dT.*"
     r"|[\w.-]+\.[a-z]{2,4}|(?:https?:)?/.*|[\w.+-]+@[\w-]+\.[\w.-]+|[a-z]+://.*|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[A-Z]{1,4}-\d+"
-    r"|(?:19|20)\d\d[a-z]\d{0,2}"
+    r"|(?:19|20)\d\d[a-z]\d{0,2}|(?:us|eu|ap|sa|ca|me|af|il|cn|europe|asia|australia)-(?:gov-)?[a-z]{4,13}-?\d{1,2}"
 )
+_MEASURE = re.compile(
+    r"(?i)[v^~]?\d{1,6}(?:[.,]\d{1,6})++[a-z%µ]{0,3}|\d{1,9}(?:ms|[µun]s|s|m|h|d|%|x|[kmgt]i?b?|px)"
+    r"|(?:amd|arm|x|i)\d{2,3}(?:_\d\d)?(?:v\d)?|https?/\d(?:\.\d)?|x86_64|aarch64|s390x|ppc64le"
+)
+
+
+def is_measure(value: str) -> bool:
+    """Return whether a word is a version, a time, a share or a processor: `0.04s`, `amd64`."""
+    return _MEASURE.fullmatch(value) is not None
+
+
 _QUANTITY = re.compile(r"\d{1,4}[a-zà-ÿа-я]{1,12}")
 
 
@@ -143,7 +76,9 @@ def may_be_password(value: str) -> bool:
 
 _SIGNS = frozenset("!@#$%^&*+=?~")
 _HASH = re.compile(r"[0-9a-f]{16,}|[0-9A-F]{16,}")
-_NUMBERED_WORD = re.compile(r"[A-Z]?[a-z]+\d{1,2}[a-z]")
+_NUMBERED_WORD = re.compile(
+    r"[A-Z]?[a-z]+\d{1,2}[a-z]|(?i:oauth2|utf8|base64|md5|sha\d{1,3}|http2|ipv[46]|x509|k8s|ec2)\w*"
+)
 _DIGITS_INSIDE = re.compile(r"[A-Za-z]\d+[A-Za-z]")
 
 
@@ -166,6 +101,8 @@ _ID = re.compile(r"[A-Z]{1,8}[-_ ]?\d+[A-Z]?|#\S+|[a-z]+\d{1,3}")
 def is_likely_password(value: str) -> bool:
     """Return whether a word can be a password and is no id: neither `ABC-1234` nor `user7`."""
     if not may_be_password(value) or _ID.fullmatch(value) is not None:
+        return False
+    if "/" in value and _READABLE.match(value) is not None:
         return False
     has_weight = sum(map(str.isdigit, value)) > 1 or _CASES.search(value) is not None
     return is_strong_password(value) or (len(value) > 7 and has_weight)

@@ -2,9 +2,20 @@
 
 import re
 
+from evaltap.recorder.privacy.text.cookies import may_tell_session
 from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.names.secret_words import EXACT
 from evaltap.recorder.privacy.text.span import Span
-from evaltap.recorder.privacy.text.value_kinds import is_code, is_opaque, is_placeholder, is_token
+from evaltap.recorder.privacy.text.stand_ins import (
+    is_code,
+    is_expression,
+    is_message,
+    is_placeholder,
+    is_stand_in,
+    monospaced,
+    stands_here,
+)
+from evaltap.recorder.privacy.text.value_kinds import is_measure, is_opaque, is_token
 
 
 def inside(match: re.Match[str] | None, token: bool) -> Span | None:
@@ -12,7 +23,9 @@ def inside(match: re.Match[str] | None, token: bool) -> Span | None:
     if match is None:
         return None
     value = match[1].strip()
-    if not value or is_placeholder(value) or (token and not is_token(value)):
+    if not value or is_placeholder(value) or is_stand_in(value):
+        return None
+    if token and not is_token(value):
         return None
     begin = match.start(1) + match[1].find(value)
     return begin, begin + len(value)
@@ -26,8 +39,14 @@ _AMPERSAND_ENDS = re.compile(r"&(?:&|#|[\w.%-]{1,64}=|[a-z]{2,6};|[\s\"'`<>]|\Z)
 
 
 _WRAPPED = re.compile(
-    r"(?:[\w.]{0,40}(?:String::from|valueOf|Secret|Str|str|bytes|encode|decode|quote|Password)\w{0,12})\([ ]?(?=b?[\"'])"
+    r"(?:[\w.]{0,40}(?:Some|Just|[Pp]tr|String::from|\[\]byte|[Pp]lainText|valueOf|Secret|Str|str|bytes|Password)"
+    r"|(?:\w{0,12}(?:64|url|parse)[\w.]{0,12})?(?:encode|decode|quote))\w{0,12}[( ][ ]?(?=b?[\"'])"
 )
+
+
+_PREFIX = re.compile(r"(?:u8|[bfruLRUN@$]{1,2})(?=[\"'])")
+"""What may be before the quote of a string in code."""
+_IN_BRACES = re.compile(r"\{([\"'])[^\"'\n]{3,256}\1\}")
 
 
 def read_value(
@@ -37,18 +56,28 @@ def read_value(
 
     `sure`: a sign marks it as a value; `said`: it is part of a sentence; `code`: it may be code.
     """
-    if sure and (wrapped := _WRAPPED.match(text, at)) is not None:
+    if code and (wrapped := _WRAPPED.match(text, at)) is not None:
         at = wrapped.end()
-    while text[at : at + 1] in ("b", "f", "r", "u", "@", "N", "$") and text[at + 1 : at + 2] in (
-        "'",
-        '"',
-    ):
-        at += 1
+    if (prefix := _PREFIX.match(text, at)) is not None:
+        at = prefix.end()
+    if text[at : at + 1] == "{":
+        if _IN_BRACES.match(text, at) is not None:
+            at += 1  # `password={'x'}`
+        elif (span := monospaced(text, at)) is not None:
+            return span
     if text[at : at + 1] in _QUOTES and at < len(text):
         return _quoted(text, at, token=token)
+    if stands_here(text, at) or (code and is_expression(text, at)):
+        return None
     value = text[at : _end_of_word(text, at)].rstrip(".,;:!?)]}*")
     end = at + len(value)
-    if len(value) < 4 or is_placeholder(value) or (code and _is_expression(text, value, end)):
+    if len(value) < 4 or is_placeholder(value) or _is_name_of_variable(value):
+        return None
+    if code and (is_code(value) or text[end : end + 1] == "("):
+        return None
+    if text[end : end + 1] in (")", ",") and _ARGUMENT.fullmatch(value) is not None:
+        return None
+    if value[:2] in ("--", "//") or (not sure and _is_no_value(value.lstrip("([{"))):
         return None
     if token:
         accepted = (
@@ -58,8 +87,23 @@ def read_value(
         accepted = True
     else:
         last_on_line = text[end : end + 1] in ("", "\n", "\r")
-        accepted = not _is_wordy(value) or (not said and last_on_line)
+        accepted = not _is_wordy(value.strip("*_")) or (not said and last_on_line)
     return (at, end) if accepted else None
+
+
+_NO_VALUE = re.compile(
+    r"[a-z_]{2,20}=[A-Za-z_]*|[A-Z]{1,8}-\d{1,7}"
+    r"|(?i:base64|utf-?8|pkcs#?\d{1,2}|x\.?509|sha-?\d{1,3}|md5|oauth2|rfc\d{1,5})"
+)
+
+
+_ARGUMENT = re.compile(r"_?[a-z]+(?:_[a-z]+)+")
+"""A variable that is handed on: `Plugin(secret_key=key_bytes)`."""
+
+
+def _is_no_value(word: str) -> bool:
+    """Return whether a word behind a name is a measure, an id, a format, or a setting: `type=string`."""
+    return is_measure(word) or _NO_VALUE.fullmatch(word) is not None
 
 
 def _end_of_word(text: str, at: int) -> int:
@@ -77,16 +121,27 @@ def _is_wordy(value: str) -> bool:
     return value.replace("-", "").replace("'", "").replace("/", "").replace("_", "").isalpha()
 
 
-def _is_expression(text: str, value: str, end: int) -> bool:
-    if kind_of_name(value) in (Name.SECRET, Name.TOKEN) and value.replace("_", "").isalpha():
-        return True  # `password=password`, `api_key: apiKey`
-    return is_code(value) or text[end : end + 1] == "("
+def _is_name_of_variable(value: str) -> bool:
+    """Return whether it is a secret's name: `password=password`, `SET password = :password`."""
+    name = value.partition(")")[0]  # `filter_by(token=token).first()`
+    return _VARIABLE.fullmatch(name) is not None and _is_name(name)
 
 
+def _is_name(value: str) -> bool:
+    return kind_of_name(value) in (Name.SECRET, Name.TOKEN)
+
+
+_VARIABLE = re.compile(r"[A-Za-z_]+|[$@:&%{]{1,2}[A-Za-z_]+[a-z_]\d?|_?[A-Za-z]\w{0,60}_[A-Za-z]+")
+_WORDS_OF_NAME = re.compile(r"[A-Za-z]+(?:[_-][A-Za-z]+)+|[a-z]+(?:[A-Z][a-z]+)+")
+"""What a program calls a secret: `API_KEY_HEADER = "x-api-key"`."""
 _COMMAND = re.compile(
     r"(?:cat|pass|vault|op|aws|gcloud|az|kubectl|openssl|security|gpg|sops|lpass|bw|head|jq|curl|doppler|heroku|pwgen) "
 )
 """A program of which a shell puts the output in place of the backquotes."""
+
+
+_MENTIONED = re.compile(r"[A-Za-z.]*(?:_[A-Za-z.]*)+(?:\(\))?|[A-Za-z_.]+(?:\(\)|=[A-Za-z]*)")
+"""A name, a call or a setting in quotes of which a text speaks."""
 
 
 def _quoted(text: str, at: int, *, token: bool) -> Span | None:
@@ -99,7 +154,14 @@ def _quoted(text: str, at: int, *, token: bool) -> Span | None:
     trimmed = value.rstrip()
     if len(trimmed) < 3 or is_placeholder(trimmed) or (token and not is_token(trimmed)):
         return None
+    if is_stand_in(trimmed) or trimmed.lower() in EXACT or is_message(trimmed):
+        return None
+    may_be_name = (token and trimmed.isalpha()) or _WORDS_OF_NAME.fullmatch(trimmed)
+    if may_be_name and _is_name(trimmed):
+        return None
     if quote == "`" and _COMMAND.match(trimmed) is not None:
+        return None
+    if text[at - 1 : at] in " \t" and _MENTIONED.fullmatch(trimmed) is not None:
         return None
     if text[at - 1 : at] in " \t" and trimmed.isalpha() and text[at - 2 : at - 1].isalnum():
         # Only a space in between: the quotes may belong to any word.
@@ -128,9 +190,20 @@ def rest_of_header(text: str, at: int, *, cookie: bool, quoted: bool) -> Span | 
         looks_secret = is_token(value)
     if not cookie and not looks_secret:
         looks_secret = any(map(_may_be_credential, value.split()))
-    if len(value) < 6 or not looks_secret or is_placeholder(value):
+    if len(value) < 6 or not looks_secret or is_placeholder(value) or is_code(value):
+        return None
+    if not quoted and text[at : at + 1] not in ("'", '"', "`") and _is_typed(text, at):
+        return None
+    if cookie and "=" not in value and " " in value:
+        return None
+    if cookie and "=" in value and not may_tell_session(value):
         return None
     return begin, begin + len(value)
+
+
+def _is_typed(text: str, at: int) -> bool:
+    """Return whether a parameter's type or an expression is here, not a header's value."""
+    return is_expression(text, at) or is_code(text[at : _end_of_word(text, at)])
 
 
 def _may_be_credential(word: str) -> bool:

@@ -11,9 +11,10 @@ from evaltap.recorder.privacy.text.commands.positions import (
     password_places,
     passwords_with_user,
 )
+from evaltap.recorder.privacy.text.cookies import may_tell_session
 from evaltap.recorder.privacy.text.normalization import listed
 from evaltap.recorder.privacy.text.span import Span
-from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder
+from evaltap.recorder.privacy.text.stand_ins import is_code, is_placeholder
 
 _AFTER_COLON = frozenset(
     listed("""
@@ -39,7 +40,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "curl": ("-b", "--cookie", "--oauth2-bearer"), "http": (), "https": (), "wget": (), "npm": (), "git": (), "aws": (), "vncpasswd": (), "smbmap": ("-p",),
     "hydra": ("-p",), "mount": (), "ftp": (), "nmcli": (), "cmdkey": (), "gpg": (), "gh": (), "twine": ("-p",), "bw": (), "etcdctl": (), "sqlplus": (),
     "ncftpput": ("-p",), "ncftpget": ("-p",), "racadm": ("-p",), "cypher-shell": ("-p",), "beeline": ("-p",),
-    "doctl": ("-t",), "security": ("-w",), "schtasks": ("/rp",), "lftp": (), "mc": (), "wandb": (), "poetry": (),
+    "doctl": ("-t",), "security": ("-w",), "cargo": (), "xh": (), "schtasks": ("/rp",), "lftp": (), "mc": (), "wandb": (), "poetry": (),
     "expdp": (), "impdp": (), "rpcclient": (), "dotnet": (), "ansible-vault": (), "networksetup": (), "winexe": (), "echo": (), "printf": (),
 }  # fmt: skip
 _COMMAND = re.compile(
@@ -56,10 +57,12 @@ _BLANKS = dict.fromkeys(map(ord, "`$(/|;&\"'"), " ")
 _MOST_ARGUMENTS = 48
 _ECHOED = re.compile(
     r"(?:echo|printf)[ \t]+(?:-[neE]+[ \t]+|[\"']?%s(?:\\n)?[\"']?[ \t]+)?[\"']?([^\s\"'|]{3,256})(?:[ \n]{1,4}([^\s\"'|]{3,256}))?[ \n]{0,4}[\"']?"
-    r"[ \t]*\|(?![ ]*(?:sudo )?(?:e?grep|rg|awk|sed|jq)\b)[^\n|]{0,80}(?:pass|sudo -S|login|kinit|cryptsetup)"
+    r"[ \t]*\|(?![ ]*(?:sudo )?(?:e?grep|rg|awk|sed|jq)\b)[^\n|]{0,80}(?:pass|sudo -S|login|kinit|cryptsetup|secrets? (?:versions )?(?:put|set|add|create)|env add|variable set|with-token)"
 )
 _HERE_STRING = re.compile(r"<<<[ \t]{0,4}[\"']?([^\s\"'$]{4,256})")
-_READS_SECRET = re.compile(r"(?i)pass|login|secret|cryptsetup|kinit|token|sudo -S|(?<![\w.-])age ")
+_READS_SECRET = re.compile(
+    r"(?i)pass|login|secret|cryptsetup|kinit|token|sudo -S|env add|(?<![\w.-])age "
+)
 _PRINTED = re.compile(
     r"(?i)pass(?:word|phrase)?[-_ ]?(?:command|cmd|eval)[ \t=:]{1,3}[\"'](?:echo|printf)[ \t]+(?:-n[ \t]+)?([^\s\"'$|]{3,256})"
 )
@@ -153,6 +156,8 @@ def _passwords(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, int]
     for index, word in enumerate(words):
         following = words[index + 1] if index + 1 < len(words) else ""
         for option in options:
+            if word in ("-b", "--cookie") and not may_tell_session(following.strip("\"'")):
+                continue
             if word == option and _may_be_password(name, following):
                 yield from _whole(index + 1, following)
             elif word.startswith(option) and len(word) > len(option) + 2 and len(option) <= 3:
@@ -161,8 +166,8 @@ def _passwords(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, int]
             yield from _behind_colon(index + 1, following)
         elif word.startswith(("-u", "--user=", "-U")) and ":" in word:
             yield from _behind_colon(index, word)
-    for index in password_places(name, words):
-        yield from _whole(index, words[index])
+    for index, start in password_places(name, words):
+        yield from _whole(index, words[index], start)
     yield from passwords_with_user(name, words)
 
 
@@ -173,8 +178,8 @@ def _may_be_password(name: str, word: str) -> bool:
     return not (name.startswith(("mysql", "mariadb")) and word.replace("_", "").isalpha())
 
 
-def _whole(index: int, word: str) -> Iterator[tuple[int, int, int]]:
-    start = len(word) - len(word.lstrip("\"'"))
+def _whole(index: int, word: str, start: int = 0) -> Iterator[tuple[int, int, int]]:
+    start += len(word[start:]) - len(word[start:].lstrip("\"'"))
     if word.startswith("pass:", start):
         start += len("pass:")
     end = len(word.rstrip("\"',)`"))

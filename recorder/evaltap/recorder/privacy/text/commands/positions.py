@@ -37,11 +37,16 @@ _POSITIONS = (
     _Position("net", ("user", "*"), 2),
     _Position("networksetup", ("*", "*"), 2, needs="-setairportnetwork"),
     _Position("npm", ("config", "set"), 3, name=2),
+    _Position("cargo", ("login",), 1),
+    _Position("poetry", ("publish",), ("-p",)),
     _Position("poetry", ("config", "http-basic.*"), 3),
     _Position("poetry", ("config", "pypi-token.*"), 2),
     _Position("rabbitmqctl", ("add_user",), 2),
     _Position("rabbitmqctl", ("change_password",), 2),
     _Position("rclone", ("obscure",), 1),
+    _Position("security", ("unlock-keychain",), ("-p",)),
+    _Position("security", ("create-keychain",), ("-p",)),
+    _Position("security", ("import",), ("-P",)),
     _Position("vault", ("login",), 1),
     _Position("wandb", ("login",), -1),
     _Position("wpa_passphrase", ("*",), -1),
@@ -59,8 +64,8 @@ _JOINED = {
 and the sign between the two."""
 
 
-def password_places(name: str, words: Sequence[str]) -> Iterator[int]:
-    """Yield the numbers of a command's words that are passwords, though no option marks them."""
+def password_places(name: str, words: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the numbers of a command's words that are passwords, and where in the word they begin."""
     plain = [index for index, word in enumerate(words) if not word.startswith("-")]
     for position in _POSITIONS:
         if position.command == name and _applies(position, words, plain):
@@ -106,14 +111,20 @@ def _has_flag(word: str, flag: str) -> bool:
     return word[:1] == "-" and word[:2] != "--" and flag in word
 
 
-def _place(position: _Position, words: Sequence[str], plain: Sequence[int]) -> int | None:
+def _place(
+    position: _Position, words: Sequence[str], plain: Sequence[int]
+) -> tuple[int, int] | None:
     if isinstance(position.place, tuple):
-        options = position.place
-        return next((i + 1 for i, word in enumerate(words[:-1]) if word in options), None)
+        for index, word in enumerate(words):
+            if word in position.place and index + 1 < len(words):
+                return index + 1, 0
+            if word[:2] in position.place and len(word) > 4:
+                return index, 2  # `-b'x'`
+        return None
     given = len(position.words)
     # Of `net use \\\\server\\share x /user:bob` the share counts, but no switch behind it.
     rest = [index for index in plain[given:] if words[index][:1] not in ("/", "\\")]
     if position.place < 0:
-        return rest[-1] if rest else None
+        return (rest[-1], 0) if rest else None
     places = [*plain[:given], *rest]
-    return places[position.place] if position.place < len(places) else None
+    return (places[position.place], 0) if position.place < len(places) else None

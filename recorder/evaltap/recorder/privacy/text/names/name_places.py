@@ -5,6 +5,7 @@ each. Only a bounded part of the text is read around a stem, so the cost grows l
 """
 
 import re
+from functools import lru_cache
 
 from evaltap.recorder.privacy.text.names.phrase_words import HEADS, MODIFIERS, NO_SECRETS, bare
 from evaltap.recorder.privacy.text.names.secret_names import Name, is_word_for_keyword, kind_of_name
@@ -13,7 +14,7 @@ from evaltap.recorder.privacy.text.span import Span
 
 _STEMS = listed("""
 pass secret token key cred code auth clave senha kennw wachtw eslo haslo salasan adgangsk sandi
-parol parool lozink slaptazod jelszav siri wagwoord gasla contrase sifre jeton klucz chave anahtar geheim schluessel
+pasahitz laluan rpwd paro lozink slaptazod jelszav siri wagwoord gasla contras sifre jeton klucz chave anahtar geheim schluessel
 chiave sleutel kunci codic kod
 """)  # fmt: skip
 """Stems of secrets' names in sentences, commands and markup; before a sign any name is read."""
@@ -58,7 +59,7 @@ def names_in(text: str, lower: str) -> list[Span]:
         if match is None:
             continue
         name = match[1][::-1]
-        if kind_of_name(name) in _TELLING or _may_end_phrase(name.lower()):
+        if _may_tell(name):
             start = at - match.end()
             found[start] = start + len(name)
     if "</" in text:
@@ -66,9 +67,8 @@ def names_in(text: str, lower: str) -> list[Span]:
             if kind_of_name(tag[1]) in _TELLING:
                 found[tag.start(1)] = tag.end(1)
     stems = _STEMS if text.isascii() else _STEMS + _FOREIGN_STEMS
-    for stem in stems:
-        if stem in lower:
-            _collect(text, lower, stem, found, short=False)
+    for stem in [one for one in stems if one in lower]:
+        _collect(text, lower, stem, found, short=False)
     for stem in _SHORT_STEMS:
         if stem in lower:
             _collect(text, lower, stem, found, short=True)
@@ -78,8 +78,14 @@ def names_in(text: str, lower: str) -> list[Span]:
 _TELLING = (Name.SECRET, Name.TOKEN)
 
 
-def _may_end_phrase(word: str) -> bool:
-    return word in _ENDS_OF_PHRASES or _plain(word) in _PHRASE_WORDS
+@lru_cache(maxsize=8192)
+def _may_tell(name: str) -> bool:
+    """Return whether a name is that of a secret, or can end one of several words."""
+    # Cached, since names before signs recur.
+    word = name.lower()
+    return (
+        kind_of_name(name) in _TELLING or word in _ENDS_OF_PHRASES or _plain(word) in _PHRASE_WORDS
+    )
 
 
 _PHRASE_WORDS = HEADS | MODIFIERS

@@ -12,7 +12,7 @@ from evaltap.recorder.privacy.text.normalization import listed
 
 _KEYS = frozenset(
     listed("""
-chiave chiavi clave claves cle cles clef chave chaves cheie cheia schlussel schluessel sleutel nyckel nyckeln nogle
+chiave chiavi llave llaves clave claves cle cles clef chave chaves cheie cheia schlussel schluessel sleutel nyckel nyckeln nogle
 noglen nokkel nokkelen avain klucz klucza klic klice kluc kluca kljuc kulcs kulcsa anahtar anahtari anahtariniz kunci clau raktas
 atslega ключ ключа ключом кључ κλειδι مفتاح מפתח
 """)
@@ -33,7 +33,7 @@ HEADS = _KEYS | _CODES | _TOKENS | _PHRASES | _WORDS
 _FOR_ALL = frozenset(
     listed("""
 secret secrets secreta secreto secretos segreta segreto secrete geheim geheime geheimer geheimes geheimen hemlig hemliga
-hemmelig hemmelige salainen tajny tajna tajne tajneho gizli rahasia tajni skrivni titkos секретный секретного
+hemmelig hemmelige salainen tajny tajna tajne tajneho gizli rahasia tajni skrivni titkos таен тайен секретный секретного
 секретное секретная секретен секретний секретна таємний тајни μυστικο μυστικος سري سريه سرية סודי סודית
 private privat privada privado privata privato privee prive privater privates privaat prywatny prywatnego privatni
 soukromy yksityinen ozel приватный приватного приватний закрытый закрытого закритий личный خاص خاصة פרטי

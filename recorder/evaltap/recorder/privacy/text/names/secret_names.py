@@ -30,6 +30,7 @@ from evaltap.recorder.privacy.text.names.secret_words import (
     PHONE_EXACT,
     PHONE_RAW,
     PHONE_WORDS,
+    REFERRING,
     SECRET_CODES,
     SECRET_KEYS,
     SECRET_PAIRS,
@@ -87,7 +88,14 @@ def _kind(name: str) -> Name:
     if not CARD_WORDS.isdisjoint(words):
         return Name.CARD
     is_id = last in IDENTIFIERS or last.rstrip("0123456789") in IDENTIFIERS
-    return Name.IDENTIFIER if is_id else Name.PLAIN
+    if is_id:
+        return Name.IDENTIFIER
+    aside = _ASIDE.search(name)
+    return _kind(name[: aside.start()]) if aside is not None else Name.PLAIN
+
+
+_ASIDE = re.compile(r"[ ]?[(\[][^()\[\]]{1,40}[)\]]\Z")
+"""What is behind a name in brackets: `API Key (live)`."""
 
 
 def words_of(name: str) -> list[str]:
@@ -101,6 +109,8 @@ def _unnumbered(word: str) -> str:
 
 def _is_secret(name: str, words: list[str], plain: str) -> bool:
     last = words[-1]
+    if last in ("secret", "secrets") and len(words) > 1 and words[-2] in REFERRING:
+        return False
     if plain in EXACT or plain.endswith(ENDINGS) or plain.removesuffix("s").endswith(ENDINGS):
         return True
     before = words[-2] if len(words) > 1 else ""
@@ -159,6 +169,10 @@ def _may_be_token(name: str, words: list[str], plain: str) -> bool:
         return bool(before) and before not in HARMLESS_KEYS
     if last == "token" or plain.endswith(_TOKEN_ENDINGS) or "токен" in words:
         return before not in HARMLESS_TOKENS
+    if plain.endswith("sonarlogin") or (
+        last == "auth" and (words[0] == "x" or before in ("registry", "docker", "proxy", "http"))
+    ):
+        return True
     return (
         plain in ("auth", "sid", "signature", "sig", "appid", "secretid")
         or name.lower() == "sessionid"

@@ -10,7 +10,7 @@ secrets cookie setcookie mnemonic apikey xapikey authtoken xauthtoken phpsessid 
 connectsid csrf xsrf bearer socialsecuritynumber socialsecurity connectionstring connstr cardnumber
 creditcardnumber creditcard cardno cardcvc cardpin ccnumber ccnum cccvv userpass requirepass masterauth
 identifiedby accountkey sharedaccesskey sharedaccesssignature storagekey idtoken csrftoken xsrftoken
-csrfmiddlewaretoken rediscliauth totpseed otpseed recoverycodes backupcodes securitytoken clienttoken devicetoken
+csrfmiddlewaretoken rediscliauth bwsession totpseed otpseed recoverycodes backupcodes securitytoken clienttoken devicetoken
 """)
 )
 
@@ -77,13 +77,15 @@ ENDINGS = (
     "authpass",
     "privpass",
     "wifipass",
+    "clientkeydata",
+    "privatekeydata",
 )
 
 LAST_WORDS = frozenset(
     listed("""
 pass pw pwd psw pswd passw passwd passwrd password passwords passphrase passcode pin pins otp totp cvv cvc csc ssn psk creds
 credential credentials secret secrets mnemonic jwt cookie cookies apikey apikeys dsn tan pat passkey
-keytab passwordhash
+keytab passwordhash keystring
 """)
 )
 HARMLESS_BEFORE = {
@@ -103,6 +105,12 @@ map gpio data clock push hair rolling bowling drop safety input output
     "tan": frozenset(["arc"]),
 }
 
+REFERRING = frozenset(
+    listed("""
+existing tls pull credentials credential source target cert certificate ca sealed external kubernetes k8s
+""")
+)
+"""Before the word secret: what is named refers to one, `existingSecret: redis-auth`."""
 PASSWORDS = frozenset(
     ["password", "passwords", "passwd", "passwort", "pwd", "passphrase", "passcode", "pin"]
 )
@@ -136,7 +144,7 @@ for each every of in is on to and or as by with per no any this that same other 
 public primary foreign partition sort cache idempotency object s3 file issue translation i18n routing
 row message record config hit miss registry dedup deduplication group hash index lookup map composite natural
 unique surrogate candidate alternate event project jira bucket blob arrow enter shift control ctrl alt
-escape hot short
+escape hot short socket apt from
 """)
 )
 
@@ -159,7 +167,7 @@ x fcm apns activation confirmation password link mfa identity federation sts aws
 HARMLESS_TOKENS = frozenset(
     listed("""
 page next continuation sync cursor eos bos pad unk mask sep cls special stop max min input output prompt
-completion total prev previous start end pagination resume skip
+completion total prev previous start starting end pagination resume skip request sequence forward backward lock lock idempotency change product
 """)
 )
 
@@ -184,7 +192,7 @@ cache queue
 
 # In more than ten languages, without accents; the first list matches anywhere in a name.
 FOREIGN = listed("""
-contrasen motdepasse motsdepasse mdpass passwort kennwort zugangscode geheimzahl geheimnis palavrapasse
+contrasen contrasin pasahitz katalaluan passwordnya passwordku passwordmu cyfrinair tajenkljuc tainkluc motdepasse motsdepasse mdpass passwort kennwort zugangscode geheimzahl geheimnis palavrapasse
 wachtwoord toegangscode losenord adgangskode kodeord passord salasana tunnusluku jelszo
 lozinka zaporka nenosiri wagwoord lykilord lykilorð jelszav slaptazod fjalekalim katasandi matkhau codicesegreto
 codigosecreto codesecret codigoseguridad codigodeseguridad codigoverificacion codigodeverificacion
@@ -267,7 +275,7 @@ cep telepon phonenumber phoneno phonenr telno telnr mobileno mobilenumber cellno
 workphone telf tlf tfn numtel numerotelephone contactno contactnumber smsnumber sms whatsappnumber
 phonee164 e164 landline hotline callernumber callednumber tonumber fromnumber subscribernumber viber
 nohp sdt dienthoai телефон тел моб мобильный 电话 手机 手机号 手机号码 联系电话 電話 電話番号 携帯 携帯電話 手機 전화 전화번호 휴대폰 휴대전화 연락처
-fono fone telp hp cel mobiel festnetz natel cellulare cellulari tfno telemovel puh simi farsimi мобилен τηλ mobitel mobilni mob talrunis
+fono fone telp hp cel mobiel festnetz natel cellulare cellulari tfno telemovel puh simi simanumer farsimi мобилен τηλ mobitel mobilni mob talrunis
 mobiil موبايل फोन मोबाइल هاتف جوال טלפון נייד โทรศัพท์ τηλεφωνο κινητο
 """)
 )

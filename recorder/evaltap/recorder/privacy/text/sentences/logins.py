@@ -21,7 +21,7 @@ _USER_WITH = re.compile(
     r"[\"'`]?,?[ ](?:with|and|using|mit|und|con|y|avec|et|e|com|met|en|i|z|med|och|og)[ ][\"'`]?([^\s\"'`<>/]{6,64})"
 )
 _SHORT_PAIR = re.compile(
-    r"\bu(?:ser)?[:=][ ]?[\w.@+-]{2,40}[\s,;/|]{1,4}p(?:w|ass)?[:=][ ]?[\"'`]?([^\s\"'`<>,;]{4,64})"
+    r"(?i)\bu(?:ser)?[:=][ ]?[\w.@+-]{2,40}[\s,;/|]{1,4}p(?:w|ass)?[:=][ ]?[\"'`]?([^\s\"'`<>,;]{4,64})"
 )
 
 

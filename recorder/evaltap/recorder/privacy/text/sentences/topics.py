@@ -9,7 +9,7 @@ OF_WHAT = frozenset(
 policy policies manager field fields hash hashes hashing reset resets length size rule rules hint type format strength
 generator prompt box form page requirement requirements authentication protected protection expiry expired expires
 history change changed changes limit count counter column algorithm encryption check validation error errors failure
-failed attempt attempts name names id ids owner created version versions usage provider providers where file not nicht no non pas ne nie не
+failed attempt attempts name names id ids owner created version versions usage provider providers import mode modes endpoint endpoints where file not nicht no non pas ne nie не
 """)
 )
 """What stands after such a word is about the password, not the password."""

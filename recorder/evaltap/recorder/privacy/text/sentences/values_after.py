@@ -7,6 +7,7 @@ from evaltap.recorder.privacy.text.sentences.topics import OF_WHAT, is_about
 from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.value_kinds import (
     is_likely_password,
+    is_measure,
     is_strong_password,
     is_token,
     may_be_password,
@@ -17,10 +18,10 @@ _QUALIFIER = (
     r"(?:[ \t](?:for|of|to|in|on|at|from|with|für|von|zu|zum|de|del|della|di|da|do|des|para|pour|du|voor|van|för|til|dla|do|per"
     r"|для|от|к)[ \t][^\n:=.,;!?\"']{1,48}?|[ \t](?:for|of|von|für|de|pour)[^\n:=.,;!?\"']{0,24}[ ]['\"][^'\"\n]{1,80}['\"]|[ \t](?:d|l|de l|all|dell)['’][^\n:=.,;!?\"']{1,48}?)?"
 )
-_POSSESSIVE = r"(?:[ \t](?:saya|anda|kamu|mea|meu|mia|mio|mea|moje|moja|mia|minha|nova|nuova|nueva|nouvelle|của tôi|του|μου|الخاصة? بك|yangu|ko))?"
+_POSSESSIVE = r"(?:[ \t](?:saya|anda|kamu|mea|meu|mia|mio|mea|moje|moja|mia|minha|nova|nuova|nueva|nouvelle|của tôi|του|μου|الخاصة? بك|yangu|ko|langu|lako|lake|letu|lenu))?"
 """A postposed word for `my`."""
 _COPULAS = (
-    r"is|was|are|equals|reads|heißt|heisst|será|sarà|serà|wird|bude|będzie|brzmi|zní|lyder|luidt|звучит|should be|will be|might be|could be|would be|ist|lautet|war|sind|es|era|está|est|c'est|sera|était|è|é|is nu|är|er|jest|to je|je|bol"
+    r"to be|to equal|is|was|are|equals|reads|heißt|heisst|será|sarà|serà|wird|bude|będzie|brzmi|zní|lyder|luidt|звучит|should be|will be|might be|could be|would be|ist|lautet|war|sind|es|era|está|est|c'est|sera|était|è|é|is nu|är|er|jest|to je|je|bol"
     r"|este|é|és|yra|ir|adalah|ialah|là|është|ay|это|теперь|будет|равен|е|є|це|је|είναι|هي|هو|है|हैं|হল|হলো|היא|הוא|است"
 )
 _IS = re.compile(
@@ -48,18 +49,25 @@ _APPOSITION = re.compile(
 )
 """The same password as before, | x."""
 _ANNOUNCED = re.compile(
-    r"(?:[ ][^\s:,;!?\"<>]{1,40}){1,6}[ ]?:[ ][\"'`]?((?=[^\s]{0,63}\d)[^\s\"'`<>,;]{6,64})" + _END
+    r"(?:[ ][^\s:,;!?\"<>()]{1,40}){1,6}(?:[ ]\([^()\n]{1,60}\))?[ ]?:(?:[ ][\"'`]?|[ ]?(?:\n[ \t]{0,8}){1,2}(?=\S{6,64}[ \t]{0,4}(?:\n|\Z)))((?=[^\s]{0,63}\d)[^\s\"'`<>,;]{6,64})"
+    + _END
 )
 """The password you asked for: | x."""
 _VERB_LAST = re.compile(
-    r"(?:[ ][^\s\d.,:;!?\"<>()]{1,20}){0,3}?[ ]([!-~]{4,64})[ ](?:است|هست|है|हैं|idi|oldu|olacak)(?!\w)"
+    r"(?:[ ][^\s\d.,:;!?\"<>()]{1,20}){0,3}?[ ]([!-~]{4,64})[ ](?:است|هست|है|हैं|idi|oldu|olacak|da)(?!\w)"
 )
+_IT_IS = re.compile(
+    r"(?:'s)?(?:[ ][^\s.:;?!\"<>]{1,24}){0,8}[ ]it(?:['’]s|[ ]is)(?:[ ]now)?:?[ ][\"'`]?([^\s\"'`<>,;]{6,64})"
+    + _END
+)
+"""The password has been reset, it is now | x."""
 _IN_CLAUSE = (
     (_CLAUSE_IS, may_be_password),
     (_VERB_LAST, may_be_password),
     (_CLAUSE, is_strong_password),
     (_APPOSITION, is_strong_password),
     (_ANNOUNCED, is_likely_password),
+    (_IT_IS, is_likely_password),
 )
 """The first also holds for tokens."""
 _CHANGES = re.compile(
@@ -78,7 +86,7 @@ _CJK_IS = re.compile(
     r"[ \t]?(?:是|为|為|は|が|を|に|는|은|이|가|를|을)?[ \t]?"
     r"(?:(?:お使い|使って|使用して)ください|사용하세요|사용해(?:[ ]?주세요)?|써[ ]?(?:줘|주세요))?[ \t]?[:：=]?[ \t\"']{0,3}"
 )
-_BLANK_QUOTE = re.compile(r"[ \t]{1,4}(?=[\"'`]\S)")
+_BLANK_QUOTE = re.compile(r"[ \t]{1,4}(?=[\"'`](?![ ]?[+%.,);])\S)")
 USER_AND = re.compile(r"(?:user(?:name)?[ :=]{1,3})?[\w.@+-]{1,64}[ ]?[/:|][ ]?(?=\S)")
 _BARE = re.compile(_POSSESSIVE + r"[ \t]{1,8}(?:[0-9] )?")
 _TIME = re.compile(r"(?:19|20)\d\d-\d\d-\d\d(?!\w)|\d\d?:\d\d(?!\w)")
@@ -118,8 +126,11 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
         if change is not None and is_mixed(change[1]) and (not token or is_token(change[1])):
             return change.span(1) if text.startswith("to", change.start()) else change.span()
     if (match := _CHANGED_FROM.match(text, end)) is not None and is_mixed(match[1]):
-        return match.span(1)
-    if (match := _IS.match(text, end)) is not None:
+        return None if is_measure(match[1].split()[0]) else match.span(1)
+    match = _IS.match(text, end)
+    if match is not None and not (
+        match[0].rstrip(" :\t").endswith(" on") and _ENGLISH.search(text, start, end)
+    ):
         at = match.end()
         if "cred" in text[start:end].lower() and (both := USER_AND.match(text, at)):
             at, token = both.end(), False
@@ -129,22 +140,40 @@ def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
         return span or _in_clause(text, start, end, token=token)
     match = _QUALIFIED.match(text, end)
     if match is not None and OF_WHAT.isdisjoint(match[0].lower().rstrip(" :=-*_").split()[-1:]):
-        return read_value(
+        span = read_value(
             text, match.end(), token=token, sure=match[1] == "=", said=True, code=False
         )
+        return span or _in_clause(text, start, end, token=token)
+    if _SECRET.fullmatch(text, start, end) and _NAME_OF_SECRET.match(text, end) is not None:
+        return None
     if (match := _BLANK_QUOTE.match(text, end)) is not None:
         return read_value(text, match.end(), token=token, sure=False)
+    if not token and (match := _SWITCH.match(text, end)) is not None:
+        return read_value(text, match.end(), token=False, sure=True)
     if (match := _BARE.match(text, end)) is not None:
         span = read_value(text, match.end(), token=token, sure=False)
         if span is not None and is_mixed(value := text[span[0] : span[1]]):
             # `key session:4711` names something else, `password x1y2` the password.
+            if text[start:end].lower() == "key" and _KEY_ID.fullmatch(value) is not None:
+                return None
             return None if re.fullmatch(r"[a-z]+:[\w:-]+", value) else span
     return _in_clause(text, start, end, token=token)
 
 
+_ENGLISH = re.compile(r"(?i)pass|pw|token|key|secret|code|cred")
+"""In names with one of these `on` is no Finnish for `is`."""
+_SWITCH = re.compile(r"[ ]--(?:plaintext|iscrypted)[ ]")
+"""Between `rootpw` and the password in Kickstart's files."""
+_KEY_ID = re.compile(r"0x[0-9A-F]{8,40}|[0-9A-F]{16}|[0-9A-F]{40}")
+"""How GPG writes which key it means."""
+_SECRET = re.compile(r"(?i)(?:[\w-]{0,40}[ _-])?secrets?")
+_NAME_OF_SECRET = re.compile(
+    r"[ ][\"'`\[]?[a-z0-9.]+(?:[-/_][a-z0-9.]+)+[\"'`\].,;:]{0,3}(?=\s|\Z)"
+)
+"""How tools write of a secret in a store, by its name: `secret "pg-auth" deleted`."""
 _ANSWER = re.compile(
     r"(?:[?:]?[ \t]{0,2}\n[ \t]{0,8}(?:a|answer|user|human|me|client|customer|input|benutzer|usuario|utilisateur)[:>][ ]"
-    r"|[ ]?\?[ \t]{0,2}\n[ \t]{0,8}(?:[\w .-]{1,24}[:>][ ])?|\?[ ]{1,3})([^\s\"'<>]{4,128})[ \t]{0,4}(?=\n|\Z)",
+    r"|[ ]?\?[ \t]{0,2}\n[ \t]{0,8}(?:[\w .-]{1,24}[:>][ ])?|\?[ ]{1,3})(?:(?:it['’]?s|it is|es ist|c['’]est|es|è|is|das ist|that['’]s)[ ])?([^\s\"'<>]{4,128})[ \t]{0,4}(?=\n|\Z)",
     re.IGNORECASE,
 )
 """What stands alone on the line after a question for the password."""
@@ -160,7 +189,7 @@ def _in_clause(text: str, start: int, end: int, *, token: bool) -> Span | None:
     """Return the value further on in the clause, behind other words."""
     if not token and (span := answered(text, end)) is not None:
         return span
-    if text[end : end + 1] not in (" ", ","):
+    if text[end : end + 1] not in (" ", ",", "'"):
         return None
     if not token and (span := _changed_to(text, start, end)) is not None:
         return span
@@ -180,6 +209,22 @@ def _changed_to(text: str, start: int, end: int) -> Span | None:
     """Return what a verb before or after the name says that the value becomes."""
     match = _TO.match(text, end)
     if match is None or _CHANGES.search(text, max(0, start - 40), match.start(1)) is None:
+        return None
+    value = match[1].rstrip(".,;:!?)")
+    return (match.start(1), match.start(1) + len(value)) if may_be_password(value) else None
+
+
+_AND_NEW = re.compile(
+    r"(?i)[\"'`]?,?[ ](?:and|but|then|und|aber|et|y|e|en|i)[ ](?:(?:the|das|die|le|la|el|il|o|a|het)[ ])?"
+    r"(?:new|old|other|next|current|second|neue|alte|nouveau|nueva|nuovo|nova|nieuwe)(?:[ ](?:one|password|passwort))?"
+    r"(?:[ ](?:is|was|ist|lautet|est|es|é|è))?:?[ ][\"'`]?([^\s\"'`<>,;]{4,64})"
+)
+
+
+def other_said(text: str, end: int) -> Span | None:
+    """Return a second password behind the first: `the old one was x and the new one is y`."""
+    match = _AND_NEW.match(text, end)
+    if match is None:
         return None
     value = match[1].rstrip(".,;:!?)")
     return (match.start(1), match.start(1) + len(value)) if may_be_password(value) else None

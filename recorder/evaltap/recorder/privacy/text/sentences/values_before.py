@@ -109,7 +109,7 @@ def _nearest(
     for start, stop in reversed(words[-most - 1 :]):
         word = text[start:stop]
         value = word.strip("\"'`(),;:").rstrip(".?")
-        if is_value(value):
+        if is_value(value) and "](" not in value:
             begin = start + word.find(value)
             return begin, begin + len(value)
         if word != "-":

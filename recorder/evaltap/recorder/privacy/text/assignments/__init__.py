@@ -1,0 +1,1 @@
+"""Secrets next to their names: behind an operator, in markup, in cells, in calls."""
