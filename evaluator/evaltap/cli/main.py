@@ -235,7 +235,9 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
         if namespace.command is None:
             parser.print_help()
             return 2
-        return int(namespace.run(options_of(namespace.options, namespace)))
+        code = int(namespace.run(options_of(namespace.options, namespace)))
+        sys.stdout.flush()  # here an error becomes a message
+        return code
     except EvaltapError as error:
         print(f"evaltap {command}: {error}", file=sys.stderr)
         return error.exit_code

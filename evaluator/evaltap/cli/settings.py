@@ -44,7 +44,13 @@ def settings_in_effect() -> Iterator[None]:
 
 def project_settings() -> Settings | None:
     """Return the settings that apply in the current folder, None without a file."""
-    path = find_settings(Path.cwd(), os.environ)
+    try:
+        path = find_settings(Path.cwd(), os.environ)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the current folder, or one above it, cannot be searched for a settings file ({error.strerror});"
+            " change to another folder"
+        ) from None
     if path is None:
         return None
     # Imported late: it compiles all redaction patterns, and most folders have no file.

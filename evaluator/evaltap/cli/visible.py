@@ -9,15 +9,19 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from evaltap.evaluator.reports.safe_text import escaped, visible
+from evaltap.schemas.errors import InputError
 
 _JSON = re.compile(r"\s*[\[{]")
 
 
 class PipeStream:
-    """A text stream whose reader (head, less) may exit early; the command keeps its own exit code."""
+    """A text stream whose reader (head, less) may exit early; the command keeps its own exit code.
+
+    Characters that the stream's encoding lacks are escaped. Raises InputError when the disk is full.
+    """
 
     def __init__(self, raw: TextIO) -> None:
         self._raw = raw
@@ -25,9 +29,11 @@ class PipeStream:
     def write(self, text: str) -> int:
         """Write the text; discard it once the reader has closed the pipe."""
         try:
-            self._raw.write(text)
+            self._raw.write(self._encodable(text))
         except BrokenPipeError:
             self._discard_output()
+        except OSError as error:
+            self._refuse(error)
         return len(text)
 
     def flush(self) -> None:
@@ -36,6 +42,20 @@ class PipeStream:
             self._raw.flush()
         except BrokenPipeError:
             self._discard_output()
+        except OSError as error:
+            self._refuse(error)
+
+    def _encodable(self, text: str) -> str:
+        encoding = self._raw.encoding or "utf-8"
+        try:
+            text.encode(encoding)
+        except UnicodeEncodeError:
+            return text.encode(encoding, "backslashreplace").decode(encoding)
+        return text
+
+    def _refuse(self, error: OSError) -> NoReturn:
+        self._discard_output()  # or it would fail again when the process ends
+        raise InputError(f"the output cannot be written ({error.strerror})") from None
 
     def _discard_output(self) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -71,7 +91,9 @@ class VisibleStream:
 def visible_output() -> Iterator[None]:
     """Make control codes visible in everything that the block prints."""
     before = sys.stdout, sys.stderr
-    ours: Any = tuple(VisibleStream(stream) for stream in before)
+    # A stream that is closed at the start is None, and the next file that is opened gets its number.
+    open_streams = (stream or open(os.devnull, "w", encoding="utf-8") for stream in before)
+    ours: Any = tuple(VisibleStream(stream) for stream in open_streams)
     sys.stdout, sys.stderr = ours
     try:
         yield

@@ -365,11 +365,15 @@ def with_absolute_log(config: RecorderConfig) -> RecorderConfig:
     if config.log is None:
         return config
     location = parse_log_location(config.log)
-    return (
-        config
-        if isinstance(location, KafkaLocation)
-        else replace(config, log=str(location.absolute()))
-    )
+    if isinstance(location, KafkaLocation):
+        return config
+    try:
+        return replace(config, log=str(location.absolute()))
+    except OSError as error:
+        raise ConfigurationError(
+            f"log {config.log!r}: the current folder no longer exists ({error.strerror}); name an"
+            " absolute path"
+        ) from None
 
 
 def configured(

@@ -1,4 +1,4 @@
-"""A comparison as lines of text for a terminal of 80 columns; names and ids are never truncated."""
+"""A comparison as lines of text for a terminal of 80 columns; only very long names are truncated."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -6,6 +6,7 @@ from typing import Final
 
 from evaltap.evaluator.compare import wording
 from evaltap.evaluator.compare.model import Comparison
+from evaltap.evaluator.reports.console import shorten
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.text import counted
 
@@ -58,14 +59,15 @@ def _lines(found: Comparison) -> Iterator[str]:
         yield ""
         yield f"{group.title} ({len(group.rows):,})"
         for row in group.rows[:_ROWS]:
-            name = row.case.name if len(found.metrics) == 1 else f"{row.case.name}  {row.metric}"
+            name = shorten(row.case.name)
+            name = name if len(found.metrics) == 1 else f"{name}  {row.metric}"
             yield from _row(name, row.figures)
         yield from _more(len(group.rows) - _ROWS)
     yield from _differences(found)
     for title, names in wording.listed(found):
         yield ""
         yield f"{title} ({len(names):,})"
-        yield from (f"  {name}" for name in names[:_ROWS])
+        yield from (f"  {shorten(name)}" for name in names[:_ROWS])
         yield from _more(len(names) - _ROWS)
     if found.notes:
         yield ""
@@ -90,7 +92,7 @@ def _differences(found: Comparison) -> Iterator[str]:
         " order"
     )
     for one in found.differences[:_DIFFERENCES]:
-        yield f"  {one.name} ({one.outcome.replace('_', ' ')})"
+        yield f"  {shorten(one.name)} ({one.outcome.replace('_', ' ')})"
         yield from (f"    {line}" for line in one.lines)
     yield from _more(len(found.differences) - _DIFFERENCES)
 

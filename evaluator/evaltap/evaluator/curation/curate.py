@@ -23,6 +23,7 @@ from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import metrics_of
+from evaltap.schemas.files.validation import parse
 from evaltap.schemas.formats.case import CaseData, EvalCase
 from evaltap.schemas.formats.metric import EvalMetric
 
@@ -154,7 +155,8 @@ def _case(
     if review := means.reviewed.by.get(session.key):
         source["review"] = dict(review)
     # In the form of the file, so that the hash is that of the data read back.
-    case = EvalCase.model_validate(case).model_dump(by_alias=True)
+    read_back = parse(EvalCase, case, place=f"case {case['evalId']!r:.40}")
+    case = read_back.model_dump(by_alias=True)
     source["contentHash"] = content_hash(case)
     case["source"] = {"curation": source}
     return case, used

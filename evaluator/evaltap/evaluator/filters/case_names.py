@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from typing import Final
 
+from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 
 SHORT: Final = 17
 """The length of a shortened id: both ends suffice to distinguish UUIDs that begin with the time."""
 _LEAST_PIECE: Final = 4
+_MOST_SHOWN: Final = 100
+"""Characters of a name in a message."""
 _MOST_NAMED: Final = 5
 
 IS_CASE: Final = "(eval_id = $case OR eval_set_id || '/' || eval_id = $case)"
@@ -61,7 +64,7 @@ def full_name(store: StoreReader, case: str) -> str:
     found = store.column(_FITTING, piece)
     if len(found) > 1:
         more = ", …" if len(found) > _MOST_NAMED else ""
-        names = ", ".join(found[:_MOST_NAMED])
+        names = _listed(found[:_MOST_NAMED])
         raise InputError(f"{case!r} is part of several ids; give a longer part: {names}{more}")
     return found[0] if found else case
 
@@ -73,4 +76,8 @@ def repeated_ids(store: StoreReader, ids: Sequence[str]) -> set[str]:
 
 def nearest(store: StoreReader, case: str) -> str:
     """Return the ids most similar to an unknown name, for a message."""
-    return ", ".join(store.column(_NEAREST, {"case": case})) or "none"
+    return _listed(store.column(_NEAREST, {"case": case})) or "none"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(one_line(name, _MOST_SHOWN) for name in names)

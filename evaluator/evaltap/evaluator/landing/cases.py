@@ -37,12 +37,18 @@ def write_json_lines(path: Path, cases: Iterable[CaseData]) -> int:
 
 
 def assemble(header: str, actual: Sequence[str], expected: Sequence[str | None]) -> CaseData:
-    """Return a landed case with its turns."""
-    return with_turns(
-        orjson.loads(header),
-        [orjson.loads(turn) for turn in actual],
-        [None if text is None else orjson.loads(text) for text in expected],
-    )
+    """Return a landed case with its turns; raise InputError when it is not JSON."""
+    try:
+        return with_turns(
+            orjson.loads(header),
+            [orjson.loads(turn) for turn in actual],
+            [None if text is None else orjson.loads(text) for text in expected],
+        )
+    except orjson.JSONDecodeError as error:
+        raise InputError(
+            f"evaltap did not write this DuckDB file (a case is not valid JSON: {error}); name another"
+            " file, or consume the log into a new one"
+        ) from None
 
 
 def with_turns(

@@ -1,6 +1,7 @@
 """A summary of scores for a terminal."""
 
 import os
+import shlex
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -75,7 +76,7 @@ def print_summary(
             bare = case.score is None or case.status == "crashed"
             score = case.status if bare else f"{case.score:.3f}"
             opening = one_line(openings.get(case.name, ""), _OPENING)
-            head = f"{case.name}  {case.metric_name}  {score}"
+            head = f"{shorten(case.name)}  {case.metric_name}  {score}"
             _print_item(out, f"{head}  {opening}".rstrip(), case.reason)
     differences = [one for one in differences if one.lines]
     if differences:
@@ -85,20 +86,21 @@ def print_summary(
             )
         )
     for difference in differences:
-        out.print(Text(visible(difference.name), style="bold"))
+        out.print(Text(shorten(difference.name), style="bold"))
         for line in difference.lines:
             out.print(Text(visible(f"  {line}"), style=_COLOURS.get(line[:1], "")))
     if summary.unscored:
         out.print(Text("not scored, with reasons", style="italic"))
         for gap in summary.unscored:
             status = gap.status.replace("_", " ")
-            cases = f"{counted(gap.cases, 'case')}, e.g. {gap.example}"
+            cases = f"{counted(gap.cases, 'case')}, e.g. {shorten(gap.example)}"
             _print_item(out, f"{gap.metric_name}  {status}  {cases}", gap.reason)
     if summary.worst and store is not None:
+        file = shlex.quote(str(store))
         out.print(
             Text(
-                f"next: evaltap show {store} {summary.worst[0].name}"
-                f"\n      evaltap report {store} --out report.html"
+                f"next: evaltap show {file} {shlex.quote(shorten(summary.worst[0].name))}"
+                f"\n      evaltap report {file} --out report.html"
             ),
             soft_wrap=True,
         )
@@ -182,7 +184,7 @@ def _rate(row: MetricCounts, between: str) -> str:
 
 
 def _print_item(out: "Console", head: str, text: str) -> None:
-    """Print a line with names that are never truncated, followed by a wrapped text."""
+    """Print a line with names, followed by a wrapped text."""
     from rich.text import Text
 
     out.print(Text(f"  {visible(head)}", style="bold"), soft_wrap=True)

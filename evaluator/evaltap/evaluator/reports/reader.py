@@ -45,6 +45,7 @@ from evaltap.evaluator.reports.words import CaseWords, landed_words, words_of
 from evaltap.evaluator.results.references import attach_kept
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import counted
@@ -172,6 +173,11 @@ def scored_cases(store: StoreReader, limits: Limits) -> list[CaseReport]:
         FROM report_scores ORDER BY app_name, eval_set_id, eval_id, metric_name"""
     for row in store.rows(query):
         app, eval_set, eval_id, revision, name, status, score, threshold, reason = row
+        if status not in SEVERITY:
+            raise InputError(
+                f"evaltap did not write this DuckDB file (a score has the status {status!r:.40});"
+                " name another file, or consume the log into a new one"
+            )
         cell = Cell(name, status, score, threshold, cut(readable(reason), limits.text))
         found.setdefault((app, eval_set, eval_id), (revision, []))[1].append(cell)
     cases = [

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.missing import similar_file
@@ -24,6 +25,15 @@ _OBJECTS = (
     "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!' LIMIT ?"
 )
 _SCHEMA = Path(__file__).parent / "sql" / "local_log.sql"
+TRIMMED_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS trimmed (
+    producer_id TEXT PRIMARY KEY,
+    last_seq    INTEGER NOT NULL,  -- its records up to this one were landed by all consumers and deleted
+    headers     TEXT,              -- of its last manifest among them
+    value       BLOB
+) STRICT
+"""
+"""Created when records are first trimmed."""
 
 
 class LogMissingError(InputError):
@@ -185,13 +195,14 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     A view in place of a table may never end, a trigger or a computed column runs for each row.
     """
     connection.execute("PRAGMA trusted_schema = OFF")
-    expected = _expected_schema()
+    expected, later = _schema_of(_SCHEMA.read_text("utf-8")), _schema_of(TRIMMED_TABLE)
     found = connection.execute(_OBJECTS, (MAX_OBJECTS + 1,)).fetchall()
     named = {(kind, name): _without_comments(sql) for kind, name, sql in found}
     foreign = [f"{kind} {name}" for kind, name in named if kind in ("view", "trigger")]
     foreign += [
         f"{kind} {name}" for (kind, name), sql in expected.items() if named.get((kind, name)) != sql
     ]
+    foreign += [f"table {key[1]}" for key, sql in later.items() if named.get(key, sql) != sql]
     foreign += [f"index {name}" for kind, name in named if kind == "index"]
     if foreign or len(found) > MAX_OBJECTS:
         what = f"{foreign[0]:.100}" if foreign else "the number of its tables"
@@ -202,9 +213,9 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
 
 
 @cache
-def _expected_schema() -> Mapping[tuple[str, str], str]:
+def _schema_of(statements: str) -> Mapping[tuple[str, str], str]:
     with closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(_SCHEMA.read_text("utf-8"))
+        connection.executescript(statements)
         return {
             (kind, name): _without_comments(sql)
             for kind, name, sql in connection.execute(_OBJECTS, (MAX_OBJECTS,))

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from evaltap.schemas.log.local import LocalLog, unpack_headers
+from evaltap.schemas.log.opening import TRIMMED_TABLE
 from evaltap.schemas.wire.record import MANIFEST_TYPE, WireRecord, parse_seq
 
 CONSUMER: Final = "consumer:"
@@ -19,15 +20,6 @@ RECORDS_PER_TRIM: Final = 2_000
 """Records deleted per transaction, which blocks writers."""
 WARN_SHARE: Final = 0.8
 """A log whose unconsumed records fill this share of its limit is about to drop turns."""
-
-_TRIMMED: Final = """
-CREATE TABLE IF NOT EXISTS trimmed (
-    producer_id TEXT PRIMARY KEY,
-    last_seq    INTEGER NOT NULL,  -- its records up to this one were landed by all consumers and deleted
-    headers     TEXT,              -- of its last manifest among them
-    value       BLOB
-) STRICT
-"""
 
 
 class ConsumerCursor(NamedTuple):
@@ -77,7 +69,7 @@ def trim_landed(log: LocalLog, *, older_than: float | None = None, now: float | 
     until = landed_until(log, now=now)
     if until <= log.start_offset():
         return 0
-    log.connection.execute(_TRIMMED)
+    log.connection.execute(TRIMMED_TABLE)
     log.connection.execute("BEGIN IMMEDIATE")
     try:
         rows = log.connection.execute(
@@ -151,7 +143,8 @@ def is_manifest(record: WireRecord) -> bool:
 
 def _get(log: LocalLog, name: str) -> int:
     row = log.connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-    return int(row[0]) if row and str(row[0]).isdigit() else 0
+    text = str(row[0]) if row else ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
 def _set(log: LocalLog, name: str, value: int) -> None:

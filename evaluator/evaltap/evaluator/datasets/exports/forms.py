@@ -7,6 +7,7 @@ from evaltap.evaluator.datasets.exports.rows import json_lines
 from evaltap.evaluator.datasets.exports.tools import FORMS, Files
 from evaltap.schemas.files import adk, canonical
 from evaltap.schemas.files.run_error import with_run_errors
+from evaltap.schemas.files.validation import parse
 from evaltap.schemas.formats.case import CaseData, EvalCase, EvalSet
 
 ENDINGS: Final[Mapping[str, str]] = {
@@ -33,7 +34,7 @@ def files_of(
     if form == "jsonl":
         return {"": json_lines(list(cases))}
     shown: Iterable[CaseData] = map(with_run_errors, cases) if form == "trpc" else cases
-    models = [EvalCase.model_validate(case) for case in shown]
+    models = [parse(EvalCase, case, place=f"case {case['evalId']!r:.40}") for case in shown]
     eval_set = EvalSet(eval_set_id=name, name=name, eval_cases=models)
     data = adk.to_adk(eval_set) if form == "adk" else eval_set.model_dump(by_alias=True)
     return {"": canonical.dumps(data)}

@@ -1,5 +1,6 @@
 """Two runs side by side: the change under each metric, its certainty, and the affected cases."""
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -165,7 +166,8 @@ def read(reader: StoreReader, request: PageRequest) -> ComparePage:
         "SELECT count(*) FROM scores WHERE run_id IN ($a, $b)", {"a": address.a, "b": address.b}
     )
     if scores > MOST_SCORES:
-        command = f"evaltap compare {reader.path}#{address.a} {reader.path}#{address.b}"
+        named = (shlex.quote(f"{reader.path}#{run}") for run in (address.a, address.b))
+        command = f"evaltap compare {' '.join(named)}"
         why = (
             f"These runs have {scores:,} scores; the page compares {MOST_SCORES:,}. Run: {command}"
         )
