@@ -246,6 +246,13 @@ def _pairs_and_tables(make: _Random) -> Iterator[Entry]:
         lambda secret: ["Host", "shop.example", "X-Auth-Token", secret + "-42-x9", "Via", "1.1 p"],
         lambda secret: {"API key (staging)": secret},
         lambda secret: {"locator": "#login-password", "value": secret},
+        lambda secret: {"flag": "--api-key", "value": secret},
+        lambda secret: {"variableName": "DB_PASSWORD", "variableValue": secret},
+        lambda secret: {"fieldId": "password", "fieldLabel": "Password", "fieldValue": secret},
+        lambda secret: {"property": "password", "oldValue": secret, "newValue": ""},
+        lambda secret: {"control": "txtPassword", "value": secret},
+        lambda secret: {"entries": [["password", secret], ["user", "bob"]]},
+        lambda secret: {"項目": "パスワード", "値": secret},
         lambda secret: {"basicAuth": f"bob:{secret}"},
     ):
         secret = make.password()

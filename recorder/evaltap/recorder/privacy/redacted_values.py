@@ -88,7 +88,7 @@ class ValueRedactor:
         if name is Name.TOKEN:
             if is_token(value):
                 return self._secret(value, report)
-            if isinstance(value, dict) and not is_schema(value):
+            if isinstance(value, dict):
                 return self._object(value, report, nested, above=name)
             if isinstance(value, list) and is_user_and_password(value):
                 user = self.value(value[0], report, identifier=False, nested=nested)
@@ -343,8 +343,13 @@ class ValueRedactor:
 
 
 def _is_no_secret(name: str, value: Any, beside: JsonObject) -> bool:
-    """Return whether it is a number of passed tests, or an Indian postcode."""
-    return (name == "pass" and isinstance(value, int)) or is_postcode(name, value, beside)
+    """Return whether it is a number of passed tests or of secrets, or an Indian postcode."""
+    if isinstance(value, int) and (name == "pass" or (value < 1_000 and _COUNTED.search(name))):
+        return True
+    return is_postcode(name, value, beside)
+
+
+_COUNTED = re.compile(r"(?i)(?:word|secret|credential|cookie|key|token|pin|cred)s\Z")
 
 
 def _is_plain(value: Any) -> bool:

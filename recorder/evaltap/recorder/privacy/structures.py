@@ -20,7 +20,7 @@ from evaltap.recorder.privacy.text.value_kinds import (
 
 _LABELS = listed("""
 name key field header id label param parameter variable property attribute k type title question prop
-propertyName property_name fieldname loc target attr envVar env_var
+propertyName property_name fieldname loc target attr envVar env_var flag 項目
 feld nombre nom nome naam campo champ propiedad propriété clave_nombre nazwa název namn navn имя название поле 名称 名前 字段 이름 alan
 setting option n fieldName field_name keyName column slot entity
 """)
@@ -29,11 +29,12 @@ _VALUES = frozenset(
 value val values v content text data secret default answer input defaultValue default_value stringValue
 string_value valueString plainText body current to new newValue new_value set response reply
 rejectedValue rejected_value attemptedValue invalidValue providedValue submittedValue input_value inputValue
+oldValue old_value old previousValue previous_value previous currentValue current_value current before after from fromString toString argument
 wert valor valeur valore waarde wartość hodnota värde verdi værdi значение 值 値 값 değer inhalt contenido
 """)
 )
 _PREFIXES = listed("""
-attribute config entry env field form header input option param parameter property secret setting tag var
+attribute config entry env field form header input option param parameter property secret setting tag var variable
 """)
 
 
@@ -45,8 +46,8 @@ def _spellings(words: Iterable[str], endings: tuple[str, ...]) -> frozenset[str]
     )
 
 
-_ANY_LABEL = _spellings(_LABELS, ("Key", "Name", "_key", "_name"))
-_BOTH = _spellings(_VALUES, ("Value", "_value"))
+_ANY_LABEL = _spellings(_LABELS, ("Key", "Name", "Label", "Id", "_key", "_name", "_label", "_id"))
+_BOTH = _spellings(_VALUES, ("Value", "Values", "_value", "_values"))
 COLUMNS = frozenset(
     listed("""
 columns headers header fields column_names columnNames schema fieldNames
@@ -101,17 +102,20 @@ def _inner_label(label: Any) -> str:
 
 
 _LONGEST_LABEL = 128
+_MOVES = frozenset(listed("from to before after"))
 _ANY_TEXT = _spellings(("content", "text", "body", "data", "input", "answer", "response"), ())
 
 
 def _is_prose(key: str, value: Any) -> bool:
-    """Return whether it is what a tool named `reset_password` said, not a password."""
+    """Return whether it is what a tool named `reset_password` said or did, not a password."""
+    if key in _MOVES and isinstance(value, str) and not may_be_password(value):
+        return True
     return key in _ANY_TEXT and isinstance(value, str) and len(value.split(maxsplit=2)) > 2
 
 
 _CONTROLS = frozenset(
     listed("""
-prompt path pointer selector element locator target css xpath placeholder aria_label ariaLabel label
+prompt path pointer selector element locator target css xpath control placeholder aria_label ariaLabel label
 """)
 )
 _TELLS = _ANY_LABEL | _CONTROLS
@@ -263,8 +267,18 @@ def kinds_of_rows(items: Sequence[Any]) -> tuple[dict[int, Name], bool]:
     return {}, False
 
 
+_FIELDS = frozenset(
+    listed("""
+user username login name host hostname port email url database db server domain path scheme timeout id role
+""")
+)
+"""Names of settings beside a password: of pairs with one of them, the first is no header."""
+
+
 def _is_head(items: Sequence[Any]) -> bool:
     first = items[0]
+    if any(row[0].lower() in _FIELDS for row in items[1:]):
+        return False
     return len(items) > 1 and isinstance(first[1], str) and first[1].replace("_", "").isalpha()
 
 

@@ -103,6 +103,14 @@ _CHPASSWD = re.compile(
 _OF_USER = re.compile(r":([^\s:|]{3,128})")
 
 
+_REGISTRY = re.compile(
+    r"(?i)reg(?:\.exe)? add [^\n]{1,200}?/v \"?[\w -]{0,40}(?:pass|pwd|secret|token)\w{0,20}\"?[^\n]{1,60}?/d \"?([^\s\"]{3,256})"
+)
+_MASKED = re.compile(
+    r"##vso\[task\.setvariable [^\]\n]{0,80}(?:(?:password|passwd|pwd|secret|token|key)(?=[;\]])|issecret=true)[^\]\n]{0,60}\]([^\n]{3,4096})"
+    r"|::add-mask::([^\s]{3,4096})"
+)
+"""Secret variables of pipelines, as their steps print them."""
 _CHECKS = {
     _AUTH: may_be_password,
     _CONNECTED: is_likely_password,
@@ -143,6 +151,10 @@ def _signed(text: str, lower: str) -> Iterator[re.Pattern[str]]:
             yield _REDIS_USER
         if "ftp" in lower:
             yield _FTP_USER
+    if "reg" in lower and "/v " in lower:
+        yield _REGISTRY
+    if "##vso[" in text or "::add-mask::" in text:
+        yield _MASKED
     if "WIFI:" in text:
         yield _WIFI_CODE
     if "AUTH " in text or "community" in text:

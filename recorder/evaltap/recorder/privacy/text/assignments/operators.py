@@ -23,7 +23,7 @@ from evaltap.recorder.privacy.text.values import (
 OPERATOR = re.compile(
     r"(?:[ ]\d{1,2}(?=[ ]?[:=]))?[\"'`\])}*_~ ]{0,12}[ \t]{0,8}(?:[(\[][^()\[\]\n]{0,40}[)\]][ \t]?|</(?:b|strong|em|i|span|label)>[ \t]?|\{ ?get;[^{}\n]{0,24}\}[ ]?"
     r"|(?i:(?:as )?(?:text|n?varchar2?|char|string|clob)(?:\(\d{1,5}\))?[ ](?=:?=)))?"
-    r"(=>|->|<-|[→⇒➔➜]|\.{3,6}|…|:=|\?=|\|\|=|[!=]==?|=|::?|\|\|(?=[ ]?[\"'])|\?\?(?=[ ]?[\"'])|\|)[ \t]{0,16}[*_~]{0,2}[ \t]?"
+    r"(=>|->|<-|(?<=\w)>(?=[ ]\S)|[→⇒➔➜]|\.{3,6}|…|:=|\?=|\|\|=|[!=]==?|=|::?|\|\|(?=[ ]?[\"'])|\?\?(?=[ ]?[\"'])|\|)[ \t]{0,16}[*_~]{0,2}[ \t]?"
 )
 _KEY = re.compile(r"\[[\"']([A-Za-z_]{1,40})[\"']\]")
 """Of `credentials["user"] = "bob"`: what has the value is not the secret."""
@@ -96,6 +96,8 @@ def behind_operator(text: str, match: re.Match[str], name: str, *, token: bool) 
     span = read_value(text, at, token=token, sure=operator[-1] not in ":.…")
     if span is None and not token:
         span = _second_word(text, at)
+    if span is not None and match[0][1:2].isdigit() and not is_mixed(text[slice(*span)]):
+        return None  # `pin 13: OUTPUT`
     if span is not None and is_address(name) and "@" not in text[span[0] : span[1]]:
         return None
     return span

@@ -23,14 +23,16 @@ _FORM_FIELD = re.compile(r"[\"']\r?\n(?:[\w-]{1,40}:[^\r\n]{0,128}\r?\n){0,4}\r?
 _NUMBERED = re.compile(r"[\"']\n[ ]{0,4}\d{1,3}\)[ ](?=[\"'])")
 """What is between name and value in the answer of a Redis client."""
 _TUPLE = re.compile(r"[\"'`][ \t]?,[ \t]{0,16}(?=([\"'`][^\"'`]{1,4096}[\"'`][ \t]?)[,)\]}])")
-_WITH_VALUE = re.compile(r"[\"'`][ ](?:with|has|to|is)(?: the)?(?: value)?[ ](?=[\"'`])")
+_WITH_VALUE = re.compile(
+    r"[\"'`][ ](?:with|has|to|is|(?:(?:was|is|has been) )?(?:set|changed|updated|reset) to)(?: the)?(?: value)?[ ](?=[\"'`])"
+)
 _VALUE_IN_FRONT = re.compile(
     r"(?i)[\s{,\"'](?:value|content|val)[\"']?[ ]{0,2}[=:][ ]{0,2}[\"']([^\"'<>]{3,256})[\"'][^<>{}]{0,120}\Z"
 )
 _BOUND = re.compile(r"[\"'] to [\w.]{1,60}:\s{1,8}(?:Property: \S{1,80}\s{1,8})?Value: (?=\S)")
 """What Spring says of a property that it cannot bind."""
 HAS_VALUE = re.compile(
-    r"[\"'`]?(?:[ ](?:has|had|with|contains|got)(?:[ ][a-z]{2,12}){0,3}|[:,;]?[ ](?:rejected|invalid|bad|actual|given))[ ]value:?[ ](?:\[(?=\S)|(?=[\"'`]))"
+    r"[\"'`]?(?:[ ](?:has|had|with|contains|got)(?:[ ][a-z]{2,12}){0,3}|[:,;]?[ ](?:rejected|invalid|bad|actual|given))[ ]value:?[ ](?:\[(?=\S)|(?=[\"'`]|\S{6,}))"
 )
 _VALUE_OF = re.compile(
     r"[\"']([^\"'\n]{4,128})[\"'][ ](?:at|for|of|in|as|(?:is|was) not (?:a )?valid(?: value)? for)[ ][\"'`]?\Z"

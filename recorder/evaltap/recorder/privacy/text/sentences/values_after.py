@@ -221,8 +221,14 @@ _AND_NEW = re.compile(
 )
 
 
+_ARROW = re.compile(r"[\"'`]?[ ]{1,2}(?:->|=>|→)[ ]{1,2}(?=\S)")
+"""What a plan of changes has between the old value and the new one."""
+
+
 def other_said(text: str, end: int) -> Span | None:
     """Return a second password behind the first: `the old one was x and the new one is y`."""
+    if (match := _ARROW.match(text, end)) is not None:
+        return read_value(text, match.end(), token=False, sure=True)
     match = _AND_NEW.match(text, end)
     if match is None:
         return None

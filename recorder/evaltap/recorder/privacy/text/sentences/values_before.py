@@ -35,7 +35,9 @@ _MOST_ADJECTIVES, _MOST_BETWEEN = 4, 4
 _CJK_BEFORE = re.compile(
     r"([!-~]{4,64})[ ]?(?:是|为|為|が|は|가|이|는|은|을|를)(?:[ ]?[^\x00-\x7f]){0,10}[ ]?\Z"
 )
-_ASIDE = re.compile(r"([^\s\"'`<>(),;]{6,64})[\"'`]?[ ]\((?:my |the |your |our )?\Z")
+_ASIDE = re.compile(
+    r"([^\s\"'`<>(),;]{6,64})[\"'`]?[ ]\((?:my |the |your |our )?(?:[a-z-]{2,12} ){0,2}\Z"
+)
 """What is before a name in parentheses: x (my password)."""
 
 
