@@ -65,10 +65,16 @@ secretName secretKeyRef secretRef valueFrom existingSecret secretArn secret_name
 _BESIDE_REFERENCE = _REFERENCES | frozenset(
     listed("name key items optional defaultMode namespace version")
 )
-_EXAMPLES = ("value", "default", "example", "const")
+_FORM = frozenset(
+    listed("""
+label hint placeholder title description mismatch help tooltip caption error required min max minLength maxLength
+""")
+)
+"""What a form, or its translations, says of a field."""
+_EXAMPLES = ("value", "default", "Default", "example", "const")
 _SCHEMA_TYPES = frozenset(
     listed("""
-string number integer boolean object array null
+string number integer boolean object array null apikey http oauth2 openidconnect password
 """)
 )
 
@@ -291,7 +297,9 @@ def is_schema(value: Any) -> bool:
         return False
     if not _REFERENCES.isdisjoint(value) and _BESIDE_REFERENCE.issuperset(value):
         return True
-    kind = value.get("type")
+    if _FORM.issuperset(value):
+        return True
+    kind = value.get("type") or value.get("Type")
     return "$ref" in value or (isinstance(kind, str) and kind.lower() in _SCHEMA_TYPES)
 
 

@@ -103,6 +103,12 @@ _CHPASSWD = re.compile(
 _OF_USER = re.compile(r":([^\s:|]{3,128})")
 
 
+_DIRECTIVES = re.compile(
+    r"\blogin \S{1,64}\s{1,8}password (\S{3,128})|\binsecure-password (\S{3,128})"
+    r"|\bnmcli [^\n]{0,120}?\bpassword (\S{3,128})"
+)
+"""Of `.netrc`, HAProxy and NetworkManager."""
+_NET_USE = re.compile(r"(?i)\bnet use [^\n]{1,120}? /user:\S{1,64} ([^\s/]\S{3,128})")
 _REGISTRY = re.compile(
     r"(?i)reg(?:\.exe)? add [^\n]{1,200}?/v \"?[\w -]{0,40}(?:pass|pwd|secret|token)\w{0,20}\"?[^\n]{1,60}?/d \"?([^\s\"]{3,256})"
 )
@@ -136,6 +142,7 @@ def _signed(text: str, lower: str) -> Iterator[re.Pattern[str]]:
     if "assw" in lower:
         if "chpasswd:" in text:
             yield _CHPASSWD
+        yield _DIRECTIVES
         if "  " in text:
             yield _TYPED
         if "set password for " in lower:
@@ -151,6 +158,8 @@ def _signed(text: str, lower: str) -> Iterator[re.Pattern[str]]:
             yield _REDIS_USER
         if "ftp" in lower:
             yield _FTP_USER
+    if " /user:" in lower:
+        yield _NET_USE
     if "reg" in lower and "/v " in lower:
         yield _REGISTRY
     if "##vso[" in text or "::add-mask::" in text:

@@ -63,6 +63,7 @@ def may_be_password(value: str) -> bool:
     """Return whether a word of a sentence can be a password: mixed, but no version, date, unit or file."""
     letters = any(map(str.isalpha, value))
     mixed = any(map(str.isdigit, value)) or any(one in _SIGNS for one in value[1:-1])
+    mixed = mixed or is_joined(value)
     return (
         4 <= len(value) <= 128
         and letters
@@ -75,6 +76,14 @@ def may_be_password(value: str) -> bool:
 
 
 _SIGNS = frozenset("!@#$%^&*+=?~")
+_JOINED = re.compile(r"[A-Z][a-z]{2,20}_[A-Za-z][a-z]{2,20}")
+
+
+def is_joined(value: str) -> bool:
+    """Return whether a value is two words as people join them for a password: `Kaffee_Satz`."""
+    return _JOINED.fullmatch(value) is not None
+
+
 _HASH = re.compile(r"[0-9a-f]{16,}|[0-9A-F]{16,}")
 _NUMBERED_WORD = re.compile(
     r"[A-Z]?[a-z]+\d{1,2}[a-z]|(?i:oauth2|utf8|base64|md5|sha\d{1,3}|http2|ipv[46]|x509|k8s|ec2)\w*"

@@ -3,7 +3,11 @@
 import re
 
 from evaltap.recorder.privacy.text.cookies import may_tell_session
-from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.names.secret_names import (
+    Name,
+    is_about_secret,
+    kind_of_name,
+)
 from evaltap.recorder.privacy.text.names.secret_words import EXACT
 from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.stand_ins import (
@@ -15,7 +19,7 @@ from evaltap.recorder.privacy.text.stand_ins import (
     monospaced,
     stands_here,
 )
-from evaltap.recorder.privacy.text.value_kinds import is_measure, is_opaque, is_token
+from evaltap.recorder.privacy.text.value_kinds import is_joined, is_measure, is_opaque, is_token
 
 
 def inside(match: re.Match[str] | None, token: bool) -> Span | None:
@@ -73,7 +77,8 @@ def read_value(
     end = at + len(value)
     if len(value) < 4 or is_placeholder(value) or _is_name_of_variable(value):
         return None
-    if code and (is_code(value) or text[end : end + 1] == "("):
+    is_setting = text[at - 1 : at] == "=" and _TWO_WORDS.fullmatch(value) is not None
+    if code and ((is_code(value) and not is_setting) or text[end : end + 1] == "("):
         return None
     if text[end : end + 1] in (")", ",") and _ARGUMENT.fullmatch(value) is not None:
         return None
@@ -93,10 +98,12 @@ def read_value(
 
 _NO_VALUE = re.compile(
     r"[a-z_]{2,20}=[A-Za-z_]*|[A-Z]{1,8}-\d{1,7}"
-    r"|(?i:base64|utf-?8|pkcs#?\d{1,2}|x\.?509|sha-?\d{1,3}|md5|oauth2|rfc\d{1,5})"
+    r"|(?i:argon2\w{0,2}|bcrypt|scrypt|pbkdf2\S{0,16}|base64|utf-?8|pkcs#?\d{1,2}|x\.?509|sha-?\d{1,3}|md5|oauth2|rfc\d{1,5})"
 )
 
 
+_TWO_WORDS = re.compile(r"[A-Z][a-z]{2,20}\.[A-Za-z][a-z]{2,20}")
+"""A password of two words in a file of settings; in code, an attribute has blanks around its `=`."""
 _ARGUMENT = re.compile(r"_?[a-z]+(?:_[a-z]+)+")
 """A variable that is handed on: `Plugin(secret_key=key_bytes)`."""
 
@@ -118,7 +125,10 @@ def _end_of_word(text: str, at: int) -> int:
 
 
 def _is_wordy(value: str) -> bool:
-    return value.replace("-", "").replace("'", "").replace("/", "").replace("_", "").isalpha()
+    return (
+        not is_joined(value)
+        and value.replace("-", "").replace("'", "").replace("/", "").replace("_", "").isalpha()
+    )
 
 
 def _is_name_of_variable(value: str) -> bool:
@@ -140,8 +150,11 @@ _COMMAND = re.compile(
 """A program of which a shell puts the output in place of the backquotes."""
 
 
-_MENTIONED = re.compile(r"[A-Za-z.]*(?:_[A-Za-z.]*)+(?:\(\))?|[A-Za-z_.]+(?:\(\)|=[A-Za-z]*)")
+_MENTIONED = re.compile(
+    r"(?:[a-z.]*(?:_[a-z.]*)+|[A-Z.]*(?:_[A-Z.]*)+)(?:\(\))?|[A-Za-z_.]+(?:\(\)|=[A-Za-z]*)"
+)
 """A name, a call or a setting in quotes of which a text speaks."""
+_BEHIND_SIGN = re.compile(r"[=:>][ \t]{1,3}\Z")
 
 
 def _quoted(text: str, at: int, *, token: bool) -> Span | None:
@@ -154,14 +167,20 @@ def _quoted(text: str, at: int, *, token: bool) -> Span | None:
     trimmed = value.rstrip()
     if len(trimmed) < 3 or is_placeholder(trimmed) or (token and not is_token(trimmed)):
         return None
-    if is_stand_in(trimmed) or trimmed.lower() in EXACT or is_message(trimmed):
+    if (
+        is_stand_in(trimmed)
+        or trimmed.lower() in EXACT
+        or is_message(trimmed)
+        or is_about_secret(trimmed)
+    ):
         return None
     may_be_name = (token and trimmed.isalpha()) or _WORDS_OF_NAME.fullmatch(trimmed)
     if may_be_name and _is_name(trimmed):
         return None
     if quote == "`" and _COMMAND.match(trimmed) is not None:
         return None
-    if text[at - 1 : at] in " \t" and _MENTIONED.fullmatch(trimmed) is not None:
+    is_apart = text[at - 1 : at] in " \t" and _BEHIND_SIGN.search(text, max(0, at - 4), at) is None
+    if is_apart and _MENTIONED.fullmatch(trimmed) is not None:
         return None
     if text[at - 1 : at] in " \t" and trimmed.isalpha() and text[at - 2 : at - 1].isalnum():
         # Only a space in between: the quotes may belong to any word.
@@ -222,6 +241,8 @@ def word_list(text: str, at: int) -> Span | None:
 def is_mixed(value: str) -> bool:
     """Return whether a word mixes digits with other characters, or has characters no word has."""
     digits = sum(map(str.isdigit, value))
+    if is_joined(value):
+        return True
     if any(sign in value for sign in "!@#$%^&*+=?") and any(map(str.isalpha, value)):
         return not value.endswith(("?", "!", "*", "=")) or digits > 0
     return len(value) >= 4 and digits > 0

@@ -187,6 +187,26 @@ def is_word_for_keyword(name: str) -> bool:
     return _KEYWORD.search(folded(name).lower()) is not None
 
 
+_TALK = re.compile(r"[^\W\d_]+(?:['’ .,:;!?()-]{1,3}[^\W\d_]+)*[.!?:)]{0,2}")
+_LONGEST_TALK = 200
+
+
+def is_about_secret(value: str) -> bool:
+    """Return whether a text speaks of a secret, or names one: `Reset password`, `忘记密码?`, `Passwort`."""
+    if len(value) > _LONGEST_TALK or _TALK.fullmatch(value) is None:
+        return False
+    if not any(map(str.isspace, value)) and value.upper() != value.lower() and not value.istitle():
+        return False  # one word in lower or mixed case may be a password: `geheim`, `MySecret`
+    words = words_of(value)
+    plain, joined = "".join(words), _SEPARATOR.sub("", value).lower()
+    return (
+        any(word in EXACT or word.removesuffix("s") in EXACT for word in words)
+        or not FOREIGN_WORDS.isdisjoint(words)
+        or any(one in plain for one in (*_FOREIGN_ASCII, *_FOREIGN_OTHER))
+        or any(one in joined for one in _FOREIGN_JOINED)
+    )
+
+
 _POSTCODE = re.compile(r"[1-8]\d{2} ?\d{3}")
 _ADDRESS = frozenset(
     listed("""

@@ -275,7 +275,7 @@ cep telepon phonenumber phoneno phonenr telno telnr mobileno mobilenumber cellno
 workphone telf tlf tfn numtel numerotelephone contactno contactnumber smsnumber sms whatsappnumber
 phonee164 e164 landline hotline callernumber callednumber tonumber fromnumber subscribernumber viber
 nohp sdt dienthoai телефон тел моб мобильный 电话 手机 手机号 手机号码 联系电话 電話 電話番号 携帯 携帯電話 手機 전화 전화번호 휴대폰 휴대전화 연락처
-fono fone telp hp cel mobiel festnetz natel cellulare cellulari tfno telemovel puh simi simanumer farsimi мобилен τηλ mobitel mobilni mob talrunis
+fono fone telp hp cel mobiel telefoonnummer telefoonnr mobielnummer mobitela телефону телефона мобильного الجوال الهاتف الموبايل 聯絡電話 手機號碼 電話號碼 行動電話 festnetz natel cellulare cellulari tfno telemovel puh simi simanumer farsimi мобилен τηλ mobitel mobilni mob talrunis
 mobiil موبايل फोन मोबाइल هاتف جوال טלפון נייד โทรศัพท์ τηλεφωνο κινητο
 """)
 )
