@@ -66,7 +66,7 @@ _ORDINARY = re.compile(
 """Names, times and small numbers: most structured data, and never sensitive."""
 _LONG_WORD = re.compile(r"[A-Za-z0-9_+/.=:&?%~$|-]{14,}+")
 """Keys and encoded texts are long and without spaces, unlike ordinary words."""
-_SIGNS = re.compile(r"[0-9@=:\"'`<>%\\|&(]|[^\x00-\x7f]|at[)\]}]| [dD][oO][tT] ")
+_SIGNS = re.compile(r"[0-9@=:\"'`<>%\\|&(_*#$^]| -[A-Za-z] |[^\x00-\x7f]|at[)\]}]| [dD][oO][tT] ")
 """Without any of these only a long word, or a cell of a table, can be sensitive."""
 _HEAD = re.compile(r"[^\W\d][\w -]{0,40}+[,;\t][\w ,;\t-]{1,200}\n")
 
@@ -171,7 +171,7 @@ _USER_ONLY = re.compile(r":\\?/\\?/([\w%.~+-]{20,256}+)(?=@)")
 def _credentials(seen: str) -> Iterator[Finding]:
     for match in _CREDENTIALS.finditer(seen):
         user, _, password = match[1].partition(":")
-        if is_variable(password) or user.startswith("$") and password.startswith("$"):
+        if is_variable(password) or (user[:1] == password[:1] == "$"):
             continue
         if user.lower() in _USERS and password.lower() in _PASSWORDS:
             continue

@@ -70,7 +70,7 @@ def _is_random(value: str) -> bool:
         or digits == len(value)
         or (value.count("/") > 2 and value[-1] != "=" and "+" not in value)
         or "://" in value
-        or value.startswith(("http", "/", "arn:"))
+        or value.startswith(("http", "/", "arn:", "sha256:", "SHA256:", "MD5:"))
         or _TIME.match(value) is not None
     ):
         return False

@@ -33,7 +33,6 @@ _CARDS = tuple(
         r"\d(?: \d){13,18}",
     )
 )
-_NAMED_CARD = re.compile(r"(?<!\w)\d(?:[ .\-/_]{0,2}\d){11,18}(?!\w)")
 _CARD_WORDS = re.compile(
     r"card|visa|maestro|amex|\bpan\b|debit|kreditkarte|karte|carte|tarjeta|cartão|carta|kort|kaart|karta|карт|卡"
     r"|カード|카드"
@@ -58,7 +57,13 @@ _FORMS = tuple(
         r"[6-9]\d{2} \d{2} \d{2} \d{2}|[1-9]\d \d{3} \d{2} \d{2}",
     )
 )
-_LOOSE = re.compile(r"(?<!\w)(?<!\d[.,:])\(?\+?\d(?:[ .\-/()]{0,3}\d){6,14}(?![\w%])(?![.,:]\d)")
+_ALONE = r"(?<![^\W\u2e80-\ud7ff])"
+"""No letter or digit in front; Chinese, Japanese and Korean have no blank there."""
+_NOT_JOINED = r"(?![^\W\u2e80-\ud7ff])"
+_LOOSE = re.compile(
+    rf"{_ALONE}(?<!\d[.,:])\(?\+?\d(?:[ .\-/()]{{0,3}}\d){{6,14}}{_NOT_JOINED}(?!%)(?![.,:]\d)"
+)
+_NAMED_CARD = re.compile(rf"{_ALONE}\d(?:[ .\-/_]{{0,2}}\d){{11,18}}{_NOT_JOINED}")
 _DATES = re.compile(
     r"(?:19|20)\d\d ?[-/] ?(?:19|20)\d\d(?!\d)|(?:19|20)\d\d[-./ ]\d\d?[-./ ]\d\d?(?!\d)|\d\d?([-./])\d\d?\1\d{4}\b|0\d \d\d (?:19|20)\d\d\b|(?:\d{1,3}\.){3}\d{1,3}(?!\.?\d)"
 )
@@ -73,7 +78,7 @@ _CUES = re.compile(
     r"phone|msisdn|contact_?n|\bwa\.me/|\bt[eé]l\b|\bfono\b|telem[oó]v|τηλ|κινητ|\b(?:tlf|s[ií]m[ia]|fone|cel|puh|tfno|fars[ií]mi|natel)\b|\bkom\.|t[āa]lrun|mobi(?:il|el|tel|ln)|festnetz|t[eé]l[eé]?[fp]|\bm(?:obile?|óvil|ovil)\b|mobil(?:nummer|telefon|nr)|celul|cellul|\bcell\b|cellphone"
     r"|\bfax\b|whats ?app|handy|\bsms\b|viber|rufnummer|\bruf|anruf|zurückruf|erreich|durchwahl|hotline|\bgsm\b|joindre"
     r"|joignable|appel|rappel|portable|ll[aá]m[aei]|m[áa]rca(?:me|r)|ligue|ligar|liga-me|contacto|contato|chiam|richiam"
-    r"|recapito|zadzwo|dzwoni|kom[óo]rk|\bbel(?:len|t)? |bereik|\bring |ringa |puhelin|soita|звон|\bтел|моб|电话|電話|手机"
+    r"|recapito|zadzwo|dzwoni|kom[óo]rk|\bbel(?:len|t)? |bereik|\bring |ring(?:a|e) |puhelin|soita|звон|\bтел|моб|电话|電話|手机"
     r"|手機|号码|联系|致电|拨打|携帯|連絡|전화|휴대|연락|फ़ोन|फोन|मोबाइल|नंबर|هاتف|جوال|اتصل|טלפון|נייד|โทร|เบอร์|điện thoại|gọi|\bsđt|hubungi"
     r"|telp|\bhp\b|\bara(?:yın|yin|ma)|\bcep\b|call me|call us|call back|\bdial|reach (?:me|us|him|her|them)|text me|ring me"
     r"|(?:my|our|his|her|their|your|meine|mein|mon|mi|il mio|meu|mijn|mitt|min|mój|мой|numaram|我的) ?(?:new |neue |work )?"

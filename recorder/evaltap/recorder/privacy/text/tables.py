@@ -36,10 +36,8 @@ def in_tables(text: str, names: Iterable[int]) -> Iterator[Cell]:
         end = text.find("\n", head) + 1
         if not end:
             return
-        if text.startswith("|", head) and text.startswith(
-            "|", text.rfind("\n", 0, max(head - 1, 0)) + 1, head
-        ):
-            continue  # a row of a table that began above
+        if _is_below_row(text, head, end):
+            continue
         line = text[head:end]
         # Of Jira's `||user||password||` each cell counts once.
         separator, columns, width = _head(line.replace("||", "|") if line[:2] == "||" else line)
@@ -51,6 +49,20 @@ def in_tables(text: str, names: Iterable[int]) -> Iterator[Cell]:
             done = rows[-1][0] + len(rows[-1][1])
         for index, kind in columns.items():
             yield from _column(kind, index, rows, is_loose=separator == _ALIGNED or ", " in line)
+
+
+def _is_below_row(text: str, head: int, end: int) -> bool:
+    """Return whether a line is a row of a table that began above: the line before has as many bars."""
+    bars = text.count("|", head, end)
+    above = text[text.rfind("\n", 0, max(head - 1, 0)) + 1 : head]
+    if not bars or not above:
+        return False
+    is_row = above.count("|") == bars or text[head] == above[0] == "|"
+    return is_row or _PSQL_RULE.match(above) is not None
+
+
+_PSQL_RULE = re.compile(r"-{2,200}\+-")
+"""Under the names of the columns."""
 
 
 def _rows(text: str, at: int, separator: str, width: int) -> Iterator[_Row]:

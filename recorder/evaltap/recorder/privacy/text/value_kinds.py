@@ -41,7 +41,7 @@ _READABLE = re.compile(
 )
 """What is no token although it is long or has digits."""
 _NO_PASSWORD = re.compile(
-    r"(?i)v?\d+(?:\.\d+)+[\w.-]*|[\d.,]+[a-z%°µ€$£/]{1,4}|[€$£#]?[\d.,:/-]+%?|\d{4}-\d\d-\d\dT.*"
+    r"(?i)v?\d+(?:\.\d+)+[\w.-]*|(?:sha\d{1,3}|md5):.*|[\d.,]+[a-z%°µ€$£/]{1,4}|[€$£#]?[\d.,:/-]+%?|\d{4}-\d\d-\d\dT.*"
     r"|[\w.-]+\.[a-z]{2,4}|(?:https?:)?/.*|[\w.+-]+@[\w-]+\.[\w.-]+|[a-z]+://.*|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[A-Z]{1,4}-\d+"
     r"|(?:19|20)\d\d[a-z]\d{0,2}|(?:us|eu|ap|sa|ca|me|af|il|cn|europe|asia|australia)-(?:gov-)?[a-z]{4,13}-?\d{1,2}"
 )
@@ -86,7 +86,7 @@ def is_joined(value: str) -> bool:
 
 _HASH = re.compile(r"[0-9a-f]{16,}|[0-9A-F]{16,}")
 _NUMBERED_WORD = re.compile(
-    r"[A-Z]?[a-z]+\d{1,2}[a-z]|(?i:oauth2|utf8|base64|md5|sha\d{1,3}|http2|ipv[46]|x509|k8s|ec2)\w*"
+    r"[A-Z]?[a-z]+\d{1,2}[a-z]|(?i:argon2|oauth2|utf8|base64|md5|sha\d{1,3}|http2|ipv[46]|x509|k8s|ec2)\w*"
 )
 _DIGITS_INSIDE = re.compile(r"[A-Za-z]\d+[A-Za-z]")
 

@@ -71,14 +71,15 @@ def read_value(
             return span
     if text[at : at + 1] in _QUOTES and at < len(text):
         return _quoted(text, at, token=token)
+    if text[at - 1 : at] == "=" and _TWO_WORDS.match(text, at) is not None:
+        code = False
     if stands_here(text, at) or (code and is_expression(text, at)):
         return None
     value = text[at : _end_of_word(text, at)].rstrip(".,;:!?)]}*")
     end = at + len(value)
     if len(value) < 4 or is_placeholder(value) or _is_name_of_variable(value):
         return None
-    is_setting = text[at - 1 : at] == "=" and _TWO_WORDS.fullmatch(value) is not None
-    if code and ((is_code(value) and not is_setting) or text[end : end + 1] == "("):
+    if code and (is_code(value) or text[end : end + 1] == "("):
         return None
     if text[end : end + 1] in (")", ",") and _ARGUMENT.fullmatch(value) is not None:
         return None
@@ -92,7 +93,7 @@ def read_value(
         accepted = True
     else:
         last_on_line = text[end : end + 1] in ("", "\n", "\r")
-        accepted = not _is_wordy(value.strip("*_")) or (not said and last_on_line)
+        accepted = not _is_wordy(value.strip("*_[")) or (not said and last_on_line)
     return (at, end) if accepted else None
 
 
@@ -102,7 +103,7 @@ _NO_VALUE = re.compile(
 )
 
 
-_TWO_WORDS = re.compile(r"[A-Z][a-z]{2,20}\.[A-Za-z][a-z]{2,20}")
+_TWO_WORDS = re.compile(r"[A-Z][a-z]{2,20}\.[A-Za-z][a-z]{2,20}(?=[\s;&]|\Z)")
 """A password of two words in a file of settings; in code, an attribute has blanks around its `=`."""
 _ARGUMENT = re.compile(r"_?[a-z]+(?:_[a-z]+)+")
 """A variable that is handed on: `Plugin(secret_key=key_bytes)`."""

@@ -2,7 +2,12 @@
 
 import re
 
-from evaltap.recorder.privacy.text.names.secret_names import Name, is_address, kind_of_name
+from evaltap.recorder.privacy.text.names.secret_names import (
+    Name,
+    is_about_secret,
+    is_address,
+    kind_of_name,
+)
 from evaltap.recorder.privacy.text.sentences.values_after import (
     DIGITS,
     SHORT_NUMBERS,
@@ -94,6 +99,10 @@ def behind_operator(text: str, match: re.Match[str], name: str, *, token: bool) 
     if name.lower().startswith(_FOR_LOGINS) and (both := USER_AND.match(text, at)) is not None:
         at = both.end()
     span = read_value(text, at, token=token, sure=operator[-1] not in ":.…")
+    if span is not None and text[span[1] : span[1] + 1] == " ":
+        line_end = text.find("\n", span[1], span[1] + 200)
+        if is_about_secret(text[span[0] : line_end if line_end >= 0 else span[1] + 200]):
+            return None  # `contrasena.titulo=Cambiar contraseña`
     if span is None and not token:
         span = _second_word(text, at)
     if span is not None and match[0][1:2].isdigit() and not is_mixed(text[slice(*span)]):

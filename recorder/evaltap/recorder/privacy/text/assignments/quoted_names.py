@@ -49,6 +49,8 @@ def after_quoted(text: str, start: int, end: int, *, token: bool) -> tuple[bool,
     """Return whether a form of a quoted name applies, and its value."""
     in_tuple = text[start - 2 : start - 1] in ("(", "[", "{", " ")
     for pattern in (_PAIR, *_AFTER_QUOTED):
+        if pattern is _FORM_FIELD and not text.startswith("name=", start - 6):
+            continue
         if (match := pattern.match(text, end)) is not None:
             return True, read_value(text, match.end(), token=token, sure=True)
     if in_tuple and (match := _TUPLE.match(text, end)) is not None:

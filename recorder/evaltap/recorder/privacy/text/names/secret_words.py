@@ -4,7 +4,7 @@ from evaltap.recorder.privacy.text.normalization import listed
 
 EXACT = frozenset(
     listed("""
-basicauth httpauth pass pw pwd psw pswd passw passwd passwrd password passwort passphrase passcode passkey pin pincode otp totp hotp tan mtan cvv
+basicauth httpauth pasword passwrod pass pw pwd psw pswd passw passwd passwrd password passwort passphrase passcode passkey pin pincode otp totp hotp tan mtan cvv
 cvc cvn csc ssn dsn jwt psk pat creds credential credentials authorization proxyauthorization secret
 secrets cookie setcookie mnemonic apikey xapikey authtoken xauthtoken phpsessid jsessionid aspsessionid
 connectsid csrf xsrf bearer socialsecuritynumber socialsecurity connectionstring connstr cardnumber
