@@ -92,7 +92,7 @@ def read_value(
 
 
 _NO_VALUE = re.compile(
-    r"[a-z_]{2,20}=[A-Za-z_]*|[A-Z]{1,8}-\d{1,7}"
+    r"[a-z_]{2,20}=[A-Za-z_]*|[A-Z]{1,8}-\d{1,7}|#\d{1,7}\b.*|[A-Za-z]{2,10}-\d{1,2}(?:\.\d{1,3})+"
     r"|(?i:base64|utf-?8|pkcs#?\d{1,2}|x\.?509|sha-?\d{1,3}|md5|oauth2|rfc\d{1,5})"
 )
 
@@ -140,7 +140,9 @@ _COMMAND = re.compile(
 """A program of which a shell puts the output in place of the backquotes."""
 
 
-_MENTIONED = re.compile(r"[A-Za-z.]*(?:_[A-Za-z.]*)+(?:\(\))?|[A-Za-z_.]+(?:\(\)|=[A-Za-z]*)")
+_MENTIONED = re.compile(
+    r"[A-Za-z.]*(?:_[A-Za-z.]*)+(?:\(\))?|[A-Za-z_.]+(?:\(\)|=[\"']?[A-Za-z]*[\"']?)"
+)
 """A name, a call or a setting in quotes of which a text speaks."""
 
 
