@@ -13,7 +13,7 @@ _NEAR = re.compile(
     r"(?:"
     + "|".join(SERVICES)
     + r"|key|token|secret|credential|passwor[dt]|clave|schl[üu]ssel|clé|chave)"
-    r"(?![a-z]{0,3}(?:board|ring|note))[\w.-]{0,30}[\"'\s]{0,3}(?:[\w ]{0,24}[ ](?:is|was|=|use|ist)[ ]|(?:[ ](?:for|of|to)[ ][\w ]{1,20})?[=>:|?,]{1,3}|[ ])[\"'`\s=>]{0,5}(?:[bru][\"'])?\Z"
+    r"(?![a-z]{0,3}(?:board|ring|note))[\w.-]{0,30}[\"'\s]{0,3}(?:[\w ]{0,24}[ ](?:is|was|=|use|ist)[ ]|(?:[ ](?:for|of|to)[ ][\w ]{1,20})?[=>:|?,(]{1,3}|[ ])[\"'`\s=>]{0,5}(?:[bru][\"'])?\Z"
 )
 _NEAR_WORDS = frozenset(
     listed("""
@@ -50,6 +50,7 @@ def beside_services(seen: str, lower: str) -> Iterator[Finding]:
             _NEAR.search(before)
             and not _NO_KEY.search(before)
             and not (_KEY_ID.fullmatch(value) and _OF_KEY_ID.search(before))
+            and seen[begin + len(value) : begin + len(value) + 1] != "("
             and _FILE_ENDING.match(seen, begin + len(value)) is None
         ):
             yield Finding("secret", begin, begin + len(value), value)

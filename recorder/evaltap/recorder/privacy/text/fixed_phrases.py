@@ -27,9 +27,21 @@ _PHRASES = tuple(
         ),
         ("fernet(", r"Fernet\(\s{0,4}b?['\"]([^'\"\n]{20,256})['\"]"),
         ("login(", r"(?i)login" + _QUOTED_PAIR),
+        (
+            "crypt",
+            r"(?:bcrypt|scrypt)[\w.]{0,24}\([ ]?b?['\"]([^'\"\n]{4,256})['\"]|\bcrypt\(['\"]([^'\"\n]{4,256})['\"],[ ]?gen_salt",
+        ),
+        ("hasher", r"(?:asswordHasher|argon2)[\w.()]{0,24}\([ ]?b?['\"]([^'\"\n]{4,256})['\"]"),
     )
 )
 _AUTH = re.compile(r"(?i)auth\w{0,12}[ ]?=?[ (]{1,2}" + _QUOTED_PAIR.removeprefix(r"\("))
+_SIGN_IN = re.compile(
+    r"(?i)(?:sign_?in|credentials?(?:\.\w{1,20})?)\(\s{0,4}(?:['\"][^'\"\n]{1,80}['\"],[ ]?){1,3}['\"]([^'\"\n]{4,256})['\"]\s{0,4}\)"
+)
+_DEFAULT = re.compile(
+    r"\{\{[^{}\n]{0,80}(?:pass|pw|secret|token|key)[^{}\n]{0,60}\|[ ]?default[( ][ ]?['\"]([^'\"\n]{4,128})['\"]"
+)
+"""What a template has in place of a variable that is not set."""
 _LINES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -50,6 +62,10 @@ def in_phrases(text: str, lower: str) -> Iterator[Span]:
         patterns += (pattern for needle, pattern in _PHRASES if needle in lower)
         if "auth" in lower:
             patterns.append(_AUTH)
+        if "(" in text and ("sign" in lower or "credential" in lower):
+            patterns.append(_SIGN_IN)
+        if "{{" in text and "default" in lower:
+            patterns.append(_DEFAULT)
     if _FIELD.search(text) is not None:
         patterns += _LINES
     patterns += _signed(text, lower)
@@ -119,6 +135,7 @@ _MASKED = re.compile(
 """Secret variables of pipelines, as their steps print them."""
 _CHECKS = {
     _AUTH: may_be_password,
+    _SIGN_IN: is_likely_password,
     _CONNECTED: is_likely_password,
     _EASY_CONNECT: is_likely_password,
     _MAIL_LOGIN: may_be_password,

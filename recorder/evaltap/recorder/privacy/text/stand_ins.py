@@ -56,12 +56,12 @@ _STANDS = re.compile(
     r"|\{(?:[A-Za-z_][\w.]{0,60}|\d{0,2})(?:\([^(){}\n]{0,40}\)|\[[^\]\n]{0,30}\])?(?:![rsa])?(?::[^{}\n]{0,20}|=)?\}|\{\"?[A-Za-z_]\w{0,60}\"?:[ ]"
 )
 _SUBSCRIPT = r"\[(?:[\"'][^\"'\n]{0,60}[\"']|[\w.:+*-]{1,40}|\w{1,30} ?[+-] ?\d)\](?!\w)"
-_TYPE = r"\[(?:(?=\n|\Z)|\[?[A-Za-z_][\w.]{0,90}(?:[\[,|]|[ ][|&]|\]\]?(?=[,)= \n]|\Z)))"
+_TYPE = r"\[(?:[\"'][\w-]{1,40}[\"'][,\]]|(?=\n|\Z)|\[?[A-Za-z_][\w.]{0,90}(?:[\[,|]|[ ][|&]|\]\]?(?=[,)= \n]|\Z)))"
 _EXPRESSION = re.compile(
     rf"[A-Za-z_$@][\w.$:>-]{{0,80}}(?:{_SUBSCRIPT}|{_TYPE})|\[(?![A-Z][a-z]{{2,20}}_)[A-Za-z_]{{2,30}}\]"
     r"|[A-Za-z_$@&][\w.:]{0,80}(?:->\w{1,40}){0,3}[!?]?\(|\((?:const |struct |unsigned |\w{1,30} ?\*|[a-z_]{2,40}[,)]|[A-Za-z_][\w.]{1,40}[,\[(])"
     r"|\[\]byte\(|[A-Za-z_][\w.]{0,60} \+ [A-Za-z_\"']|@[\w./-]{1,60}\.[a-z]{2,5}(?!\w)|(?:[A-Za-z_]+\d?\.){1,6}[A-Za-z_]{3,40}(?![\w.@!#$%-])"
-    r"|#\{|@?[\[<@]{2}[A-Za-z]|(?:Get|Read|ConvertTo|ConvertFrom|New|Import|Invoke|Unprotect)-[A-Z][A-Za-z]{2,40}\b"
+    r"|#\{|\[\{|@?[\[<@]{2}[A-Za-z]|(?:Get|Read|ConvertTo|ConvertFrom|New|Import|Invoke|Unprotect)-[A-Z][A-Za-z]{2,40}\b"
     r"|(?:await|new|yield|lambda|not|typeof)[ ][A-Za-z_(]|&(?:'\w{1,20} )?(?:mut )?(?:str|String)\b"
 )
 _WHOLE = re.compile(
@@ -71,7 +71,7 @@ _WHOLE = re.compile(
     r"|(?:\$?\{\w{0,60}(?:\.[A-Za-z_.]{1,40}|![rsa])?(?::[<>^+,]?\d{0,3}(?:\.\d{1,2})?[a-z%]?)?\}[^\w{}]{0,3}){1,8}|(?:%[sdr][^\w%]{0,3}){1,8}|`[^`\n]{1,200}`|\*{1,3}[A-Z][A-Z* _]{2,40}\*"
     r"|(?:required|nullable|sometimes|string|confirmed|min:\d{1,3})(?:\|[a-z_]{1,20}(?::[\w,]{1,30})?){1,8}|%%?[A-Z][A-Z0-9_]{2,60}%%?|%env\([\w:]{1,80}\)%|__[A-Z][A-Z0-9_]{1,60}__|@@?[A-Z][A-Z0-9_]{2,60}@@?"
     r"|\[\[[A-Za-z_ .-]{1,60}\]\]|<<?[A-Za-z][A-Za-z_ -]{1,60}>>?|[*•]{3,64}|x{4,64}"
-    rf"|\[{_REMARKS}\b[^\]\n]{{0,40}}\]|{_REMARK}|{_VERSION}|{_SAMPLE_URL}|(?:op|vault|ref\+\w{{1,20}})://\S{{1,200}}"
+    rf"|\[{_REMARKS}\b[^\]\n]{{0,40}}\]|{_REMARK}|{_VERSION}|{_SAMPLE_URL}|(?:op|vault|ref\+\w{{1,20}})://\S{{1,200}}|https?://[\w.-]{{1,80}}/?"
     r"|arn:aws[\w-]{0,10}:(?:secretsmanager|ssm|kms):\S{1,200})"
 )
 _MONOSPACED = re.compile(r"\{\{(?=[^{}]*\d)(?=[^{}]*[!#$^*+~])([^\s{}]{6,128})\}\}")

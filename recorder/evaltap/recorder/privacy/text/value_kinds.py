@@ -47,7 +47,7 @@ _NO_PASSWORD = re.compile(
 )
 _MEASURE = re.compile(
     r"(?i)[v^~]?\d{1,6}(?:[.,]\d{1,6})++[a-z%µ]{0,3}|\d{1,9}(?:ms|[µun]s|s|m|h|d|%|x|[kmgt]i?b?|px)"
-    r"|(?:amd|arm|x|i)\d{2,3}(?:_\d\d)?(?:v\d)?|https?/\d(?:\.\d)?|x86_64|aarch64|s390x|ppc64le"
+    r"|(?:amd|arm|x|i)\d{2,3}(?:_\d\d)?(?:v\d)?|https?/\d(?:\.\d)?|(?:u?int|float)\d{1,2}|x86_64|aarch64|s390x|ppc64le"
 )
 
 

@@ -98,7 +98,7 @@ def read_value(
 
 
 _NO_VALUE = re.compile(
-    r"[a-z_]{2,20}=[A-Za-z_]*|[A-Z]{1,8}-\d{1,7}"
+    r"[a-z_]{2,20}=[A-Za-z_]*|[A-Z]{1,8}-\d{1,7}|#\d{1,7}\b.*|[A-Za-z]{2,10}-\d{1,2}(?:\.\d{1,3})+"
     r"|(?i:argon2\w{0,2}|bcrypt|scrypt|pbkdf2\S{0,16}|base64|utf-?8|pkcs#?\d{1,2}|x\.?509|sha-?\d{1,3}|md5|oauth2|rfc\d{1,5})"
 )
 
@@ -152,7 +152,7 @@ _COMMAND = re.compile(
 
 
 _MENTIONED = re.compile(
-    r"(?:[a-z.]*(?:_[a-z.]*)+|[A-Z.]*(?:_[A-Z.]*)+)(?:\(\))?|[A-Za-z_.]+(?:\(\)|=[A-Za-z]*)"
+    r"(?:[a-z.]*(?:_[a-z.]*)+|[A-Z.]*(?:_[A-Z.]*)+)(?:\(\))?|[A-Za-z_.]+(?:\(\)|=[\"']?[A-Za-z]*[\"']?)"
 )
 """A name, a call or a setting in quotes of which a text speaks."""
 _BEHIND_SIGN = re.compile(r"[=:>][ \t]{1,3}\Z")

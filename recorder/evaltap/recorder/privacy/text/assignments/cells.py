@@ -39,10 +39,15 @@ _BELOW = re.compile(
 )
 
 
+_ON_A_LINE = re.compile(r"(?:\A|\n)(?:[A-Za-z]{2,12} ){0,2}\Z")
+
+
 def below(text: str, start: int, end: int) -> Span | None:
     """Return the word on a line of its own under a name on a line of its own."""
-    match = _BELOW.match(text, end) if text[start - 1 : start] in ("", "\n") else None
-    return match.span(1) if match is not None and is_likely_password(match[1]) else None
+    match = _BELOW.match(text, end)
+    if match is None or _ON_A_LINE.search(text, max(0, start - 32), start) is None:
+        return None
+    return match.span(1) if is_likely_password(match[1]) else None
 
 
 _FIRST_CELL = re.compile(r"(?:^|\n)[ \t]{0,8}\|[ \t]{0,64}[^|\n]{0,24}\Z")

@@ -143,7 +143,7 @@ _NEXT_INPUT = re.compile(
     r"<input [^<>\n]{0,200}?\bvalue=[\"']([^\"'<>\n]{1,256}+)[\"']"
 )
 _IN_CALL = re.compile(
-    r"(?:[\]'\"`]{1,3}|(?<=#password))(?:\){1,3}\.\w{2,20}\([ ]?|[ ]?,[ ]?)(?=[\"'`])"
+    r"\)\.(?:not\.)?(?:to(?:Be|Equal|StrictEqual)|isEqualTo|to\.(?:be|equal|eq))\([ ]?(?=[\"'`])|(?:[\]'\"`]{1,3}|(?<=#password))(?:\){1,3}\.\w{2,20}\([ ]?|[ ]?,[ ]?)(?=[\"'`])"
 )
 _TAG_OF = re.compile(r"<[\w.-]{1,40}=\Z")
 _PREFIXED_TAG = re.compile(r"<[\w.-]{1,40}:\Z")
@@ -158,7 +158,7 @@ _METHOD = re.compile(
 )
 """What is done with a secret, and what is said of one, is given no secret."""
 _GETTER = re.compile(
-    r"(?i)(?:.{0,40}[._])?(?:get|prompt|read|ask|has|find|load|fetch|is|check)[_A-Z]"
+    r"(?i)(?:.{0,40}[._])?(?:get|prompt|read|ask|has|find|load|fetch|is)(?:_|(?-i:[A-Z]))"
 )
 _PAIR_LINE = re.compile(
     r"(?i:[ \t]{0,4}\n[ \t]{0,24}|[ ]?[,;|][ \t]{1,4})(?i:(?:new )?(?:value|content|default|data))(?::[ \t]{1,4}|=)(?=\S)"

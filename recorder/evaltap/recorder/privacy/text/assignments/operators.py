@@ -37,7 +37,8 @@ _NEXT_LINE = re.compile(
     r"[\"'`]?[ \t]{0,4}:[ \t]{0,4}(?:\n[ \t]{0,12}){1,2}([^\s:]{4,128})[ \t]{0,8}(?=\n|\Z)"
 )
 _FALLBACK = re.compile(
-    r"(?:<%=?|\$?\{\{|os\.|ENV|process\.|System\.|env)[^\n]{0,80}?(?:\|\||\?[?:]|\bor\b|default\(|,|\bdefault:)[ ]?[\"']([^\s\"']{4,128})[\"']"
+    r"(?:<%=?|\$?\{\{|os\.|ENV|process\.|System\.|env|input\(|sys\.|args\.|config|settings)[^\n]{0,80}?"
+    r"(?:\|\||\?[?:]|\b(?:or|else)\b|default[( ]|,|\bdefault:|\)[ ]?\{)[ ]?[\"']([^\s\"']{4,128})[\"']"
 )
 """What stands in for a variable that is not set: `ENV['X'] || 'x'`."""
 _BLOCK = re.compile(r"[|>][+-]?[ \t]{0,4}\n[ \t]{1,32}([^\s:]{4,4096})[ \t]{0,8}(?=\n|\Z)")

@@ -168,7 +168,7 @@ _KEY_ID = re.compile(r"0x[0-9A-F]{8,40}|[0-9A-F]{16}|[0-9A-F]{40}")
 """How GPG writes which key it means."""
 _SECRET = re.compile(r"(?i)(?:[\w-]{0,40}[ _-])?secrets?")
 _NAME_OF_SECRET = re.compile(
-    r"[ ][\"'`\[]?[a-z0-9.]+(?:[-/_][a-z0-9.]+)+[\"'`\].,;:]{0,3}(?=\s|\Z)"
+    r"[ ][\"'`\[]?(?![a-z]+[-_.](?!19|20)\d{3,8}(?!\w))[a-z0-9.]+(?:[-/_][a-z0-9.]+)+[\"'`\].,;:]{0,3}(?=\s|\Z)"
 )
 """How tools write of a secret in a store, by its name: `secret "pg-auth" deleted`."""
 _ANSWER = re.compile(

@@ -9,7 +9,9 @@ from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.value_kinds import is_likely_password, may_be_password
 from evaltap.recorder.privacy.text.values import is_mixed
 
-_COMPARED = re.compile(r"[\"']([^\"'\n]{4,64})[\"'] ?[!=]==? ?\Z")
+_COMPARED = re.compile(
+    r"(?:[\"'](?=[^\"'\n]{4,64}[\"'] ?[!=]==? ?\Z)|[Ee]q\w{0,8}!?\([ ]?[\"'])([^\"'\n]{4,64})[\"'](?: ?[!=]==? ?|,[ ])\Z"
+)
 _WORD = re.compile(r"\S+")
 _LINKS = frozenset(
     listed("""
@@ -111,7 +113,7 @@ def _nearest(
     for start, stop in reversed(words[-most - 1 :]):
         word = text[start:stop]
         value = word.strip("\"'`(),;:").rstrip(".?")
-        if is_value(value) and "](" not in value:
+        if is_value(value) and not any(sign in value for sign in _OF_MARKUP):
             begin = start + word.find(value)
             return begin, begin + len(value)
         if word != "-":
@@ -121,6 +123,7 @@ def _nearest(
     return None
 
 
+_OF_MARKUP = ("](", "='", '="')
 _CODES = ("code", "pin", "otp", "codice", "código", "codigo", "kode", "kod", "код", "koodi", "kód")
 _CODE = re.compile(r"(?:[A-Z]{1,3}-)?\d{4,8}")
 
