@@ -137,7 +137,7 @@ _MOST_WORDS = 8
 
 _ABOUT = frozenset(
     listed("""
-manager policy richtlinie length lange laenge hint hinweis reset rules longueur longitud lunghezza lengte dlugosc длина
+manager policy richtlinie length lange laenge hint hinweis reset rules regels regeln vergeten vergessen oublie olvidada dimenticata esquecida requisitos requisiti anforderungen longueur longitud lunghezza lengte dlugosc длина
 """)
 )
 """What ends a name that is about a password in another language, but is none."""
