@@ -59,12 +59,12 @@ def read_otlp_file(
         return
     for place, document in _documents(data, name, skipped):
         try:
-            request = as_request(document)
+            converted = as_request(document)
         except RecursionError:
             raise FormatError(
                 "nested too deeply; expected at most 250 levels", path=name, place=place
             ) from None
-        yield from decode_request(request, path=name, place=place, skipped=skipped)
+        yield from decode_request(converted, path=name, place=place, skipped=skipped)
 
 
 def decode_message(data: bytes) -> object:
