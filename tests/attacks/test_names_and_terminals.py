@@ -1,6 +1,7 @@
 """Hostile names in cases: they leave no folder, control no terminal, and protect nobody from erasure."""
 
 import json
+import shlex
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +33,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "criterion": {"finalResponse": {"text": {}}},
     }
     (work / "m.json").write_text(json.dumps([metric]))
+    dimension = {"name": "answer", "threshold": 1, "metrics": [metric]}
+    (work / "g.json").write_text(json.dumps({"dimensions": [dimension]}))
     return work
 
 
@@ -82,8 +85,8 @@ COMMANDS: dict[str, list[str]] = {
     "show": ["show", "x.duckdb", HOSTILE],
     "show an unknown case": ["show", "x.duckdb", "nosuch"],
     "why": ["why", "x.duckdb", HOSTILE],
-    "gate": ["gate", "c.jsonl", "--metrics", "m.json"],
-    "gate as JSON": ["gate", "c.jsonl", "--metrics", "m.json", "--json"],
+    "gate": ["gate", "c.jsonl", "--gate", "g.json"],
+    "gate as JSON": ["gate", "c.jsonl", "--gate", "g.json", "--json"],
     "runs": ["runs", "x.duckdb"],
     "runs as JSON": ["runs", "x.duckdb", "--json"],
     "score": ["score", "c.jsonl", "--metrics", "m.json"],
@@ -116,6 +119,50 @@ def test_nothing_that_is_printed_steers_a_terminal(
     said = capsys.readouterr()
     assert said.out + said.err
     assert not HIDDEN & {*said.out, *said.err}
+
+
+LONG = "Q" * 3_000_000
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["gate", "c.jsonl", "--gate", "g.json"],
+        ["gate", "c.jsonl", "--gate", "g.json", "--baseline", "b.json"],
+        ["score", "c.jsonl", "--metrics", "m.json"],
+        ["report", "x.duckdb"],
+        ["compare", "x.duckdb", "x.duckdb"],
+        ["why", "x.duckdb", "nosuch"],
+        ["show", "x.duckdb", "nosuch"],
+    ],
+    ids=" ".join,
+)
+def test_an_id_of_megabytes_is_not_printed_in_full(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = make_case(LONG)
+    case["conversation"] = [make_turn("e-1", "else")]
+    write(case)
+    main(["score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb"])
+    main(["gate", "c.jsonl", "--gate", "g.json", "--write-baseline", "b.json"])
+    capsys.readouterr()
+
+    assert main(command) in (0, 1, 2, 3)
+
+    said = capsys.readouterr()
+    assert 0 < len(said.out + said.err) < 10_000
+
+
+def test_a_suggested_command_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
+    case = make_case("x; touch pwned; $(touch pwned)")
+    case["conversation"] = [make_turn("e-1", "else")]
+    write(case)
+
+    assert main(["score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb"]) == 1
+
+    (line,) = (one for one in capsys.readouterr().out.splitlines() if one.startswith("next: "))
+    words = ["evaltap", "show", "x.duckdb", "x; touch pwned; $(touch pwned)"]
+    assert shlex.split(line.removeprefix("next: ")) == words
 
 
 def test_json_still_means_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:

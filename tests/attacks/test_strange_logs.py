@@ -44,6 +44,10 @@ ATTACKS = {
     "another table of that name": [
         "DROP TABLE meta", "CREATE TABLE meta (name TEXT, value TEXT, CHECK (length(value) < 100))",
     ],
+    "another table of trimmed records": [
+        "CREATE TABLE trimmed (producer_id TEXT PRIMARY KEY, last_seq INTEGER, headers TEXT, value BLOB)",
+        "INSERT INTO trimmed VALUES ('p', 'x', 'nope', x'00')",
+    ],
     "a virtual table": [
         "DROP TABLE cursors", "CREATE VIRTUAL TABLE cursors USING fts5(name, next_offset, updated_at)",
     ],
@@ -84,3 +88,14 @@ def test_a_log_that_somebody_analysed_is_still_a_log(tmp_path: Path) -> None:
 
     with closing(open_log(path, mode="read")) as log:
         assert len([*log.records()]) == 3
+
+
+@pytest.mark.parametrize("limit", ["²", "9" * 5_000, "-5", ""])
+def test_an_odd_limit_of_a_log_is_none(tmp_path: Path, limit: str) -> None:
+    path = strange_log(tmp_path, [])
+    with closing(sqlite3.connect(path)) as connection:
+        for name in ("max_bytes", "trimmed_until"):
+            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, limit))
+        connection.commit()
+
+    assert main(["doctor", "--log", str(path)]) in (0, 1)

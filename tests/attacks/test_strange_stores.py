@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from cases import make_case, make_turn
+from cases import make_case, make_records, make_turn, write_log
 from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import StoreError
@@ -234,6 +234,60 @@ def test_tables_of_another_shape_are_a_message(
 
     for code, command in reports():
         assert code in (0, 1, 2, 3), command
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("UPDATE scores SET status = '<b>'", "a score has the status '<b>'"),
+        ("UPDATE turns SET actual_json = '{'", "a case is not valid JSON"),
+        ("UPDATE cases SET case_json = '{'", "a case is not valid JSON"),
+    ],
+)
+def test_rows_that_evaltap_did_not_write_are_a_message(
+    tmp_path: Path, statement: str, found: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "x.duckdb")
+    case = make_case(turns=[make_turn(answer="On Monday.")])
+    case["conversation"] = [make_turn("e-1", "On Tuesday.")]
+    write_log(tmp_path / "log.db", make_records([case]))
+    metric = {
+        "metricName": "final_response_avg_score",
+        "threshold": 1,
+        "criterion": {"finalResponse": {"text": {}}},
+    }
+    (tmp_path / "m.json").write_text(json.dumps([metric]))
+    arguments = ["--log", str(tmp_path / "log.db"), "--metrics", str(tmp_path / "m.json")]
+    assert main(["consume", *arguments, "--db", path, "--until-idle"]) == 1
+    with duckdb.connect(path) as connection:
+        connection.execute(statement)
+
+    assert main(["report", path, "--out", str(tmp_path / "r.html")]) == 2
+    assert found in capsys.readouterr().err
+
+
+def test_a_case_that_no_eval_set_can_hold_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "x.duckdb")
+    case = make_case("odd")
+    case["actualConversation"][0]["creationTimestamp"] = 1e300
+    write_log(tmp_path / "log.db", make_records([case]))
+    main(["consume", "--log", str(tmp_path / "log.db"), "--db", path, "--until-idle"])
+
+    assert main(["export", path, "--out", str(tmp_path / "e.evalset.json")]) == 2
+    assert "case 'odd'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_name_of_duckdb_is_no_file_of_the_folder(folder: Path, kind: str) -> None:
+    if kind == "file":
+        (folder / ":memory:").write_text("not a database")
+    else:
+        (folder / ":memory:").mkdir()
+
+    with Store(":memory:") as one, Store(":memory:") as other:
+        assert one.rows("SELECT 1") == other.rows("SELECT 1") == [(1,)]
 
 
 def test_a_pipe_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

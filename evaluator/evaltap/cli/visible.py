@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from evaltap.evaluator.reports.safe_text import escaped, visible
@@ -92,10 +93,13 @@ def visible_output() -> Iterator[None]:
     """Make control codes visible in everything that the block prints."""
     before = sys.stdout, sys.stderr
     # A stream that is closed at the start is None, and the next file that is opened gets its number.
-    open_streams = (stream or open(os.devnull, "w", encoding="utf-8") for stream in before)
-    ours: Any = tuple(VisibleStream(stream) for stream in open_streams)
+    ours: Any = tuple(VisibleStream(stream or _nowhere()) for stream in before)
     sys.stdout, sys.stderr = ours
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.errors import ConfigurationError, InputError
+from evaltap.schemas.files.devices import refuse_device
 from evaltap.schemas.text import did_you_mean
 
 FILE_NAME: Final = "evaltap.toml"
@@ -78,10 +79,13 @@ def read_settings(path: Path, recorder_settings: Iterable[str]) -> Settings:
     Paths in it are relative to its folder. Raises ConfigurationError with the file and the key.
     """
     try:
+        refuse_device(path)
         data = tomllib.loads(path.read_text("utf-8"))
+    except InputError as error:
+        raise ConfigurationError(str(error)) from None
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror or error}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also from numbers of thousands of digits
         raise ConfigurationError(f"{path}: not valid TOML: {error}") from error
     try:
         return Settings(path, _variables(data, path.parent, tuple(recorder_settings)))
