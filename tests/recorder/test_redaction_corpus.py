@@ -104,6 +104,8 @@ PIECES = (
     "- value: x1\n  name: password\n", "chpasswd:\n list: |\n a:b\n", "[password] x1y2 ", "61 c3 b1 61 62 ", "\\xc3\\xb1", "a=C3=B1", "a\\u00f1",
     "password, it is ", "-[ RECORD 1 ]\npassword | a\n", "key: a/b.c", "cookie: a=b; ", "password said:\n\n", "password was a1 and the new one is ", "%B4111111111111111^",
     "a/b1@//c:1/", "create user a identified by b ", "insert (password) values ('a, ", "password at /a/b/", "{{ password ", "${password",
+    "reg add a /v pass ", "{{ password | default('", "sign_in('a', ", "assertEq('x1y2', ", "##vso[task.setvariable variable=password;", "password: 'a1' -> ",
+    "password> ", "password: config(a) or ", "credentials('a', ", "bcrypt.hash('", "password 1: ",
 )  # fmt: skip
 
 

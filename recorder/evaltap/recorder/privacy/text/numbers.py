@@ -37,7 +37,9 @@ _CARD_WORDS = re.compile(
     r"card|visa|maestro|amex|\bpan\b|debit|kreditkarte|karte|carte|tarjeta|cartão|carta|kort|kaart|karta|карт|卡"
     r"|カード|카드"
 )
-_PLUS = re.compile(r"\+(?<![\w+]\+)[ ]?[1-9](?>(?:[ .\-/()]{0,3}\d){6,14})(?!\d)")
+_PLUS = re.compile(
+    r"\+(?<![\w+]\+)(?![ ]\d{1,3}\.\d)[ ]?[1-9](?>(?:[ .\-/()]{0,3}\d){6,14})(?!\d|[eE][-+\d]|[*j])"
+)
 _FORMS = tuple(
     re.compile(
         r"(?<![\w+/=-])(?<!\d[.,])(?<!#)(?<![A-Za-z]\d )(?:" + form + r")(?![\w%])(?![.,:/-]\d)"
@@ -140,8 +142,16 @@ def _by_form(text: str, start: int, end: int) -> Iterator[Number]:
             yield "phone", *match.span(), digits
     for form in _FORMS:
         for match in form.finditer(text, start, end):
-            if _is_phone(match[0]):
+            if _is_phone(match[0]) and not _is_zip_code(text, *match.span()):
                 yield "phone", *match.span(), _digits(match[0])
+
+
+_ZIP_CODE = re.compile(r"[A-Z]{2}[ ]{1,2}0\d{4}-\d{4}(?!\d)|.{0,4}0\d{4}-\d{4},?[ ]{1,2}USA")
+
+
+def _is_zip_code(text: str, start: int, end: int) -> bool:
+    """Return whether a number is a postcode of the United States: `MA 02110-1301`."""
+    return end - start == 10 and _ZIP_CODE.match(text, max(0, start - 3)) is not None
 
 
 def _is_phone(text: str) -> bool:

@@ -46,7 +46,7 @@ _NO_PASSWORD = re.compile(
     r"|(?:19|20)\d\d[a-z]\d{0,2}|(?:us|eu|ap|sa|ca|me|af|il|cn|europe|asia|australia)-(?:gov-)?[a-z]{4,13}-?\d{1,2}"
 )
 _MEASURE = re.compile(
-    r"(?i)[v^~]?\d{1,6}(?:[.,]\d{1,6})++[a-z%µ]{0,3}|\d{1,9}(?:ms|[µun]s|s|m|h|d|%|x|[kmgt]i?b?|px)"
+    r"(?i)[v^~]?\d{1,6}(?:[.,]\d{1,6})++[a-z%µ]{0,3}|\d{1,6}(?:ms|[µun]s|s|m|h|d|%|x|[kmgt]i?b?|px)"
     r"|(?:amd|arm|x|i)\d{2,3}(?:_\d\d)?(?:v\d)?|https?/\d(?:\.\d)?|(?:u?int|float)\d{1,2}|x86_64|aarch64|s390x|ppc64le"
 )
 

@@ -83,7 +83,7 @@ def read_value(
         return None
     if text[end : end + 1] in (")", ",") and _ARGUMENT.fullmatch(value) is not None:
         return None
-    if value[:2] in ("--", "//") or (not sure and _is_no_value(value.lstrip("([{"))):
+    if _NO_WORD.match(value) is not None or (not sure and _is_no_value(text, at, value)):
         return None
     if token:
         accepted = (
@@ -97,8 +97,10 @@ def read_value(
     return (at, end) if accepted else None
 
 
+_NO_WORD = re.compile(r"//[a-z][\w-]*\.[a-z]|--[a-z]+(?:-[a-z]+)*(?:=|\Z)")
+"""A page, or the next option."""
 _NO_VALUE = re.compile(
-    r"[a-z_]{2,20}=[A-Za-z_]*|[A-Z]{1,8}-\d{1,7}|#\d{1,7}\b.*|[A-Za-z]{2,10}-\d{1,2}(?:\.\d{1,3})+"
+    r"[a-z_]{2,20}=[A-Za-z_]*|#\d{1,7}\b.*|[A-Za-z]{2,10}-\d{1,2}(?:\.\d{1,3})+"
     r"|(?i:argon2\w{0,2}|bcrypt|scrypt|pbkdf2\S{0,16}|base64|utf-?8|pkcs#?\d{1,2}|x\.?509|sha-?\d{1,3}|md5|oauth2|rfc\d{1,5})"
 )
 
@@ -109,9 +111,19 @@ _ARGUMENT = re.compile(r"_?[a-z]+(?:_[a-z]+)+")
 """A variable that is handed on: `Plugin(secret_key=key_bytes)`."""
 
 
-def _is_no_value(word: str) -> bool:
-    """Return whether a word behind a name is a measure, an id, a format, or a setting: `type=string`."""
-    return is_measure(word) or _NO_VALUE.fullmatch(word) is not None
+def _is_no_value(text: str, at: int, word: str) -> bool:
+    """Return whether a word is a measure or, without a sign before it, an id, a format or a setting."""
+    if text[max(0, at - 2) : at].rstrip()[-1:] in (":", "="):
+        return _SHARE.fullmatch(word) is not None
+    inside = word.lstrip("([{")
+    if inside != word and _ID.fullmatch(inside) is not None:
+        return True
+    return is_measure(inside) or _NO_VALUE.fullmatch(inside) is not None
+
+
+_ID = re.compile(r"[A-Z]{1,8}-\d{1,7}")
+_SHARE = re.compile(r"v?\d{1,3}(?:\.\d{1,3}){1,3}%?|\d{1,3}%|(?:amd|arm)64(?:v\d)?|x86_64|aarch64")
+"""A version, a share, a processor."""
 
 
 def _end_of_word(text: str, at: int) -> int:
@@ -155,7 +167,6 @@ _MENTIONED = re.compile(
     r"(?:[a-z.]*(?:_[a-z.]*)+|[A-Z.]*(?:_[A-Z.]*)+)(?:\(\))?|[A-Za-z_.]+(?:\(\)|=[\"']?[A-Za-z]*[\"']?)"
 )
 """A name, a call or a setting in quotes of which a text speaks."""
-_BEHIND_SIGN = re.compile(r"[=:>][ \t]{1,3}\Z")
 
 
 def _quoted(text: str, at: int, *, token: bool) -> Span | None:
@@ -180,10 +191,8 @@ def _quoted(text: str, at: int, *, token: bool) -> Span | None:
         return None
     if quote == "`" and _COMMAND.match(trimmed) is not None:
         return None
-    is_apart = text[at - 1 : at] in " \t" and _BEHIND_SIGN.search(text, max(0, at - 4), at) is None
-    if is_apart and _MENTIONED.fullmatch(trimmed) is not None:
-        return None
-    if text[at - 1 : at] in " \t" and trimmed.isalpha() and text[at - 2 : at - 1].isalnum():
+    is_bare = text[at - 1 : at] in " \t" and text[at - 2 : at - 1].isalnum()
+    if is_bare and (trimmed.isalpha() or _MENTIONED.fullmatch(trimmed) is not None):
         # Only a space in between: the quotes may belong to any word.
         return None
     return begin, begin + len(trimmed)

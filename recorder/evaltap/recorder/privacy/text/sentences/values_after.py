@@ -61,6 +61,11 @@ _IT_IS = re.compile(
     + _END
 )
 """The password has been reset, it is now | x."""
+_THEN_TYPE = re.compile(
+    r"(?:[ ][^\W\d_]{1,20}){0,4},[ ](?:(?:just|please|then)[ ])?(?:type|enter|use|give|try|put)(?:[ ]in)?[ ][\"'`]?([^\s\"'`<>,;]{4,64})"
+    + _END
+)
+"""When prompted for the password, type | x."""
 _IN_CLAUSE = (
     (_CLAUSE_IS, may_be_password),
     (_VERB_LAST, may_be_password),
@@ -68,6 +73,7 @@ _IN_CLAUSE = (
     (_APPOSITION, is_strong_password),
     (_ANNOUNCED, is_likely_password),
     (_IT_IS, is_likely_password),
+    (_THEN_TYPE, may_be_password),
 )
 """The first also holds for tokens."""
 _CHANGES = re.compile(
@@ -98,7 +104,7 @@ _CHANGED_TO = re.compile(
     r"|[ ](?:a été )?(?:changé|modifié|réinitialisé)e?[ ](?:en|à|par)|[ ](?:foi )?(?:alterada|mudada)[ ]para"
     r"|[ ](?:è stata )?(?:cambiata|modificata)[ ]in|[ ](?:is )?(?:gewijzigd|veranderd)[ ](?:in|naar)"
     r"|[ ](?:został[ao]? )?zmienion[eoay]{1,2}[ ]na|[ ](?:был )?(?:измен[её]н|смен[её]н)[ ]на"
-    r"|已?(?:改|更改|修改|重置|设置)(?:为|成)|[ ]?を[ ]?|[ ]?[을를][ ]?)[ ]?[\"'`]?([!-+\--~]{4,128})"
+    r"|已?(?:改|更改|修改|重置|设置)(?:为|成)了?|[ ]?を[ ]?|[ ]?[을를][ ]?)[ ]?[\"'`]?([!-+\--~]{4,128})"
 )
 _CHANGED_FROM = re.compile(
     r"(?i) (?:from|von|de|da|van|från|z|с) [\"'`]?([^\s\"'`]{4,128}[\"'`]? (?:to|auf|zu|in|a|à|para|naar|till|na|на)"

@@ -43,6 +43,12 @@ _ASIDE = re.compile(
 """What is before a name in parentheses: x (my password)."""
 
 
+_ASKED = re.compile(
+    r"([^\s\"'`<>(),;]{4,64})[\"'`]?[ ](?:when|if|once)[ ][a-z ]{0,24}?(?:ask|prompt)\w{0,3}(?:[ ]you)?[ ]for[ ](?:the |a |your )?\Z"
+)
+"""Enter x when it asks for the | password."""
+
+
 def value_before(text: str, start: int, end: int) -> Span | None:
     """Return the value in `x is the password`, `use x as password`, `with x? that's the password`."""
     first = max(0, start - _LONGEST_BEFORE)
@@ -56,6 +62,8 @@ def value_before(text: str, start: int, end: int) -> Span | None:
         return compared.span(1) if is_mixed(compared[1]) else None
     if (aside := _ASIDE.search(text, first, start)) is not None and text[end : end + 1] == ")":
         return aside.span(1) if is_likely_password(aside[1]) else None
+    if (asked := _ASKED.search(text, first, start)) is not None:
+        return asked.span(1) if is_likely_password(asked[1]) else None
     line = text.rfind("\n", first, start) + 1
     stop = start - (text[start - 1] == "#")
     words = [match.span() for match in _WORD.finditer(text, max(first, line), stop)]
