@@ -23,7 +23,7 @@ def boom(*_: object, **__: object) -> Any:
 class Hostile:
     """Panics whatever is done with it."""
 
-    __class__ = property(boom)
+    __class__ = property(boom)  # pyright: ignore[reportIncompatibleMethodOverride]
     __getattr__ = __iter__ = __len__ = __bool__ = __eq__ = __hash__ = boom
     __repr__ = __str__ = __getitem__ = __contains__ = __index__ = __float__ = __call__ = boom
 
