@@ -110,7 +110,10 @@ def _outlines(path: Path) -> Iterator[tuple[CaseIdentity, str]]:
     for case in _outlines_of_lines(path) if is_json_lines(path) else iter_cases(path):
         if not (case.get("source") or {}).get("run"):
             turns = case.get("actualConversation") or case.get("conversation") or ()
-            yield case_identity(case, name), repr([turn.get("userContent") for turn in turns])
+            yield (
+                case_identity(case, name),
+                repr([(turn or {}).get("userContent") for turn in turns]),
+            )
 
 
 def _outlines_of_lines(path: Path) -> Iterator[CaseData]:

@@ -55,6 +55,17 @@ _TYPES = (
     "user",
 )
 """Line types unique to transcripts; other JSON Lines have a `type`, too."""
+_TEXTS = (
+    "agentId",
+    "logicalParentUuid",
+    "parentUuid",
+    "sessionId",
+    "timestamp",
+    "type",
+    "uuid",
+)
+_REQUIRED = {"text": ("text",), "tool_use": ("id", "name"), "server_tool_use": ("id", "name")}
+"""The texts that a content block must have, by its type."""
 REWOUND = "rewound"
 """Tag of a turn that the user undid by rewinding: later turns do not contain it."""
 _SYNTHETIC = "<synthetic>"
@@ -80,7 +91,7 @@ class TranscriptReport:
     sessions: int = 0
     turns: int = 0
     lines_skipped: int = 0
-    """Lines that are not a JSON object: a file being written ends in one."""
+    """Lines that are not a JSON object, or not as Claude Code writes it: a file being written ends in one."""
 
 
 def read_transcripts(
@@ -149,7 +160,7 @@ def _lines(path: Path, report: TranscriptReport) -> Iterator[JsonObject]:
                     line = json.loads(text)
                 except (ValueError, RecursionError):
                     line = None
-                if not isinstance(line, dict):
+                if not isinstance(line, dict) or not _is_well_formed(line):
                     report.lines_skipped += 1
                     continue
                 found += line.get("type") in _TYPES
@@ -161,6 +172,28 @@ def _lines(path: Path, report: TranscriptReport) -> Iterator[JsonObject]:
             f"{path} is not a transcript; expected JSON Lines with 'type' and 'message', as Claude Code"
             " writes them below ~/.claude/projects"
         )
+
+
+def _is_well_formed(line: JsonObject) -> bool:
+    """Return whether the fields that are read have the types that Claude Code writes."""
+    if not all(isinstance(line.get(name), str | None) for name in _TEXTS):
+        return False
+    if line.get("type") not in ("user", "assistant"):
+        return True
+    message = line.get("message")
+    return (
+        isinstance(message, dict)
+        and isinstance(message.get("id"), str | None)
+        and isinstance(message.get("model"), str | None)
+        and all(map(_is_block, blocks_of(line)))
+    )
+
+
+def _is_block(block: JsonObject) -> bool:
+    kind = block.get("type")
+    if not isinstance(kind, str):
+        return kind is None
+    return all(isinstance(block.get(name), str) for name in _REQUIRED.get(kind, ()))
 
 
 def _works(side: Sequence[JsonObject], prompts: Sequence[Prompt]) -> dict[str, list[JsonObject]]:
@@ -272,7 +305,7 @@ def _called(
         parent_call_id=parent,
         capture={} if given is not None else {"arguments": "missing"},
     )
-    kind = given.get("subagent_type") if isinstance(given, Mapping) else None
+    kind = _words(given.get("subagent_type")) if isinstance(given, Mapping) else None
     messages: dict[str, None] = {}
     for line in works.get(call_id, ()) if parent != call_id else ():
         now = max(now + 1, _time(line))
@@ -356,6 +389,6 @@ def _time(line: JsonObject) -> int:
     """Return the time of a line in nanoseconds, 0 when it has none."""
     try:
         moment = datetime.fromisoformat(str(line.get("timestamp")))
-    except ValueError:
+        return int(moment.timestamp() * 1e6) * 1000
+    except (ValueError, OverflowError):  # a time of year 1 may have no timestamp
         return 0
-    return int(moment.timestamp() * 1e6) * 1000
