@@ -129,7 +129,7 @@ def in_html_tables(text: str) -> Iterator[Cell]:
 
 
 _INSERT = re.compile(r"(?i)\(([^()]{1,500})\)\s{0,8}values\s{0,8}(?=\()")
-_ROW = re.compile(r"\(((?:[^()]|\([^()]{0,200}\)){1,4000}+)\)[\s,]{0,8}")
+_ROW = re.compile(r"\(((?:[^()]|\([^()]{0,200}\)){1,4000}+)\)[\s,]{0,40}")
 
 
 def in_inserts(text: str) -> Iterator[Cell]:

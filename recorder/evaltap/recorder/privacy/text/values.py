@@ -97,7 +97,7 @@ def read_value(
     return (at, end) if accepted else None
 
 
-_NO_WORD = re.compile(r"//[a-z][\w-]*\.[a-z]|--[a-z]+(?:-[a-z]+)*(?:=|\Z)")
+_NO_WORD = re.compile(r"//\w[\w-]*[.:]\w|--[a-z]+(?:-[a-z]+)*(?:=|\Z)")
 """A page, or the next option."""
 _NO_VALUE = re.compile(
     r"[a-z_]{2,20}=[A-Za-z_]*|#\d{1,7}\b.*|[A-Za-z]{2,10}-\d{1,2}(?:\.\d{1,3})+"
@@ -121,7 +121,7 @@ def _is_no_value(text: str, at: int, word: str) -> bool:
     return is_measure(inside) or _NO_VALUE.fullmatch(inside) is not None
 
 
-_ID = re.compile(r"[A-Z]{1,8}-\d{1,7}")
+_ID = re.compile(r"[A-Z]{1,8}-\d{1,7}|[a-z_]{2,20}=\d{1,12}")
 _SHARE = re.compile(r"v?\d{1,3}(?:\.\d{1,3}){1,3}%?|\d{1,3}%|(?:amd|arm)64(?:v\d)?|x86_64|aarch64")
 """A version, a share, a processor."""
 

@@ -204,7 +204,7 @@ kluczprywatny kluczdostepu kodpin tajneheslo sifreniz parolaniz apinyckel hemlig
 apiavain apianahtari gizlianahtar erisimanahtari tokendostepu tokenacceso tokendeacceso
 tokendeacesso jetonacces jetondacces пароль пароля парола парол секретныйключ секретнийключ приватныйключ
 ключapi ключдоступа закрытыйключ коддоступа апиключ кодподтверждения лозинка гасло 密码 密碼 口令 密钥 密鑰 秘钥 访问令牌 安全码 秘密の鍵 シークレット セキュリティコード パスフレーズ 暗号鍵 アクセストークン 보안코드 개인키 시크릿 암호키 シークレットキー 秘密キー 비밀키 私钥 私鑰 金鑰 验证码 驗證碼 令牌 凭证 パスワード 暗証番号 秘密鍵 合言葉 認証コード
-apiキー アクセスキー 認証キー 비밀번호 비번 암호 비밀키 인증번호 인증코드 api키 액세스키 인증키 패스워드
+apiキー アクセスキー 認証キー 접근키 비밀번호 비번 암호 비밀키 인증번호 인증코드 api키 액세스키 인증키 패스워드
 """)
 FOREIGN_RAW = (
     "पासवर्ड",
