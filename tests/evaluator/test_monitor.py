@@ -32,7 +32,7 @@ HOW_TO = Path(__file__).parents[2] / "docs/how-to/watch-live-traffic.md"
     "month",
     [
         Month(50),
-        Month(200, day_spread=0.02),
+        pytest.param(Month(200, day_spread=0.02), marks=pytest.mark.slow),
         pytest.param(Month(500, day_spread=0.01), marks=pytest.mark.slow),
     ],
 )

@@ -252,7 +252,7 @@ def test_runs_of_the_same_name_but_of_another_version_are_other_cases(
         assert store.rows("SELECT DISTINCT turn_count FROM latest_cases") == [(1,)]
 
 
-@pytest.mark.parametrize("scored_from", ["logs", "files"])
+@pytest.mark.parametrize("scored_from", ["files", pytest.param("logs", marks=pytest.mark.slow)])
 def test_repeats_are_trials_in_a_comparison(
     db: Path, scored_from: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
