@@ -77,11 +77,7 @@ def read_value(
         return None
     if text[end : end + 1] in (")", ",") and _ARGUMENT.fullmatch(value) is not None:
         return None
-    if (
-        value[:2] == "--"
-        or _PAGE.match(value) is not None
-        or (not sure and _is_no_value(text, at, value))
-    ):
+    if _NO_WORD.match(value) is not None or (not sure and _is_no_value(text, at, value)):
         return None
     if token:
         accepted = (
