@@ -48,7 +48,7 @@ def entries(seed: int) -> list[Entry]:
         _vendor_keys, _named_values, _pairs_and_tables, _sentences, _settings, _nested, _marked_lines, _encoded, _tokens_and_keys,
         _mails, _phones, _cards, _accounts,
     ):  # fmt: skip
-        made += make(_Random(seed))
+        made += make(RandomKeys(seed))
     return made
 
 
@@ -68,7 +68,7 @@ def is_found(entry: Entry, redacted: Any) -> bool:
     return secret not in orjson.dumps(redacted)
 
 
-class _Random(Maker):
+class RandomKeys(Maker):
     """Makes keys of a format, and passwords as people choose them."""
 
     def key(self, form: str) -> str:
@@ -117,7 +117,7 @@ _KEY_SENTENCES = (
 )
 
 
-def _vendor_keys(make: _Random) -> Iterator[Entry]:
+def _vendor_keys(make: RandomKeys) -> Iterator[Entry]:
     for index, (service, form) in enumerate(_rows("formats.tsv")):
         key = make.key(form)
         sentence = _KEY_SENTENCES[index % len(_KEY_SENTENCES)].replace("{}", key)
@@ -175,7 +175,7 @@ def _vendor_keys(make: _Random) -> Iterator[Entry]:
             )
 
 
-def _named_values(make: _Random) -> Iterator[Entry]:
+def _named_values(make: RandomKeys) -> Iterator[Entry]:
     for language, listed in _rows("names.tsv"):
         group = f"value under its name, {'English' if language == 'English' else 'other languages'}"
         for name in listed.split(","):
@@ -187,7 +187,7 @@ def _named_values(make: _Random) -> Iterator[Entry]:
             yield Entry(group, secret, f"{name}={secret}")
 
 
-def _pairs_and_tables(make: _Random) -> Iterator[Entry]:
+def _pairs_and_tables(make: RandomKeys) -> Iterator[Entry]:
     group = "name and value apart"
     names = (
         "password",
@@ -279,7 +279,7 @@ def _pairs_and_tables(make: _Random) -> Iterator[Entry]:
         yield Entry(group, secret, {"argv": [word.replace("{}", secret) for word in words]})
 
 
-def _sentences(make: _Random) -> Iterator[Entry]:
+def _sentences(make: RandomKeys) -> Iterator[Entry]:
     for language, sentence in _rows("sentences.tsv"):
         group = (
             f"password in a sentence, {'English' if language == 'English' else 'other languages'}"
@@ -291,7 +291,7 @@ def _sentences(make: _Random) -> Iterator[Entry]:
             yield Entry(group, secret, sentence.replace("{}", secret))
 
 
-def _settings(make: _Random) -> Iterator[Entry]:
+def _settings(make: RandomKeys) -> Iterator[Entry]:
     for kind, line in _rows("settings.tsv"):
         for _ in range(3):
             secret = make.password()
@@ -300,14 +300,14 @@ def _settings(make: _Random) -> Iterator[Entry]:
             yield Entry(f"password in a {kind}", secret, {"log": f"step 1\n{text}\nstep 3"})
 
 
-def _marked_lines(make: _Random) -> Iterator[Entry]:
+def _marked_lines(make: RandomKeys) -> Iterator[Entry]:
     for line in (FOLDER / "marked.txt").read_text("utf-8").splitlines()[1:]:
         text = line.replace("\\n", "\n").replace("\\t", "\t")
         for secret in re.findall(r"⟦(.*?)⟧", text):
             yield Entry("marked line", secret, text.replace("⟦", "").replace("⟧", ""))
 
 
-def _nested(make: _Random) -> Iterator[Entry]:
+def _nested(make: RandomKeys) -> Iterator[Entry]:
     for depth in range(1, 6):
         for name in ("password", "apiKey", "contraseña", "phone"):
             secret = make.digits(10) if name == "phone" else make.password()
@@ -340,7 +340,7 @@ _ENCODINGS: tuple[tuple[str, Callable[[str], str]], ...] = (
 )
 
 
-def _encoded(make: _Random) -> Iterator[Entry]:
+def _encoded(make: RandomKeys) -> Iterator[Entry]:
     def texts() -> Iterator[tuple[str, str]]:
         secret = make.password()
         yield secret, f"password={secret}"
@@ -363,7 +363,7 @@ def _encoded(make: _Random) -> Iterator[Entry]:
                     yield Entry("encoded twice", outer(encode(text)), {"data": outer(encode(text))})
 
 
-def _tokens_and_keys(make: _Random) -> Iterator[Entry]:
+def _tokens_and_keys(make: RandomKeys) -> Iterator[Entry]:
     def part(value: Any) -> str:
         return base64.urlsafe_b64encode(orjson.dumps(value)).decode().rstrip("=")
 
@@ -436,7 +436,7 @@ def _tokens_and_keys(make: _Random) -> Iterator[Entry]:
         )
 
 
-def _mails(make: _Random) -> Iterator[Entry]:
+def _mails(make: RandomKeys) -> Iterator[Entry]:
     name = f"alice{make.digits(3)}"
     for address in (
         f"{name}@example.com", f"{name}.smith@example.co.uk", f"{name}+tag@example.org", f"{name}_x@sub.mail.example.net",
@@ -483,7 +483,7 @@ _PHONE_SENTENCES = (
 )
 
 
-def _phones(make: _Random) -> Iterator[Entry]:
+def _phones(make: RandomKeys) -> Iterator[Entry]:
     rows = (
         line.split("\t") for line in (FOLDER / "phones.tsv").read_text("utf-8").splitlines()[1:]
     )
@@ -534,7 +534,7 @@ _GROUPS = {
 }  # fmt: skip
 
 
-def _cards(make: _Random) -> Iterator[Entry]:
+def _cards(make: RandomKeys) -> Iterator[Entry]:
     for prefix, length in _CARDS:
         number = make.card(prefix, length)
         forms = [number]
@@ -555,7 +555,7 @@ def _cards(make: _Random) -> Iterator[Entry]:
         yield Entry("card", number, f"card {number} exp 12/27 cvv 123")
 
 
-def _accounts(make: _Random) -> Iterator[Entry]:
+def _accounts(make: RandomKeys) -> Iterator[Entry]:
     for country, form in _IBANS.items():
         body = make.key(form)
         digits = "".join(str(int(c, 36)) for c in f"{body}{country}00")

@@ -247,8 +247,8 @@ def _kinds_in_turn(items: Sequence[Any]) -> dict[int, Name]:
         for index, name in enumerate(items[:-1])
         if index % 2 == 0
         and isinstance(name, str)
-        and is_token(items[index + 1])
         and (kind := kind_of_name(name[:64])) in (Name.SECRET, Name.TOKEN)
+        and is_token(items[index + 1])
     }
 
 

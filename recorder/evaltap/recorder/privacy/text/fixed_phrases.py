@@ -27,6 +27,7 @@ _PHRASES = tuple(
         ),
         ("fernet(", r"Fernet\(\s{0,4}b?['\"]([^'\"\n]{20,256})['\"]"),
         ("login(", r"(?i)login" + _QUOTED_PAIR),
+        ("userpwd", r"USERPWD\b['\"]?[ ]{0,4}(?:,|=>)[ ]{0,4}['\"]([^'\"\n]{4,256})['\"]"),
         (
             "crypt",
             r"(?:bcrypt|scrypt)[\w.]{0,24}\([ ]?b?['\"]([^'\"\n]{4,256})['\"]|\bcrypt\(['\"]([^'\"\n]{4,256})['\"],[ ]?gen_salt",
@@ -177,7 +178,7 @@ def _signed(text: str, lower: str) -> Iterator[re.Pattern[str]]:
             yield _FTP_USER
     if " /user:" in lower:
         yield _NET_USE
-    if "reg" in lower and "/v " in lower:
+    if "/v " in lower:
         yield _REGISTRY
     if "##vso[" in text or "::add-mask::" in text:
         yield _MASKED

@@ -25,7 +25,7 @@ config[ config.get settings. self. this. request. req. args. options. deno.env e
 """)
 """How variables, and addresses in a store of secrets, begin."""
 _CODE = re.compile(
-    r"!{1,2}[a-z][a-z/_]*|[A-Za-z_][\w.]*\(.*|\$[A-Z_]\w*|%[A-Z_]+%|[A-Za-z_]+(?:\.[A-Za-z_]+)+|[A-Z][A-Z]*(?:_[A-Z]+)+"
+    r"!{1,2}[a-z][a-z/_]*|[A-Za-z_][\w.]*\(.*|\$(?:[A-Z_][A-Z0-9_]*|(?:[A-Z][a-z]{2,20}){1,6}\d?)|%[A-Z_]+%|[A-Za-z_]+(?:\.[A-Za-z_]+)+|[A-Z][A-Z]*(?:_[A-Z]+)+"
 )
 _TYPES = re.compile(
     r"(?i)&?(?:str|string|text|bytes|int|bool|boolean|float|none|void|any|optional|secretstr|varchar|char|nvarchar)\b"

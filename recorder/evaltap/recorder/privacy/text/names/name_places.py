@@ -14,7 +14,7 @@ from evaltap.recorder.privacy.text.span import Span
 
 _STEMS = listed("""
 pass secret token key cred code auth clave senha kennw wachtw eslo haslo salasan adgangsk sandi
-pasahitz laluan rpwd paro lozink slaptazod jelszav siri wagwoord gasla contras sifre jeton klucz chave anahtar geheim schluessel
+pasahitz laluan paro lozink slaptazod jelszav siri wagwoord gasla contras sifre jeton klucz chave anahtar geheim schluessel
 chiave sleutel kunci codic kod
 """)  # fmt: skip
 """Stems of secrets' names in sentences, commands and markup; before a sign any name is read."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from enum import Enum
 from functools import lru_cache
 
+from evaltap.recorder.privacy.findings import PSEUDONYM
 from evaltap.recorder.privacy.text.names.phrase_words import is_secret_phrase
 from evaltap.recorder.privacy.text.names.secret_words import (
     ADDRESSES,
@@ -68,7 +69,7 @@ def _remembered(name: str) -> Name:
 
 def _kind(name: str) -> Name:
     words = words_of(name)
-    if not words:
+    if not words or PSEUDONYM.fullmatch(name) is not None:
         return Name.PLAIN
     while len(words) > 1 and words[-1].isdigit() and words[-2] != "pin":
         del words[-1]  # `secret_1`
