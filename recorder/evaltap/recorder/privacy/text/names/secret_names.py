@@ -68,8 +68,10 @@ def _remembered(name: str) -> Name:
 
 
 def _kind(name: str) -> Name:
+    if "<" in name:
+        name = PSEUDONYM.sub(" ", name)  # what it says is not what the text said
     words = words_of(name)
-    if not words or PSEUDONYM.fullmatch(name) is not None:
+    if not words:
         return Name.PLAIN
     while len(words) > 1 and words[-1].isdigit() and words[-2] != "pin":
         del words[-1]  # `secret_1`
