@@ -323,6 +323,7 @@ AWS = "aws_secret_access_key = HF4vUCsMehGAkWvj7FAc9QeWJKY40uvSwMFLZDe1"
 @given(values)
 @example("password=password=hunter2")
 @example([["+49 170 1234567", 1_000_000]])
+@example([AWS, "0"])
 @example("phone: 4155552671 0170 1234567")
 @example({"Passwort: hunter2 = hunter3 = hunter4": "AKIAEDN581U33XTPLPFTAKIAEDN581U33XTPLPFT"})
 @example({f"Passwort: hunter2{2 * AWS}": "AKIAEDN581U33XTPLPFTAKIAEDN581U33XTPLPFT"})

@@ -68,10 +68,8 @@ def _remembered(name: str) -> Name:
 
 
 def _kind(name: str) -> Name:
-    if "<" in name:
-        name = PSEUDONYM.sub(" ", name)  # what it says is not what the text said
     words = words_of(name)
-    if not words:
+    if not words or ("<" in name and _PSEUDONYM.search(name) is not None):
         return Name.PLAIN
     while len(words) > 1 and words[-1].isdigit() and words[-2] != "pin":
         del words[-1]  # `secret_1`
@@ -97,6 +95,8 @@ def _kind(name: str) -> Name:
     return _kind(name[: aside.start()]) if aside is not None else Name.PLAIN
 
 
+_PSEUDONYM = re.compile(rf"{PSEUDONYM.pattern}|<[a-z_]{{0,20}}(?::[0-9a-f]{{0,12}})?\Z")
+"""Also one whose end was cut off.  A text that was redacted before is no name."""
 _ASIDE = re.compile(r"[ ]?[(\[][^()\[\]]{1,40}[)\]]\Z")
 """What is behind a name in brackets: `API Key (live)`."""
 
