@@ -26,9 +26,9 @@ from evaltap.schemas.formats.case import CaseData
 class RecentLimits:
     """How much is kept in memory."""
 
-    waiting_bytes: int = 4 << 20
+    waiting_bytes: int = 3 << 20
     """Bytes of records that wait for their scores; with outlines and rows, they take about twice as much."""
-    scored_bytes: int = 8 << 20
+    scored_bytes: int = 4 << 20
     """Bytes of scored records that are kept: a session's next turn may arrive several fetches later."""
 
 
