@@ -304,8 +304,13 @@ def test_a_background_thread_that_dies_is_replaced() -> None:
     recorder.flush(10)
     assert recorder._pipeline._worker is not None
 
-    # An exception that no guard of the thread may catch, as an interpreter going down raises.
-    class Fatal(BaseException):
+    # The guard of the thread catches it, but cannot even name it.
+    class Nameless(type):
+        @property
+        def __name__(cls) -> str:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
+            raise Fatal
+
+    class Fatal(BaseException, metaclass=Nameless):
         pass
 
     def raise_fatal(item: Any) -> Any:
@@ -324,7 +329,7 @@ def test_a_background_thread_that_dies_is_replaced() -> None:
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         recorder.submit(Source(), "x")
-        dead.join(10)
+        assert dead.join(10)
     finally:
         sys.unraisablehook = hook
     with recorder.turn(session_id="b", user="u") as turn:
