@@ -43,7 +43,9 @@ def pipeline_for(
     """Return the open pipeline with these settings, or a new one; a sink or redactor is not shared."""
     if config.disabled or sink is not None or redactor is not None:
         return Pipeline(config, sink, redactor)
-    pipeline = _SHARED.setdefault(config, Pipeline(config))
+    pipeline = _SHARED.get(config)
+    if pipeline is None:  # two threads may get here
+        pipeline = _SHARED.setdefault(config, Pipeline(config))
     if pipeline.off:
         pipeline = _SHARED[config] = Pipeline(config)
     return pipeline
