@@ -171,9 +171,7 @@ _USER_ONLY = re.compile(r":\\?/\\?/([\w%.~+-]{20,256}+)(?=@)")
 def _credentials(seen: str) -> Iterator[Finding]:
     for match in _CREDENTIALS.finditer(seen):
         user, _, password = match[1].partition(":")
-        if is_variable(password) or (user[:1] == password[:1] == "$"):
-            continue
-        if user.lower() in _USERS and password.lower() in _PASSWORDS:
+        if is_variable(password) or (user.lower() in _USERS and password.lower() in _PASSWORDS):
             continue
         if "/" not in match[1] or _may_hold_slash(match[1]):
             yield Finding("credentials", *match.span(1), match[1])
