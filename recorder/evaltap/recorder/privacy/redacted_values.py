@@ -35,13 +35,13 @@ from evaltap.recorder.privacy.structures import (
 from evaltap.recorder.privacy.text.check_digits import is_card_number
 from evaltap.recorder.privacy.text.names.secret_names import (
     Name,
-    is_about_secret,
     is_postcode,
     kind_of_name,
 )
 from evaltap.recorder.privacy.text.numbers import card_in, phone_in
-from evaltap.recorder.privacy.text.stand_ins import is_message, is_stand_in
+from evaltap.recorder.privacy.text.stand_ins import is_message
 from evaltap.recorder.privacy.text.value_kinds import is_token
+from evaltap.recorder.privacy.text.values import says_other
 from evaltap.schemas.data import JsonObject
 
 FAILED = "[REDACTED:error]"
@@ -251,7 +251,7 @@ class ValueRedactor:
         if isinstance(value, str):
             if PSEUDONYM.fullmatch(value) or value in (FAILED, WITHHELD):
                 return value
-            if is_stand_in(value) or is_message(value) or is_about_secret(value):
+            if says_other(value):
                 return value
             return self._token("secret", value, report)
         if isinstance(value, list) and all(

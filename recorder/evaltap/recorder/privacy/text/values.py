@@ -35,6 +35,11 @@ def inside(match: re.Match[str] | None, token: bool) -> Span | None:
     return begin, begin + len(value)
 
 
+def says_other(value: str) -> bool:
+    """Return whether all of a value is no secret: a variable, a form's message, talk of a secret."""
+    return is_stand_in(value) or is_message(value) or is_about_secret(value)
+
+
 _QUOTES = "\"'`"
 _LONGEST_WORD = 4096
 _WORD = re.compile(r"[^\s\"'`&<>]{0,4096}+")
@@ -179,12 +184,7 @@ def _quoted(text: str, at: int, *, token: bool) -> Span | None:
     trimmed = value.rstrip()
     if len(trimmed) < 3 or is_placeholder(trimmed) or (token and not is_token(trimmed)):
         return None
-    if (
-        is_stand_in(trimmed)
-        or trimmed.lower() in EXACT
-        or is_message(trimmed)
-        or is_about_secret(trimmed)
-    ):
+    if trimmed.lower() in EXACT or says_other(trimmed):
         return None
     may_be_name = (token and trimmed.isalpha()) or _WORDS_OF_NAME.fullmatch(trimmed)
     if may_be_name and _is_name(trimmed):
