@@ -6,6 +6,7 @@ environment.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from evaltap.evaluator.landing.lander import Lander
 from evaltap.evaluator.live.consumer import Consumer
 from evaltap.evaluator.results import writer as scores
 from evaltap.evaluator.scoring.scorer import CaseScorer
-from evaltap.evaluator.sources.base import CaseSource, Partition
+from evaltap.evaluator.sources.base import CaseSource, Partition, SourceBatch
 from evaltap.evaluator.store import database as store
 from evaltap.recorder.assembly.assembler import Assembler
 from evaltap.recorder.delivery import record_writer
@@ -67,13 +68,12 @@ def tool_calls_forgotten(patch: Patch) -> None:
 
 
 def _leave_out(patch: Patch, left_out: str) -> None:
-    write = Lander._write
+    tables = Lander._tables
 
-    def most(self: Lander, table: str, rows: Any) -> None:
-        if table != left_out:
-            write(self, table, rows)
+    def most(self: Lander, rows: Any, batch: SourceBatch, now: datetime) -> Any:
+        return [one for one in tables(self, rows, batch, now) if one[0] != left_out]
 
-    patch.setattr(Lander, "_write", most)
+    patch.setattr(Lander, "_tables", most)
 
 
 def no_transaction(patch: Patch) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from itertools import chain
 
 from msgspec import Struct
 
@@ -30,10 +31,10 @@ from evaltap.evaluator.landing.row_types import (
 from evaltap.evaluator.landing.rows import dead_letter_row, feedback_row, manifest_row
 from evaltap.evaluator.landing.seq_ranges import merged
 from evaltap.evaluator.landing.trace_progress import ReadTraces
-from evaltap.evaluator.sources.base import Partition, SourceBatch
+from evaltap.evaluator.sources.base import Partition, ReadTrace, SourceBatch
 from evaltap.evaluator.sources.positions import stored_offsets
 from evaltap.evaluator.store.database import Store
-from evaltap.evaluator.store.queries import Row
+from evaltap.evaluator.store.queries import Appendable, Row
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import (
     Manifest,
@@ -266,13 +267,9 @@ class Lander:
         first_seq = self._landed_seq - len(rows.turns) + 1
         try:
             now = self._store.now()
-            for key, row in rows.changed.items():
-                known = self._known[key]
-                row.revision, row.turn_count = known.revision, len(known.turns)
-                row.case_json = known.header
-                if row.inclusion_probability is not None:
-                    row.inclusion_probability = known.inclusion_probability
-            write = partial(self._write_all, rows, batch, instead_of, first_seq, now)
+            self._complete(rows, first_seq, now)
+            tables = self._tables(rows, batch, now)
+            write = partial(self._write, tables, batch.traces, instead_of, now)
             if self._ahead:
                 self._store.run_in_background(write)
             else:
@@ -283,35 +280,54 @@ class Lander:
             raise
         self._note(rows, first_seq, now)
 
-    def _write_all(
-        self,
-        rows: _Rows,
-        batch: SourceBatch,
-        instead_of: Sequence[DeadLetterId],
-        first_seq: int,
-        now: datetime,
-    ) -> None:
+    def _complete(self, rows: _Rows, first_seq: int, now: datetime) -> None:
+        """Set what only the lander knows: the place and time of landing, and the state of each case."""
         for seq, landed in enumerate(rows.turns, first_seq):
             landed.turn.landed_seq, landed.turn.landed_at = seq, now
-        stamped: dict[str, Sequence[LandedRow]] = {
+        for key, row in rows.changed.items():
+            known = self._known[key]
+            row.revision, row.turn_count = known.revision, len(known.turns)
+            row.case_json = known.header
+            if row.inclusion_probability is not None:
+                row.inclusion_probability = known.inclusion_probability
+        stamped: Iterable[LandedRow] = chain(
+            rows.changed.values(), rows.dead_letters, rows.manifests, rows.feedback.values()
+        )
+        for one in stamped:
+            one.landed_at = now
+
+    def _tables(
+        self, rows: _Rows, batch: SourceBatch, now: datetime
+    ) -> Sequence[tuple[str, Appendable]]:
+        """Return the rows of each table in the form in which the writing thread needs the lock least."""
+        offsets = batch.next_offsets.items()
+        tables: dict[str, Sequence[Struct] | Sequence[Row]] = {
+            "turns": [landed.turn for landed in rows.turns],
+            "tool_calls": [call for landed in rows.turns for call in landed.calls],
             "cases": [*rows.changed.values()],
             "dead_letters": rows.dead_letters,
             "manifests": rows.manifests,
             "feedback": [*rows.feedback.values()],
+            "consumed_ranges": [(*row, now) for row in rows.consumed_ranges()],
+            "offsets": [(*partition, next_offset, now) for partition, next_offset in offsets],
         }
+        return [
+            (table, self._store.prepared(table, some)) for table, some in tables.items() if some
+        ]
+
+    def _write(
+        self,
+        tables: Sequence[tuple[str, Appendable]],
+        traces: Sequence[ReadTrace],
+        instead_of: Sequence[DeadLetterId],
+        now: datetime,
+    ) -> None:
         with self._store.transaction():
             for letter in instead_of:
                 self._store.execute(_DELETE_DEAD_LETTER, letter)
-            self._write("turns", [landed.turn for landed in rows.turns])
-            self._write("tool_calls", [call for landed in rows.turns for call in landed.calls])
-            for table, landing in stamped.items():
-                for row in landing:
-                    row.landed_at = now
-                self._write(table, landing)
-            self._write("consumed_ranges", [(*row, now) for row in rows.consumed_ranges()])
-            places = batch.next_offsets.items()
-            self._write("offsets", [(*part, next_, now) for part, next_ in places])
-            self._read_traces.write(batch.traces, now)
+            for table, rows in tables:
+                self._store.append(table, rows)
+            self._read_traces.write(traces, now)
 
     def _note(self, rows: _Rows, first_seq: int, now: datetime) -> None:
         """Note the changed cases, and the first position of new ones."""
@@ -321,10 +337,6 @@ class Lander:
                 known.begin = FirstPosition(first_seq, now)
                 self._seen.add(key)
             self._changed[key] = known.begin
-
-    def _write(self, table: str, rows: Sequence[Struct] | Sequence[Row]) -> None:
-        if rows:
-            self._store.append(table, rows)
 
 
 def _columns(places: Iterable[Row]) -> list[list[object]]:

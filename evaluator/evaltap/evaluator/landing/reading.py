@@ -45,8 +45,8 @@ def read_record(record: WireRecord) -> LandedTurn | Manifest | Feedback | Record
         if lazy is not None and holds_no_surprise(opened.value):
             fields = case_fields(opened.value)
             if fields is not None:
-                return landed_turn(_origin(record, fields), fields, lazy)
-        return _read_whole(record, opened, lazy)
+                return landed_turn(_origin(opened, fields), fields, lazy)
+        return _read_whole(opened, lazy)
     except RecordError as error:
         return error
     except FormatError as error:
@@ -56,21 +56,19 @@ def read_record(record: WireRecord) -> LandedTurn | Manifest | Feedback | Record
         return RecordError(Reason.INVALID_CASE, f"cannot be stored: {error}")
 
 
-def _origin(record: WireRecord, fields: CaseFields) -> TurnOrigin:
+def _origin(opened: Envelope, fields: CaseFields) -> TurnOrigin:
     app, eval_id = fields.session.app_name or "", fields.eval_id
     recording = recording_name(fields.source.version, fields.source.run)
     eval_set_id = in_recording(fields.eval_set_id, eval_id, recording)
     revision = 1 if fields.source.revision is None else fields.source.revision
     named = (app, eval_set_id, eval_id, fields.turn.invocation_id, revision)
-    producer_id, seq = producer_of(record)
+    producer_id, seq = producer_of(opened)
     return TurnOrigin(named[:3], *named[3:], digest_of(*named), producer_id, seq)
 
 
-def _read_whole(
-    record: WireRecord, opened: Envelope, lazy: LazyCase | None
-) -> LandedTurn | Manifest | Feedback:
+def _read_whole(opened: Envelope, lazy: LazyCase | None) -> LandedTurn | Manifest | Feedback:
     """Decode and validate the whole record, which reports every possible error."""
-    decoded = decode_opened(record, opened)
+    decoded = decode_opened(opened)
     if not isinstance(decoded, DecodedCase):
         return decoded
     case = decoded.case if lazy is not None else case_data(decoded.case)

@@ -4,7 +4,6 @@ Most of a record is arguments, results and texts that rows store as JSON.  They 
 instead of being decoded and encoded again.
 """
 
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -135,23 +134,21 @@ _Parts: Final[Any] = msgspec.defstruct(
             for name, field in EvalCase.model_fields.items()
         )
     ],
+    omit_defaults=True,
     gc=False,
 )  # fmt: skip
-_HEADER: Final[Sequence[str]] = [
-    name
-    for name in _Parts.__struct_fields__
-    if name not in ("actualConversation", "conversation", "evalSetId")
-]
 _parts: Final[Any] = msgspec.json.Decoder(_Parts)
 _turn: Final = msgspec.json.Decoder(TurnFields)
 _session: Final = msgspec.json.Decoder(SessionFields | None)
 _source: Final = msgspec.json.Decoder(SourceFields | None)
 _text: Final = msgspec.json.Decoder(str | None)
+_encode: Final = msgspec.json.Encoder().encode
 _NO_SESSION: Final = SessionFields()
 _NO_SOURCE: Final = SourceFields()
 
-# A number beyond a double's range has an exponent or is very long.  Searching with a regular expression takes
-# ten times as long as mapping all digits to one byte, brackets to another, and searching for a few bytes.
+# A number beyond a double's range has an exponent of three digits or is very long.  Searching with a regular
+# expression takes ten times as long as mapping all digits to one byte, brackets to another, and searching for
+# a few bytes.
 _CLASSES: Final = bytes(
     ord("0") if byte in b"0123456789+"
     else ord("e") if byte in b"eE"
@@ -159,8 +156,9 @@ _CLASSES: Final = bytes(
     else ord(" ")
     for byte in range(256)
 )  # fmt: skip
-_EXPONENT: Final = b"0e0"
-_LONGEST_NUMBER: Final = 300
+_EXPONENT: Final = b"0e000"
+_LONGEST_NUMBER: Final = 200
+"""Digits; with an exponent of two digits, such a number is still within a double's range."""
 _LONG_NUMBER: Final = b"0" * _LONGEST_NUMBER
 _BEFORE_A_NUMBER: Final = b":,[ \t\r\n"
 
@@ -184,19 +182,19 @@ def _case_fields(value: bytes) -> CaseFields | None:
     if not eval_id or not turn.invocation_id or (source.revision or 0) < 0:
         return None
     reference = json_text(expected[0]) if expected else None
-    header = ",".join(
-        [f'"{name}":{str(part, "utf-8")}' for name in _HEADER if (part := getattr(parts, name))]
-    )
+    eval_set_id = _text.decode(parts.evalSetId) if parts.evalSetId else None
+    parts.actualConversation = parts.conversation = None
+    parts.evalSetId = NOTHING
     return CaseFields(
         eval_id,
-        _text.decode(parts.evalSetId) if parts.evalSetId else None,
+        eval_set_id,
         _text.decode(parts.evalMode) if parts.evalMode else None,
         (_session.decode(parts.sessionInput) if parts.sessionInput else None) or _NO_SESSION,
         source,
         turn,
         str(actual[0], "utf-8"),
         reference,
-        f"{{{header}}}",
+        _encode(parts).decode(),
     )
 
 

@@ -202,16 +202,23 @@ def _comparison(store: StoreReader) -> Comparison:
     return Comparison([EvalMetric.model_validate_json(text) for (text,) in rows])
 
 
-# The views compute the latest rows of all cases; here only the shown cases are read.
+_PLACES = """
+CREATE OR REPLACE TEMP TABLE report_places AS
+SELECT landed_seq FROM turns SEMI JOIN report_cases USING (app_name, eval_set_id, eval_id)
+"""
+
+# The views compute the latest rows of all cases; here only the shown cases are read.  Turns are found first:
+# a join by names would read every column of every turn.
 _SHOWN = """
 these_cases AS (FROM cases SEMI JOIN report_cases USING (app_name, eval_set_id, eval_id)),
-these_turns AS (FROM turns SEMI JOIN report_cases USING (app_name, eval_set_id, eval_id)),
+these_turns AS (FROM turns SEMI JOIN report_places USING (landed_seq)),
 """
 
 
 def landed_data(store: StoreReader) -> dict[CaseKey, CaseData]:
     """Return the landed cases of `report_cases` with their latest turns."""
     landed = {}
+    store.execute(_PLACES)
     with store.unlimited_memory():
         rows = store.rows(f"WITH {_SHOWN} {sql(STORE, 'newest')} {sql(__name__, 'report_turns')}")
     for app, eval_set, eval_id, header, actual, expected in rows:

@@ -6,9 +6,10 @@ Columns are built where the rows are created, possibly in a worker process, and 
 
 import struct
 from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate, chain
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast, get_args, get_type_hints
+from typing import Any, Final, Literal, TypeAlias, cast, get_args, get_type_hints
 
 from msgspec import Struct
 from msgspec.structs import astuple
@@ -21,7 +22,8 @@ Buffers: TypeAlias = tuple[bytes | None, ...]
 _EPOCH: Final = datetime(1970, 1, 1)
 
 
-class Columns(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Columns:
     """The columns of some rows, each as the buffers of an Arrow array; a list's include its items'."""
 
     rows: int

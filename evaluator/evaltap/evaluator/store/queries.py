@@ -14,7 +14,7 @@ import duckdb
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from evaltap.evaluator.store.arrow import ArrowTable, ColumnKind, ColumnKinds, to_columns
+from evaltap.evaluator.store.arrow import ArrowTable, ColumnKind, ColumnKinds, Columns, to_columns
 
 Parameters: TypeAlias = Mapping[str, object] | Sequence[object] | None
 """What a statement binds: by name, or by place."""
@@ -22,6 +22,7 @@ Row: TypeAlias = Sequence[Any]  # Any: of the type of its column
 Rows: TypeAlias = list[tuple[Any, ...]]  # as above
 Record: TypeAlias = dict[str, Any]  # as above
 """A row by the names of its columns."""
+Appendable: TypeAlias = Sequence[Row] | Sequence[Struct] | Columns
 
 _KINDS: Mapping[str, ColumnKind] = {
     "VARCHAR": "text",
@@ -131,15 +132,24 @@ class ConnectedReader(StoreReader):
             # An unread result would block the appender on this connection.
             connection.execute(statement, parameters).fetchall()
 
-    def append(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> None:
-        """Append rows with values in the order of the table's columns."""
+    def prepared(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> Appendable:
+        """Return rows in the form in which `append` writes them without the interpreter lock."""
         if len(rows) >= self.FEWEST_AS_COLUMNS and (kinds := self._kinds(table)):
-            with self.registered("appended", ArrowTable(kinds, [to_columns(kinds, rows)])):
+            return to_columns(kinds, rows)
+        return rows
+
+    def append(self, table: str, rows: Appendable) -> None:
+        """Append rows with values in the order of the table's columns."""
+        prepared: Appendable = rows if isinstance(rows, Columns) else self.prepared(table, rows)
+        if isinstance(prepared, Columns):
+            with self.registered("appended", ArrowTable(self._kinds(table) or {}, [prepared])):
                 self.execute(f"INSERT INTO {table} FROM appended")
             return
         with self._asking() as connection:
             appender = connection.appender(table)
-            appender.append_rows([astuple(row) if isinstance(row, Struct) else row for row in rows])
+            appender.append_rows(
+                [astuple(row) if isinstance(row, Struct) else row for row in prepared]
+            )
             appender.flush()
 
     @contextmanager

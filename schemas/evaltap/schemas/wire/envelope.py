@@ -6,7 +6,7 @@ imports this module inside the agent's process, so it stays light.
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -103,12 +103,22 @@ def envelope(
 
 
 class Envelope(NamedTuple):
-    """A record's declared type and schema, with its undecoded value."""
+    """A record's declared type and schema, with its headers and its undecoded value."""
 
     event_type: str
     minor: int
     content_sha256: str
     value: bytes
+    headers: Mapping[str, bytes]
+
+    def header(self, name: str) -> str | None:
+        """Return a header as text, None when absent."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("utf-8", "replace")
+
+    def required(self, name: str) -> str:
+        """Return a required header; raises RecordError when it is missing."""
+        return _required(self.headers, name)
 
     def body(self) -> object:
         """Return the value as decoded JSON; raises RecordError when it is not JSON."""
@@ -132,28 +142,28 @@ def open_envelope(
         raise RecordError(
             Reason.TOO_LARGE, f"the value is {len(value)} bytes, the limit is {max_bytes}"
         )
-    event_type = required(record, "ce_type")
+    headers = dict(record.headers)
+    event_type = _required(headers, "ce_type")
     if event_type not in types:
         raise RecordError(
             Reason.WRONG_TYPE, f"ce_type is {event_type!r}; expected one of {', '.join(types)}"
         )
-    minor = _minor(required(record, "schema"), event_type)
+    minor = _minor(_required(headers, "schema"), event_type)
     digest = _sha256(value)
-    promised = record.header("content_sha256")
-    if promised is not None and promised != digest:
+    promised = headers.get("content_sha256")
+    if promised is not None and promised != digest.encode():
         raise RecordError(
             Reason.HASH_MISMATCH, "the value does not match content_sha256: damaged in transit"
         )
-    return Envelope(event_type, minor, digest, value)
+    return Envelope(event_type, minor, digest, value, headers)
 
 
-def required(record: WireRecord, name: str) -> str:
-    """Return a required header; raises RecordError when it is missing."""
-    value = record.header(name)
+def _required(headers: Mapping[str, bytes], name: str) -> str:
+    value = headers.get(name)
     if not value:
         hint = "; raw OTLP is read with ?format=otlp" if name == "ce_type" else ""
         raise RecordError(Reason.MISSING_HEADER, f"header {name} is missing{hint}")
-    return value
+    return value.decode("utf-8", "replace")
 
 
 def digest_of(*parts: str | int) -> str:

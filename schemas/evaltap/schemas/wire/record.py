@@ -27,7 +27,6 @@ from evaltap.schemas.wire.envelope import (
     dump,
     envelope,
     open_envelope,
-    required,
     rfc3339,
     time_of,
 )
@@ -183,22 +182,22 @@ def decode_record(
     record: WireRecord, *, max_bytes: int = MAX_VALUE_BYTES
 ) -> DecodedCase | Manifest | Feedback:
     """Decode a record; raises RecordError with the reason for its dead letter."""
-    return decode_opened(record, open_envelope(record, TYPES, max_bytes=max_bytes))
+    return decode_opened(open_envelope(record, TYPES, max_bytes=max_bytes))
 
 
-def decode_opened(record: WireRecord, opened: Envelope) -> DecodedCase | Manifest | Feedback:
+def decode_opened(opened: Envelope) -> DecodedCase | Manifest | Feedback:
     """Decode a record whose envelope was checked; raises RecordError like `decode_record`."""
     body = opened.body()
     if opened.event_type == MANIFEST_TYPE:
-        return _manifest(record, body)
+        return _manifest(opened, body)
     if opened.event_type == FEEDBACK_TYPE:
-        return _feedback(record, body)
-    return _case(record, body, opened.minor, opened.content_sha256)
+        return _feedback(opened, body)
+    return _case(opened, body)
 
 
-def producer_of(record: WireRecord) -> tuple[str, int]:
+def producer_of(opened: Envelope) -> tuple[str, int]:
     """Return a case record's producer and sequence number; raises RecordError if they are missing."""
-    return required(record, "producer_id"), _number(required(record, "seq"))
+    return opened.required("producer_id"), _number(opened.required("seq"))
 
 
 def case_id(eval_set_id: str, eval_id: str) -> str:
@@ -264,10 +263,10 @@ def _identity(case: object) -> tuple[str, str, str, str, int]:
     return app_name, eval_set_id, eval_id, invocation_id, revision
 
 
-def _case(record: WireRecord, body: Any, minor: int, digest: str) -> DecodedCase:
+def _case(opened: Envelope, body: Any) -> DecodedCase:
     identity = _identity(body)
     app_name, eval_set_id, eval_id, invocation_id, revision = identity
-    producer_id, seq = producer_of(record)
+    producer_id, seq = producer_of(opened)
     return DecodedCase(
         case=body,
         event_id=digest_of(*identity),
@@ -278,14 +277,14 @@ def _case(record: WireRecord, body: Any, minor: int, digest: str) -> DecodedCase
         revision=revision,
         producer_id=producer_id,
         seq=seq,
-        content_sha256=digest,
-        minor=minor,
+        content_sha256=opened.content_sha256,
+        minor=opened.minor,
     )
 
 
-def _manifest(record: WireRecord, body: object) -> Manifest:
+def _manifest(opened: Envelope, body: object) -> Manifest:
     expected = "producerId, highestSeq and counted drops"
-    time = time_of(record.header("ce_time"))
+    time = time_of(opened.header("ce_time"))
     if not isinstance(body, dict) or time is None:
         raise RecordError(
             Reason.INVALID_MANIFEST, f"not an object, or ce_time is missing; expected {expected}"
@@ -302,11 +301,11 @@ def _manifest(record: WireRecord, body: object) -> Manifest:
     return Manifest(producer_id, int(counts[0] or 0), time, drops, body.get("closing") is True)
 
 
-def _feedback(record: WireRecord, body: object) -> Feedback:
+def _feedback(opened: Envelope, body: object) -> Feedback:
     if not isinstance(body, dict):
         raise RecordError(Reason.INVALID_FEEDBACK, "the value is not an object; expected feedback")
     try:
-        return feedback_from(body, time_of(record.header("ce_time")))
+        return feedback_from(body, time_of(opened.header("ce_time")))
     except ValueError as error:
         raise RecordError(Reason.INVALID_FEEDBACK, str(error)) from None
 
