@@ -118,3 +118,21 @@ def test_nobody_waits_for_records_while_there_is_other_work() -> None:
     assert schedule.poll_seconds(busy=False) == 0.2
     schedule.landed(1)
     assert schedule.poll_seconds(busy=False) == 0.1
+
+
+def test_who_reads_to_the_end_waits_only_for_records_that_the_log_still_has() -> None:
+    schedule = Schedule(LIMITS, Clock(), until_idle=True)
+
+    assert schedule.poll_seconds(busy=False) == 0
+    schedule.landed(0, more=True)
+    assert schedule.poll_seconds(busy=False) > 0
+    schedule.landed(1)
+    assert schedule.poll_seconds(busy=False) == 0
+
+
+def test_who_is_told_to_finish_waits_as_before_for_records_on_their_way() -> None:
+    schedule = live(Clock())
+    schedule.finish()
+    schedule.landed(0)
+
+    assert schedule.poll_seconds(busy=False) > 0

@@ -158,7 +158,7 @@ class Consumer:
             self._stopped.wait(schedule.rest_seconds(busy=busy))
             batch = self._source.poll(limits.records_per_batch, schedule.poll_seconds(busy=busy))
             self._land(batch, report)
-            schedule.landed(len(batch.records))
+            schedule.landed(len(batch.records), more=batch.more)
             at_end = not batch.records and not batch.more
             if at_end:
                 self._store.join()

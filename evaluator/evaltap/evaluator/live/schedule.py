@@ -40,6 +40,9 @@ class Schedule:
         self._limits = limits
         self._clock = clock
         self._until_idle = until_idle
+        self._ends = until_idle
+        """Whether the log was opened to be read to its end, and says where that is."""
+        self._waits = not until_idle
         self._flood = limits.records_per_batch // 4
         self._scored_at = clock()
         self._land_again_at = clock()
@@ -51,8 +54,8 @@ class Schedule:
         self._until_idle = True
 
     def poll_seconds(self, *, busy: bool) -> float:
-        """Return how long to wait for records: 0 while there is other work."""
-        if busy:
+        """Return how long to wait for records: 0 while there is other work, or nothing to wait for."""
+        if busy or not self._waits:
             return 0.0
         return self._limits.poll_seconds / (2 if self._unscored else 1)
 
@@ -62,9 +65,10 @@ class Schedule:
             return 0.0
         return max(0.0, self._land_again_at - self._clock())
 
-    def landed(self, records: int) -> None:
-        """Note that records have landed."""
+    def landed(self, records: int, *, more: bool = False) -> None:
+        """Note that records have landed; `more` means that the log has others to wait for."""
         self._unscored = self._unscored or records > 0
+        self._waits = more or not self._ends
         if 0 < records < self._flood:
             self._land_again_at = self._clock() + self._limits.land_every_seconds
 
