@@ -50,7 +50,7 @@ class StoredRuns(ThreadingHTTPServer):
 @pytest.fixture
 def langsmith() -> Iterator[StoredRuns]:
     with StoredRuns() as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
+        thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield server
         server.shutdown()
