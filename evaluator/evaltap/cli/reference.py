@@ -118,7 +118,8 @@ def _table_sections(tables: str) -> str:
         sections += "| column | type | meaning |\n|---|---|---|\n"
         for column in columns.splitlines():
             found = re.fullmatch(
-                r"\s+(\w+)\s+([A-Z]+(?:\[\])?)( NOT NULL)?,?\s*(?:-- (.*))?", column
+                r"\s+(\w+)\s+([A-Z]+(?:\[\])?)( NOT NULL)?(?: USING COMPRESSION \w+)?,?\s*(?:-- (.*))?",
+                column,
             )
             if found:
                 kind = found[2] + ("" if found[3] else ", may be NULL")

@@ -34,8 +34,8 @@ CREATE TABLE IF NOT EXISTS turns (
   turn_revision INTEGER NOT NULL,
   started_at    TIMESTAMP,
   status        VARCHAR,              -- ok | error | incomplete; NULL: not recorded
-  user_text     VARCHAR,
-  final_text    VARCHAR,              -- NULL: there was none, or it was not captured (see capture)
+  user_text     VARCHAR USING COMPRESSION zstd,
+  final_text    VARCHAR USING COMPRESSION zstd,            -- NULL: there was none, or it was not captured (see capture)
   tool_count    INTEGER NOT NULL,
   models        VARCHAR[],
   input_tokens  BIGINT,
@@ -48,8 +48,8 @@ CREATE TABLE IF NOT EXISTS turns (
   root_span_id  VARCHAR,
   close_reason  VARCHAR,
   capture       JSON,                 -- {field: missing | truncated | redacted | synthesized | ambiguous}
-  actual_json   VARCHAR NOT NULL,     -- the turn as recorded
-  expected_json VARCHAR,              -- the reference: the turn as it should have been; NULL: none
+  actual_json   VARCHAR NOT NULL USING COMPRESSION zstd,   -- the turn as recorded
+  expected_json VARCHAR USING COMPRESSION zstd,            -- the reference: the turn as it should have been; NULL: none
   event_id      VARCHAR NOT NULL,     -- ce_id of its record
   producer_id   VARCHAR NOT NULL,
   seq           BIGINT NOT NULL,
@@ -75,8 +75,8 @@ CREATE TABLE IF NOT EXISTS tool_calls (
   tool_name     VARCHAR,
   agent         VARCHAR,
   parent_id     VARCHAR,              -- the enclosing agent-as-tool call
-  arguments     JSON,
-  result        JSON,
+  arguments     JSON USING COMPRESSION zstd,
+  result        JSON USING COMPRESSION zstd,
   error_type    VARCHAR,
   error_message VARCHAR,
   started_at    TIMESTAMP,
