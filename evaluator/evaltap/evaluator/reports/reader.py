@@ -127,8 +127,8 @@ def read_differences(
 ) -> list[Difference]:
     """Return the openings of the worst cases of a summary, and the calls that differ."""
     keys = {(row.app_name, row.eval_set_id, row.eval_id): row.name for row in summary.worst}
-    _choose_scores(store, summary.run_id, digests)
     choose_cases(store, keys)
+    _choose_scores(store, summary.run_id, digests, cases=_OF_CHOSEN)
     landed = expected_data(store, references)
     lacking = keys.keys() - landed.keys()
     files = FileCases(
@@ -159,9 +159,16 @@ def _source(store: StoreReader, run_id: str | None) -> Source:
     return Source(name, run_id, kind, cases_from, version, started[:19], (ended or "")[:19])
 
 
-def _choose_scores(store: StoreReader, run_id: str | None, digests: Sequence[str]) -> None:
+_OF_CHOSEN = "SEMI JOIN report_cases USING (app_name, eval_set_id, eval_id)"
+
+
+def _choose_scores(
+    store: StoreReader, run_id: str | None, digests: Sequence[str], *, cases: str = ""
+) -> None:
+    """Fill `report_scores` with the scores of all cases, or of those that the join `cases` leaves."""
     scope, parameters = score_scope(store, run_id, digests)
-    store.execute(f"CREATE OR REPLACE TEMP TABLE report_scores AS SELECT * {scope}", parameters)
+    chosen = f"FROM (SELECT * {scope}) {cases}"
+    store.execute(f"CREATE OR REPLACE TEMP TABLE report_scores AS {chosen}", parameters)
 
 
 def scored_cases(store: StoreReader, limits: Limits) -> list[CaseReport]:
@@ -189,7 +196,7 @@ def scored_cases(store: StoreReader, limits: Limits) -> list[CaseReport]:
 
 def choose_cases(store: StoreReader, keys: Iterable[CaseKey]) -> None:
     """Fill `report_cases` with the cases whose evidence is read."""
-    columns = "SELECT app_name, eval_set_id, eval_id FROM report_scores LIMIT 0"
+    columns = "SELECT app_name, eval_set_id, eval_id FROM scores LIMIT 0"
     store.execute(f"CREATE OR REPLACE TEMP TABLE report_cases AS {columns}")
     store.append("report_cases", list(keys))
 
@@ -202,15 +209,12 @@ def _comparison(store: StoreReader) -> Comparison:
     return Comparison([EvalMetric.model_validate_json(text) for (text,) in rows])
 
 
-_PLACES = """
-CREATE OR REPLACE TEMP TABLE report_places AS
-SELECT landed_seq FROM turns SEMI JOIN report_cases USING (app_name, eval_set_id, eval_id)
-"""
+_PLACES = f"CREATE OR REPLACE TEMP TABLE report_places AS SELECT landed_seq FROM turns {_OF_CHOSEN}"
 
 # The views compute the latest rows of all cases; here only the shown cases are read.  Turns are found first:
 # a join by names would read every column of every turn.
-_SHOWN = """
-these_cases AS (FROM cases SEMI JOIN report_cases USING (app_name, eval_set_id, eval_id)),
+_SHOWN = f"""
+these_cases AS (FROM cases {_OF_CHOSEN}),
 these_turns AS (FROM turns SEMI JOIN report_places USING (landed_seq)),
 """
 
