@@ -292,10 +292,10 @@ def test_a_store_with_readers_has_memory_for_them(store: Store) -> None:
     def limits() -> list[tuple[object, ...]]:
         return store.rows("SELECT current_setting('memory_limit'), current_setting('threads')")
 
-    with store.limited_memory("64MB"):
+    with store.limited_memory(64):
         Readers(store)
         shared = limits()
-        store.limit_memory("256MB")
+        store.limit_memory(256)
         assert limits() == shared == [("366.2 MiB", 1)]
         store.reopen()
         assert limits() == shared

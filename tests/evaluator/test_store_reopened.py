@@ -55,7 +55,7 @@ def test_what_was_written_is_there_and_what_is_left_behind_is_written_first(tmp_
 def test_a_block_that_writes_much_keeps_its_limits(tmp_path: Path) -> None:
     with Store(tmp_path / "x.duckdb") as store:
         unlimited = limits(store)
-        with store.limited_memory("64MB"):
+        with store.limited_memory(64):
             limited = limits(store)
             store.reopen()
             assert limits(store) == limited != unlimited
@@ -115,7 +115,7 @@ def test_what_does_not_fit_into_memory_lies_beside_the_file_and_goes_with_the_st
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
 
-    with Store(tmp_path / "x.duckdb") as store, store.limited_memory("64MB"):
+    with Store(tmp_path / "x.duckdb") as store, store.limited_memory(64):
         store.execute(
             "CREATE TEMP TABLE large AS SELECT repeat('x', 100) || range AS text FROM range(1_000_000)"
         )

@@ -108,7 +108,7 @@ def test_rows_too_large_for_the_memory_that_is_allowed_are_read_once_it_is_asked
             )
     query = "SELECT record_value FROM dead_letters WHERE record_offset = 7"
 
-    with Store(tmp_path / "x.duckdb") as store, store.limited_memory("64MB"):
+    with Store(tmp_path / "x.duckdb") as store, store.limited_memory(64):
         ((found,),) = store.large_rows(query)
         with pytest.raises(NoMemoryError):
             store.rows(query)

@@ -10,14 +10,12 @@ import pytest
 from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
 from evaltap.cli.main import main
 from evaltap.evaluator.landing.lander import Lander
-from evaltap.evaluator.live.schedule import ConsumerLimits
+from evaltap.evaluator.live.landing_memory import LEAST_MEGABYTES
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.wire.record import WireRecord
 
 TURNS, TURN_BYTES = 160, 450_000
-
-LIMITS = ConsumerLimits()
 
 
 def large_case(number: int) -> dict[str, Any]:
@@ -48,6 +46,30 @@ def test_large_turns_are_landed_and_scored(
     with Store("x.duckdb") as store:
         assert store.rows("SELECT count(*) FROM turns") == [(TURNS,)]
         assert store.rows("SELECT count(*) FROM scores") == [(2 * TURNS,)]
+
+
+@pytest.mark.slow
+def test_thousands_of_turns_that_do_not_fit_into_memory_together_are_landed_also_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = tmp_path / "log.db"
+    consume = ["consume", "--log", str(log), "--db", "x.duckdb", "--until-idle"]
+    for first in range(0, 4_000, 200):
+        cases = [make_case(f"s-{n}", [long_turn(n)]) for n in range(first, first + 200)]
+        write_log(log, make_records(cases, first_seq=first + 1))
+    assert main(consume) == 0
+    # Few and small, but stored next to large ones.
+    write_log(log, make_records([make_case(f"small-{n}") for n in range(10)], first_seq=4_001))
+    assert main(consume) == 0
+
+    with Store("x.duckdb") as store:
+        assert store.rows("SELECT count(*) FROM turns") == [(4_010,)]
+
+
+def long_turn(number: int) -> dict[str, Any]:
+    text = random.Random(number).randbytes(22_000).hex()
+    return make_turn("t") | {"tools": [make_tool(result={"text": text})]}
 
 
 @pytest.mark.slow
@@ -83,7 +105,7 @@ def test_bad_records_that_come_again_are_known_among_letters_that_do_not_fit_int
         for offset in range(100):
             lander.land(junk(offset, offset))
 
-    with Store(tmp_path / "x.duckdb") as store, store.limited_memory(LIMITS.landing_memory):
+    with Store(tmp_path / "x.duckdb") as store, store.limited_memory(LEAST_MEGABYTES):
         lander = Lander(store)
         same, other = lander.land(junk(7, 7)), lander.land(junk(7, 700))
 

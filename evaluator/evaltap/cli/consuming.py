@@ -89,7 +89,7 @@ def read_verdict(
 
     Keeps to the memory limit of landing if that suffices.
     """
-    from evaltap.evaluator.live.schedule import ConsumerLimits
+    from evaltap.evaluator.live.landing_memory import LEAST_MEGABYTES
     from evaltap.evaluator.reports.summary import summarise
     from evaltap.evaluator.store.errors import NoMemoryError
 
@@ -100,7 +100,7 @@ def read_verdict(
         differences = worst_differences(store, summary, scope) if examples else []
         return Verdict(summary, code, differences)
 
-    with store.limited_memory(ConsumerLimits().landing_memory):
+    with store.limited_memory(LEAST_MEGABYTES):
         try:
             return read()
         except NoMemoryError:  # the reasons of the scores can be large

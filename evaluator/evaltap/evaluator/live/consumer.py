@@ -14,6 +14,7 @@ from evaltap.evaluator.cases.identity import ChangedCases
 from evaltap.evaluator.landing.lander import LandedCounts, Lander
 from evaltap.evaluator.landing.recent_cases import RecentCases, RecentLimits
 from evaltap.evaluator.landing.seq_ranges import compact
+from evaltap.evaluator.live.landing_memory import LandingMemory
 from evaltap.evaluator.live.schedule import ConsumerLimits, Schedule
 from evaltap.evaluator.sources.base import CaseSource, Partition, SourceBatch
 from evaltap.evaluator.sources.positions import log_positions, partly_read
@@ -94,7 +95,7 @@ class Consumer:
         self._backlog = (  # cases left by a killed run, or not scored by these metrics
             scorer.backlog(log, stopped=self._is_stopped) if scorer is not None else None
         )
-        self._large = False
+        self._memory = LandingMemory(store)
         self._landed_since_opening = 0
         self._stopped = threading.Event()
         self._finishing = threading.Event()
@@ -120,7 +121,7 @@ class Consumer:
             task.begin()
         offsets = self._lander.offsets()
         self._source.seek(self._pass_gaps(offsets, report))
-        with self._store.limited_memory(self._limits.landing_memory):
+        with self._store.limited_memory(self._memory.megabytes):
             self._loop(until_idle=until_idle, report=report)
             self._store.join()
         return self.consumed
@@ -175,7 +176,8 @@ class Consumer:
 
     def _land(self, batch: SourceBatch, report: Callable[[Consumed], None]) -> None:
         self.consumed.gaps += batch.gaps
-        self._make_room(batch)
+        if self._memory.rises(batch):
+            self._store.limit_memory(self._memory.megabytes)
         if batch.records or batch.next_offsets or batch.traces:
             self.consumed.landed.add(self._lander.land(batch))
             self._reopen_at_times(len(batch.records))
@@ -185,13 +187,6 @@ class Consumer:
         """Return whether as many cases wait for scores as memory allows."""
         recent = self._recent is not None and self._recent.full
         return recent or len(self._lander.changed) >= self._limits.most_changed
-
-    def _make_room(self, batch: SourceBatch) -> None:
-        if not self._large and any(
-            len(one.record.value or b"") >= self._limits.large_record for one in batch.records
-        ):
-            self._large = True
-            self._store.limit_memory(self._limits.large_memory)
 
     def _reopen_at_times(self, landed: int) -> None:
         self._landed_since_opening += landed

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ConsumerLimits:
-    """Batch sizes, intervals and memory limits of a consumer."""
+    """Batch sizes and intervals of a consumer."""
 
     records_per_batch: int = 1_000
     """Records of a transaction; with twice as many, a turn takes 3 % less processor time, and 40 MB more."""
@@ -19,11 +19,6 @@ class ConsumerLimits:
     """Interval of scoring while records trickle in."""
     most_changed: int = 20_000
     """Most cases that wait for their scores in memory."""
-    landing_memory: str = "48MB"
-    """DuckDB's memory limit while records land: little of the file is read, and the file keeps growing."""
-    large_record: int = 48 << 10
-    large_memory: str = "256MB"
-    """The limit after a record of `large_record` bytes: a checkpoint holds thousands of rows in memory."""
     reopen_after: int = 100_000
     """Records landed before the file is reopened, which takes some 50 ms and frees memory."""
 

@@ -37,10 +37,12 @@ from evaltap.evaluator.store.results_folder import (
 from evaltap.schemas.files.missing import no_such_file
 
 SCHEMA_VERSION = 10
-WRITING_MEMORY = "160MB"
-
-SHARED_MEMORY: Final = "384MB"
-"""DuckDB's memory limit while there are readers; the store's thread alone writes with less."""
+WRITING_MEMORY: Final = 160
+"""DuckDB's memory limit in megabytes while scores are written."""
+SHARED_MEMORY: Final = 384
+"""The same while there are readers, if the store's thread alone has less."""
+MEMORY_PER_LOG: Final = 3
+"""The memory limit divided by the size of the write-ahead log at which DuckDB makes a checkpoint."""
 
 STORE = __name__
 """This module's name, for other packages that use its SQL with `sql`."""
@@ -73,7 +75,7 @@ class Store(ConnectedReader, StoreWriter):
         self.gate = Gate(str(path))
         self._reading: Path | None = None
         self._sharers = 0
-        self._memory: str | None = None
+        self._memory: int | None = None
         with not_held_here(self.path):
             in_file = self.path != Path(":memory:") and self.path.is_file()
             if in_file and self.path.stat().st_size and not is_database(self.path):
@@ -210,13 +212,17 @@ class Store(ConnectedReader, StoreWriter):
     def _limit(self) -> None:
         if self.path == Path(":memory:") or self._memory is None:
             return
-        memory = SHARED_MEMORY if self._sharers else self._memory
+        megabytes = max(self._memory, SHARED_MEMORY if self._sharers else 0)
         with self._connection.cursor() as cursor:
             # Other processors prepare rows and serve readers; more DuckDB threads would slow them down.
-            cursor.execute(f"SET memory_limit = '{memory}'; SET threads = 1")
+            # Each checkpoint writes a table's last row group again, so large rows need fewer checkpoints.
+            cursor.execute(
+                f"SET memory_limit = '{megabytes}MB'; SET threads = 1;"
+                f" SET checkpoint_threshold = '{self._memory // MEMORY_PER_LOG}MB'"
+            )
 
     @contextmanager
-    def limited_memory(self, memory: str = WRITING_MEMORY) -> Iterator[None]:
+    def limited_memory(self, megabytes: int = WRITING_MEMORY) -> Iterator[None]:
         """Limit DuckDB's memory in the block, which writes much and reads little.
 
         Otherwise, DuckDB would keep written data until most of the machine's memory is used.  A shared store
@@ -226,7 +232,7 @@ class Store(ConnectedReader, StoreWriter):
             yield
             return
         before = self._memory
-        self.limit_memory(memory)
+        self.limit_memory(megabytes)
         try:
             yield
         finally:
@@ -234,7 +240,7 @@ class Store(ConnectedReader, StoreWriter):
             with suppress(duckdb.ConnectionException, StorageError):
                 self.limit_memory(before)
                 if before is None:
-                    self.execute("RESET threads")
+                    self.execute("RESET threads; RESET checkpoint_threshold")
 
     @contextmanager
     def unlimited_memory(self) -> Iterator[None]:
@@ -246,11 +252,11 @@ class Store(ConnectedReader, StoreWriter):
         finally:
             self.limit_memory(before)
 
-    def limit_memory(self, memory: str | None) -> None:
-        """Set DuckDB's memory limit until the block of `limited_memory` ends; None is DuckDB's default."""
+    def limit_memory(self, megabytes: int | None) -> None:
+        """Set DuckDB's memory limit until the block of `limited_memory` ends; None is its default."""
         self.join()
-        self._memory = memory
-        if memory is not None:
+        self._memory = megabytes
+        if megabytes is not None:
             with translated(self.path):
                 self._limit()
         elif self.path != Path(":memory:"):

@@ -1,0 +1,65 @@
+"""DuckDB's memory limit while records land: as much as a checkpoint of the latest rows needs."""
+
+from pathlib import Path
+
+from cases import make_case, make_records, make_turn
+from evaltap.evaluator.landing.lander import Lander
+from evaltap.evaluator.live.landing_memory import LEAST_MEGABYTES, MOST_MEGABYTES, LandingMemory
+from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.wire.record import WireRecord
+
+
+def batch(count: int, size: int) -> SourceBatch:
+    record = SourceRecord(Partition("t"), 0, WireRecord(None, b"x" * size))
+    return SourceBatch((record,) * count)
+
+
+def of_an_empty_store() -> LandingMemory:
+    with Store(":memory:") as store:
+        return LandingMemory(store)
+
+
+def test_small_turns_need_the_least_however_many_land() -> None:
+    memory = of_an_empty_store()
+
+    assert not any(memory.rises(batch(1_000, 10_000)) for _ in range(100))
+    assert memory.megabytes == LEAST_MEGABYTES
+
+
+def test_single_large_turns_among_small_ones_need_no_more() -> None:
+    memory = of_an_empty_store()
+
+    for _ in range(20):
+        assert not memory.rises(batch(999, 3_000))
+        assert not memory.rises(batch(1, 900_000))
+
+
+def test_many_large_turns_raise_the_limit_to_what_the_latest_four_thousand_take() -> None:
+    memory = of_an_empty_store()
+
+    raised = [memory.rises(batch(500, 40_000)) for _ in range(20)]
+
+    assert sum(raised) == 2
+    assert memory.megabytes == 4 * LEAST_MEGABYTES  # 4,500 x 40 KB: 172 MB
+
+
+def test_the_limit_has_a_limit_and_does_not_fall() -> None:
+    memory = of_an_empty_store()
+
+    for _ in range(20):
+        memory.rises(batch(500, 900_000))
+    memory.rises(batch(10_000, 10))
+
+    assert memory.megabytes == MOST_MEGABYTES
+
+
+def test_stored_turns_count_after_a_restart(tmp_path: Path) -> None:
+    records = make_records(
+        [make_case(f"s-{n}", [make_turn("t", "x" * 500_000)]) for n in range(200)]
+    )
+    with Store(tmp_path / "x.duckdb") as store:
+        found = [SourceRecord(Partition("t"), n, record) for n, record in enumerate(records)]
+        Lander(store).land(SourceBatch(tuple(found)))
+
+        assert LandingMemory(store).megabytes == 2 * LEAST_MEGABYTES
