@@ -42,6 +42,8 @@ from evaltap.schemas.wire.record import (
     parse_seq,
 )
 
+NAMES_MEGABYTES = 48
+"""DuckDB's memory limit while the names of all cases are read; it would keep what it reads."""
 REMEMBERED_CASES = 10_000
 """Cases whose state is kept in memory, so that the next turn of a session needs no query."""
 
@@ -127,9 +129,10 @@ class Lander:
         self._known: OrderedDict[CaseKey, _Known] = OrderedDict()
         self._changed: dict[CaseKey, FirstPosition] = {}
         self._seen = BloomFilter()
-        for names in store.stream(_NAMES, size=10_000):
-            for name in names:
-                self._seen.add(name)
+        with store.limited_memory(NAMES_MEGABYTES):
+            for names in store.stream(_NAMES, size=10_000):
+                for name in set(names):
+                    self._seen.add(name)
         last = store.rows("SELECT max(landed_seq) FROM turns")[0][0]
         self._landed_seq = int(last or 0)
 
@@ -361,7 +364,8 @@ DELETE FROM dead_letters
 WHERE (topic, partition_number, record_offset, reason, detail, landed_at) = (?, ?, ?, ?, ?, ?)
 """
 
-_NAMES = "SELECT DISTINCT app_name, eval_set_id, eval_id FROM cases"
+# Without DISTINCT, which would hold the names of all cases in memory.
+_NAMES = "SELECT app_name, eval_set_id, eval_id FROM cases"
 
 _RECALL = """
 WITH keys AS (SELECT unnest(?) AS app_name, unnest(?) AS eval_set_id, unnest(?) AS eval_id)
