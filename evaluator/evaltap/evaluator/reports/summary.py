@@ -16,7 +16,7 @@ from evaltap.evaluator.reports.exit_status import (
 from evaltap.evaluator.reports.traffic import read_traffic
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
 from evaltap.evaluator.stats import Interval, wilson
-from evaltap.evaluator.store.queries import Row, Rows, StoreReader
+from evaltap.evaluator.store.queries import Row, StoreReader
 from evaltap.schemas.errors import InputError
 
 WORST_CASES = 10
@@ -188,36 +188,36 @@ def summarise(
 ) -> Summary:
     """Read the summary of a run, or of the latest scores; `metrics` restricts it to metric digests."""
     scope, chosen = score_scope(store, run_id, metrics)
+    # Finding the latest scores takes longer than every query below.
+    store.execute(f"CREATE OR REPLACE TEMP TABLE summary_scores AS {_SCORES} {scope}", chosen)
 
-    def read(query: str, **more: object) -> Rows:
-        return store.rows(query, {**chosen, **more})
-
-    counts = read(f"""
+    counts = store.rows("""
         SELECT metric_name,
                count(*) FILTER (status = 'passed'), count(*) FILTER (status = 'failed'),
                count(*) FILTER (status = 'not_evaluated'), count(*) FILTER (status = 'error'),
                count(*) FILTER (status = 'passed')
                  / nullif(count(*) FILTER (status IN ('passed', 'failed', 'crashed')), 0),
                avg(score), count(*) FILTER (status = 'crashed')
-        {scope} GROUP BY metric_name ORDER BY metric_name""")
+        FROM summary_scores GROUP BY metric_name ORDER BY metric_name""")
     places = metric_places(store)
     counts.sort(key=lambda row: places.get(row[0], len(places)))
-    ((cases, crashed),) = read(f"""
+    ((cases, crashed),) = store.rows("""
         SELECT count(DISTINCT (app_name, eval_set_id, eval_id)),
                count(DISTINCT (app_name, eval_set_id, eval_id)) FILTER (status = 'crashed')
-        {scope}""")
-    worst_rows = read(
-        f"""
+        FROM summary_scores""")
+    worst_rows = store.rows(
+        """
         SELECT eval_set_id, eval_id, metric_name, status, score, coalesce(reason, ''), app_name
-        {scope} AND status IN ('failed', 'crashed')
+        FROM summary_scores WHERE status IN ('failed', 'crashed')
         ORDER BY status, score NULLS FIRST, app_name, eval_set_id, eval_id, metric_name LIMIT $limit""",
-        limit=worst,
+        {"limit": worst},
     )
-    unscored = read(f"""
+    unscored = store.rows("""
         SELECT metric_name, status, coalesce(reason, ''), count(*), min(eval_id)
-        {scope} AND status IN ('not_evaluated', 'error')
+        FROM summary_scores WHERE status IN ('not_evaluated', 'error')
         GROUP BY metric_name, status, reason ORDER BY count(*) DESC, metric_name, status, reason LIMIT 20""")
-    ((gated, *verdicts),) = read(_GATE.format(scope=scope))
+    ((gated, *verdicts),) = store.rows(_GATE)
+    store.execute("DROP TABLE summary_scores")
     share = crashed / cases if cases else None
     summary = Summary(
         run_id,
@@ -279,11 +279,16 @@ ORDER BY ALL
 """
 
 
+_SCORES: Final = """
+SELECT run_id, app_name, eval_set_id, eval_id, revision, metric_name, status, score,
+       CASE WHEN status <> 'passed' THEN reason END AS reason
+"""
+
 _GATE: Final = """
 SELECT count(*), count(*) FILTER (status = 'passed'), count(*) FILTER (status = 'failed'),
        count(*) FILTER (status = 'incomplete')
 FROM gate_results SEMI JOIN (
-  SELECT run_id, app_name, eval_set_id, eval_id, revision {scope}
+  SELECT run_id, app_name, eval_set_id, eval_id, revision FROM summary_scores
 ) USING (run_id, app_name, eval_set_id, eval_id, revision)
 """
 
