@@ -4,7 +4,7 @@ A bug is a function that breaks the product through pytest's monkeypatch, or des
 environment.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
@@ -18,6 +18,7 @@ from chaos.simulation import Planted
 from evaltap.evaluator.batch.scorer import PendingScorer
 from evaltap.evaluator.contract.context import Status
 from evaltap.evaluator.landing import lander as landing
+from evaltap.evaluator.landing import reading
 from evaltap.evaluator.landing.lander import Lander
 from evaltap.evaluator.live.consumer import Consumer
 from evaltap.evaluator.results import writer as scores
@@ -32,6 +33,7 @@ from evaltap.recorder.delivery.spool import forwarder
 from evaltap.recorder.delivery.spool.spool import Spool, SpoolReader
 from evaltap.schemas.log.local import LocalLog
 from evaltap.schemas.wire import envelope, record
+from evaltap.schemas.wire.envelope import Envelope, WireRecord
 
 Patch = pytest.MonkeyPatch
 Bug = Callable[[Patch], Planted | None]
@@ -140,12 +142,12 @@ def memory_ahead_of_the_file(patch: Patch) -> None:
 
 def hash_not_checked(patch: Patch) -> None:
     """Believe whatever a record holds."""
-    header = record.WireRecord.header
 
-    def trusting(self: record.WireRecord, name: str) -> str | None:
-        return None if name == "content_sha256" else header(self, name)
+    def trusting(record: WireRecord, types: Sequence[str]) -> Envelope:
+        headers = tuple(one for one in record.headers if one[0] != "content_sha256")
+        return envelope.open_envelope(record._replace(headers=headers), types)
 
-    patch.setattr(record.WireRecord, "header", trusting)
+    patch.setattr(reading, "open_envelope", trusting)
 
 
 def every_schema_accepted(patch: Patch) -> None:
