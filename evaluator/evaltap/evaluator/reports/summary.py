@@ -16,7 +16,7 @@ from evaltap.evaluator.reports.exit_status import (
 from evaltap.evaluator.reports.traffic import read_traffic
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
 from evaltap.evaluator.stats import Interval, wilson
-from evaltap.evaluator.store.queries import Row, StoreReader
+from evaltap.evaluator.store.queries import Row, Rows, StoreReader
 from evaltap.schemas.errors import InputError
 
 WORST_CASES = 10
@@ -188,36 +188,42 @@ def summarise(
 ) -> Summary:
     """Read the summary of a run, or of the latest scores; `metrics` restricts it to metric digests."""
     scope, chosen = score_scope(store, run_id, metrics)
-    # Finding the latest scores takes longer than every query below.
-    store.execute(f"CREATE OR REPLACE TEMP TABLE summary_scores AS {_SCORES} {scope}", chosen)
+    if run_id is None:
+        # Finding the latest scores takes longer than every query below.
+        store.execute(f"CREATE OR REPLACE TEMP TABLE summary_scores AS {_SCORES} {scope}", chosen)
+        scope, chosen = "FROM summary_scores WHERE TRUE", {}
 
-    counts = store.rows("""
+    def read(query: str, **more: object) -> Rows:
+        return store.rows(query, {**chosen, **more})
+
+    counts = read(f"""
         SELECT metric_name,
                count(*) FILTER (status = 'passed'), count(*) FILTER (status = 'failed'),
                count(*) FILTER (status = 'not_evaluated'), count(*) FILTER (status = 'error'),
                count(*) FILTER (status = 'passed')
                  / nullif(count(*) FILTER (status IN ('passed', 'failed', 'crashed')), 0),
                avg(score), count(*) FILTER (status = 'crashed')
-        FROM summary_scores GROUP BY metric_name ORDER BY metric_name""")
+        {scope} GROUP BY metric_name ORDER BY metric_name""")
     places = metric_places(store)
     counts.sort(key=lambda row: places.get(row[0], len(places)))
-    ((cases, crashed),) = store.rows("""
+    ((cases, crashed),) = read(f"""
         SELECT count(DISTINCT (app_name, eval_set_id, eval_id)),
                count(DISTINCT (app_name, eval_set_id, eval_id)) FILTER (status = 'crashed')
-        FROM summary_scores""")
-    worst_rows = store.rows(
-        """
+        {scope}""")
+    worst_rows = read(
+        f"""
         SELECT eval_set_id, eval_id, metric_name, status, score, coalesce(reason, ''), app_name
-        FROM summary_scores WHERE status IN ('failed', 'crashed')
+        {scope} AND status IN ('failed', 'crashed')
         ORDER BY status, score NULLS FIRST, app_name, eval_set_id, eval_id, metric_name LIMIT $limit""",
-        {"limit": worst},
+        limit=worst,
     )
-    unscored = store.rows("""
+    unscored = read(f"""
         SELECT metric_name, status, coalesce(reason, ''), count(*), min(eval_id)
-        FROM summary_scores WHERE status IN ('not_evaluated', 'error')
+        {scope} AND status IN ('not_evaluated', 'error')
         GROUP BY metric_name, status, reason ORDER BY count(*) DESC, metric_name, status, reason LIMIT 20""")
-    ((gated, *verdicts),) = store.rows(_GATE)
-    store.execute("DROP TABLE summary_scores")
+    ((gated, *verdicts),) = read(_GATE.format(scope=scope))
+    if run_id is None:
+        store.execute("DROP TABLE summary_scores")
     share = crashed / cases if cases else None
     summary = Summary(
         run_id,
@@ -288,7 +294,7 @@ _GATE: Final = """
 SELECT count(*), count(*) FILTER (status = 'passed'), count(*) FILTER (status = 'failed'),
        count(*) FILTER (status = 'incomplete')
 FROM gate_results SEMI JOIN (
-  SELECT run_id, app_name, eval_set_id, eval_id, revision FROM summary_scores
+  SELECT run_id, app_name, eval_set_id, eval_id, revision {scope}
 ) USING (run_id, app_name, eval_set_id, eval_id, revision)
 """
 
