@@ -4,9 +4,9 @@ from pathlib import Path
 
 from cases import make_case, make_records, make_turn
 from evaltap.evaluator.landing.lander import Lander
-from evaltap.evaluator.live.landing_memory import LEAST_MEGABYTES, MOST_MEGABYTES, LandingMemory
+from evaltap.evaluator.live.landing_memory import MOST_MEGABYTES, LandingMemory
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.database import LANDING_MEMORY, Store
 from evaltap.schemas.wire.record import WireRecord
 
 
@@ -24,7 +24,7 @@ def test_small_turns_need_the_least_however_many_land() -> None:
     memory = of_an_empty_store()
 
     assert not any(memory.rises(batch(1_000, 10_000)) for _ in range(100))
-    assert memory.megabytes == LEAST_MEGABYTES
+    assert memory.megabytes == LANDING_MEMORY
 
 
 def test_single_large_turns_among_small_ones_need_no_more() -> None:
@@ -41,7 +41,7 @@ def test_many_large_turns_raise_the_limit_to_what_the_latest_four_thousand_take(
     raised = [memory.rises(batch(500, 40_000)) for _ in range(20)]
 
     assert sum(raised) == 2
-    assert memory.megabytes == 4 * LEAST_MEGABYTES  # 4,500 x 40 KB: 172 MB
+    assert memory.megabytes == 4 * LANDING_MEMORY  # 4,500 x 40 KB: 172 MB
 
 
 def test_the_limit_has_a_limit_and_does_not_fall() -> None:
@@ -62,4 +62,4 @@ def test_stored_turns_count_after_a_restart(tmp_path: Path) -> None:
         found = [SourceRecord(Partition("t"), n, record) for n, record in enumerate(records)]
         Lander(store).land(SourceBatch(tuple(found)))
 
-        assert LandingMemory(store).megabytes == 2 * LEAST_MEGABYTES
+        assert LandingMemory(store).megabytes == 2 * LANDING_MEMORY

@@ -10,9 +10,8 @@ import pytest
 from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
 from evaltap.cli.main import main
 from evaltap.evaluator.landing.lander import Lander
-from evaltap.evaluator.live.landing_memory import LEAST_MEGABYTES
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.database import LANDING_MEMORY, Store
 from evaltap.schemas.wire.record import WireRecord
 
 TURNS, TURN_BYTES = 160, 450_000
@@ -105,7 +104,7 @@ def test_bad_records_that_come_again_are_known_among_letters_that_do_not_fit_int
         for offset in range(100):
             lander.land(junk(offset, offset))
 
-    with Store(tmp_path / "x.duckdb") as store, store.limited_memory(LEAST_MEGABYTES):
+    with Store(tmp_path / "x.duckdb") as store, store.limited_memory(LANDING_MEMORY):
         lander = Lander(store)
         same, other = lander.land(junk(7, 7)), lander.land(junk(7, 700))
 

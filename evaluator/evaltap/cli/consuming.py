@@ -89,8 +89,8 @@ def read_verdict(
 
     Keeps to the memory limit of landing if that suffices.
     """
-    from evaltap.evaluator.live.landing_memory import LEAST_MEGABYTES
     from evaltap.evaluator.reports.summary import summarise
+    from evaltap.evaluator.store.database import LANDING_MEMORY
     from evaltap.evaluator.store.errors import NoMemoryError
 
     def read() -> Verdict:
@@ -100,7 +100,7 @@ def read_verdict(
         differences = worst_differences(store, summary, scope) if examples else []
         return Verdict(summary, code, differences)
 
-    with store.limited_memory(LEAST_MEGABYTES):
+    with store.limited_memory(LANDING_MEMORY):
         try:
             return read()
         except NoMemoryError:  # the reasons of the scores can be large

@@ -33,7 +33,7 @@ from evaltap.evaluator.landing.seq_ranges import merged
 from evaltap.evaluator.landing.trace_progress import ReadTraces
 from evaltap.evaluator.sources.base import Partition, ReadTrace, SourceBatch
 from evaltap.evaluator.sources.positions import stored_offsets
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.database import LANDING_MEMORY, Store
 from evaltap.evaluator.store.queries import Appendable, Row
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import (
@@ -42,8 +42,6 @@ from evaltap.schemas.wire.record import (
     parse_seq,
 )
 
-NAMES_MEGABYTES = 48
-"""DuckDB's memory limit while the names of all cases are read; it would keep what it reads."""
 REMEMBERED_CASES = 10_000
 """Cases whose state is kept in memory, so that the next turn of a session needs no query."""
 
@@ -129,7 +127,7 @@ class Lander:
         self._known: OrderedDict[CaseKey, _Known] = OrderedDict()
         self._changed: dict[CaseKey, FirstPosition] = {}
         self._seen = BloomFilter()
-        with store.limited_memory(NAMES_MEGABYTES):
+        with store.limited_memory(LANDING_MEMORY):  # DuckDB would keep what it reads
             for names in store.stream(_NAMES, size=10_000):
                 for name in set(names):
                     self._seen.add(name)

@@ -9,11 +9,9 @@ from collections import deque
 from typing import Final
 
 from evaltap.evaluator.sources.base import SourceBatch
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.database import LANDING_MEMORY, Store
 from evaltap.evaluator.store.opening import ROWS_PER_GROUP
 
-LEAST_MEGABYTES: Final = 48
-"""Enough for turns of 12 KB: little of the file is read, and the file keeps growing."""
 MOST_MEGABYTES: Final = 1_024
 """Enough for all sizes: values above 256 KB are not kept."""
 
@@ -27,7 +25,7 @@ class LandingMemory:
     """The limit for landing in a store, in megabytes; it rises with the size of records, and never falls."""
 
     def __init__(self, store: Store) -> None:
-        self.megabytes = LEAST_MEGABYTES
+        self.megabytes = LANDING_MEMORY
         self._batches: deque[tuple[int, int]] = deque()
         """Records and bytes of the latest batches that together hold ROWS_PER_GROUP records."""
         self._records = self._bytes = 0

@@ -37,7 +37,7 @@ class Schedule:
         self._until_idle = until_idle
         self._ends = until_idle
         """Whether the log was opened to be read to its end, and says where that is."""
-        self._waits = not until_idle
+        self._more = False
         self._flood = limits.records_per_batch // 4
         self._scored_at = clock()
         self._land_again_at = clock()
@@ -50,7 +50,7 @@ class Schedule:
 
     def poll_seconds(self, *, busy: bool) -> float:
         """Return how long to wait for records: 0 while there is other work, or nothing to wait for."""
-        if busy or not self._waits:
+        if busy or (self._ends and not self._more):
             return 0.0
         return self._limits.poll_seconds / (2 if self._unscored else 1)
 
@@ -63,7 +63,7 @@ class Schedule:
     def landed(self, records: int, *, more: bool = False) -> None:
         """Note that records have landed; `more` means that the log has others to wait for."""
         self._unscored = self._unscored or records > 0
-        self._waits = more or not self._ends
+        self._more = more
         if 0 < records < self._flood:
             self._land_again_at = self._clock() + self._limits.land_every_seconds
 

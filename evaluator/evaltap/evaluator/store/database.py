@@ -37,8 +37,10 @@ from evaltap.evaluator.store.results_folder import (
 from evaltap.schemas.files.missing import no_such_file
 
 SCHEMA_VERSION = 10
+LANDING_MEMORY: Final = 48
+"""DuckDB's memory limit in megabytes while turns of up to 12 KB land: little of the file is read."""
 WRITING_MEMORY: Final = 160
-"""DuckDB's memory limit in megabytes while scores are written."""
+"""The same while scores are written."""
 SHARED_MEMORY: Final = 384
 """The same while there are readers, if the store's thread alone has less."""
 MEMORY_PER_LOG: Final = 3
