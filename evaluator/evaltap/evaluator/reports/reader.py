@@ -24,12 +24,11 @@ from evaltap.evaluator.reports.model import (
     Source,
     case_status,
 )
+from evaltap.evaluator.reports.scope import check_run, score_scope
 from evaltap.evaluator.reports.summary import (
     Difference,
     Summary,
-    check_run,
     metric_places,
-    score_scope,
     summarise,
 )
 from evaltap.evaluator.reports.text import difference_lines, sampled_line, summary_notes

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from evaltap.evaluator.reports.safe_text import visible
-from evaltap.evaluator.reports.summary import score_scope
+from evaltap.evaluator.reports.scope import score_scope
 from evaltap.evaluator.stats import pass_at_k, pass_hat_k, pass_hat_k_unbiased
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader

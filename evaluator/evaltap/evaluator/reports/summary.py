@@ -13,11 +13,11 @@ from evaltap.evaluator.reports.exit_status import (
     FailOn,
     GuardFinding,
 )
+from evaltap.evaluator.reports.scope import score_scope
 from evaltap.evaluator.reports.traffic import read_traffic
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
 from evaltap.evaluator.stats import Interval, wilson
 from evaltap.evaluator.store.queries import Row, Rows, StoreReader
-from evaltap.schemas.errors import InputError
 
 WORST_CASES = 10
 
@@ -310,15 +310,6 @@ def _merge_same_reasons(gaps: Iterable[Unscored]) -> Iterator[Unscored]:
     yield from found.values()
 
 
-def check_run(store: StoreReader, run_id: str) -> None:
-    """Raise InputError if there is no such run."""
-    known = store.column("SELECT run_id FROM runs ORDER BY started_at")
-    if run_id not in known:
-        raise InputError(
-            f"no run {run_id!r}; expected one of: {', '.join(known) or 'none, there are no runs'}"
-        )
-
-
 def metric_places(store: StoreReader) -> dict[str, int]:
     """Return the positions of metrics in the newest metrics file with them, as the order of reports."""
     return dict(store.rows(_PLACES))
@@ -374,32 +365,3 @@ def _weighted(row: MetricCounts, rate: Rate | None) -> MetricCounts:
         covered=rate.covered,
         flags=rate.flags,
     )
-
-
-def score_scope(
-    store: StoreReader, run_id: str | None, digests: Sequence[str] = ()
-) -> tuple[str, dict[str, object]]:
-    """Return `FROM … WHERE …` over the scores of a run or the latest ones, and its parameters.
-
-    A live run continues with cases that grow: only the score of a case's last revision counts.  A gate's run
-    may contain answers that were revised: they do not count.  `digests` restricts the scores to metric
-    versions.
-    """
-    parameters: dict[str, object] = {"digests": list(digests)} if digests else {}
-    wanted = "metric_digest IN $digests::VARCHAR[]" if digests else "TRUE"
-    if run_id is None:
-        return f"FROM latest_scores WHERE {wanted}", parameters
-    scope = f"FROM scores WHERE run_id = $run_id AND {wanted}"
-    parameters["run_id"] = run_id
-    if store.rows("SELECT 1 FROM mended_attempts WHERE run_id = ? LIMIT 1", [run_id]):
-        mended = (
-            "ANTI JOIN mended_attempts USING (run_id, app_name, eval_set_id, eval_id, revision)"
-        )
-        return f"FROM (FROM scores {mended}) WHERE run_id = $run_id AND {wanted}", parameters
-    if store.rows("SELECT 1 FROM runs WHERE run_id = ? AND kind = 'live'", [run_id]):
-        last = (
-            "QUALIFY rank() OVER (PARTITION BY app_name, eval_set_id, eval_id, metric_name"
-            " ORDER BY revision DESC) = 1"
-        )
-        scope = f"FROM (SELECT * {scope} {last}) WHERE TRUE"
-    return scope, parameters
