@@ -154,8 +154,7 @@ class KafkaSource:
                 gaps += self._skip_unreadable(error, next_offsets)
                 break
             if not found:
-                if not records and time.monotonic() >= self._check_at:
-                    self._check_at = time.monotonic() + CHECK_SECONDS
+                if not records and self._is_check_due():
                     gaps += self._check_positions(next_offsets)
                 break
             wait = 0
@@ -172,6 +171,16 @@ class KafkaSource:
                 break
         more = self._to_end and not records and self._is_behind()
         return SourceBatch(tuple(records), next_offsets, gaps=tuple(gaps), more=more)
+
+    def _is_check_due(self) -> bool:
+        # The batch that ends a log read `to_end` is the last that can store the offset after its markers.
+        if self._to_end:
+            return True
+        now = time.monotonic()
+        due = now >= self._check_at
+        if due:
+            self._check_at = now + CHECK_SECONDS
+        return due
 
     def _skip_unreadable(self, error: Exception, next_offsets: dict[Partition, int]) -> list[str]:
         """Skip records that the client cannot unpack, with a new client; return a message for each range."""
