@@ -1,12 +1,15 @@
 """DuckDB's memory limit while records land: as much as a checkpoint of the latest rows needs."""
 
+import random
 from pathlib import Path
+
+import pytest
 
 from cases import make_case, make_records, make_turn
 from evaltap.evaluator.landing.lander import Lander
 from evaltap.evaluator.live.landing_memory import MOST_MEGABYTES, LandingMemory
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
-from evaltap.evaluator.store.database import LANDING_MEMORY, Store
+from evaltap.evaluator.store.database import COMPRESSING_MEMORY, LANDING_MEMORY, Store
 from evaltap.schemas.wire.record import WireRecord
 
 
@@ -63,3 +66,30 @@ def test_stored_turns_count_after_a_restart(tmp_path: Path) -> None:
         Lander(store).land(SourceBatch(tuple(found)))
 
         assert LandingMemory(store).megabytes == 2 * LANDING_MEMORY
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "compression"),
+    [
+        (LANDING_MEMORY, "ZSTD"),
+        (COMPRESSING_MEMORY, "ZSTD"),
+        (2 * COMPRESSING_MEMORY, "Uncompressed"),
+    ],
+)
+def test_large_turns_are_not_compressed_as_reading_one_would_decompress_two_thousand(
+    tmp_path: Path, megabytes: int, compression: str
+) -> None:
+    texts = (random.Random(n).randbytes(25_000).hex() for n in range(50))
+    records = make_records(
+        [make_case(f"s-{n}", [make_turn("t", text)]) for n, text in enumerate(texts)]
+    )
+    with Store(tmp_path / "x.duckdb") as store, store.limited_memory(megabytes):
+        found = [SourceRecord(Partition("t"), n, record) for n, record in enumerate(records)]
+        Lander(store).land(SourceBatch(tuple(found)))
+        store.execute("CHECKPOINT")
+
+        used = store.column(
+            "SELECT compression FROM pragma_storage_info('turns') WHERE column_name = 'actual_json'"
+        )
+
+    assert compression in used

@@ -9,19 +9,29 @@ import pytest
 
 from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
 from evaltap.cli.main import main
+from evaltap.evaluator.batch.scorer import PendingScorer
+from evaltap.evaluator.curation.curate import Means, curate
+from evaltap.evaluator.curation.recipe import BUILT_IN
+from evaltap.evaluator.landing.cases import landed_cases
 from evaltap.evaluator.landing.lander import Lander
+from evaltap.evaluator.reports.reader import read_report
+from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store.database import LANDING_MEMORY, Store
+from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.wire.record import WireRecord
 
 TURNS, TURN_BYTES = 160, 450_000
+LARGE_SESSIONS, LITTLE_MEMORY = 400, 100
+"""Sessions of 225 KB, and megabytes of memory for DuckDB."""
 
 
 def large_case(number: int) -> dict[str, Any]:
     """Return a case that does not shrink much when it is compressed, and whose reference differs."""
     text = random.Random(number).randbytes(TURN_BYTES // 4).hex()
-    actual = make_turn("t") | {"tools": [make_tool(result={"text": text})]}
-    expected = make_turn("t") | {"tools": [make_tool(result={"text": "other"})]}
+    asked = make_turn("t", userContent={"role": "user", "content": f"Where is order {number}?"})
+    actual = asked | {"tools": [make_tool(result={"text": text})]}
+    expected = asked | {"tools": [make_tool(result={"text": "other"})]}
     return make_case(f"large-{number}", [actual]) | {"conversation": [expected]}
 
 
@@ -136,3 +146,26 @@ def session(number: int, turn: str) -> dict[str, Any]:
     state = {"text": random.Random(number).randbytes(150_000).hex()}
     given = {"appName": "app", "userId": "u", "state": state}
     return make_case(f"s-{number}", [make_turn(turn)]) | {"sessionInput": given}
+
+
+@pytest.mark.slow
+def test_large_turns_that_do_not_fit_into_memory_together_are_scored_reported_curated_and_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = tmp_path / "log.db"
+    for first in range(0, LARGE_SESSIONS, 100):
+        cases = [large_case(number) for number in range(first, first + 100)]
+        write_log(log, make_records(cases, first_seq=first + 1))
+    assert main(["consume", "--log", str(log), "--db", "x.duckdb", "--until-idle"]) == 0
+    metric = EvalMetric.model_validate(TRAJECTORY)
+
+    with Store("x.duckdb") as store:
+        store.limit_memory(LITTLE_MEMORY)
+        _, scored = PendingScorer(store, CaseScorer([metric])).score("landed", "x.duckdb")
+        report = read_report(store)
+        sessions = sum(1 for _ in landed_cases(store))
+        curated = curate(store, BUILT_IN["representative"].everything(), Means())
+
+    assert (scored, sessions, len(curated.cases)) == (LARGE_SESSIONS,) * 3
+    assert all(case.evidence for case in report.cases)

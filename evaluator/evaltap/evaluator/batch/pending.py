@@ -4,8 +4,7 @@ The whole store is scanned once.  Later scans only read what landing has changed
 file than where those cases begin, so their cost depends on what is new and not on what is stored.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -20,15 +19,17 @@ from evaltap.evaluator.cases.references import JoinCount, References
 from evaltap.evaluator.cases.turn import Case
 from evaltap.evaluator.contract.context import Status, TurnScore
 from evaltap.evaluator.landing.cases import assemble
+from evaltap.evaluator.landing.documents import (
+    PORTION_BYTES,
+    DocumentReader,
+    LandedTurns,
+    TurnDocuments,
+)
 from evaltap.evaluator.results.runs import RunMetric
 from evaltap.evaluator.scoring.batch import Known
 from evaltap.evaluator.scoring.scorer import KnownScores
 from evaltap.evaluator.store.database import STORE, Store, sql
-from evaltap.evaluator.store.errors import NoMemoryError
-from evaltap.evaluator.store.queries import Row
-
-LARGE_CASES = 8
-"""So few cases are read regardless of the memory limit: DuckDB reads whole blocks of rows anyway."""
+from evaltap.evaluator.store.queries import Row, Rows
 
 LAST: Final = 2**63 - 1
 """A position after every other in the order of landing."""
@@ -66,6 +67,7 @@ class PendingCases:
         self._missing = sql(__name__, "pending_cases").format(
             unless_left_out=_UNLESS_LEFT_OUT if sampled else ""
         )
+        self._documents = DocumentReader(store)
         self.joined = JoinCount()
         """How many of the assembled cases found a reference."""
         self._digests = {metric.digest: index for index, metric in enumerate(metrics)}
@@ -75,34 +77,39 @@ class PendingCases:
         """Whether scores are always newer than their case; those of files and gates may be older."""
 
     def read(
-        self, changed: ChangedCases, at_a_time: int, *, retry: bool = False
+        self, changed: ChangedCases, at_a_time: int, *, fewest: int = 1, retry: bool = False
     ) -> Iterator[tuple[list[PendingCase], FirstPosition]]:
         """Yield the pending ones of these cases in batches, oldest first, with the first position of each.
 
-        A batch covers at most `at_a_time` names, or fewer if they do not fit into memory.
+        A batch covers at most `at_a_time` names, or fewer if its cases are large, but at least `fewest`.
         """
         oldest_first = sorted(changed.items(), key=lambda item: item[1])
-        first, size = 0, at_a_time
-        while first < len(oldest_first):
-            some = dict(oldest_first[first : first + size])
-            try:
-                with self._store.unlimited_memory() if size <= LARGE_CASES else nullcontext():
-                    found = self.of(some, retry=retry)
-            except NoMemoryError:
-                if size <= LARGE_CASES:
-                    raise
-                size = max(LARGE_CASES, size // 4)
-                continue
-            first += len(some)
-            size = min(2 * size, at_a_time)  # memory may have been short for another reason
-            yield found, min(some.values())
+        for first in range(0, len(oldest_first), at_a_time):
+            some = dict(oldest_first[first : first + at_a_time])
+            since = min(some.values())
+            batch, size = [], 0
+            for case, characters in self._sized(some, since, retry=retry):
+                batch.append(case)
+                size += characters
+                if size >= PORTION_BYTES and len(batch) >= fewest:
+                    yield batch, since
+                    batch, size = [], 0
+            if batch:
+                yield batch, since
 
-    def of(self, changed: ChangedCases, *, retry: bool = False) -> list[PendingCase]:
-        """Return the pending ones of these cases, in the order of landing; `retry` as in `names`."""
-        if not changed or not self._digests:
+    def _sized(
+        self, changed: ChangedCases, since: FirstPosition, *, retry: bool
+    ) -> Iterator[tuple[PendingCase, int]]:
+        """Yield the pending ones of some cases in the order of landing, with the length of their turns."""
+        rows = self._pending_rows(changed, since, retry=retry)
+        turns = [LandedTurns((app, name, eval_id), at) for app, name, eval_id, *_, at in rows]
+        for row, texts in zip(rows, self._documents.read(turns), strict=True):
+            yield self._assembled(row, texts), texts.size
+
+    def _pending_rows(self, changed: ChangedCases, since: FirstPosition, *, retry: bool) -> Rows:
+        if not self._digests:
             return []
         apps, sets, ids = (list(names) for names in zip(*changed, strict=True))
-        since = min(changed.values())
         bounds = {
             "turns": f"landed_seq >= {since.landed_seq}",
             "cases": f"landed_at >= TIMESTAMP '{since.landed_at}'",
@@ -111,14 +118,14 @@ class PendingCases:
         try:
             for table, bound in bounds.items():
                 self._store.execute(
-                    _SOME.format(table=table, bound=bound), {"apps": apps, "sets": sets, "ids": ids}
+                    _SOME.format(table=table, columns=_COLUMNS.get(table, "*"), bound=bound),
+                    {"apps": apps, "sets": sets, "ids": ids},
                 )
             query = f"WITH {_OF_SOME} {sql(STORE, 'newest')}, {self._missing} {_CASES}"
-            rows = self._store.rows(query, self._wanted(retry=retry))
+            return self._store.rows(query, self._wanted(retry=retry))
         finally:
             for table in bounds:
                 self._store.execute(f"DROP TABLE IF EXISTS temp.some_{table}")
-        return [self._assembled(row) for row in rows]
 
     @property
     def indexes(self) -> tuple[int, ...]:
@@ -184,9 +191,9 @@ class PendingCases:
     def _scored_since(self, begin: FirstPosition) -> datetime:
         return begin.landed_at if self.scored_after_landing else OLDEST.landed_at
 
-    def _assembled(self, row: Row) -> PendingCase:
-        app, eval_set, eval_id, revision, digests, header, revisions, actual, expected = row
-        case = assemble(header, actual, expected)
+    def _assembled(self, row: Row, turns: TurnDocuments) -> PendingCase:
+        app, eval_set, eval_id, revision, digests, header, revisions, _ = row
+        case = assemble(header, turns.actual, turns.expected)
         if self._references is not None:
             self.joined.add(self._references.attach(case))
         identity = CaseIdentity(app, eval_set, eval_id, revision, revisions)
@@ -203,12 +210,16 @@ these_cases AS (FROM cases), these_turns AS (FROM turns), these_scores AS (FROM 
 # table.  The bounds let DuckDB skip older rows without reading them.
 _SOME = """
 CREATE OR REPLACE TEMP TABLE some_{table} AS
-FROM {table} SEMI JOIN (
+SELECT {columns} FROM {table} SEMI JOIN (
   SELECT unnest($apps::VARCHAR[]) AS app_name, unnest($sets::VARCHAR[]) AS eval_set_id,
          unnest($ids::VARCHAR[]) AS eval_id
 ) USING (app_name, eval_set_id, eval_id)
 WHERE {bound}
 """
+_COLUMNS: Final[Mapping[str, str]] = {
+    "turns": "app_name, eval_set_id, eval_id, invocation_id, turn_revision, started_at, status, landed_seq"
+}
+"""The columns that are needed of a table, if not all; the turns themselves may be large."""
 
 _OF_SOME = """
 these_cases AS (FROM some_cases), these_turns AS (FROM some_turns), these_scores AS (FROM some_scores),
@@ -217,8 +228,7 @@ these_cases AS (FROM some_cases), these_turns AS (FROM some_turns), these_scores
 _CASES = """
 SELECT m.app_name, m.eval_set_id, m.eval_id, m.revision, m.digests, c.case_json,
        list(t.turn_revision ORDER BY t.started_at NULLS FIRST, t.first_landed_seq),
-       list(t.actual_json   ORDER BY t.started_at NULLS FIRST, t.first_landed_seq),
-       list(t.expected_json ORDER BY t.started_at NULLS FIRST, t.first_landed_seq)
+       list(t.landed_seq    ORDER BY t.started_at NULLS FIRST, t.first_landed_seq)
 FROM missing m
 JOIN newest_cases c USING (app_name, eval_set_id, eval_id)
 JOIN newest_turns t USING (app_name, eval_set_id, eval_id)

@@ -231,7 +231,9 @@ class PendingScorer:
         after = -1
         while names := self._pending.names(NAMES_PER_READ, after=after, until=until, retry=retry):
             after = max(begin.landed_seq for begin in names.values())
-            yield from self._pending.read(names, at_a_time, retry=retry)
+            yield from self._pending.read(
+                names, at_a_time, fewest=self._engine.capacity, retry=retry
+            )
 
     def _changed(
         self, changed: ChangedCases, recent: Mapping[CaseKey, RecentCase], at_a_time: int
@@ -243,4 +245,4 @@ class PendingScorer:
             begin = min(changed[case.key] for case in cases)
             yield [PendingCase(*case.named(), indexes) for case in cases], begin
         others = {key: at for key, at in changed.items() if key not in recent}
-        yield from self._pending.read(others, at_a_time)
+        yield from self._pending.read(others, at_a_time, fewest=self._engine.capacity)

@@ -12,8 +12,9 @@ from evaltap.evaluator.cases.turn import EARLIER_TURNS
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.recipe import Unit
 from evaltap.evaluator.evalsets.content import plain_turns
+from evaltap.evaluator.landing.documents import DocumentReader, LandedTurns, TurnDocuments
 from evaltap.evaluator.store.database import STORE, sql
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Row, StoreReader
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
 
@@ -58,30 +59,34 @@ _HEADER: Final = ("contextMessages", "rubrics")
 
 
 def read_sessions(store: StoreReader, keys: Iterable[TurnKey]) -> dict[CaseKey, Session]:
-    """Return the sessions of some turns."""
+    """Return the sessions of some turns, by name."""
     store.execute(
         "CREATE OR REPLACE TEMP TABLE curation_chosen"
         " (app_name VARCHAR, eval_set_id VARCHAR, eval_id VARCHAR)"
     )
     store.append("curation_chosen", sorted({key[:3] for key in keys}))
-    query = sql(__name__, "sessions").format(newest=sql(STORE, "newest"))
-    return {
-        (app, name, eval_id): Session(
-            (app, name, eval_id),
-            revision,
-            orjson.loads(header),
-            tuple(_turn(turn) for turn in turns),
-        )
-        for app, name, eval_id, revision, header, turns in store.rows(query)
-    }
+    rows = store.rows(sql(__name__, "sessions").format(newest=sql(STORE, "newest")))
+    found = [
+        LandedTurns((app, name, eval_id), [turn["position"] for turn in turns])
+        for app, name, eval_id, *_, turns in rows
+    ]
+    documents = DocumentReader(store).read(found)
+    sessions = map(_session, found, rows, documents)
+    return {one.key: one for one in sorted(sessions, key=lambda one: one.key)}
 
 
-def _turn(row: dict[str, Any]) -> LandedTurn:
+def _session(turns: LandedTurns, row: Row, documents: TurnDocuments) -> Session:
+    *_, revision, header, rows = row
+    read = map(_turn, rows, documents.actual, documents.expected)
+    return Session(turns.case, revision, orjson.loads(header), tuple(read))
+
+
+def _turn(row: dict[str, Any], actual: str, expected: str | None) -> LandedTurn:
     return LandedTurn(
         row["invocation_id"],
         row["trace_id"] or "",
-        orjson.loads(row["actual"]),
-        orjson.loads(row["expected"]) if row["expected"] else None,
+        orjson.loads(actual),
+        orjson.loads(expected) if expected else None,
         tuple((one["metric"], one["digest"], one["status"]) for one in row["verdicts"]),
         row["correction"] or "",
     )

@@ -6,9 +6,11 @@ from pathlib import Path
 import orjson
 
 from evaltap.evaluator.cases.contexts import without_repeats
+from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.pairing import placeholder
+from evaltap.evaluator.landing.documents import DocumentReader, LandedTurns
 from evaltap.evaluator.store.database import sql
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Row, StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.private import private_file
 from evaltap.schemas.formats.case import CaseData
@@ -16,9 +18,20 @@ from evaltap.schemas.formats.case import CaseData
 
 def landed_cases(store: StoreReader) -> Iterator[CaseData]:
     """Yield every landed case, in the order in which the cases first landed."""
+    documents = DocumentReader(store)
     for chunk in store.stream(sql(__name__, "landed_cases")):
-        for header, actual, expected in chunk:
-            yield _written(assemble(header, actual, expected))
+        for _, case in assembled(documents, chunk):
+            yield _written(case)
+
+
+def assembled(documents: DocumentReader, rows: Iterable[Row]) -> Iterator[tuple[CaseKey, CaseData]]:
+    """Yield cases with their turns, given the rows of a query: names, header and positions of turns."""
+    found = [
+        (LandedTurns((app, name, eval_id), at), header) for app, name, eval_id, header, at in rows
+    ]
+    texts = documents.read([turns for turns, _ in found])
+    for (turns, header), (actual, expected) in zip(found, texts, strict=True):
+        yield turns.case, assemble(header, actual, expected)
 
 
 def write_json_lines(path: Path, cases: Iterable[CaseData]) -> int:

@@ -52,7 +52,7 @@ def read_case(
     one = scored[0] if scored else CaseReport(*key, 0, "not_evaluated", ())
     calls = JudgeCalls(store, {key}, limits)
     (one,) = with_details(store, [one], calls, limits)
-    data = expected_data(store, references).get(key)
+    data = dict(expected_data(store, references)).get(key)
     if data is None:
         return replace(
             one,

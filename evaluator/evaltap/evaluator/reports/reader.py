@@ -1,14 +1,17 @@
 """Read a report from the store: scores in bulk, evidence only for the cases shown in full."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
+from typing import Final
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.cases.text import cut
-from evaltap.evaluator.landing.cases import assemble
+from evaltap.evaluator.landing.cases import assembled
+from evaltap.evaluator.landing.documents import DocumentReader
 from evaltap.evaluator.reports import grouping
 from evaltap.evaluator.reports.case_files import FileCases
 from evaltap.evaluator.reports.details import JudgeCalls, with_details
@@ -48,6 +51,9 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import counted
+
+CASES_AT_ONCE: Final = 50
+"""Cases in memory while their references are looked up."""
 
 
 def read_report(
@@ -128,7 +134,7 @@ def read_differences(
     keys = {(row.app_name, row.eval_set_id, row.eval_id): row.name for row in summary.worst}
     choose_cases(store, keys)
     _choose_scores(store, summary.run_id, digests, cases=_OF_CHOSEN)
-    landed = expected_data(store, references)
+    landed = dict(expected_data(store, references))
     lacking = keys.keys() - landed.keys()
     files = FileCases(
         case_files if lacking else (), wanted=lacking, scored=(), judged=judged_cases(store)
@@ -208,58 +214,50 @@ def _comparison(store: StoreReader) -> Comparison:
     return Comparison([EvalMetric.model_validate_json(text) for (text,) in rows])
 
 
-_PLACES = f"CREATE OR REPLACE TEMP TABLE report_places AS SELECT landed_seq FROM turns {_OF_CHOSEN}"
-
-# The views compute the latest rows of all cases; here only the shown cases are read.  Turns are found first:
-# a join by names would read every column of every turn.
+# The views compute the latest rows of all cases; here only the shown cases are read.
 _SHOWN = f"""
-these_cases AS (FROM cases {_OF_CHOSEN}),
-these_turns AS (FROM turns SEMI JOIN report_places USING (landed_seq)),
+these_cases AS (FROM cases {_OF_CHOSEN}), these_turns AS (FROM turns {_OF_CHOSEN}),
 """
 
 
-def landed_data(store: StoreReader) -> dict[CaseKey, CaseData]:
-    """Return the landed cases of `report_cases` with their latest turns."""
-    landed = {}
-    store.execute(_PLACES)
-    with store.unlimited_memory():
-        rows = store.rows(f"WITH {_SHOWN} {sql(STORE, 'newest')} {sql(__name__, 'report_turns')}")
-    for app, eval_set, eval_id, header, actual, expected in rows:
-        landed[app, eval_set, eval_id] = assemble(header, actual, expected)
-    return landed
+def landed_data(store: StoreReader) -> Iterator[tuple[CaseKey, CaseData]]:
+    """Yield the landed cases of `report_cases` with their latest turns."""
+    rows = store.rows(f"WITH {_SHOWN} {sql(STORE, 'newest')} {sql(__name__, 'report_turns')}")
+    yield from assembled(DocumentReader(store), rows)
 
 
 def expected_data(
     store: StoreReader, references: References | None = None
-) -> dict[CaseKey, CaseData]:
-    """Return `landed_data` with expected turns from `references`, or else those of `report_scores`."""
-    landed = landed_data(store)
-    if references is None:
-        attach_kept(store, landed, scores="report_scores")
-    else:
-        for case in landed.values():
-            references.attach(case)
-    return landed
+) -> Iterator[tuple[CaseKey, CaseData]]:
+    """Yield `landed_data` with expected turns from `references`, or else those of `report_scores`."""
+    cases = landed_data(store)
+    while some := dict(islice(cases, CASES_AT_ONCE)):
+        if references is None:
+            attach_kept(store, some, scores="report_scores")
+        else:
+            for case in some.values():
+                references.attach(case)
+        yield from some.items()
 
 
 def _with_evidence(
     cases: Iterable[CaseReport],
-    landed: Mapping[CaseKey, CaseData],
+    landed: Iterable[tuple[CaseKey, CaseData]],
     files: FileCases,
     comparison: Comparison,
     limits: Limits,
-) -> Iterable[CaseReport]:
+) -> Iterator[CaseReport]:
+    # The evidence is short, as long texts are cut; the cases may be large, so they are not kept.
+    found = {key: evidence_of(data, comparison, limits) for key, data in landed}
     for case in cases:
-        data = landed.get(_key(case)) or files.cases.get(_key(case))
-        if data is None:
-            yield replace(
-                case,
-                evidence_note="scored from a file that was not given to this report"
-                " (`--cases FILE`)",
-            )
-            continue
-        evidence, note = evidence_of(data, comparison, limits)
+        key = _key(case)
+        if key not in found and key in files.cases:
+            found[key] = evidence_of(files.cases[key], comparison, limits)
+        evidence, note = found.get(key, ((), _NO_FILE))
         yield replace(case, evidence=evidence, evidence_note=note)
+
+
+_NO_FILE: Final = "scored from a file that was not given to this report (`--cases FILE`)"
 
 
 def _uses(store: StoreReader, files: FileCases) -> list[TurnUse]:

@@ -20,7 +20,7 @@ import duckdb
 from evaltap.evaluator.store.background import BackgroundWriter
 from evaltap.evaluator.store.contents import Contents, contents_of, refuse_strange
 from evaltap.evaluator.store.damage import translated
-from evaltap.evaluator.store.errors import NoMemoryError, StorageError, StoreError
+from evaltap.evaluator.store.errors import StorageError, StoreError
 from evaltap.evaluator.store.file_type import is_database
 from evaltap.evaluator.store.gate import Gate
 from evaltap.evaluator.store.held import hold, let_go, not_held_here
@@ -45,6 +45,9 @@ SHARED_MEMORY: Final = 384
 """The same while there are readers, if the store's thread alone has less."""
 MEMORY_PER_LOG: Final = 3
 """The memory limit divided by the size of the write-ahead log at which DuckDB makes a checkpoint."""
+COMPRESSING_MEMORY: Final = 4 * LANDING_MEMORY
+"""The largest memory limit with which texts are compressed: turns of up to 48 KB.  To read a single value,
+DuckDB decompresses 2,048 of them: of turns of 200 KB, this took 0.5 s and 512 MB."""
 
 STORE = __name__
 """This module's name, for other packages that use its SQL with `sql`."""
@@ -218,9 +221,11 @@ class Store(ConnectedReader, StoreWriter):
         with self._connection.cursor() as cursor:
             # Other processors prepare rows and serve readers; more DuckDB threads would slow them down.
             # Each checkpoint writes a table's last row group again, so large rows need fewer checkpoints.
+            plain = "zstd" if self._memory > COMPRESSING_MEMORY else ""
             cursor.execute(
                 f"SET memory_limit = '{megabytes}MB'; SET threads = 1;"
-                f" SET checkpoint_threshold = '{self._memory // MEMORY_PER_LOG}MB'"
+                f" SET checkpoint_threshold = '{self._memory // MEMORY_PER_LOG}MB';"
+                f" SET disabled_compression_methods = '{plain}'"
             )
 
     @contextmanager
@@ -315,17 +320,6 @@ class Store(ConnectedReader, StoreWriter):
         self.join()
         with translated(self.path):
             yield self._connection
-
-    def large_rows(self, query: str, parameters: Parameters = None) -> Rows:
-        """Return rows as `rows` does, but lift the memory limit if they do not fit.
-
-        DuckDB reads 2,048 values at a time, even if fewer are needed and however large they are.
-        """
-        try:
-            return self.rows(query, parameters)
-        except NoMemoryError:
-            with self.unlimited_memory():
-                return self.rows(query, parameters)
 
     def stream(
         self, query: str, parameters: Parameters = None, *, size: int = 500

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from evaltap.evaluator.store.arrow import ArrowTable, ColumnKind, ColumnKinds, Columns, to_columns
+from evaltap.evaluator.store.errors import NoMemoryError
 
 Parameters: TypeAlias = Mapping[str, object] | Sequence[object] | None
 """What a statement binds: by name, or by place."""
@@ -49,6 +50,17 @@ class StoreReader(ABC):
     @abstractmethod
     def rows(self, query: str, parameters: Parameters = None) -> Rows:
         """Return all rows of a query."""
+
+    def large_rows(self, query: str, parameters: Parameters = None) -> Rows:
+        """Return rows as `rows` does, but lift the memory limit if they do not fit.
+
+        DuckDB reads 2,048 values at a time, even if fewer are needed and however large they are.
+        """
+        try:
+            return self.rows(query, parameters)
+        except NoMemoryError:
+            with self.unlimited_memory():
+                return self.rows(query, parameters)
 
     def column(self, query: str, parameters: Parameters = None) -> list[str]:
         """Return the first column of a query, which holds texts."""

@@ -25,12 +25,12 @@ corrections AS (
 )
 SELECT app_name, eval_set_id, eval_id, any_value(c.revision), any_value(c.case_json),
        list({{
-         'invocation_id': invocation_id, 'trace_id': t.trace_id, 'actual': t.actual_json,
-         'expected': t.expected_json, 'verdicts': coalesce(v.verdicts, []), 'correction': k.correction
+         'invocation_id': invocation_id, 'trace_id': t.trace_id, 'position': t.landed_seq,
+         'verdicts': coalesce(v.verdicts, []), 'correction': k.correction
        }} ORDER BY t.started_at NULLS FIRST, t.first_landed_seq)
 FROM newest_cases c
 JOIN newest_turns t USING (app_name, eval_set_id, eval_id)
 LEFT JOIN verdicts v USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
 LEFT JOIN corrections k USING (app_name, eval_set_id, eval_id, invocation_id)
 GROUP BY app_name, eval_set_id, eval_id
-ORDER BY ALL
+ORDER BY min(t.landed_seq)  -- neighbours are read together

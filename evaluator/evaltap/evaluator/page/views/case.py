@@ -352,5 +352,5 @@ def _provenance(header: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
 
 def _raw(reader: StoreReader) -> str:
     """Return the landed case in `report_cases` as JSON."""
-    data = [*landed_data(reader).values()]
+    data = [case for _, case in landed_data(reader)]
     return orjson.dumps(data[0], option=orjson.OPT_INDENT_2).decode() if data else ""
