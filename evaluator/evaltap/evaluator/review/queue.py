@@ -1,7 +1,7 @@
 """The queue of reviews: turns are added once and handed out one by one; decisions determine their state."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from evaltap.evaluator.evalsets.content import plain_turn
+from evaltap.evaluator.landing.documents import DocumentReader, LandedTurns
 from evaltap.evaluator.store.database import utc_now
 from evaltap.evaluator.store.queries import Row, StoreReader, StoreWriter
 from evaltap.schemas.errors import InputError
@@ -90,7 +91,7 @@ class Item:
 def add_items(store: StoreWriter, wanted: Sequence[Wanted], queue: str = DEFAULT_QUEUE) -> int:
     """Queue turns that are not queued yet; return the number of new items."""
     known = set(store.column("SELECT item_id FROM review_items"))
-    turns = _turns(store, {one.eval_id for one in wanted})
+    turns = _turns(store, {one[:4] for one in wanted})
     now = utc_now()
     rows: list[tuple[object, ...]] = []
     for one in wanted:
@@ -104,13 +105,25 @@ def add_items(store: StoreWriter, wanted: Sequence[Wanted], queue: str = DEFAULT
     return len(rows)
 
 
-def _turns(store: StoreReader, eval_ids: set[str]) -> dict[tuple[str, ...], tuple[int, CaseData]]:
-    rows = store.rows(
-        "SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, actual_json"
-        " FROM latest_turns WHERE eval_id IN $ids",
-        {"ids": sorted(eval_ids)},
-    )
-    return {tuple(key): (revision, orjson.loads(turn)) for *key, revision, turn in rows}
+def _turns(
+    store: StoreReader, wanted: Set[tuple[str, ...]]
+) -> dict[tuple[str, ...], tuple[int, CaseData]]:
+    """Return the latest revision of some turns, with its number."""
+    rows = store.rows(_LATEST, {"ids": sorted({key[2] for key in wanted})})
+    found = [(tuple(key), revision, at) for *key, revision, at in rows if tuple(key) in wanted]
+    at_positions = [LandedTurns((key[0], key[1], key[2]), [at]) for key, _, at in found]
+    return {
+        key: (revision, orjson.loads(*texts.actual))
+        for (key, revision, _), texts in zip(
+            found, DocumentReader(store).read(at_positions), strict=True
+        )
+    }
+
+
+_LATEST: Final = """
+SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, landed_seq
+FROM latest_turns WHERE eval_id IN $ids ORDER BY landed_seq
+"""
 
 
 def _item_id(queue: str, turn: CaseData, key: Sequence[str]) -> str:
@@ -131,12 +144,14 @@ ORDER BY i.priority DESC, i.added_at, i.item_id
 """
 
 _SESSIONS: Final = """
-SELECT app_name, eval_set_id, eval_id, invocation_id, actual_json
+SELECT app_name, eval_set_id, eval_id,
+       list(invocation_id ORDER BY started_at NULLS FIRST, first_landed_seq),
+       list(landed_seq    ORDER BY started_at NULLS FIRST, first_landed_seq)
 FROM latest_turns SEMI JOIN (
   SELECT app_name, eval_set_id, eval_id FROM review_items
   WHERE ($queue::VARCHAR = '' OR queue = $queue) AND ($item::VARCHAR = '' OR item_id = $item)
 ) USING (app_name, eval_set_id, eval_id)
-ORDER BY started_at NULLS FIRST, first_landed_seq
+GROUP BY ALL ORDER BY min(landed_seq)
 """
 
 
@@ -146,9 +161,12 @@ def items(store: StoreReader, queue: str = "", item_id: str = "") -> list[Item]:
     Items whose turn was erased are excluded.
     """
     asked = {"queue": queue, "item": item_id}
-    sessions: dict[tuple[str, ...], list[tuple[str, str]]] = {}
-    for *session, invocation_id, text in store.rows(_SESSIONS, asked):
-        sessions.setdefault(tuple(session), []).append((invocation_id, text))
+    rows = store.rows(_SESSIONS, asked)
+    turns = [LandedTurns((app, name, eval_id), at) for app, name, eval_id, _, at in rows]
+    sessions = {
+        tuple(names): [*zip(ids, texts.actual, strict=True)]
+        for (*names, ids, _), texts in zip(rows, DocumentReader(store).read(turns), strict=True)
+    }
     found = (_item(row, sessions.get(tuple(row[2:5]), ())) for row in store.rows(_ITEMS, asked))
     return [one for one in found if one is not None]
 
