@@ -496,6 +496,19 @@ os._exit(0)
     folder.rmdir()
 
 
+def test_the_background_thread_imports_nothing(tmp_path: Path) -> None:
+    """A process that is forked in the middle of an import keeps half of the module for ever."""
+    body = """
+before = set(sys.modules)
+record('first')
+assert recorder.flush(10)
+print(sorted(set(sys.modules) - before))
+"""
+    done = run(body, tmp_path / "log.db")
+
+    assert done.stdout.decode().strip() == "[]", done.stderr
+
+
 def test_multiprocessing_workers_record(tmp_path: Path) -> None:
     body = """
 import multiprocessing
