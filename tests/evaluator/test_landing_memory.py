@@ -9,7 +9,8 @@ from cases import make_case, make_records, make_turn
 from evaltap.evaluator.landing.lander import Lander
 from evaltap.evaluator.live.landing_memory import MOST_MEGABYTES, LandingMemory
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
-from evaltap.evaluator.store.database import COMPRESSING_MEMORY, LANDING_MEMORY, Store
+from evaltap.evaluator.store.database import LANDING_MEMORY, Store
+from evaltap.evaluator.store.turn_sizes import COMPRESSED_MEGABYTES
 from evaltap.schemas.wire.record import WireRecord
 
 
@@ -72,8 +73,8 @@ def test_stored_turns_count_after_a_restart(tmp_path: Path) -> None:
     ("megabytes", "compression"),
     [
         (LANDING_MEMORY, "ZSTD"),
-        (COMPRESSING_MEMORY, "ZSTD"),
-        (2 * COMPRESSING_MEMORY, "Uncompressed"),
+        (COMPRESSED_MEGABYTES, "ZSTD"),
+        (2 * COMPRESSED_MEGABYTES, "Uncompressed"),
     ],
 )
 def test_large_turns_are_not_compressed_as_reading_one_would_decompress_two_thousand(

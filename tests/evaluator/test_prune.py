@@ -9,6 +9,7 @@ import pytest
 from cases import make_case, make_records, make_turn, write_log
 from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.opening import ROWS_PER_GROUP
 
 NOW = datetime.now(UTC)
 METRICS = [
@@ -160,3 +161,22 @@ def test_a_mistake_is_named(
 
     assert code == 2
     assert says in capsys.readouterr().err
+
+
+def test_the_rewritten_file_has_small_row_groups_as_before(
+    db: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A checkpoint rewrites a table's last row group, so large ones would make each take up to a second."""
+    with Store(db) as store:
+        store.execute(
+            "INSERT INTO turns SELECT t.* REPLACE (landed_seq + n AS landed_seq)"
+            " FROM (FROM turns WHERE eval_id = 'new') t, range(1, 10_001) r(n)"
+        )
+
+    prune(db, capsys)
+
+    with Store(db, create=False) as store:
+        sizes = store.rows(
+            "SELECT max(count), count(DISTINCT row_group_id) FROM pragma_storage_info('turns')"
+        )
+    assert sizes == [(ROWS_PER_GROUP, 3)]

@@ -11,14 +11,10 @@ from typing import Final
 from evaltap.evaluator.sources.base import SourceBatch
 from evaltap.evaluator.store.database import LANDING_MEMORY, Store
 from evaltap.evaluator.store.opening import ROWS_PER_GROUP
+from evaltap.evaluator.store.turn_sizes import size_of_latest_turns
 
 MOST_MEGABYTES: Final = 1_024
 """Enough for all sizes: values above 256 KB are not kept."""
-
-_STORED = f"""
-SELECT count(*), coalesce(sum(strlen(actual_json) + coalesce(strlen(expected_json), 0)), 0)
-FROM turns WHERE landed_seq > (SELECT max(landed_seq) FROM turns) - {ROWS_PER_GROUP}
-"""
 
 
 class LandingMemory:
@@ -29,8 +25,7 @@ class LandingMemory:
         self._batches: deque[tuple[int, int]] = deque()
         """Records and bytes of the latest batches that together hold ROWS_PER_GROUP records."""
         self._records = self._bytes = 0
-        ((rows, size),) = store.rows(_STORED)
-        self._add(rows, size)
+        self._add(*size_of_latest_turns(store))
 
     def rises(self, batch: SourceBatch) -> bool:
         """Return whether a batch raises the limit."""

@@ -6,6 +6,7 @@ changed.
 """
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -18,8 +19,9 @@ import orjson
 
 from evaltap.evaluator.maintenance.mentions import mentions, written_forms
 from evaltap.evaluator.store.damage import translated
-from evaltap.evaluator.store.database import Store
-from evaltap.evaluator.store.opening import shut_in
+from evaltap.evaluator.store.database import WRITING_MEMORY, Store
+from evaltap.evaluator.store.opening import ROWS_PER_GROUP, shut_in
+from evaltap.evaluator.store.turn_sizes import compression, size_of_latest_turns
 from evaltap.evaluator.summaries.summaries import Summaries
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files import canonical
@@ -252,14 +254,15 @@ _TEXTS = {
 def _mentions(store: Store, subject: Subject, sessions: list[str]) -> int:
     """Count the rows of other people that mention the subject."""
     forms = sorted({form for name in subject.names for form in written_forms(name)})
+    # `lower` would copy the texts of 2,048 rows for each form, and a subquery would hold those of all rows.
+    pattern = f"(?i){'|'.join(map(re.escape, forms))}"
     found = 0
     for table, columns in _TEXTS.items():
         where, given = _theirs(table, subject, sessions)
-        text = f"lower(concat_ws(' ', {', '.join(columns)}))"
+        named = " OR ".join(f"regexp_matches({column}, $pattern)" for column in columns)
         found += store.rows(
-            f"SELECT count(*) FROM {table} WHERE NOT {where}"
-            f" AND EXISTS (SELECT 1 FROM unnest($forms) AS f(form) WHERE contains({text}, f.form))",
-            given | {"forms": forms},
+            f"SELECT count(*) FROM {table} WHERE NOT {where} AND ({named})",
+            given | {"pattern": pattern},
         )[0][0]
     return found
 
@@ -269,12 +272,21 @@ def rewrite_file(path: Path) -> None:
     fresh = path.with_name(path.name + ".erasing")
     for leftover in (fresh, fresh.with_name(fresh.name + ".wal")):
         leftover.unlink(missing_ok=True)
-    with translated(path), duckdb.connect(":memory:") as connection:
+    with Store(path, create=False) as store:
+        _, size = size_of_latest_turns(store)
+    megabytes = size >> 20
+    settings: dict[str, Any] = {
+        "temp_directory": f"{path}.tmp",
+        "threads": 1,
+    }  # each thread fills a row group
+    with translated(path), duckdb.connect(":memory:", config=settings) as connection:
         old, new = (str(one).replace("'", "''") for one in (path, fresh))
         connection.execute(f"ATTACH '{old}' AS old (READ_ONLY)")
-        connection.execute(f"ATTACH '{new}' AS new")
+        connection.execute(f"ATTACH '{new}' AS new (ROW_GROUP_SIZE {ROWS_PER_GROUP})")
         shutil.copymode(path, fresh)
         shut_in(connection)
+        connection.execute(f"SET memory_limit = '{max(WRITING_MEMORY, 2 * megabytes)}MB'")
+        connection.execute(compression(megabytes))
         connection.execute("COPY FROM DATABASE old TO new")
         connection.execute("CHECKPOINT new")
     os.replace(fresh, path)

@@ -34,6 +34,7 @@ from evaltap.evaluator.store.results_folder import (
     results_view,
     trusted_folder,
 )
+from evaltap.evaluator.store.turn_sizes import compression
 from evaltap.schemas.files.missing import no_such_file
 
 SCHEMA_VERSION = 10
@@ -45,9 +46,6 @@ SHARED_MEMORY: Final = 384
 """The same while there are readers, if the store's thread alone has less."""
 MEMORY_PER_LOG: Final = 3
 """The memory limit divided by the size of the write-ahead log at which DuckDB makes a checkpoint."""
-COMPRESSING_MEMORY: Final = 4 * LANDING_MEMORY
-"""The largest memory limit with which texts are compressed: turns of up to 48 KB.  To read a single value,
-DuckDB decompresses 2,048 of them: of turns of 200 KB, this took 0.5 s and 512 MB."""
 
 STORE = __name__
 """This module's name, for other packages that use its SQL with `sql`."""
@@ -221,11 +219,10 @@ class Store(ConnectedReader, StoreWriter):
         with self._connection.cursor() as cursor:
             # Other processors prepare rows and serve readers; more DuckDB threads would slow them down.
             # Each checkpoint writes a table's last row group again, so large rows need fewer checkpoints.
-            plain = "zstd" if self._memory > COMPRESSING_MEMORY else ""
             cursor.execute(
                 f"SET memory_limit = '{megabytes}MB'; SET threads = 1;"
                 f" SET checkpoint_threshold = '{self._memory // MEMORY_PER_LOG}MB';"
-                f" SET disabled_compression_methods = '{plain}'"
+                f" {compression(self._memory)}"
             )
 
     @contextmanager
