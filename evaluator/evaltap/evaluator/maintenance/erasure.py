@@ -5,23 +5,18 @@ content. Whole sessions are removed.  Cases of other people that only mention th
 changed.
 """
 
-import os
 import re
-import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import orjson
 
 from evaltap.evaluator.maintenance.mentions import mentions, written_forms
-from evaltap.evaluator.store.damage import translated
-from evaltap.evaluator.store.database import WRITING_MEMORY, Store
-from evaltap.evaluator.store.opening import ROWS_PER_GROUP, shut_in
-from evaltap.evaluator.store.turn_sizes import compression, size_of_latest_turns
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.rewriting import rewrite_file
 from evaltap.evaluator.summaries.summaries import Summaries
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files import canonical
@@ -265,32 +260,6 @@ def _mentions(store: Store, subject: Subject, sessions: list[str]) -> int:
             given | {"pattern": pattern},
         )[0][0]
     return found
-
-
-def rewrite_file(path: Path) -> None:
-    """Copy the remaining data into a new file and replace the old one with it."""
-    fresh = path.with_name(path.name + ".erasing")
-    for leftover in (fresh, fresh.with_name(fresh.name + ".wal")):
-        leftover.unlink(missing_ok=True)
-    with Store(path, create=False) as store:
-        _, size = size_of_latest_turns(store)
-    megabytes = size >> 20
-    settings: dict[str, Any] = {
-        "temp_directory": f"{path}.tmp",
-        "threads": 1,
-    }  # each thread fills a row group
-    with translated(path), duckdb.connect(":memory:", config=settings) as connection:
-        old, new = (str(one).replace("'", "''") for one in (path, fresh))
-        connection.execute(f"ATTACH '{old}' AS old (READ_ONLY)")
-        connection.execute(f"ATTACH '{new}' AS new (ROW_GROUP_SIZE {ROWS_PER_GROUP})")
-        shutil.copymode(path, fresh)
-        shut_in(connection)
-        connection.execute(f"SET memory_limit = '{max(WRITING_MEMORY, 2 * megabytes)}MB'")
-        connection.execute(compression(megabytes))
-        connection.execute("COPY FROM DATABASE old TO new")
-        connection.execute("CHECKPOINT new")
-    os.replace(fresh, path)
-    path.with_name(path.name + ".wal").unlink(missing_ok=True)
 
 
 # -- files -----------------------------------------------------------------------------------------

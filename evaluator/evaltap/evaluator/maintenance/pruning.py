@@ -10,8 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from evaltap.evaluator.maintenance.erasure import rewrite_file
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.rewriting import rewrite_file
 from evaltap.evaluator.store.times import stored_time
 from evaltap.evaluator.summaries.summaries import Summaries
 
