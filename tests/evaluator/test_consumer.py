@@ -9,9 +9,11 @@ import pytest
 from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
 from evaltap.evaluator.batch.scorer import PendingScorer
 from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.landing.lander import Lander
 from evaltap.evaluator.live.consumer import Consumed, Consumer
 from evaltap.evaluator.live.schedule import ConsumerLimits
 from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.sources.local_log import LocalLogSource
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
@@ -143,6 +145,29 @@ def test_new_records_land_while_a_backlog_is_scored(
         assert any(landed == 1 and scored < 6 for landed, scored in seen)
         assert seen[-1] == (1, 7)
         assert store.rows("SELECT count(*), count(DISTINCT eval_id) FROM scores") == [(7, 7)]
+
+
+def test_a_session_that_goes_on_during_a_backlog_is_scored_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("evaltap.evaluator.batch.scorer.CASES_PER_READ", 2)
+    log = Partition("topic")
+    records = make_records(
+        [*(make_case(f"old-{n}") for n in range(6)), make_case("old-5", [make_turn("t-2")])]
+    )
+    with Store(":memory:") as store:
+        lander = Lander(store)
+        lander.land(SourceBatch(tuple(SourceRecord(log, n, records[n]) for n in range(6))))
+        lander.take_changed()
+        pending = PendingScorer(store, scorer())
+        backlog = pending.backlog("topic")
+        next(backlog)
+
+        lander.land(SourceBatch((SourceRecord(log, 6, records[6]),)))
+        pending.score("live", "topic", changed=lander.take_changed())
+        assert sum(backlog) == 3
+
+        assert store.rows("SELECT revision FROM scores WHERE eval_id = 'old-5'") == [(2,)]
 
 
 def test_a_new_metric_scores_only_what_lacks_it(log: Path) -> None:

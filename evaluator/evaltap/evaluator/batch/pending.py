@@ -6,6 +6,7 @@ file than where those cases begin, so their cost depends on what is new and not 
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.identity import (
@@ -30,6 +31,11 @@ from evaltap.evaluator.scoring.batch import Known
 from evaltap.evaluator.scoring.scorer import KnownScores
 from evaltap.evaluator.store.database import STORE, Store, sql
 from evaltap.evaluator.store.queries import Row, Rows
+
+NAMES_PER_READ: Final = 50_000
+"""Most names of pending cases in memory."""
+FIRST_NAMES: Final = 1_000
+"""Names of the first query for turns; each such query reads all names that landed later."""
 
 LAST: Final = 2**63 - 1
 """A position after every other in the order of landing."""
@@ -77,39 +83,51 @@ class PendingCases:
         """Whether scores are always newer than their case; those of files and gates may be older."""
 
     def read(
-        self, changed: ChangedCases, at_a_time: int, *, fewest: int = 1, retry: bool = False
+        self,
+        changed: ChangedCases,
+        at_a_time: int,
+        *,
+        fewest: int = 1,
+        ahead: int = NAMES_PER_READ,
+        retry: bool = False,
     ) -> Iterator[tuple[list[PendingCase], FirstPosition]]:
         """Yield the pending ones of these cases in batches, oldest first, with the first position of each.
 
-        A batch covers at most `at_a_time` names, or fewer if its cases are large, but at least `fewest`.
+        A batch has at most `at_a_time` cases, or fewer if they are large, but at least `fewest`.  Whether
+        they are pending is decided for at most `ahead` cases at once: what lands later is not seen.
         """
-        oldest_first = sorted(changed.items(), key=lambda item: item[1])
-        for first in range(0, len(oldest_first), at_a_time):
-            some = dict(oldest_first[first : first + at_a_time])
-            since = min(some.values())
-            batch, size = [], 0
-            for case, characters in self._sized(some, since, retry=retry):
-                batch.append(case)
-                size += characters
-                if size >= PORTION_BYTES and len(batch) >= fewest:
-                    yield batch, since
-                    batch, size = [], 0
-            if batch:
-                yield batch, since
+        batch: list[PendingCase] = []
+        size = 0
+        for case, characters in self._sized(changed, ahead, retry=retry):
+            batch.append(case)
+            size += characters
+            if len(batch) >= at_a_time or (size >= PORTION_BYTES and len(batch) >= fewest):
+                yield batch, min(changed[one.key] for one in batch)
+                batch, size = [], 0
+        if batch:
+            yield batch, min(changed[one.key] for one in batch)
 
     def _sized(
-        self, changed: ChangedCases, since: FirstPosition, *, retry: bool
+        self, changed: ChangedCases, ahead: int, *, retry: bool
     ) -> Iterator[tuple[PendingCase, int]]:
         """Yield the pending ones of some cases in the order of landing, with the length of their turns."""
-        rows = self._pending_rows(changed, since, retry=retry)
-        turns = [LandedTurns((app, name, eval_id), at) for app, name, eval_id, *_, at in rows]
-        for row, texts in zip(rows, self._documents.read(turns), strict=True):
-            yield self._assembled(row, texts), texts.size
-
-    def _pending_rows(self, changed: ChangedCases, since: FirstPosition, *, retry: bool) -> Rows:
         if not self._digests:
-            return []
+            return
+        oldest_first = sorted(changed.items(), key=lambda item: item[1])
+        first, count = 0, min(FIRST_NAMES, ahead)
+        while first < len(oldest_first):
+            some = dict(oldest_first[first : first + count])
+            rows = self._store.with_memory(partial(self._pending_rows, some, retry=retry))
+            turns = [LandedTurns((app, name, eval_id), at) for app, name, eval_id, *_, at in rows]
+            for row, texts in zip(rows, self._documents.read(turns), strict=True):
+                yield self._assembled(row, texts), texts.size
+            first += len(some)
+            headers = 1 + sum(len(header) for *_, header, _, _ in rows)
+            count = min(ahead, 4 * count, max(1, count * PORTION_BYTES // headers))
+
+    def _pending_rows(self, changed: ChangedCases, *, retry: bool) -> Rows:
         apps, sets, ids = (list(names) for names in zip(*changed, strict=True))
+        since = min(changed.values())
         bounds = {
             "turns": f"landed_seq >= {since.landed_seq}",
             "cases": f"landed_at >= TIMESTAMP '{since.landed_at}'",

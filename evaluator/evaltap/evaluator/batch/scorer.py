@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from evaltap.evaluator.batch.crash_guard import CrashGuard
 from evaltap.evaluator.batch.engine import Engine, LocalEngine
-from evaltap.evaluator.batch.pending import LAST, PendingCase, PendingCases
+from evaltap.evaluator.batch.pending import LAST, NAMES_PER_READ, PendingCase, PendingCases
 from evaltap.evaluator.batch.sampling import ScoreSampling
 from evaltap.evaluator.cases.identity import CaseKey, ChangedCases, FirstPosition
 from evaltap.evaluator.cases.references import JoinCount, References
@@ -23,9 +23,6 @@ from evaltap.schemas.formats.monitor import ScoreRule
 
 Progress: TypeAlias = Callable[[int], None]
 """Called with the number of cases scored so far."""
-
-NAMES_PER_READ = 20_000
-"""Names of pending cases held in memory."""
 
 CASES_PER_READ = 1_000
 """Cases per read."""
@@ -153,7 +150,7 @@ class PendingScorer:
         Other cases may land and be scored between two blocks; they are not part of the backlog.
         """
         at_a_time = self._engine.capacity * READS_IN_BACKLOG if self._knows else CASES_PER_READ
-        everything = self._everything(at_a_time, until=self._pending.last_place())
+        everything = self._everything(at_a_time, until=self._pending.last_place(), ahead=at_a_time)
         for step in self._steps("live", source, everything):
             cases = 0
             for scored in step:
@@ -226,13 +223,18 @@ class PendingScorer:
         return run
 
     def _everything(
-        self, at_a_time: int, *, until: int = LAST, retry: bool = False
+        self,
+        at_a_time: int,
+        *,
+        until: int = LAST,
+        ahead: int = NAMES_PER_READ,
+        retry: bool = False,
     ) -> Iterator[_Lot]:
         after = -1
         while names := self._pending.names(NAMES_PER_READ, after=after, until=until, retry=retry):
             after = max(begin.landed_seq for begin in names.values())
             yield from self._pending.read(
-                names, at_a_time, fewest=self._engine.capacity, retry=retry
+                names, at_a_time, fewest=self._engine.capacity, ahead=ahead, retry=retry
             )
 
     def _changed(

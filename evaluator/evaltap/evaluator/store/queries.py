@@ -4,11 +4,11 @@ The store itself, its cursors, and connections to the process that holds it are 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import duckdb
 from msgspec import Struct
@@ -23,6 +23,7 @@ Row: TypeAlias = Sequence[Any]  # Any: of the type of its column
 Rows: TypeAlias = list[tuple[Any, ...]]  # as above
 Record: TypeAlias = dict[str, Any]  # as above
 """A row by the names of its columns."""
+Found = TypeVar("Found")
 Appendable: TypeAlias = Sequence[Row] | Sequence[Struct] | Columns
 
 _KINDS: Mapping[str, ColumnKind] = {
@@ -56,11 +57,15 @@ class StoreReader(ABC):
 
         DuckDB reads 2,048 values at a time, even if fewer are needed and however large they are.
         """
+        return self.with_memory(lambda: self.rows(query, parameters))
+
+    def with_memory(self, ask: Callable[[], Found]) -> Found:
+        """Return what `ask` returns, which may read the store; lift the memory limit if that is too low."""
         try:
-            return self.rows(query, parameters)
+            return ask()
         except NoMemoryError:
             with self.unlimited_memory():
-                return self.rows(query, parameters)
+                return ask()
 
     def column(self, query: str, parameters: Parameters = None) -> list[str]:
         """Return the first column of a query, which holds texts."""
