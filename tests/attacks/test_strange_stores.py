@@ -242,6 +242,10 @@ def test_tables_of_another_shape_are_a_message(
         ("UPDATE scores SET status = '<b>'", "a score has the status '<b>'"),
         ("UPDATE turns SET actual_json = '{'", "a case is not valid JSON"),
         ("UPDATE cases SET case_json = '{'", "a case is not valid JSON"),
+        (
+            "ALTER TABLE turns ALTER landed_seq DROP NOT NULL; UPDATE turns SET landed_seq = NULL",
+            "turns have no position",
+        ),
     ],
 )
 def test_rows_that_evaltap_did_not_write_are_a_message(

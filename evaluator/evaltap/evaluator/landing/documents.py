@@ -5,6 +5,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.errors import InputError
 
 PORTION_BYTES: Final = 32 << 20
 """The size of a portion, if its turns are as large as those before."""
@@ -63,25 +64,38 @@ class DocumentReader:
         yield from self._portion(portion)
 
     def _portion(self, cases: Sequence[LandedTurns]) -> Iterator[TurnDocuments]:
-        found = self._query([place for case in cases for place in case.positions])
+        positions = [at for case in cases for at in case.positions]
+        found = self._query(positions)
         size = 1
-        for key, positions in cases:
-            texts = [found.pop((*key, place)) for place in positions]
+        for key, places in cases:
+            try:
+                texts = [found[(*key, at)] for at in places]
+            except KeyError:
+                raise _strange_error() from None
             documents = TurnDocuments([one for one, _ in texts], [one for _, one in texts])
             size += documents.size
             yield documents
-        turns = sum(len(case.positions) for case in cases)
-        self._turns = min(max(1, turns * self._portion_bytes // size), MOST_TURNS)
+        most = max(1, len(positions) * self._portion_bytes // size)
+        self._turns = min(most, MOST_TURNS)
 
     def _query(self, positions: Sequence[int]) -> _Found:
         if not positions:
             return {}
+        if None in positions:
+            raise _strange_error()
         bounds = {"first": min(positions), "last": max(positions)}
         rows = self._store.large_rows(_DOCUMENTS, {"positions": positions, **bounds})
         return {
             (app, name, eval_id, at): (actual, expected)
             for app, name, eval_id, at, actual, expected in rows
         }
+
+
+def _strange_error() -> InputError:
+    return InputError(
+        "evaltap did not write this DuckDB file (turns have no position); name another file, or consume the"
+        " log into a new one"
+    )
 
 
 # The bounds let DuckDB skip row groups without reading them.
