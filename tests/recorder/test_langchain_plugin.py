@@ -1,10 +1,12 @@
 """Special features of the LangChain plugin; common behaviour is tested in the plugin contract."""
 
+import threading
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import ToolRetryMiddleware, wrap_tool_call
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.prompts import ChatPromptTemplate
@@ -105,6 +107,58 @@ def test_a_tool_node_that_handles_errors_is_seen_to_fail(tap: Tap[LangChain]) ->
     assert turn["errors"] == [{"type": "RuntimeError", "message": "inventory down"}]
     assert "inventory down" in turn["tools"][0][3]
     assert (turn["status"], turn["final"]) == ("ok", "Sorry.")
+
+
+def test_parallel_calls_are_in_the_models_order_whichever_tool_starts_first(
+    tap: Tap[LangChain],
+) -> None:
+    second_ran = threading.Event()
+
+    @wrap_tool_call
+    def second_first(request: Any, handler: Any) -> Any:
+        if request.tool_call["id"] == "c1":
+            assert second_ran.wait(60)
+        result = handler(request)
+        second_ran.set()
+        return result
+
+    agent = agent_of(
+        says("", call("in_stock", "c1", sku="X1"), call("in_stock", "c2", sku="X2")),
+        says("Three each."),
+        tools=[in_stock],
+        middleware=[second_first],
+    )
+
+    agent.invoke(user("In stock?"), tap.driver.config())
+
+    assert tap.turn()["tools"] == [
+        ("c1", "in_stock", {"sku": "X1"}, "3"),
+        ("c2", "in_stock", {"sku": "X2"}, "3"),
+    ]
+
+
+def test_a_call_whose_retry_succeeds_has_not_failed(alone: Tap[LangChain]) -> None:
+    fails = iter([True, False])
+
+    @tool
+    def count(sku: str) -> str:
+        """Check the stock."""
+        if next(fails):
+            raise ConnectionError("reset")
+        return "3"
+
+    agent = agent_of(
+        says("", call("count", "c1", sku="X1")),
+        says("Three."),
+        tools=[count],
+        middleware=[ToolRetryMiddleware(max_retries=1, initial_delay=0)],
+    )
+
+    agent.invoke(user("In stock?"), alone.driver.config())
+
+    turn = alone.turn()
+    assert turn["tools"] == [("c1", "count", {"sku": "X1"}, "3")]
+    assert turn["errors"] == [None]
 
 
 def test_a_graph_of_agents_is_one_turn(tap: Tap[LangChain]) -> None:

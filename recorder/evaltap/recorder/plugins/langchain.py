@@ -331,8 +331,10 @@ class EvaltapHandler(BaseCallbackHandler):
             return
         node = self._enter(run_id, parent_id, metadata, None, None)
         level = node.level
-        requested = level.requested.pop(call_id, None) if call_id is not None else None
+        requested = level.requested.get(call_id) if call_id is not None else None
         node.call_id = call_id or str(run_id)
+        if requested is not None:
+            self._call_earlier(level, requested, node.agent)
         self._run(level).tool_called(
             call_id,
             name,
@@ -342,6 +344,8 @@ class EvaltapHandler(BaseCallbackHandler):
             parent=level.parent,
             generated_id=node.call_id,
         )
+        # Not before: another thread must find this call either requested or recorded.
+        level.requested.pop(node.call_id, None)
 
     def _tool_returned(self, run_id: UUID, output: object) -> None:
         node = self._tool_ended(run_id)
@@ -349,6 +353,7 @@ class EvaltapHandler(BaseCallbackHandler):
             return
         value, failed = tool_output_value(output, node.call_id)
         failure = Failure(message=value if isinstance(value, str) else None) if failed else None
+        node.level.failed.pop(node.call_id, None)  # this was a retry
         self._run(node.level).tool_returned(node.call_id, value, failure)
 
     def _tool_ended(self, run_id: UUID) -> _Node | None:
@@ -383,8 +388,24 @@ class EvaltapHandler(BaseCallbackHandler):
             self._called_only(level, call_id, call)
         level.requested.clear()
 
-    def _called_only(self, level: _Level, call_id: str, call: ToolCall) -> None:
-        agent = level.turn.metadata.get("lc_agent_name")
+    def _call_earlier(self, level: _Level, started: ToolCall, agent: str | None) -> None:
+        """Record the calls that the model made before one whose tool has started.
+
+        Threads start parallel tools in any order.
+        """
+        for call_id, call in list(level.requested.items()):
+            if call is started:
+                return
+            self._called_only(level, call_id, call, agent)
+
+    def _called_only(
+        self, level: _Level, call_id: str, call: ToolCall, agent: str | None = None
+    ) -> None:
         self._run(level).tool_called(
-            call_id, call["name"], call["args"], agent=agent, parent=level.parent
+            call_id,
+            call["name"],
+            call["args"],
+            agent=agent or level.turn.metadata.get("lc_agent_name"),
+            parent=level.parent,
+            is_open=False,
         )
