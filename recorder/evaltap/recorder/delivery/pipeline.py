@@ -311,7 +311,7 @@ class Pipeline:
             return configured_redactor(own)
         except InputError as error:
             # Still redacted, but pseudonyms differ from those of other processes.
-            self.report_fault("redaction key", error)
+            self.report_fault(f"redaction: {error}")
             return self.config.redactor(random_key())
 
     def _drop_run(self, observation: Observation) -> None:
