@@ -273,6 +273,7 @@ class Pipeline:
                 started = self._new_worker(self._sink)
                 started.thread.start()
                 self._worker = started
+                lifecycle.close_at_end_of_child()
         except Exception as error:
             # Thread limit reached, or the interpreter is shutting down: events wait in the bounded
             # queue. Counts as one fault however many events arrive meanwhile, so it never switches
