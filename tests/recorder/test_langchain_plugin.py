@@ -10,7 +10,7 @@ from langchain.agents.middleware import ToolRetryMiddleware, wrap_tool_call
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.prompts import ChatPromptTemplate
-from langchain_core.runnables import RunnableLambda
+from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode
@@ -206,6 +206,7 @@ def test_an_interrupted_run_is_a_turn_without_answer_and_its_call_no_error(
     first, second = alone.turns()
     assert (first["final"], first["status"], first["errors"]) == (None, "ok", [None])
     assert (second["final"], second["tools"][0][3]) == ("Refunded.", "yes")
+    assert second["user"] == first["user"] == "Refund me"
 
 
 def test_a_chain_without_an_agent_is_a_turn(alone: Tap[LangChain]) -> None:
@@ -215,6 +216,26 @@ def test_a_chain_without_an_agent_is_a_turn(alone: Tap[LangChain]) -> None:
 
     turn = alone.turn()
     assert (turn["user"], turn["final"], turn["session"]) == ("Why?", "Because.", "other")
+
+
+PROMPT = ChatPromptTemplate.from_template("Facts: {facts} Answer: {question}")
+FACTS = {"question": RunnablePassthrough(), "facts": RunnableLambda(lambda _: "None.")}
+
+
+@pytest.mark.parametrize(
+    ("before", "given"),
+    [(PROMPT.partial(facts="None."), {"question": "When?"}), (FACTS | PROMPT, "When?")],
+)
+def test_the_user_message_of_a_streamed_chain_is_its_input(
+    alone: Tap[LangChain], before: Any, given: object
+) -> None:
+    chain = before | model(says("Tomorrow."))
+
+    for _ in chain.stream(given, alone.driver.config()):
+        pass
+
+    turn = alone.turn()
+    assert (turn["user"], turn["final"]) == ("When?", "Tomorrow.")
 
 
 def test_a_model_alone_is_a_turn(tap: Tap[LangChain]) -> None:

@@ -23,6 +23,7 @@ from evaltap.recorder.plugins.langchain_values import (
     before_the_user,
     history_message,
     is_failure,
+    is_streamed,
     media_of,
     reasoning_of,
     result_of,
@@ -123,8 +124,11 @@ class EvaltapHandler(BaseCallbackHandler):
         """Track a chain or graph; one without a parent may become a turn."""
         guarded(self, self._enter, run_id, parent_run_id, metadata, inputs, name)
 
-    def on_chain_end(self, outputs: object, *, run_id: UUID, **kwargs: object) -> None:
+    def on_chain_end(
+        self, outputs: object, *, run_id: UUID, inputs: object = None, **kwargs: object
+    ) -> None:
         """End the turn with its result, if this chain is one."""
+        guarded(self, self._input_told, run_id, inputs)
         guarded(self, self._finished, run_id, outputs)
 
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: object) -> None:
@@ -212,9 +216,17 @@ class EvaltapHandler(BaseCallbackHandler):
         else:
             node = _Node(above.level, agent=agent or above.agent)
         self._nodes[run_id] = node
+        self._input_told(run_id, inputs)
         while len(self._nodes) > MAX_OPEN:
             self._nodes.popitem(last=False)
         return node
+
+    def _input_told(self, run_id: UUID, inputs: object) -> None:
+        """Take the input of a streamed chain from the first step that tells it."""
+        node = self._nodes.get(run_id) if inputs is not None else None
+        turn = node.level.turn if node is not None else None
+        if turn is not None and turn.run is None and is_streamed(turn.inputs):
+            turn.inputs = inputs
 
     def _run(self, level: _Level) -> ObservedRun:
         """Return the level's run, starting it if necessary."""
