@@ -219,7 +219,7 @@ def test_a_chain_without_an_agent_is_a_turn(alone: Tap[LangChain]) -> None:
 
 
 PROMPT = ChatPromptTemplate.from_template("Facts: {facts} Answer: {question}")
-FACTS = {"question": RunnablePassthrough(), "facts": RunnableLambda(lambda _: "None.")}
+FACTS: Any = {"question": RunnablePassthrough(), "facts": RunnableLambda(lambda _: "None.")}
 
 
 @pytest.mark.parametrize(
