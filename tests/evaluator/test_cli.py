@@ -21,6 +21,7 @@ from cases import (
 )
 from commands import Evaltap, runner
 from evaltap.cli.main import COMMANDS, GROUPS
+from evaltap.recorder import Recorder
 
 
 @pytest.fixture
@@ -306,6 +307,20 @@ def test_show_tells_what_happened_what_was_expected_and_why_it_failed(
     assert 'get_order({"order_id":"A-100"})' in out
     assert 'get_order({"order_id":"other"})' in out
     assert "tool_trajectory_avg_score failed 0" in out
+
+
+def test_show_tells_a_call_that_returned_nothing_from_one_whose_result_was_not_seen(
+    evaltap: Evaltap,
+) -> None:
+    with Recorder("log.db") as recorder, recorder.turn(session_id="s-1", user="Tell them") as turn:
+        turn.tool("mail", {"to": 1}, result=None)
+        turn.tool("mail", {"to": 2})
+    evaltap("consume", "--log", "log.db", "--db", "e.duckdb", "--until-idle")
+
+    _, out, _ = evaltap("show", "e.duckdb", "s-1")
+
+    assert 'mail({"to":1}) -> nothing' in out
+    assert 'mail({"to":2}) -> not captured' in out
 
 
 def test_show_names_some_cases_when_there_is_no_such_one(evaltap: Evaltap, store: str) -> None:

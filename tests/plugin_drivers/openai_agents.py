@@ -53,7 +53,8 @@ class Endpoint(httpx2.AsyncBaseTransport):
         if isinstance(step, Exception):
             return httpx2.Response(500, json={"error": {"message": str(step)}})
         if request.url.path.endswith("/chat/completions"):
-            return httpx2.Response(200, json=completion(step))
+            asked = json.loads(await request.aread())
+            return chat_answer(completion(step), stream=bool(asked.get("stream")))
         asked = json.loads(await request.aread())
         response = {**self._response(step), "instructions": asked.get("instructions")}
         if not asked.get("stream"):
@@ -112,6 +113,27 @@ def completion(step: Says) -> dict[str, Any]:
             "total_tokens": INPUT_TOKENS + OUTPUT_TOKENS,
         },
     }
+
+
+def chat_answer(answer: dict[str, Any], *, stream: bool) -> httpx2.Response:
+    """Return an answer of the Chat Completions API, as one body or as a stream of chunks."""
+    if not stream:
+        return httpx2.Response(200, json=answer)
+    (choice,) = answer["choices"]
+    message = choice["message"]
+    calls = [{"index": place, **one} for place, one in enumerate(message["tool_calls"])]
+    delta = {**message, "tool_calls": calls}
+    chunk = {**answer, "object": "chat.completion.chunk"}
+    chunks = [
+        {
+            **chunk,
+            "choices": [{"index": 0, "delta": delta, "finish_reason": "stop"}],
+            "usage": None,
+        },
+        {**chunk, "choices": []},
+    ]
+    body = "".join(f"data: {json.dumps(one)}\n\n" for one in chunks) + "data: [DONE]\n\n"
+    return httpx2.Response(200, text=body, headers={"content-type": "text/event-stream"})
 
 
 def function(one: Call) -> dict[str, Any]:

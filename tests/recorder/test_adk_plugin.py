@@ -1,15 +1,23 @@
 """Special features of the Google ADK plugin; common behaviour is tested in the plugin contract."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from google.adk.agents import LlmAgent
+from google.adk.apps import App
+from google.adk.models.base_llm import BaseLlm
+from google.adk.models.llm_request import LlmRequest
+from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.runners import Runner
+from google.genai import types
 
 from evaltap.recorder.plugins.adk import EvaltapPlugin
-from plugin_drivers.adk import Adk
-from plugin_drivers.driver import Tap, call, get_order, says, tapped
+from plugin_drivers.adk import Adk, content
+from plugin_drivers.driver import ALL, Tap, call, get_order, says, tapped
 from span_builders import intermediate, tools, words
 
 
@@ -26,6 +34,13 @@ def soft(sku: str) -> dict[str, Any]:
 @pytest.fixture
 def tap() -> Iterator[Tap[Adk]]:
     with tapped(Adk) as tap:
+        yield tap
+
+
+@pytest.fixture
+def alone() -> Iterator[Tap[Adk]]:
+    """The plugin without spans, for what they tell otherwise."""
+    with tapped(Adk, differ=[ALL]) as tap:
         yield tap
 
 
@@ -107,6 +122,35 @@ def test_a_tool_that_reports_a_failure_has_both_result_and_error(tap: Tap[Adk]) 
     assert (turn["final"], turn["status"]) == ("Sorry.", "ok")
 
 
+@pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        ({"prompt_token_count": 100, "candidates_token_count": 10, "thoughts_token_count": 90,
+          "tool_use_prompt_token_count": 5, "total_token_count": 205}, (105, 100)),
+        # LiteLLM: reasoning is part of the output, as the total says.
+        ({"prompt_token_count": 100, "candidates_token_count": 100, "thoughts_token_count": 90,
+          "total_token_count": 200}, (100, 100)),
+        ({"prompt_token_count": 0, "candidates_token_count": 0}, (None, None)),
+    ],
+)  # fmt: skip
+def test_output_tokens_include_reasoning_once(
+    alone: Tap[Adk], usage: dict[str, int], tokens: tuple[int | None, int | None]
+) -> None:
+    class Thinking(BaseLlm):
+        async def generate_content_async(
+            self, llm_request: LlmRequest, stream: bool = False
+        ) -> AsyncGenerator[LlmResponse, None]:
+            metadata = types.GenerateContentResponseUsageMetadata(**usage)
+            yield LlmResponse(content=content([types.Part(text="Hi.")]), usage_metadata=metadata)
+
+    agent = LlmAgent(name="support", model=Thinking(model="scripted-1"))
+    app = App(name="shop", root_agent=agent, plugins=[alone.driver.plugin])
+
+    alone.ask(Runner(app=app, session_service=alone.driver.sessions), "Hello")
+
+    assert alone.turn()["tokens"] == tokens
+
+
 def test_a_caller_that_stops_at_the_final_event_has_the_final_response(tap: Tap[Adk]) -> None:
     async def talk() -> None:
         events = await tap.driver.events(tap.agent(says("Hello.")), "Hi")
@@ -119,6 +163,50 @@ def test_a_caller_that_stops_at_the_final_event_has_the_final_response(tap: Tap[
 
     turn = tap.turn()
     assert (turn["final"], turn["status"]) == ("Hello.", "ok")
+
+
+def test_a_caller_that_stops_before_the_answer_leaves_the_run_incomplete(alone: Tap[Adk]) -> None:
+    agent = alone.agent(
+        says("Let me see.", call("get_order", "p1", order_id="A")),
+        says("Delivered."),
+        tools=[get_order],
+    )
+
+    async def talk() -> None:
+        events = await alone.driver.events(agent, "Where?")
+        await anext(events)
+        await events.aclose()
+
+    asyncio.run(talk())
+
+    turn = alone.turn()
+    assert (turn["status"], turn["final"]) == ("incomplete", None)
+    assert turn["intermediate"] == ["Let me see."]
+
+
+def test_a_cancelled_call_has_not_failed(alone: Tap[Adk]) -> None:
+    async def talk() -> None:
+        started = asyncio.Event()
+
+        async def hang() -> str:
+            """Never come back."""
+            started.set()
+            await asyncio.Event().wait()
+            return ""
+
+        agent = alone.agent(says("", call("hang", "p1")), tools=[hang])
+        task = asyncio.create_task(alone.driver.ask(agent, "Hang"))
+        await started.wait()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await agent.close()
+
+    asyncio.run(talk())
+
+    turn = alone.turn()
+    assert turn["tools"] == [("p1", "hang", {}, None)]
+    assert turn["errors"] == [None]
 
 
 def test_closing_the_runner_closes_what_is_open(tap: Tap[Adk]) -> None:

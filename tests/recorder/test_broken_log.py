@@ -1,5 +1,6 @@
 """A log or spool that the disk has damaged is set aside, and recording continues with a new one."""
 
+import logging
 import sqlite3
 import threading
 from contextlib import closing, suppress
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cases import make_case, make_records, write_log
+from evaltap.recorder import Recorder
 from evaltap.recorder.delivery.sinks.local_log import LocalLogSink
 from evaltap.recorder.delivery.spool.forwarder import Forwarder
 from evaltap.recorder.delivery.spool.spool import SpoolReader, new_spool
@@ -91,6 +93,21 @@ def test_a_file_that_does_not_say_it_is_a_log_is_left_alone(tmp_path: Path, cont
 
     assert path.read_bytes() == content
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_agents_log_names_the_file_that_cannot_be_written_and_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "notes.txt").write_text("Not a log.")
+
+    with caplog.at_level(logging.WARNING, logger="evaltap.recorder"):
+        recorder = Recorder(str(tmp_path / "notes.txt"))
+        with recorder.turn(user="Hi") as turn:
+            turn.respond("Hello.")
+        recorder.close(0.2)
+
+    (warning,) = [one.getMessage() for one in caplog.records]
+    assert f"{tmp_path / 'notes.txt'} is not an evaltap log (not a SQLite file)" in warning
 
 
 def test_the_forwarder_goes_on_with_the_new_spool(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from cases import make_case, make_records
 from evaltap.recorder import Recorder
-from evaltap.recorder.delivery.sinks.local_log import LocalLogSink
+from evaltap.recorder.delivery.retrying_writer import LOG_BATCHES
+from evaltap.recorder.delivery.sinks.local_log import RESERVE_SHARE, LocalLogSink
 from evaltap.recorder.diagnostics import log_diagnostic
 from evaltap.recorder.faults import SinkError
 from evaltap.schemas.log.local import open_log
@@ -81,6 +82,25 @@ def test_a_full_log_takes_manifests_and_keeps_the_last_one_only(tmp_path: Path) 
     sink.close()
     assert stated == [Manifest("p", full, NOW, {"log_unavailable": 1_999})]
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < before + LIMIT / 4
+
+
+def test_a_manifest_fits_however_far_the_last_batch_exceeded_the_limit(tmp_path: Path) -> None:
+    sink = LocalLogSink(tmp_path / "log.db", max_bytes=LIMIT, min_free_share=0)
+    records = make_records([make_case(f"s-{n}") for n in range(5_000)])
+    size = len(records[0].value) + len(records[0].key)
+    batch_of = LIMIT // LOG_BATCHES // size
+    log = open_log(tmp_path / "log.db", mode="append")
+    while log.used_bytes() < LIMIT * 0.99:
+        sink.append([records.pop()])
+    sink.append(records[:batch_of])
+    assert log.used_bytes() > LIMIT * (1 + RESERVE_SHARE)
+    log.close()
+
+    with pytest.raises(SinkError):
+        sink.append(records[batch_of:])
+    sink.append([encode_manifest(Manifest("p", 1, NOW, {"log_unavailable": 1}))])
+
+    sink.close()
 
 
 def test_drops_are_on_the_log_however_full_it_is(tmp_path: Path) -> None:

@@ -527,6 +527,31 @@ with multiprocessing.get_context('fork').Pool(3) as pool:
     )
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_child_process_that_ends_at_once_loses_no_turn(tmp_path: Path, method: str) -> None:
+    (tmp_path / "program.py").write_text(f"""
+import multiprocessing
+from evaltap.recorder import Recorder
+recorder = Recorder({str(tmp_path / "log.db")!r})
+def work(session):
+    with recorder.turn(session_id=session, user='u') as turn:
+        turn.respond('a')
+    recorder.turn(session_id='open', user='u').__enter__()
+if __name__ == '__main__':
+    work('main')
+    child = multiprocessing.get_context({method!r}).Process(target=work, args=('child',))
+    child.start(); child.join()
+""")
+
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert sorted(sessions(tmp_path / "log.db")) == ["child", "main", "open", "open"]
+    assert sum(one.closing for one in manifests(tmp_path / "log.db")) == 2
+
+
 def test_importing_and_constructing_opens_no_file_socket_or_thread(tmp_path: Path) -> None:
     program = """
 import sys

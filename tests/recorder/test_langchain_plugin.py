@@ -1,14 +1,16 @@
 """Special features of the LangChain plugin; common behaviour is tested in the plugin contract."""
 
+import threading
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import ToolRetryMiddleware, wrap_tool_call
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.prompts import ChatPromptTemplate
-from langchain_core.runnables import RunnableLambda
+from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode
@@ -107,6 +109,58 @@ def test_a_tool_node_that_handles_errors_is_seen_to_fail(tap: Tap[LangChain]) ->
     assert (turn["status"], turn["final"]) == ("ok", "Sorry.")
 
 
+def test_parallel_calls_are_in_the_models_order_whichever_tool_starts_first(
+    tap: Tap[LangChain],
+) -> None:
+    second_ran = threading.Event()
+
+    @wrap_tool_call
+    def second_first(request: Any, handler: Any) -> Any:
+        if request.tool_call["id"] == "c1":
+            assert second_ran.wait(60)
+        result = handler(request)
+        second_ran.set()
+        return result
+
+    agent = agent_of(
+        says("", call("in_stock", "c1", sku="X1"), call("in_stock", "c2", sku="X2")),
+        says("Three each."),
+        tools=[in_stock],
+        middleware=[second_first],
+    )
+
+    agent.invoke(user("In stock?"), tap.driver.config())
+
+    assert tap.turn()["tools"] == [
+        ("c1", "in_stock", {"sku": "X1"}, "3"),
+        ("c2", "in_stock", {"sku": "X2"}, "3"),
+    ]
+
+
+def test_a_call_whose_retry_succeeds_has_not_failed(alone: Tap[LangChain]) -> None:
+    fails = iter([True, False])
+
+    @tool
+    def count(sku: str) -> str:
+        """Check the stock."""
+        if next(fails):
+            raise ConnectionError("reset")
+        return "3"
+
+    agent = agent_of(
+        says("", call("count", "c1", sku="X1")),
+        says("Three."),
+        tools=[count],
+        middleware=[ToolRetryMiddleware(max_retries=1, initial_delay=0)],
+    )
+
+    agent.invoke(user("In stock?"), alone.driver.config())
+
+    turn = alone.turn()
+    assert turn["tools"] == [("c1", "count", {"sku": "X1"}, "3")]
+    assert turn["errors"] == [None]
+
+
 def test_a_graph_of_agents_is_one_turn(tap: Tap[LangChain]) -> None:
     looks = [says("Looking.", call("get_order", "c1", order_id="A")), says("A is there.")]
     clerk = AgentSpec(looks, [get_order], name="clerk")
@@ -152,6 +206,7 @@ def test_an_interrupted_run_is_a_turn_without_answer_and_its_call_no_error(
     first, second = alone.turns()
     assert (first["final"], first["status"], first["errors"]) == (None, "ok", [None])
     assert (second["final"], second["tools"][0][3]) == ("Refunded.", "yes")
+    assert second["user"] == first["user"] == "Refund me"
 
 
 def test_a_chain_without_an_agent_is_a_turn(alone: Tap[LangChain]) -> None:
@@ -161,6 +216,26 @@ def test_a_chain_without_an_agent_is_a_turn(alone: Tap[LangChain]) -> None:
 
     turn = alone.turn()
     assert (turn["user"], turn["final"], turn["session"]) == ("Why?", "Because.", "other")
+
+
+PROMPT = ChatPromptTemplate.from_template("Facts: {facts} Answer: {question}")
+FACTS: Any = {"question": RunnablePassthrough(), "facts": RunnableLambda(lambda _: "None.")}
+
+
+@pytest.mark.parametrize(
+    ("before", "given"),
+    [(PROMPT.partial(facts="None."), {"question": "When?"}), (FACTS | PROMPT, "When?")],
+)
+def test_the_user_message_of_a_streamed_chain_is_its_input(
+    alone: Tap[LangChain], before: Any, given: object
+) -> None:
+    chain = before | model(says("Tomorrow."))
+
+    for _ in chain.stream(given, alone.driver.config()):
+        pass
+
+    turn = alone.turn()
+    assert (turn["user"], turn["final"]) == ("When?", "Tomorrow.")
 
 
 def test_a_model_alone_is_a_turn(tap: Tap[LangChain]) -> None:

@@ -4,11 +4,17 @@ import asyncio
 from collections.abc import Iterator
 
 import agents
+import httpx2
 import pytest
 from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner, function_tool
+from openai import AsyncOpenAI
 
-from plugin_drivers.driver import ALL, Tap, call, get_order, says, tapped
-from plugin_drivers.openai_agents import OpenAIAgents, client
+from plugin_drivers.driver import ALL, Step, Tap, call, get_order, says, tapped
+from plugin_drivers.openai_agents import OpenAIAgents, client, completion
+
+
+def chat_model(*steps: Step) -> OpenAIChatCompletionsModel:
+    return OpenAIChatCompletionsModel("scripted-1", client(*steps))
 
 
 @pytest.fixture
@@ -24,16 +30,41 @@ def alone() -> Iterator[Tap[OpenAIAgents]]:
         yield tap
 
 
-def test_the_chat_completions_api_tells_the_same(tap: Tap[OpenAIAgents]) -> None:
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_chat_completions_api_tells_the_same(tap: Tap[OpenAIAgents], stream: bool) -> None:
     steps = [says("Let me see.", call("get_order", "c1", order_id="A")), says("Delivered.")]
-    model = OpenAIChatCompletionsModel("scripted-1", client(*steps))
+    agent = Agent("support", model=chat_model(*steps), tools=[function_tool(get_order)])
 
-    tap.ask(Agent("support", model=model, tools=[function_tool(get_order)]), "Where is A?")
+    tap.ask(agent, "Where is A?", stream=stream)
 
     turn = tap.turn()
     assert (turn["user"], turn["final"]) == ("Where is A?", "Delivered.")
     assert turn["tools"] == [("c1", "get_order", {"order_id": "A"}, get_order("A"))]
     assert turn["intermediate"] == ["Let me see."]
+
+
+def test_a_handoff_by_the_chat_completions_api_has_a_result(tap: Tap[OpenAIAgents]) -> None:
+    billing = Agent("billing", model=chat_model(says("Paid.")))
+    first = chat_model(says("", call("transfer_to_billing", "c1")))
+
+    tap.ask(Agent("support", model=first, handoffs=[billing]), "Did I pay?")
+
+    turn = tap.turn()
+    assert turn["tools"] == [("c1", "transfer_to_billing", {}, '{"assistant": "billing"}')]
+    assert turn["final"] == "Paid."
+
+
+def test_an_endpoint_that_reports_no_usage_leaves_the_tokens_unknown(
+    tap: Tap[OpenAIAgents],
+) -> None:
+    answer = {key: value for key, value in completion(says("Hello.")).items() if key != "usage"}
+    transport = httpx2.MockTransport(lambda request: httpx2.Response(200, json=answer))
+    silent = AsyncOpenAI(api_key="none", http_client=httpx2.AsyncClient(transport=transport))
+
+    tap.ask(Agent("support", model=OpenAIChatCompletionsModel("scripted-1", silent)), "Hi")
+
+    turn = tap.turn()
+    assert (turn["final"], turn["tokens"]) == ("Hello.", (None, None))
 
 
 def test_two_runs_in_one_trace_are_two_turns(alone: Tap[OpenAIAgents]) -> None:

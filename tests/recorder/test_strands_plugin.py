@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from pydantic import BaseModel
 from strands.multiagent import GraphBuilder
 
 from plugin_drivers.driver import ALL, AgentSpec, Tap, call, get_order, says, tapped
@@ -59,3 +60,18 @@ def test_a_graph_is_one_turn(alone: Tap[Strands]) -> None:
     turn = alone.turn()
     assert (turn["user"], turn["final"]) == ("Write", "Better.")
     assert turn["intermediate"] == ["Draft."]
+
+
+def test_a_structured_answer_is_the_final_response(alone: Tap[Strands]) -> None:
+    class Verdict(BaseModel):
+        """A structured answer."""
+
+        ok: bool
+
+    agent = alone.driver.build(AgentSpec([says("Let me see.", call("Verdict", "c1", ok=True))]))
+
+    agent("Ok?", structured_output_model=Verdict)
+
+    turn = alone.turn()
+    assert (turn["final"], turn["status"]) == ('{"ok":true}', "ok")
+    assert turn["intermediate"] == ["Let me see."]

@@ -1,6 +1,7 @@
 """Decorated tools are recorded in the surrounding turn, and otherwise work as before."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +10,12 @@ from evaltap.recorder import MemorySink, Recorder, tool
 
 
 class Shop:
-    """A tool that is a method."""
+    """Tools that are methods."""
+
+    @classmethod
+    @tool
+    def find(cls, **terms: str) -> None:
+        """Find an order, and return nothing."""
 
     @tool
     def get_order(self, order_id: str, *, full: bool = False) -> dict[str, Any]:
@@ -48,6 +54,33 @@ def test_a_call_is_recorded_with_its_arguments_by_name_and_its_result() -> None:
     (found,) = turns_of(sink, recorder)[0]["tools"]
     assert (found["name"], found["arguments"]) == ("get_order", {"order_id": "A", "full": True})
     assert (found["result"], "durationMs" in found) == ({"order_id": "A"}, True)
+
+
+def test_arguments_are_those_of_the_call_without_the_class_and_by_their_own_names() -> None:
+    sink = MemorySink()
+    recorder = Recorder(sink=sink)
+
+    with recorder.turn(user="Where?"):
+        Shop.find(order_id="A")
+
+    (found,) = turns_of(sink, recorder)[0]["tools"]
+    assert found["arguments"] == {"order_id": "A"}
+    assert "capture" not in found
+
+
+def test_what_a_generator_yields_reaches_the_caller_and_its_result_is_missing() -> None:
+    @tool
+    def search(query: str) -> Iterator[str]:
+        yield from ("A", "B")
+
+    sink = MemorySink()
+    recorder = Recorder(sink=sink)
+
+    with recorder.turn(user="Where?"):
+        assert list(search("all")) == ["A", "B"]
+
+    (found,) = turns_of(sink, recorder)[0]["tools"]
+    assert (found["arguments"], found["capture"]) == ({"query": "all"}, {"result": "missing"})
 
 
 def test_what_a_tool_raises_is_recorded_and_reaches_the_caller() -> None:

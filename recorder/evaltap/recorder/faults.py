@@ -25,7 +25,10 @@ LOG_INTERVAL_SECONDS = 60.0
 
 
 class SinkError(Exception):
-    """Raised when a sink did not accept a batch; it will be retried."""
+    """Raised when a sink did not accept a batch; it will be retried.
+
+    Its text is logged, so it must not contain what was recorded.
+    """
 
 
 class DropCaseError(Exception):
@@ -81,8 +84,9 @@ class Faults:
 
 
 def _description(error: BaseException) -> str:
-    """Return the text of a ConfigurationError, for any other error its type."""
-    return f"{error}" if isinstance(error, ConfigurationError) else type(error).__name__
+    """Return the text of an error of settings or of the log, for any other error its type."""
+    said = isinstance(error, ConfigurationError | SinkError)
+    return f"{error}" if said else type(error).__name__
 
 
 class Guard:

@@ -178,6 +178,11 @@ class ObservedRun:
         """Whether a user message was recorded."""
         return self._has_user_message
 
+    @property
+    def has_answer(self) -> bool:
+        """Whether the agent's last message may be the answer."""
+        return self._answer is not None
+
     def agent_message(
         self,
         text: str | None,

@@ -30,8 +30,12 @@ def tokens(
 
     If unknown, that is inferred: the cached tokens exceed the input tokens, or the counts add up to
     the stated total only if cached tokens are added.
+
+    No tokens at all are unknown: frameworks report zeros if the provider reports nothing.
     """
     used, produced, whole = _count(given), _count(output), _count(total)
+    if used == 0 and produced == 0:
+        used = produced = None
     read, written = _count(cache_read), _count(cache_write)
     cached = (read or 0) + (written or 0)
     if used is not None and cached:

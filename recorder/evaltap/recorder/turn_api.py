@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, Token
-from types import TracebackType
+from types import AsyncGeneratorType, GeneratorType, TracebackType
 from typing import Any, TypeVar, cast
 
 from evaltap.recorder.conventions.media_shapes import media_in
@@ -281,8 +281,8 @@ _Tool = TypeVar("_Tool", bound=Callable[..., Any])
 def tool(function: _Tool) -> _Tool:
     """Record each call of a function, sync or `async`, in the current turn.
 
-    Arguments are recorded by name, without `self`. Return values and exceptions reach the caller
-    unchanged.
+    Arguments are recorded by name, without `self` and `cls`. Return values and exceptions reach the
+    caller unchanged. What a generator yields is not recorded: its result is missing.
     """
 
     described = _Described(function)
@@ -321,7 +321,14 @@ class _Described:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError:  # the call is about to fail for the same reason
             return dict(kwargs)
-        return {name: value for name, value in bound.arguments.items() if name != "self"}
+        given = dict(bound.arguments)
+        given.pop("self", None)
+        if issubclass(type(given.get("cls")), type):
+            del given["cls"]
+        for parameter in self._signature.parameters.values():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                given |= given.pop(parameter.name, {})
+        return given
 
 
 class _RecordedCall:
@@ -332,9 +339,10 @@ class _RecordedCall:
         self._call: ToolCall | None = None
 
     def record_result(self, result: object) -> object:
-        """Record the result and return it."""
+        """Record the result and return it; a generator's items are not seen."""
         if self._call is not None:
-            self._call.returned(result)
+            items_follow = type(result) in (GeneratorType, AsyncGeneratorType)
+            self._call.returned(UNSEEN if items_follow else result)
         return result
 
     def __enter__(self) -> "_RecordedCall":

@@ -306,12 +306,17 @@ def _content(turn: Row, indent: int = 2) -> Iterator[_Line]:
     for tool in turn.get("tools") or ():
         if tool is None:
             continue
-        error = tool.get("error")
-        outcome = f"error {_compact(error)}" if error else _compact(tool.get("result"))
-        made = f"{tool.get('name')}({_compact(tool.get('arguments'))}) -> {outcome}"
+        made = f"{tool.get('name')}({_compact(tool.get('arguments'))}) -> {_outcome(tool)}"
         yield _Line("tool", _one_line(made), indent)
     if final := turn.get("finalResponse"):
         yield _Line("answer", _one_line(final.get("content") or ""), indent)
+
+
+def _outcome(tool: Row) -> str:
+    if error := tool.get("error"):
+        return f"error {_compact(error)}"
+    returned_nothing = tool.get("result") is None and "result" not in (tool.get("capture") or {})
+    return "nothing" if returned_nothing else _compact(tool.get("result"))
 
 
 def _feedback_line(given: Row) -> _Line:

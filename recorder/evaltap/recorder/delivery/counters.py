@@ -82,7 +82,7 @@ class LiveCounters:
     def dropped(self, reason: str, turns: int = 1) -> None:
         """Count dropped turns."""
         with self._lock:
-            if self._settled:
+            if self._settled or not turns:
                 return
             self._recorded += turns
             self._dropped[reason] += turns

@@ -1,4 +1,4 @@
-"""Process hooks for pipelines: fork, exit, SIGTERM.
+"""Process hooks for pipelines: fork, exit, end of a child process, SIGTERM.
 
 They are installed once, when the first pipeline or forwarder is used, never on import.
 """
@@ -6,6 +6,7 @@ They are installed once, when the first pipeline or forwarder is used, never on 
 import atexit
 import os
 import signal
+import sys
 import threading
 import weakref
 from contextlib import suppress
@@ -42,6 +43,8 @@ _fork_locks: "weakref.WeakSet[threading.Lock]" = weakref.WeakSet()
 _held: "list[threading.Lock]" = []
 _forever: list[object] = []
 _hooked = False
+_child = 0
+"""The process that `close_at_end_of_child` has looked at."""
 
 
 def watch(pipeline: Watched) -> None:
@@ -68,6 +71,18 @@ def forget(pipeline: Watched) -> None:
 def keep_forever(item: object) -> None:
     """Keep an object from being finalized in this process."""
     _forever.append(item)
+
+
+def close_at_end_of_child() -> None:
+    """Close all pipelines when this child process of multiprocessing ends, without `atexit`."""
+    global _child
+    if "multiprocessing.util" not in sys.modules or _child == os.getpid():
+        return
+    from multiprocessing import parent_process, util
+
+    _child = os.getpid()
+    if parent_process() is not None:
+        util.Finalize(None, _close_all, exitpriority=0)
 
 
 def _hook() -> None:

@@ -273,6 +273,7 @@ class Pipeline:
                 started = self._new_worker(self._sink)
                 started.thread.start()
                 self._worker = started
+                lifecycle.close_at_end_of_child()
         except Exception as error:
             # Thread limit reached, or the interpreter is shutting down: events wait in the bounded
             # queue. Counts as one fault however many events arrive meanwhile, so it never switches
@@ -311,7 +312,7 @@ class Pipeline:
             return configured_redactor(own)
         except InputError as error:
             # Still redacted, but pseudonyms differ from those of other processes.
-            self.report_fault("redaction key", error)
+            self.report_fault(f"redaction: {error}")
             return self.config.redactor(random_key())
 
     def _drop_run(self, observation: Observation) -> None:

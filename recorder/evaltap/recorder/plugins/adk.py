@@ -6,6 +6,7 @@ Source: the callbacks of `google.adk.plugins.BasePlugin` in google-adk 2.13. Eve
 None, so ADK continues unchanged, and catches and counts its own faults.
 """
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from evaltap.recorder.observation import UNSEEN, Failure, Origin, RunStatus, fai
 from evaltap.recorder.plugins.support import first_items, guarded, recorder_for
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun
+from evaltap.recorder.tokens import Tokens, tokens
 from evaltap.schemas.data import JsonObject
 
 if TYPE_CHECKING:
@@ -208,12 +210,12 @@ class EvaltapPlugin(BasePlugin):
         run = self._runs.get(context.invocation_id)
         if run is None or response.partial:
             return
-        usage = response.usage_metadata
+        used = _tokens(response.usage_metadata)
         run.observed.model_called(
             response.model_version or run.model,
-            input_tokens=usage.prompt_token_count if usage is not None else None,
-            output_tokens=usage.candidates_token_count if usage is not None else None,
-            cache_read_tokens=usage.cached_content_token_count if usage is not None else None,
+            input_tokens=used.input,
+            output_tokens=used.output,
+            cache_read_tokens=used.cache_read,
             agent=context.agent_name,
         )
 
@@ -244,7 +246,8 @@ class EvaltapPlugin(BasePlugin):
         self._returned(tool, context, unwrap_result(result), failure)
 
     def _tool_failed(self, tool: "BaseTool", context: "ToolContext", error: BaseException) -> None:
-        self._returned(tool, context, UNSEEN, failure_of(error))
+        if isinstance(error, Exception):  # a cancelled call has neither result nor error
+            self._returned(tool, context, UNSEEN, failure_of(error))
 
     def _returned(
         self, tool: "BaseTool", context: "ToolContext", result: object, failure: Failure | None
@@ -261,6 +264,9 @@ class EvaltapPlugin(BasePlugin):
         run = self._runs.get(context.invocation_id)
         if run is not None and run.parent is None:
             run.observed.state(_state(context))
+            if isinstance(sys.exc_info()[1], GeneratorExit) and not run.observed.has_answer:
+                # The caller left the loop over events early, which ADK takes for success.
+                status = "incomplete"
         self._finish(context.invocation_id, status, failure, "run_ended")
 
     def _finish(
@@ -307,6 +313,22 @@ def _reasoning(content: "types.Content | None") -> str | None:
     """Return the model's reasoning."""
     parts = (content.parts or []) if content is not None else []
     return "\n".join(part.text for part in parts if part.text and part.thought) or None
+
+
+def _tokens(usage: "types.GenerateContentResponseUsageMetadata | None") -> Tokens:
+    """Return a call's usage: Gemini counts reasoning and results of its own tools apart.
+
+    Providers behind LiteLLM include reasoning in the output; the total then leaves no room for it.
+    """
+    if usage is None:
+        return Tokens(None, None)
+    given, output = usage.prompt_token_count, usage.candidates_token_count
+    thoughts, total = usage.thoughts_token_count or 0, usage.total_token_count
+    if given is not None:
+        given += usage.tool_use_prompt_token_count or 0
+    if thoughts and (total is None or total >= (given or 0) + (output or 0) + thoughts):
+        output = (output or 0) + thoughts
+    return tokens(given, output, usage.cached_content_token_count)
 
 
 def _instruction(given: object) -> str | None:

@@ -23,6 +23,7 @@ from evaltap.recorder.plugins.langchain_values import (
     before_the_user,
     history_message,
     is_failure,
+    is_streamed,
     media_of,
     reasoning_of,
     result_of,
@@ -123,8 +124,11 @@ class EvaltapHandler(BaseCallbackHandler):
         """Track a chain or graph; one without a parent may become a turn."""
         guarded(self, self._enter, run_id, parent_run_id, metadata, inputs, name)
 
-    def on_chain_end(self, outputs: object, *, run_id: UUID, **kwargs: object) -> None:
+    def on_chain_end(
+        self, outputs: object, *, run_id: UUID, inputs: object = None, **kwargs: object
+    ) -> None:
         """End the turn with its result, if this chain is one."""
+        guarded(self, self._input_told, run_id, inputs)
         guarded(self, self._finished, run_id, outputs)
 
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: object) -> None:
@@ -212,9 +216,17 @@ class EvaltapHandler(BaseCallbackHandler):
         else:
             node = _Node(above.level, agent=agent or above.agent)
         self._nodes[run_id] = node
+        self._input_told(run_id, inputs)
         while len(self._nodes) > MAX_OPEN:
             self._nodes.popitem(last=False)
         return node
+
+    def _input_told(self, run_id: UUID, inputs: object) -> None:
+        """Take the input of a streamed chain from the first step that tells it."""
+        node = self._nodes.get(run_id) if inputs is not None else None
+        turn = node.level.turn if node is not None else None
+        if turn is not None and turn.run is None and is_streamed(turn.inputs):
+            turn.inputs = inputs
 
     def _run(self, level: _Level) -> ObservedRun:
         """Return the level's run, starting it if necessary."""
@@ -331,8 +343,10 @@ class EvaltapHandler(BaseCallbackHandler):
             return
         node = self._enter(run_id, parent_id, metadata, None, None)
         level = node.level
-        requested = level.requested.pop(call_id, None) if call_id is not None else None
+        requested = level.requested.get(call_id) if call_id is not None else None
         node.call_id = call_id or str(run_id)
+        if requested is not None:
+            self._call_earlier(level, requested, node.agent)
         self._run(level).tool_called(
             call_id,
             name,
@@ -342,6 +356,8 @@ class EvaltapHandler(BaseCallbackHandler):
             parent=level.parent,
             generated_id=node.call_id,
         )
+        # Not before: another thread must find this call either requested or recorded.
+        level.requested.pop(node.call_id, None)
 
     def _tool_returned(self, run_id: UUID, output: object) -> None:
         node = self._tool_ended(run_id)
@@ -349,6 +365,7 @@ class EvaltapHandler(BaseCallbackHandler):
             return
         value, failed = tool_output_value(output, node.call_id)
         failure = Failure(message=value if isinstance(value, str) else None) if failed else None
+        node.level.failed.pop(node.call_id, None)  # this was a retry
         self._run(node.level).tool_returned(node.call_id, value, failure)
 
     def _tool_ended(self, run_id: UUID) -> _Node | None:
@@ -383,8 +400,24 @@ class EvaltapHandler(BaseCallbackHandler):
             self._called_only(level, call_id, call)
         level.requested.clear()
 
-    def _called_only(self, level: _Level, call_id: str, call: ToolCall) -> None:
-        agent = level.turn.metadata.get("lc_agent_name")
+    def _call_earlier(self, level: _Level, started: ToolCall, agent: str | None) -> None:
+        """Record the calls that the model made before one whose tool has started.
+
+        Threads start parallel tools in any order.
+        """
+        for call_id, call in list(level.requested.items()):
+            if call is started:
+                return
+            self._called_only(level, call_id, call, agent)
+
+    def _called_only(
+        self, level: _Level, call_id: str, call: ToolCall, agent: str | None = None
+    ) -> None:
         self._run(level).tool_called(
-            call_id, call["name"], call["args"], agent=agent, parent=level.parent
+            call_id,
+            call["name"],
+            call["args"],
+            agent=agent or level.turn.metadata.get("lc_agent_name"),
+            parent=level.parent,
+            is_open=False,
         )

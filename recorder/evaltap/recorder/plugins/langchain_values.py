@@ -96,6 +96,12 @@ def user_message_in(given: object) -> Evidence | None:
     return None
 
 
+def is_streamed(inputs: object) -> bool:
+    """Return whether a chain's input is what LangChain tells before a streamed one has arrived."""
+    given = inputs.get("input") if type(inputs) is dict and len(inputs) == 1 else None
+    return type(given) is str and not given
+
+
 def media_of(message: BaseMessage) -> tuple[MediaPart, ...]:
     """Return the images, audio, video and files in a message's content blocks."""
     blocks = message.content if isinstance(message.content, list) else ()

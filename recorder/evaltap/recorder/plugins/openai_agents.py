@@ -29,13 +29,14 @@ from agents.tracing.span_data import (
 )
 
 from evaltap.recorder.conventions.evidence import Evidence
-from evaltap.recorder.conventions.message_shapes import read_messages
+from evaltap.recorder.conventions.message_shapes import read_response
 from evaltap.recorder.enclosing import enclosing
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.openai_loop import Call, Loop, arguments_of
 from evaltap.recorder.plugins.support import guarded, recorder_for
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun
+from evaltap.recorder.tokens import tokens
 
 ORIGIN = Origin(framework="openai-agents", convention="openai-agents-tracing")
 MAX_TRACES = 10_000
@@ -203,13 +204,22 @@ class EvaltapTraceProcessor(TracingProcessor):
         """Record a call of the Chat Completions API, or of another provider in that format."""
         level.record_input(data.input)
         usage = data.usage or {}
+        details = usage.get("input_tokens_details") or {}
+        used = tokens(
+            usage.get("input_tokens"),
+            usage.get("output_tokens"),
+            details.get("cached_tokens"),
+            details.get("cache_write_tokens"),
+        )
         level.run.model_called(
             data.model,
-            input_tokens=usage.get("input_tokens"),
-            output_tokens=usage.get("output_tokens"),
+            input_tokens=used.input,
+            output_tokens=used.output,
+            cache_read_tokens=used.cache_read,
+            cache_write_tokens=used.cache_write,
             agent=node.agent,
         )
-        messages = read_messages(list(data.output or ()), role="assistant")
+        messages = read_response(list(data.output or ()))
         calls = [
             Call(call.call_id, call.name or "", _arguments_json(call.arguments))
             for message in messages

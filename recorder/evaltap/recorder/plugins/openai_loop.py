@@ -54,6 +54,8 @@ class Loop:
         for item in items if self.pending else ():
             if isinstance(item, Mapping) and item.get("type") == "function_call_output":
                 self._answered(str(item.get("call_id")), item.get("output"))
+            elif isinstance(item, Mapping) and item.get("role") == "tool":
+                self._answered(str(item.get("tool_call_id")), item.get("content"))
 
     def _record_system_messages(self, items: Sequence[object]) -> None:
         """Record the system messages, which precede all others."""

@@ -21,6 +21,7 @@ from evaltap.recorder.plugins.openai_loop import Loop
 from evaltap.recorder.plugins.support import guarded, text_of
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun
+from evaltap.recorder.tokens import tokens
 
 Context: TypeAlias = RunContextWrapper[Any]  # Any: the caller's own context
 AnyAgent: TypeAlias = Agent[Any]  # as above
@@ -112,11 +113,14 @@ class EvaltapRun(RunHooks[Any]):
         if self._loop is None:
             return
         model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", None)
+        usage = response.usage
+        cached = usage.input_tokens_details.cached_tokens
+        used = tokens(usage.input_tokens, usage.output_tokens, cached)
         self._loop.run.model_called(
             model if isinstance(model, str) else None,
-            input_tokens=response.usage.input_tokens,
-            output_tokens=response.usage.output_tokens,
-            cache_read_tokens=response.usage.input_tokens_details.cached_tokens,
+            input_tokens=used.input,
+            output_tokens=used.output,
+            cache_read_tokens=used.cache_read,
             agent=agent.name,
         )
         self._loop.record_output(response.output, agent.name)

@@ -38,6 +38,7 @@ from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.support import guarded, recorder_for, release, text_of
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun
+from evaltap.recorder.tokens import tokens
 from evaltap.schemas.data import JsonObject
 
 if TYPE_CHECKING:
@@ -198,12 +199,19 @@ class EvaltapCapability(AbstractCapability[object]):
             if not level.run.has_history:
                 own = sum(one.run_id == ctx.run_id for one in request_context.messages)
                 level.run.history(request_context.messages[: -own or None], _history_message)
+        usage = response.usage
+        used = tokens(
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+        )
         level.run.model_called(
             response.model_name or request_context.model.model_name,
-            input_tokens=response.usage.input_tokens,
-            output_tokens=response.usage.output_tokens,
-            cache_read_tokens=response.usage.cache_read_tokens,
-            cache_write_tokens=response.usage.cache_write_tokens,
+            input_tokens=used.input,
+            output_tokens=used.output,
+            cache_read_tokens=used.cache_read,
+            cache_write_tokens=used.cache_write,
             agent=level.agent,
         )
         words = "".join(part.content for part in response.parts if isinstance(part, TextPart))

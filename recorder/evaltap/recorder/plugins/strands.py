@@ -32,7 +32,14 @@ from evaltap.recorder.conventions.media_shapes import media_in
 from evaltap.recorder.enclosing import enclosing, enter
 from evaltap.recorder.media import MediaPart
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
-from evaltap.recorder.plugins.support import first_items, first_of, guarded, recorder_for, release
+from evaltap.recorder.plugins.support import (
+    first_items,
+    first_of,
+    guarded,
+    recorder_for,
+    release,
+    text_of,
+)
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.tokens import tokens
@@ -40,6 +47,7 @@ from evaltap.schemas.data import JsonObject
 
 if TYPE_CHECKING:
     from strands import Agent
+    from strands.agent import AgentResult
 
 ORIGIN = Origin(framework="strands-agents", convention="strands-hooks")
 SESSION_KEYS = ("session.id", "session_id", "gen_ai.conversation.id", "conversation_id")
@@ -107,7 +115,7 @@ class EvaltapHooks(HookProvider):
 
     def after_invocation(self, event: AfterInvocationEvent) -> None:
         """End the turn, if this invocation is one."""
-        guarded(self, self._ended, event.agent)
+        guarded(self, self._ended, event.agent, event.result)
 
     def message_added(self, event: MessageAddedEvent) -> None:
         """Record the model's message and usage."""
@@ -173,7 +181,7 @@ class EvaltapHooks(HookProvider):
             del self._levels[next(iter(self._levels))]
         return level
 
-    def _ended(self, source: object) -> None:
+    def _ended(self, source: object, result: "AgentResult | None" = None) -> None:
         level = self._levels.pop(id(source), None)
         if level is None:
             return
@@ -187,8 +195,10 @@ class EvaltapHooks(HookProvider):
         error = sys.exc_info()[1]
         if error is not None and error is not level.outer_error:
             level.run.end_with(error)
-        else:
-            level.run.end()
+            return
+        if result is not None and result.structured_output is not None:
+            level.run.framework_result(text_of(result.structured_output))
+        level.run.end()
 
     def _message(self, agent: "Agent", message: Message) -> None:
         level = self._levels.get(id(agent))

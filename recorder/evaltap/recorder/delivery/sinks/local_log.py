@@ -27,8 +27,10 @@ MIN_FREE_SHARE = 0.05
 """Stop writing when less than this share of the disk is free: the disk belongs to the agent."""
 TRIM_SHARE = 0.75
 """At this share of its limit, the log deletes what all consumers have landed, however recent."""
+OVERFULL_SHARE = 1 / 4
+"""How far the last batch may exceed the limit: an eighth of it (`LOG_BATCHES`) and what SQLite adds."""
 RESERVE_SHARE = 1 / 16
-"""Space beyond the limit reserved for manifests: a full log still records what was dropped."""
+"""Space beyond that reserved for manifests: a full log still records what was dropped."""
 CHECKPOINT_PAGES = 1_000
 """WAL pages of 4 KiB before a checkpoint; SQLite's default."""
 WARN_SECONDS = 600.0
@@ -145,7 +147,7 @@ class LocalLogSink:
         self._warn(log, used)
         limit = self.max_bytes
         if all(is_manifest(record) for record in records):
-            limit += int(self.max_bytes * RESERVE_SHARE)
+            limit += int(self.max_bytes * (OVERFULL_SHARE + RESERVE_SHARE))
         while used >= limit:
             if not trim_landed(log):
                 raise SinkError(f"{self.path} has {used} bytes, and the limit is {self.max_bytes}")
