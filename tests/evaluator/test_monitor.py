@@ -306,6 +306,8 @@ def test_without_enough_days_a_watch_is_learning(evaltap: Evaltap) -> None:
     assert (shorter[0], shorter[1][0]["status"]) == (0, "ok")
     nothing = replayed(evaltap, db, HELPFUL | {"where": {"app": "none"}})
     assert (nothing[0], nothing[1][0]["status"]) == (3, "no_data")
+    _, text, _ = evaltap("monitor", "replay", db, "--rules", "monitor.json")
+    assert "no stored turn counts: none matches its `where`" in text
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from evaltap.cli.options.common import add_json, open_store, open_stores
 from evaltap.cli.settings import STORE
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import counted, utc_text
+from evaltap.schemas.text import counted, did_you_mean, utc_text
 
 if TYPE_CHECKING:
     from evaltap.evaluator.batch.pricing import Price
@@ -202,7 +202,7 @@ def _alerts(options: MonitorOptions) -> int:
 
 
 def _rebase(options: MonitorOptions) -> int:
-    from evaltap.evaluator.monitoring.starts import rebase
+    from evaltap.evaluator.monitoring.starts import alarmed_watches, rebase
 
     if len(options.words) != 2:
         raise InputError(
@@ -213,10 +213,14 @@ def _rebase(options: MonitorOptions) -> int:
     now = datetime.now(UTC)
     with open_store(Path(path), create=False) as store:
         rebase(store, watch, now)
+        known = alarmed_watches(store)
     if options.json:
         print(json.dumps({"watch": watch, "learns_from": utc_text(now, "seconds")}))
     else:
         print(f"{watch}: learns a new baseline from turns after {now:%Y-%m-%d %H:%M} UTC")
+        if watch not in known:
+            hint = did_you_mean(watch, known)
+            print(f"note: no alarm of a watch {watch!r} is stored; {hint or 'check the name'}")
     return 0
 
 
@@ -242,7 +246,14 @@ def _print(events: "list[Event]", paths: Sequence[Path]) -> None:
 
 
 def _lines(event: "Event", store: str) -> Iterator[str]:
-    from evaltap.evaluator.monitoring.wording import explanation, interval, of_limit, subject
+    from evaltap.evaluator.monitoring.wording import (
+        UNKNOWN,
+        ended_unknown,
+        explanation,
+        interval,
+        of_limit,
+        subject,
+    )
     from evaltap.evaluator.store.database import utc_now
 
     at = "" if event.at is None else f", {event.at:%Y-%m-%d %H:%M} UTC"
@@ -263,6 +274,10 @@ def _lines(event: "Event", store: str) -> Iterator[str]:
         over = event.status == "resolved" and event.at is not None
         until = f" until {event.at:%Y-%m-%d %H:%M}" if over else ""
         yield f"  no turn since {event.since:%Y-%m-%d %H:%M}{until} UTC"
+    elif ended_unknown(event):
+        yield f"  {UNKNOWN}"
+    elif event.status == "no_data":
+        yield "  no stored turn counts: none matches its `where`, or its metric has no scores here"
     yield from (f"  {explanation(one, event)}" for one in event.changed)
     if event.cases:
         yield f"  cases: {' '.join(event.cases)}"
