@@ -249,6 +249,12 @@ _TEXTS = {
 """The columns in which other people's data may name the subject."""
 
 
+_WHOLE = """
+regexp_escape(f.form) || if(regexp_matches(f.form, '[0-9a-z]$'), '([^0-9a-z]|$)', '')
+"""
+"""The pattern for a name that does not continue, as in `mentions`."""
+
+
 def _mentions(store: Store, subject: Subject, sessions: list[str]) -> int:
     """Count the rows of other people that mention the subject."""
     forms = sorted({form for name in subject.names for form in written_forms(name)})
@@ -258,7 +264,8 @@ def _mentions(store: Store, subject: Subject, sessions: list[str]) -> int:
         text = f"lower(concat_ws(' ', {', '.join(columns)}))"
         found += store.rows(
             f"SELECT count(*) FROM {table} WHERE NOT {where}"
-            f" AND EXISTS (SELECT 1 FROM unnest($forms) AS f(form) WHERE contains({text}, f.form))",
+            " AND EXISTS (SELECT 1 FROM unnest($forms) AS f(form) WHERE"
+            f" contains({text}, f.form) AND regexp_matches({text}, {_WHOLE}))",
             given | {"forms": forms},
         )[0][0]
     return found
