@@ -50,8 +50,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         '    {"name": "slow", "signal": "slow_rate"},\n'
         '    {"name": "alive", "signal": "silence", "minutes": 30}]}\n\n'
         "Actions:\n"
-        "  check    validate the rules; with a DuckDB file, also estimate from the last 7 days what"
-        " they would score and spend per day\n"
+        "  check    validate the rules; with a DuckDB file, also estimate from the last 7 days of"
+        " its traffic what they would score and spend per day\n"
         "  replay   run the watches over the stored turns; the first days (`baselineDays`, 14) are"
         " the baseline\n"
         "  alerts   list the alarms of `evaltap consume --monitor`\n"
@@ -151,7 +151,7 @@ def _price_lines(rules: "MonitorFile", prices: "Sequence[Price] | None") -> Iter
         yield "cost of the score rules: add a DuckDB file to estimate it"
         return
     if rules.score and not prices:
-        yield "cost of the score rules: unknown, no turn landed in the last 7 days"
+        yield "cost of the score rules: unknown, no turn has landed"
     for one in prices:
         calls = "judge calls unknown" if one.calls is None else f"{one.calls:,.1f} judge calls"
         usd = "cost unknown" if one.usd is None else f"{one.usd:,.4f} USD"
