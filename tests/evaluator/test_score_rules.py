@@ -236,6 +236,21 @@ def test_rules_with_conditions_are_nested_and_weighted(
     assert unweighted < 0.6, "without weights this test would pass, too"
 
 
+def test_a_report_weights_the_scores_of_a_rule_as_the_estimate_does(
+    evaltap: Evaltap, judge: JudgeServer
+) -> None:
+    land(60, 2)
+    consume(evaltap, rule(0.2, always=[{"failed": "said"}]))
+
+    (rate,) = json.loads(evaltap("estimate", "t.duckdb", "--metric", "helpful", "--json")[1])
+    report = json.loads(evaltap("report", "t.duckdb", "--json")[1])
+
+    (helpful,) = [one for one in report["metrics"] if one["metric_name"] == "helpful"]
+    assert helpful["pass_rate"] == pytest.approx(rate["rate"])
+    assert helpful["interval"] == pytest.approx([rate["low"], rate["high"]])
+    assert helpful["pass_rate"] > helpful["sample_pass_rate"] + 0.1
+
+
 @pytest.mark.slow
 def test_a_budget_that_is_spent_leaves_turns_uncovered_and_says_so(
     evaltap: Evaltap, judge: JudgeServer
