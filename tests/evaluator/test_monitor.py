@@ -302,6 +302,8 @@ def test_without_enough_days_a_watch_is_learning(evaltap: Evaltap) -> None:
     assert [(one["watch"], one["status"], one["quantile"]) for one in events] == [
         ("helpful", "learning", None), ("slow", "learning", 0.95), ("slow", "learning", 0.5),
     ]  # fmt: skip
+    _, text, _ = evaltap("monitor", "replay", db, "--rules", "monitor.json")
+    assert "with at least 7 days and 50 sessions" in text
     shorter = replayed(evaltap, db, HELPFUL | {"baselineDays": 7})
     assert (shorter[0], shorter[1][0]["status"]) == (0, "ok")
     nothing = replayed(evaltap, db, HELPFUL | {"where": {"app": "none"}})

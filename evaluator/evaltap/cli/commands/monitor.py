@@ -246,14 +246,7 @@ def _print(events: "list[Event]", paths: Sequence[Path]) -> None:
 
 
 def _lines(event: "Event", store: str) -> Iterator[str]:
-    from evaltap.evaluator.monitoring.wording import (
-        UNKNOWN,
-        ended_unknown,
-        explanation,
-        interval,
-        of_limit,
-        subject,
-    )
+    from evaltap.evaluator.monitoring.wording import explanation, interval, of_limit, subject
     from evaltap.evaluator.store.database import utc_now
 
     at = "" if event.at is None else f", {event.at:%Y-%m-%d %H:%M} UTC"
@@ -274,12 +267,25 @@ def _lines(event: "Event", store: str) -> Iterator[str]:
         over = event.status == "resolved" and event.at is not None
         until = f" until {event.at:%Y-%m-%d %H:%M}" if over else ""
         yield f"  no turn since {event.since:%Y-%m-%d %H:%M}{until} UTC"
-    elif ended_unknown(event):
-        yield f"  {UNKNOWN}"
-    elif event.status == "no_data":
-        yield "  no stored turn counts: none matches its `where`, or its metric has no scores here"
+    elif state := _state(event):
+        yield f"  {state}"
     yield from (f"  {explanation(one, event)}" for one in event.changed)
     if event.cases:
         yield f"  cases: {' '.join(event.cases)}"
     if event.cases_filter:
         yield f"  list them: evaltap cases {store} {shlex.quote(event.cases_filter)}"
+
+
+def _state(event: "Event") -> str:
+    """Explain why a watch has no rate; empty if it needs no explanation."""
+    from evaltap.evaluator.monitoring.learned import LEAST_DAYS, LEAST_SESSIONS
+    from evaltap.evaluator.monitoring.wording import UNKNOWN, ended_unknown
+
+    if ended_unknown(event):
+        return UNKNOWN
+    if event.status == "no_data":
+        return "no stored turn counts: none matches its `where`, or its metric has no scores here"
+    if event.status == "learning":
+        least = f"{LEAST_DAYS} days and {LEAST_SESSIONS} sessions"
+        return f"learns until the traffic spans its `baselineDays`, with at least {least}"
+    return ""
