@@ -15,6 +15,7 @@ from evaltap.evaluator.batch.sampling import draw_of
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder.sampling.sampler import position
 from judge_server import Answer, JudgeServer, judge_server
+from page_server import served
 
 SESSIONS, TURNS = 150, 4
 
@@ -249,6 +250,8 @@ def test_a_report_weights_the_scores_of_a_rule_as_the_estimate_does(
     assert helpful["pass_rate"] == pytest.approx(rate["rate"])
     assert helpful["interval"] == pytest.approx([rate["low"], rate["high"]])
     assert helpful["pass_rate"] > helpful["sample_pass_rate"] + 0.1
+    with served(Path("t.duckdb"), Path.cwd()) as page:
+        assert "estimated from a sample" in page.ask("/", role="admin").text
 
 
 @pytest.mark.slow
