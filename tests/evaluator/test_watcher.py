@@ -191,6 +191,14 @@ def test_a_rebase_of_a_misspelt_watch_suggests_its_name(evaltap: Evaltap) -> Non
     assert "note" not in evaltap("monitor", "rebase", "t.duckdb", "helpful")[1]
 
 
+def test_a_rebase_uses_the_store_of_the_settings(evaltap: Evaltap) -> None:
+    Store("t.duckdb").close()
+    assert evaltap("monitor", "rebase", "helpful")[0] == 2
+    Path("evaltap.toml").write_text('store = "t.duckdb"')
+
+    assert evaltap("monitor", "rebase", "helpful")[0] == 0
+
+
 def test_an_alarm_stored_before_there_were_quantiles_is_that_of_the_95th_percentile() -> None:
     with Store(":memory:") as store:
         note_alerts(store, [event("firing", 10)])

@@ -204,12 +204,15 @@ def _alerts(options: MonitorOptions) -> int:
 def _rebase(options: MonitorOptions) -> int:
     from evaltap.evaluator.monitoring.starts import alarmed_watches, rebase
 
-    if len(options.words) != 2:
+    words = options.words
+    if len(words) == 1 and not words[0].endswith(".duckdb"):
+        words = (*map(str, _usual_store()), *words)
+    if len(words) != 2:
         raise InputError(
             "rebase: expected a DuckDB file and the name of a watch: `evaltap monitor rebase X.duckdb"
             " NAME`"
         )
-    path, watch = options.words
+    path, watch = words
     now = datetime.now(UTC)
     with open_store(Path(path), create=False) as store:
         rebase(store, watch, now)
