@@ -541,7 +541,7 @@ def test_latencies_that_nobody_recorded_leave_a_bound_on_them_open(
         ),
         (
             ("report", "x.duckdb", "--cases", "no.jsonl", "--out", "r.md"),
-            "no.jsonl: cannot be read (No such",
+            "no.jsonl: no such file",
         ),
         (("report", "x.duckdb", "--p95-ms", "-1"), "expected milliseconds, more than 0"),
         (("report", "x.duckdb", "--fail-on", "all"), "expected one of never, failed, error"),

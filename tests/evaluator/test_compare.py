@@ -477,7 +477,7 @@ def test_files_of_other_names_are_one_eval_set_and_several_need_to_be_told(
 
     code, _, error = evaltap("compare", base, split)
     assert code == 2
-    assert "--pair-by-id" in error
+    assert "`evaltap compare` and `evaltap gate` pair by eval id alone with --pair-by-id" in error
     code, found = compared(evaltap, base, split, "--pair-by-id")
     assert (code, found["head"]["trials"]) == (0, 70)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cases import NOON, make_case, make_turn
+from cases import NOON, RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator.curation.expectations import RegressionCheck
 from evaltap.evaluator.curation.recipe import BUILT_IN, read_recipe
@@ -343,6 +343,26 @@ def test_what_was_done_becomes_the_reference_only_where_it_was_found_good(
         "Yes, please.", "Here you are, please.",
     }  # fmt: skip
     assert all("promoted" in one for one in labels(cases).values())
+
+
+def test_nothing_is_expected_of_a_turn_that_nobody_found_good(tmp_path: Path) -> None:
+    asked = [
+        Asked("Where is A-1?", ("get_order",), "No.", session="s"),
+        Asked("Please refund it", ("refund",), "Yes, please.", session="s"),
+    ]
+    database = landed(tmp_path, asked)
+    out = tmp_path / "s.evalset.json"
+    good = recipe(
+        tmp_path, pick=[{"label": "random"}], **{"from": {"where": "final_text <> 'No.'"}}
+    )
+    (case,) = curate(database, out, "--as", "expected", "--metric", "polite", "--recipe", good)
+    scorer = CaseScorer([EvalMetric.model_validate(one) for one in (TRAJECTORY, RESPONSE)])
+    turns = [make_turn(answer=one.answer, tools=[make_tool(*one.tools)]) for one in asked]
+
+    found = scorer.score({**case, "evalMode": "trace", "actualConversation": turns})
+
+    statuses = [[turn.status.value for turn in metric.turns] for metric in found.metrics]
+    assert statuses == [["not_evaluated", "passed"], ["not_evaluated", "passed"]]
 
 
 # -- regression cases ------------------------------------------------------------------------------

@@ -10,13 +10,13 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from cases import TRAJECTORY, make_case
+from cases import RESPONSE, TRAJECTORY, make_case
 from evaltap.cli.main import main
 from evaltap.evaluator import CaseScorer, ScriptedJudge, Services, Status
 from evaltap.evaluator.datasets.columns import Columns, parse_columns, row_case
 from evaltap.evaluator.datasets.openai_evals import EvalConfig, read_eval_config
 from evaltap.evaluator.datasets.tables import read_rows
-from evaltap.schemas import iter_cases, read_metrics
+from evaltap.schemas import EvalMetric, iter_cases, read_metrics
 from evaltap.schemas.errors import EvaltapError, FormatError, InputError
 
 DATA = Path(__file__).parents[1] / "data/datasets"
@@ -114,6 +114,19 @@ def test_a_row_with_an_output_is_a_recorded_case_with_what_was_expected() -> Non
     assert turns(case)[0]["capture"] == {"tools": "missing"}
     assert turns(case, "conversation")[0]["finalResponse"]["content"] == "Bern"
     assert case["sessionInput"] == {"appName": "app", "userId": "dataset", "state": {"level": 2}}
+
+
+def test_a_row_with_an_output_but_no_expectation_has_no_reference() -> None:
+    scorer = CaseScorer([EvalMetric.model_validate(RESPONSE)])
+
+    (found,) = scorer.score(
+        converted({"question": "Hello", "answer": None, "output": "Hi"})
+    ).metrics
+
+    assert (found.status.value, found.reason) == (
+        "not_evaluated",
+        "no reference: no expected turn was given for this one",
+    )
 
 
 def test_a_row_without_an_output_is_a_case_still_to_be_run() -> None:

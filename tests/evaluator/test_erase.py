@@ -157,6 +157,15 @@ def test_mentions_in_the_cases_of_others_are_told_not_changed(
     assert "log.db: 1 cases of other people mention the subject" in told["out_of_reach"][0]
 
 
+def test_a_longer_id_is_no_mention(capsys: pytest.CaptureFixture[str]) -> None:
+    others = [case(f"o-{user}", user, f"I am {user}") for user in ("user-170", "user-17x")]
+    fill(case("m", "user-17", "I am user-17"), *others, case("b", "bob", "Ask (user-17)"))
+
+    told = erase(capsys, "--subject", "user-17")
+
+    assert [one["mentions"] for one in told["places"]] == [1, 1, 1, 1]
+
+
 def test_results_and_adk_sets_are_erased_from_too(capsys: pytest.CaptureFixture[str]) -> None:
     results = {
         "evalSetResultId": "r",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import NOON
+from cases import NOON, TRAJECTORY
 from evaltap.cli.main import main
 from evaltap.evaluator.filters.choice import Choice, chosen_keys, chosen_query
 from evaltap.evaluator.filters.language import FIELDS, SORTS, Filter, Term, parse_filter
@@ -18,7 +18,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.summaries.summaries import Summaries
 from evaltap.recorder import Recorder
 from evaltap.schemas.errors import InputError
-from shop import Asked, landed
+from shop import POLITE, Asked, landed
 
 TRAFFIC = [
     Asked("Where is order A-100? It is late"),
@@ -275,6 +275,27 @@ def test_export_report_and_score_look_at_the_chosen_cases_only(
     copied = shutil.copy(database, tmp_path / "copy.duckdb")
     assert main(["score", str(copied), "--metrics", str(tmp_path / "m.json"), *chosen]) in (0, 3)
     assert json.loads(capsys.readouterr().out)["cases"] == 2
+
+
+@pytest.mark.parametrize("summaries", [False, True])
+def test_the_list_the_filter_and_the_report_agree_on_what_passed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], summaries: bool
+) -> None:
+    database = landed(tmp_path, TRAFFIC)
+    (tmp_path / "m.json").write_text(json.dumps([POLITE, TRAJECTORY]))
+    main(["score", str(database), "--metrics", str(tmp_path / "m.json")])  # without references
+    with Store(database) as opened:
+        if summaries:
+            Summaries(opened).make()
+    capsys.readouterr()
+
+    main(["cases", str(database), "status:passed", "--json"])
+    listed = {one["eval_id"]: one["outcome"] for one in json.loads(capsys.readouterr().out)}
+    main(["report", str(database), "--format", "markdown"])
+    title = capsys.readouterr().out.splitlines()[0]
+
+    assert listed == {"s-2": "passed", "s-3": "passed"}
+    assert title.endswith("5 cases: 2 passed, 2 failed, 1 crashed")
 
 
 def test_why_explains_each_case_that_fits(

@@ -483,7 +483,7 @@ def test_what_holds_no_cases_is_told(folder: Path, capsys: pytest.CaptureFixture
 
     for name, told in (
         ("x.duckdb", "write its cases to an eval set with `evaltap export`"),
-        ("none.jsonl", "cannot be read (No such file"),
+        ("none.jsonl", "no such file"),
         ("cases.json", "found a list of 0"),
     ):
         assert main(["gate", name, "--gate", "gate.json"]) == 2

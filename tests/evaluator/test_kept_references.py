@@ -56,6 +56,18 @@ def test_show_prints_what_was_expected(evaltap: Evaltap) -> None:
     assert re.search(r'expected\s+.*refund\(\{"amount":10\}\)', shown, re.DOTALL)
 
 
+def test_show_says_of_what_nothing_was_expected(evaltap: Evaltap) -> None:
+    golden(100)
+    (case,) = [json.loads(line) for line in Path("golden.jsonl").read_text().splitlines()]
+    case["conversation"][0] = {"capture": {"tools": "missing"}}
+    Path("golden.jsonl").write_text(json.dumps(case))
+    evaltap("score", "x.duckdb", "--metrics", "m.json", "--references", "golden.jsonl")
+
+    _, shown, _ = evaltap("show", "x.duckdb", "s-1")
+
+    assert re.search(r"expected\s+capture\s+tools is missing", shown)
+
+
 def test_each_run_is_shown_with_the_references_it_used(evaltap: Evaltap) -> None:
     golden(100)
     evaltap("score", "x.duckdb", "--metrics", "m.json", "--references", "golden.jsonl")

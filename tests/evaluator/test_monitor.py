@@ -302,10 +302,14 @@ def test_without_enough_days_a_watch_is_learning(evaltap: Evaltap) -> None:
     assert [(one["watch"], one["status"], one["quantile"]) for one in events] == [
         ("helpful", "learning", None), ("slow", "learning", 0.95), ("slow", "learning", 0.5),
     ]  # fmt: skip
+    _, text, _ = evaltap("monitor", "replay", db, "--rules", "monitor.json")
+    assert "with at least 7 days and 50 sessions" in text
     shorter = replayed(evaltap, db, HELPFUL | {"baselineDays": 7})
     assert (shorter[0], shorter[1][0]["status"]) == (0, "ok")
     nothing = replayed(evaltap, db, HELPFUL | {"where": {"app": "none"}})
     assert (nothing[0], nothing[1][0]["status"]) == (3, "no_data")
+    _, text, _ = evaltap("monitor", "replay", db, "--rules", "monitor.json")
+    assert "no stored turn counts: none matches its `where`" in text
 
 
 @pytest.mark.parametrize(
@@ -371,15 +375,15 @@ def test_the_rules_are_priced_by_the_turns_of_the_last_days(evaltap: Evaltap) ->
 
     part, new = json.loads(out)["score"]
     assert code == 0
-    # All landed today: of 40 turns of each of ten days 26 are of the app, and three of these are slow.
-    assert (part["turns_per_day"], part["always_per_day"]) == (260, 30)
-    assert part["scored_per_day"] == pytest.approx(30 + 0.1 * 230)
+    # Of 40 turns of each day 26 are of the app, and three of these are slow.
+    assert (part["turns_per_day"], part["always_per_day"]) == (26, 3)
+    assert part["scored_per_day"] == pytest.approx(3 + 0.1 * 23)
     assert (part["calls_per_day"], part["usd_per_day"]) == (0, 0)
-    assert new["scored_per_day"] == 26
+    assert new["scored_per_day"] == pytest.approx(2.6)
     assert (new["calls_per_day"], new["usd_per_day"]) == (None, None)
     said = evaltap("monitor", "check", rules, store)[1]
-    assert "part: per day 53.0 of 260.0 turns, 0.0 judge calls" in said
-    assert "new: per day 26.0 of 260.0 turns, judge calls unknown" in said
+    assert "part: per day 5.3 of 26.0 turns, 0.0 judge calls" in said
+    assert "new: per day 2.6 of 26.0 turns, judge calls unknown" in said
     assert "add a DuckDB file" in evaltap("monitor", "check", rules)[1]
 
 

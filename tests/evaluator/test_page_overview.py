@@ -22,6 +22,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.readers import Readers
 from evaltap.evaluator.summaries.summaries import Summaries
 from evaltap.schemas.errors import InputError
+from page_server import served
 from page_store import NOON, support_store
 from shop import Asked as Turn
 from shop import landed
@@ -323,3 +324,14 @@ def test_a_line_has_a_gap_where_nothing_is_known() -> None:
     )
     assert [bar.incomplete for bar in drawn.bars] == [False, True]
     assert drawn.bars[0].part_height == pytest.approx(drawn.bars[0].height / 3, abs=0.1)
+
+
+@pytest.mark.parametrize(("last", "said"), [([], True), ([Turn("Hello")], False)])
+def test_a_rate_of_crashed_turns_only_says_so(tmp_path: Path, last: list[Turn], said: bool) -> None:
+    database = landed(tmp_path, [Turn("Hi", error="TimeoutError"), *last])
+
+    with served(database, tmp_path) as page:
+        text = page.ask("/", role="admin").text
+
+    assert "polite" in text
+    assert ("only crashed turns" in text) == said

@@ -232,7 +232,7 @@ def test_without_a_judge(evaltap_score):
 
 
 MISTAKES = {
-    'cases="none.jsonl", metrics="metrics.json"': "none.jsonl: cannot be read (No such file",
+    'cases="none.jsonl", metrics="metrics.json"': "none.jsonl: no such file",
     'cases="empty.jsonl", metrics="metrics.json"': "empty.jsonl: contains no eval cases; add at least one",
     'cases="cases.jsonl", metrics="none.json"': "none.json: no such file",
     'cases="cases.jsonl"': "no metrics; name a metrics file or a list of metrics",
@@ -256,6 +256,7 @@ def test_a_mistake_is_a_message_and_no_traceback(run: Run, pytester: pytest.Pyte
     result.assert_outcomes(errors=4 + 3 * len(CASES))
     assert [message for message in MISTAKES.values() if message not in said] == []
     assert "Traceback" not in said
+    assert "another exception" not in said
     assert "site-packages" not in said
     assert "pytest_plugin.py" not in said
 

@@ -66,15 +66,16 @@ def test_one_way_may_be_asked_for(tmp_path: Path, join: Join, found: str) -> Non
     assert joined(tmp_path, case, reference("g1", "Hi"), join=join)[0] == found
 
 
-def test_of_several_that_begin_alike_the_one_with_as_many_turns_is_taken(tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [("Hi",), ("Hi", "What else?"), ("Hi", "And then?", "Thanks")])
+def test_a_conversation_that_only_begins_alike_is_no_reference(
+    tmp_path: Path, other: tuple[str, ...]
+) -> None:
     case = recorded("x", "Hi", "And then?")
 
-    found = joined(tmp_path, case, reference("g1", "Hi"), reference("g2", "Hi", "What else?"))
-
-    assert found == ("user_text", ["Hi", "What else?"])
+    assert joined(tmp_path, case, reference("g1", *other)) == ("none", [])
 
 
-def test_of_several_with_as_many_turns_the_same_words_decide(tmp_path: Path) -> None:
+def test_of_several_that_begin_alike_the_one_with_the_same_words_is_taken(tmp_path: Path) -> None:
     case = recorded("x", "Hi", "And then?")
 
     found = joined(tmp_path, case, reference("g1", "Hi", "No"), reference("g2", "Hi", "And then?"))

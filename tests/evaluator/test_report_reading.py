@@ -264,6 +264,14 @@ def test_failed_calls_are_left_out_where_the_metric_leaves_them_out() -> None:
     assert [kind for kind, _ in steps(again)].count("extra") == 1
 
 
+def test_calls_of_which_nothing_is_expected_are_not_called_unexpected() -> None:
+    answer_only = case("x", [make_tool("a")])
+    answer_only["conversation"][0]["capture"] = {"tools": "missing"}
+
+    assert steps(answer_only) == [("made", "a")]
+    assert steps(case("x", [make_tool("a")])) == [("extra", "a")]
+
+
 def test_calls_of_nested_agents_name_their_agent() -> None:
     nested = make_tool("a", agent="researcher")
     ((turn,), _) = evidence_of(case("x", [nested], [nested]), Comparison(), Limits())

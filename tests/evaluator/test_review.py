@@ -183,6 +183,21 @@ def test_an_edit_becomes_the_expected_turn_and_a_rejected_one_no_case(
     assert (stamp["state"], stamp["by"]) == ("edited", ["ann"])
 
 
+def test_the_provenance_of_a_case_is_the_decision_on_its_own_turns(tmp_path: Path) -> None:
+    asked = [Asked("Where is A-1?", session="s"), Asked("A joke", (), "No.", session="s")]
+    database, out = str(landed(tmp_path, asked)), tmp_path / "g.evalset.json"
+    assert main(["review", "add", database, "--as", "ann"]) == 0
+    with Store(database) as store:
+        names = {one.invocation_id: one.item_id for one in items(store)}
+    for action, turn in (("approve", "t-0"), ("reject", "t-1")):
+        assert main(["review", action, database, names[turn], "--as", "ann"]) == 0
+
+    assert main(["curate", database, "--as", "expected", "--out", str(out)]) == 0
+
+    (case,) = json.loads(out.read_text())["evalCases"]
+    assert case["source"]["curation"]["review"]["state"] == "approved"
+
+
 @pytest.mark.slow
 def test_reviews_are_labels_for_judges(review: Review, database: Path, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="nothing has been reviewed"):

@@ -76,6 +76,15 @@ def test_the_score_is_the_weighted_mean_and_the_reason_names_broken_rules() -> N
     assert outcome.reason.startswith("r1: does not match 'never'; r2: length")
 
 
+@pytest.mark.parametrize("kind", ["contains", "keywords"])
+def test_a_negated_rule_names_what_it_found_not_what_is_missing(kind: str) -> None:
+    rude = metric({"type": kind, "values": ["idiot", "stupid"], "negate": True})
+
+    reason = score(rude, make_case(turns=[make_turn(answer="A stupid question")])).reason
+
+    assert reason.endswith(" 1 of 2: 'stupid'")
+
+
 def test_the_target_may_be_the_users_message() -> None:
     asked = metric({"type": "contains", "values": ["A-100"]}, target="userContent")
 

@@ -278,6 +278,21 @@ def test_a_rate_of_crashed_cases_alone_is_said_to_be_one(evaltap: Evaltap, lande
     assert "Only crashed cases (5) have a verdict under exact: " in " ".join(text.split())
 
 
+def test_a_rate_of_mostly_crashed_cases_is_said_to_be_one(evaltap: Evaltap, landed: str) -> None:
+    with Store(landed) as store:
+        ((name,),) = store.rows("SELECT min(eval_id) FROM latest_turns WHERE status = 'ok'")
+    Path("golden.jsonl").write_text(json.dumps({"evalId": name, "conversation": [make_turn()]}))
+    Path("r.json").write_text(json.dumps([RESPONSE]))
+    golden = ["--references", "golden.jsonl", "--join", "eval_id"]
+    evaltap("score", landed, "--metrics", "r.json", *golden)
+
+    (note,) = json.loads(evaltap("report", landed, "--json")[1])["notes"]
+
+    assert note.startswith(
+        "most cases with a verdict under final_response_avg_score crashed (5 of 6): "
+    )
+
+
 def test_estimates_of_all_traffic_count_a_crash_as_not_passed(
     evaltap: Evaltap, landed: str
 ) -> None:

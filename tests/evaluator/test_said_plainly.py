@@ -312,3 +312,30 @@ def test_a_report_names_repeats_of_a_case_so_that_show_finds_them(
     trials = out[out.index("k trials") :].splitlines()
     assert max(map(len, trials)) <= 82
     assert [line.split()[0] for line in trials[3:5]] == ["a-metric-with-quite-a-long-name"] * 2
+
+
+def test_the_console_says_how_many_scores_did_not_pass(evaltap: Evaltap) -> None:
+    broken = make_turn(telemetry={"status": "error"})
+    lines = [json.dumps(make_case(f"c-{number}", [broken])) for number in range(12)]
+    Path("c.jsonl").write_text("\n".join(lines))
+    evaltap("score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb")
+
+    _, short, _ = evaltap("report", "x.duckdb")
+    _, full, _ = evaltap("report", "x.duckdb", "--worst", "12")
+
+    assert "not passed, worst first: 10 of 12 scores\n" in short
+    assert "not passed, worst first\n" in full
+
+
+def test_the_console_says_how_many_reasons_it_leaves_out(evaltap: Evaltap) -> None:
+    lines = [
+        json.dumps(
+            make_case(f"c-{number}", [make_turn()] * number, conversation=[make_turn()] * 30)
+        )
+        for number in range(1, 26)
+    ]
+    Path("c.jsonl").write_text("\n".join(lines))
+
+    _, out, _ = evaltap("score", "c.jsonl", "--metrics", "m.json")
+
+    assert "  5 more scores with other reasons\n" in out

@@ -15,6 +15,7 @@ from evaltap.evaluator.batch.sampling import draw_of
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder.sampling.sampler import position
 from judge_server import Answer, JudgeServer, judge_server
+from page_server import served
 
 SESSIONS, TURNS = 150, 4
 
@@ -234,6 +235,23 @@ def test_rules_with_conditions_are_nested_and_weighted(
     true, unweighted = 0.8, rate["sample_rate"]
     assert rate["low"] <= true <= rate["high"]
     assert unweighted < 0.6, "without weights this test would pass, too"
+
+
+def test_a_report_weights_the_scores_of_a_rule_as_the_estimate_does(
+    evaltap: Evaltap, judge: JudgeServer
+) -> None:
+    land(60, 2)
+    consume(evaltap, rule(0.2, always=[{"failed": "said"}]))
+
+    (rate,) = json.loads(evaltap("estimate", "t.duckdb", "--metric", "helpful", "--json")[1])
+    report = json.loads(evaltap("report", "t.duckdb", "--json")[1])
+
+    (helpful,) = [one for one in report["metrics"] if one["metric_name"] == "helpful"]
+    assert helpful["pass_rate"] == pytest.approx(rate["rate"])
+    assert helpful["interval"] == pytest.approx([rate["low"], rate["high"]])
+    assert helpful["pass_rate"] > helpful["sample_pass_rate"] + 0.1
+    with served(Path("t.duckdb"), Path.cwd()) as page:
+        assert "estimated from a sample" in page.ask("/", role="admin").text
 
 
 @pytest.mark.slow

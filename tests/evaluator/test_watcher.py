@@ -16,6 +16,7 @@ from evaltap.evaluator.live.figures import figures
 from evaltap.evaluator.live.watcher import CAUGHT_UP_SECONDS, LOOK_SECONDS, Watcher
 from evaltap.evaluator.monitoring.history import Alert, firing, note_alerts, read_alerts
 from evaltap.evaluator.monitoring.model import Event
+from evaltap.evaluator.monitoring.wording import summary
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from watched_traffic import FIRST, traffic, write_metrics
@@ -168,6 +169,34 @@ def test_the_shares_above_two_quantiles_are_alarms_of_their_own() -> None:
         (gone,) = note_alerts(store, [], ["other"])
         assert (gone.event.status, gone.event.quantile) == ("resolved", 0.95)
         assert gauge(store) == 0
+
+
+def test_an_alarm_of_a_watch_without_a_baseline_ends_without_a_claim_about_the_traffic() -> None:
+    with Store(":memory:") as store:
+        note_alerts(store, [replace(event("firing", 10), measure="pass_rate")])
+
+        (ended,) = note_alerts(store, [Event("w", {}, "no_data", None, measure="pass_rate")])
+
+    assert ended.event.at is not None
+    assert summary(ended.event) == (
+        "w (pass_rate): no longer known, as the watch was changed or has no baseline now"
+    )
+
+
+def test_a_rebase_of_a_misspelt_watch_suggests_its_name(evaltap: Evaltap) -> None:
+    with Store("t.duckdb") as store:
+        note_alerts(store, [event("firing", 10, "helpful")])
+
+    assert "did you mean 'helpful'?" in evaltap("monitor", "rebase", "t.duckdb", "helpfull")[1]
+    assert "note" not in evaltap("monitor", "rebase", "t.duckdb", "helpful")[1]
+
+
+def test_a_rebase_uses_the_store_of_the_settings(evaltap: Evaltap) -> None:
+    Store("t.duckdb").close()
+    assert evaltap("monitor", "rebase", "helpful")[0] == 2
+    Path("evaltap.toml").write_text('store = "t.duckdb"')
+
+    assert evaltap("monitor", "rebase", "helpful")[0] == 0
 
 
 def test_an_alarm_stored_before_there_were_quantiles_is_that_of_the_95th_percentile() -> None:

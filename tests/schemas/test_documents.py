@@ -361,3 +361,10 @@ def test_a_metrics_file_in_the_place_of_another_is_called_so(
 
     with pytest.raises(FormatError, match=r"m\.json: is a metrics file; expected"):
         read(path)
+
+
+def test_a_misspelt_file_of_lines_is_suggested(tmp_path: Path) -> None:
+    (tmp_path / "main-1.jsonl").write_text("{}")
+
+    with pytest.raises(InputError, match=r"no such file; did you mean '.*main-1\.jsonl'"):
+        list(iter_cases(tmp_path / "main-9.jsonl"))

@@ -190,7 +190,7 @@ def _score(node: pytest.Item, case: "EvalCase | CaseData", settings: Settings) -
         data = case_data(case if isinstance(case, Mapping) else case.model_dump(by_alias=True))
         scorer = _scorer(node, settings)
     except EvaltapError as error:
-        pytest.fail(f"evaltap: {error}", pytrace=False)
+        raise pytest.fail.Exception(f"evaltap: {error}", pytrace=False) from None
     return case_report(data, scorer.score(data))
 
 

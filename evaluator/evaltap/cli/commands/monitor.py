@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from evaltap.cli.options.common import add_json, open_store, open_stores
 from evaltap.cli.settings import STORE
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import counted, utc_text
+from evaltap.schemas.text import counted, did_you_mean, utc_text
 
 if TYPE_CHECKING:
     from evaltap.evaluator.batch.pricing import Price
@@ -50,8 +50,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         '    {"name": "slow", "signal": "slow_rate"},\n'
         '    {"name": "alive", "signal": "silence", "minutes": 30}]}\n\n'
         "Actions:\n"
-        "  check    validate the rules; with a DuckDB file, also estimate from the last 7 days what"
-        " they would score and spend per day\n"
+        "  check    validate the rules; with a DuckDB file, also estimate from the last 7 days of"
+        " its traffic what they would score and spend per day\n"
         "  replay   run the watches over the stored turns; the first days (`baselineDays`, 14) are"
         " the baseline\n"
         "  alerts   list the alarms of `evaltap consume --monitor`\n"
@@ -151,7 +151,7 @@ def _price_lines(rules: "MonitorFile", prices: "Sequence[Price] | None") -> Iter
         yield "cost of the score rules: add a DuckDB file to estimate it"
         return
     if rules.score and not prices:
-        yield "cost of the score rules: unknown, no turn landed in the last 7 days"
+        yield "cost of the score rules: unknown, no turn has landed"
     for one in prices:
         calls = "judge calls unknown" if one.calls is None else f"{one.calls:,.1f} judge calls"
         usd = "cost unknown" if one.usd is None else f"{one.usd:,.4f} USD"
@@ -202,21 +202,28 @@ def _alerts(options: MonitorOptions) -> int:
 
 
 def _rebase(options: MonitorOptions) -> int:
-    from evaltap.evaluator.monitoring.starts import rebase
+    from evaltap.evaluator.monitoring.starts import alarmed_watches, rebase
 
-    if len(options.words) != 2:
+    words = options.words
+    if len(words) == 1 and not words[0].endswith(".duckdb"):
+        words = (*map(str, _usual_store()), *words)
+    if len(words) != 2:
         raise InputError(
             "rebase: expected a DuckDB file and the name of a watch: `evaltap monitor rebase X.duckdb"
             " NAME`"
         )
-    path, watch = options.words
+    path, watch = words
     now = datetime.now(UTC)
     with open_store(Path(path), create=False) as store:
         rebase(store, watch, now)
+        known = alarmed_watches(store)
     if options.json:
         print(json.dumps({"watch": watch, "learns_from": utc_text(now, "seconds")}))
     else:
         print(f"{watch}: learns a new baseline from turns after {now:%Y-%m-%d %H:%M} UTC")
+        if watch not in known:
+            hint = did_you_mean(watch, known)
+            print(f"note: no alarm of a watch {watch!r} is stored; {hint or 'check the name'}")
     return 0
 
 
@@ -263,8 +270,25 @@ def _lines(event: "Event", store: str) -> Iterator[str]:
         over = event.status == "resolved" and event.at is not None
         until = f" until {event.at:%Y-%m-%d %H:%M}" if over else ""
         yield f"  no turn since {event.since:%Y-%m-%d %H:%M}{until} UTC"
+    elif state := _state(event):
+        yield f"  {state}"
     yield from (f"  {explanation(one, event)}" for one in event.changed)
     if event.cases:
         yield f"  cases: {' '.join(event.cases)}"
     if event.cases_filter:
         yield f"  list them: evaltap cases {store} {shlex.quote(event.cases_filter)}"
+
+
+def _state(event: "Event") -> str:
+    """Explain why a watch has no rate; empty if it needs no explanation."""
+    from evaltap.evaluator.monitoring.learned import LEAST_DAYS, LEAST_SESSIONS
+    from evaltap.evaluator.monitoring.wording import UNKNOWN, ended_unknown
+
+    if ended_unknown(event):
+        return UNKNOWN
+    if event.status == "no_data":
+        return "no stored turn counts: none matches its `where`, or its metric has no scores here"
+    if event.status == "learning":
+        least = f"{LEAST_DAYS} days and {LEAST_SESSIONS} sessions"
+        return f"learns until the traffic spans its `baselineDays`, with at least {least}"
+    return ""

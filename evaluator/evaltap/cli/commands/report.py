@@ -97,7 +97,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=10,
         metavar="N",
-        help="list the N worst cases on the console (default: 10)",
+        help="list the N worst scores on the console (default: 10)",
     )
     _add_figures(add)
     add_redact(parser)

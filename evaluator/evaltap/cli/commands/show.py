@@ -274,6 +274,8 @@ def _turn_lines(number: int, turn: Row, data: Row) -> Iterator[_Line]:
     if turn["expected"]:
         yield _Line("expected", "")
         yield from _content(turn["expected"], 4)
+        for gap in gaps_of(turn["expected"]):
+            yield _Line("capture", gap, 4)
     for score in data["turn_scores"]:
         if score["invocation_id"] == turn["invocation_id"]:
             yield _score_line(score)

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from evaltap.evaluator.batch.sampling import facts_query
-from evaltap.evaluator.store.database import utc_now
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.model import Json
 from evaltap.schemas.formats.monitor import MonitorFile, ScoreRule
@@ -48,18 +47,22 @@ class Price:
         }
 
 
-def price_rules(store: StoreReader, rules: MonitorFile, now: datetime | None = None) -> list[Price]:
-    """Return how much each rule would have scored and spent per day over the last days."""
-    since = (now or utc_now()) - timedelta(days=DAYS)
-    landed = store.rows(_LANDED, {"since": since})
-    ids, days = [one for one, _ in landed], len({day for _, of in landed for day in of})
-    if not days:
+def price_rules(store: StoreReader, rules: MonitorFile) -> list[Price]:
+    """Return how much each rule would have scored and spent per day over the last days of the traffic.
+
+    They end with the newest turn.  Less than a day of traffic counts as a day.
+    """
+    ((oldest, newest),) = store.rows(f"SELECT min({_AT}), max({_AT}) FROM turns")
+    if newest is None:
         return []
+    since = newest - timedelta(days=DAYS)
+    days = min(DAYS, max(1.0, (newest - oldest) / timedelta(days=1)))
+    ids = [one for (one,) in store.rows(_RECENT, {"since": since})]
     return [_price(store, rule, ids, days, since) for rule in rules.score]
 
 
 def _price(
-    store: StoreReader, rule: ScoreRule, ids: Sequence[str], days: int, since: datetime
+    store: StoreReader, rule: ScoreRule, ids: Sequence[str], days: float, since: datetime
 ) -> Price:
     query, columns = facts_query([rule])
     held = store.rows(query, {"ids": ids})
@@ -92,9 +95,8 @@ def _more(spent: float | None, limit: float | None) -> bool:
     return spent is not None and limit is not None and spent > limit
 
 
-_LANDED: Final = """
-SELECT eval_id, list(DISTINCT landed_at::DATE) FROM turns WHERE landed_at >= $since GROUP BY 1 ORDER BY 1
-"""
+_AT: Final = "coalesce(started_at, landed_at)"
+_RECENT: Final = f"SELECT DISTINCT eval_id FROM turns WHERE {_AT} > $since ORDER BY 1"
 
 # Counts turns that any of the metrics scored.  A cached answer is priced as when it was first paid for.
 _SPENT: Final = """

@@ -48,9 +48,9 @@ class References:
     """Expected turns for recorded cases, which do not have their own.
 
     A reference's expected turns are its `conversation`, or its `actualConversation` if it has none: a good
-    recorded case can serve as a reference.  By user text, a case matches references with the same first user
-    message, preferring those with the same number of turns, then those with the same messages.  Letter case
-    and white space are ignored.  `read` raises FormatError if an eval id occurs twice.
+    recorded case can serve as a reference.  By user text, a case matches references with the same user
+    messages in all turns: an answer to another question says nothing about this one.  Letter case and white
+    space are ignored.  `read` raises FormatError if an eval id occurs twice.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class References:
         self.join: Join = join
         self.turns = turns
         self.said = said or {eval_id: said_in(one) for eval_id, one in turns.items()}
-        self._by_text: dict[str, list[str]] = {}
+        self._by_text: dict[tuple[str, ...], list[str]] = {}
         for eval_id, words in self.said.items():
             if words and words[0]:
-                self._by_text.setdefault(words[0], []).append(eval_id)
+                self._by_text.setdefault(tuple(words), []).append(eval_id)
 
     @classmethod
     def read(cls, path: Path, join: Join = "auto") -> Self:
@@ -102,15 +102,7 @@ class References:
 
     def _alike(self, case: CaseData) -> Sequence[str]:
         """Return the references with the same user messages as the case."""
-        said = said_in(case.get("actualConversation") or [])
-        found = self._by_text.get(said[0], []) if said and said[0] else []
-        for narrower in (
-            [one for one in found if len(self.said[one]) == len(said)],
-            [one for one in found if self.said[one] == said],
-        ):
-            if len(found) > 1 and narrower:
-                found = narrower
-        return found
+        return self._by_text.get(said_in(case.get("actualConversation") or []), ())
 
 
 def said_in(turns: Sequence[Mapping[str, Json]]) -> tuple[str, ...]:

@@ -61,8 +61,8 @@ def pair_cases(base: Side, head: Side) -> PairedCases:
     if not both:
         raise InputError(
             f"no case is in both: {base.name} has {_some(ones)}, {head.name} has {_some(others)}; expected"
-            " the same app, eval set (by default the file's name) and eval id; --pair-by-id pairs by eval"
-            " id alone"
+            " the same app, eval set (by default the file's name) and eval id; `evaltap compare` and `evaltap"
+            " gate` pair by eval id alone with --pair-by-id"
         )
     changed = [
         key

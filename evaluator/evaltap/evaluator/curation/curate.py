@@ -152,8 +152,9 @@ def _case(
         weight=round(sum(one.weight for one in chosen), 6),
         members=sum(one.members for one in chosen),
     )
-    if review := means.reviewed.by.get(session.key):
-        source["review"] = dict(review)
+    decided = means.reviewed.by.get(session.key, {})
+    if reviews := [review for turn, review in decided.items() if turn in turns]:
+        source["review"] = dict(reviews[-1])
     # In the form of the file, so that the hash is that of the data read back.
     read_back = parse(EvalCase, case, place=f"case {case['evalId']!r:.40}")
     case = read_back.model_dump(by_alias=True)

@@ -74,9 +74,17 @@ def as_expected(
                 f" {', '.join(good.metrics) or 'a metric (name some with --metric)'}"
             )
         else:
-            conversation.append(dict(placeholder(plain) or {}))
+            conversation.append(_nothing_expected(plain))
     made = {key: value for key, value in case.items() if key != "actualConversation"}
     return made | {"evalMode": "", "conversation": conversation}
+
+
+def _nothing_expected(turn: CaseData) -> CaseData:
+    """Return a turn with only the user's message; without the marks, it would expect no calls."""
+    return {
+        **(placeholder(turn) or {}),
+        "capture": {"finalResponse": "missing", "tools": "missing"},
+    }
 
 
 def _reference(turn: CaseData) -> CaseData:
@@ -135,7 +143,7 @@ class RegressionCheck:
         ]
         if any(expected):
             conversation = [
-                placeholder(plain) if one is None else one
+                _nothing_expected(plain) if one is None else one
                 for one, plain in zip(expected, case["actualConversation"], strict=True)
             ]
             return {**case, "conversation": conversation}, metrics

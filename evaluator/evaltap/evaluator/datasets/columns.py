@@ -150,6 +150,8 @@ def row_case(
         case["conversation"] = expected
     if (run := columns.value("run", row)) is not None:
         case["source"] = {"run": str(run)}
+    elif recorded and not expected:
+        case["source"] = {}  # a row that expects nothing has no reference, rather than an empty one
     if (telemetry := row.get(TELEMETRY)) is not None and recorded:
         _end(recorded[-1], telemetry, whole=len(recorded) == 1)
     used = {TELEMETRY, *(columns.column(name, row) for name in fields)}

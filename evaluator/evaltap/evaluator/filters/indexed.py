@@ -61,7 +61,7 @@ def _status(term: Term, bound: Bound) -> str:
         "crashed": "severity = 5",
         "error": "len(errored) > 0 OR severity = 5",
         "not_evaluated": "len(not_evaluated) > 0",
-        "passed": "len(passed) > 0 AND len(failed) + len(errored) + len(not_evaluated) = 0",
+        "passed": "len(passed) > 0 AND len(failed) + len(errored) = 0",
         "unscored": "len(passed) + len(failed) + len(errored) + len(not_evaluated) = 0",
     }
     return f"({' OR '.join(f'({conditions[value]})' for value in term.values)})"

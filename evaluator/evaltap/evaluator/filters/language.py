@@ -21,8 +21,8 @@ _BOUND: Final = re.compile(r"(?P<name>.+?)(?P<operator><=|>=|=|<|>)(?P<value>.+)
 SORTS: Final = ("newest", "oldest", "worst", "cost", "latency", "score")
 
 FIELDS: Final[Mapping[str, str]] = {
-    "status": "failed, error, not_evaluated, crashed, passed or unscored under any metric; crashed runs"
-    " also match failed and error",
+    "status": "failed, error, not_evaluated or crashed under any metric, passed (some passed, the others were"
+    " not evaluated) or unscored; crashed runs also match failed and error",
     "metric": "NAME=STATUS: the status under one metric",
     "score": "NAME<0.5: the score under one metric; also <=, >, >=, =",
     "tool": "a tool that was called; * matches any characters",

@@ -35,7 +35,8 @@ class ListedCase:
     tools: tuple[str, ...]
     """In the order of the first call, without repetitions."""
     outcome: str
-    """crashed, failed, error, not_evaluated, passed or unscored: the worst of its latest scores."""
+    """As in reports: the first of crashed, failed, error, passed, not_evaluated among its latest scores, or
+    unscored."""
     verdicts: tuple[MetricVerdict, ...]
     """By the metrics that failed, crashed or returned an error."""
     passed: int

@@ -133,7 +133,8 @@ def _status(term: Term, bound: Bound) -> str:
             parts.append(f"SELECT {KEYS} FROM cases ANTI JOIN scores USING ({KEYS})")
         elif value == "passed":
             parts.append(
-                f"SELECT {KEYS} FROM latest_scores GROUP BY ALL HAVING bool_and(status = 'passed')"
+                f"SELECT {KEYS} FROM latest_scores GROUP BY ALL HAVING bool_or(status = 'passed')"
+                " AND bool_and(status IN ('passed', 'not_evaluated'))"
             )
         else:
             statuses = bound(["error", "crashed"] if value == "error" else _meant(value))

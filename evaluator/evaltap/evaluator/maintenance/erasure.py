@@ -5,7 +5,6 @@ content. Whole sessions are removed.  Cases of other people that only mention th
 changed.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from evaltap.evaluator.maintenance.mentions import mentions, written_forms
+from evaltap.evaluator.maintenance.mentions import mention_pattern, mentions
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.rewriting import rewrite_file
 from evaltap.evaluator.summaries.summaries import Summaries
@@ -248,9 +247,8 @@ _TEXTS = {
 
 def _mentions(store: Store, subject: Subject, sessions: list[str]) -> int:
     """Count the rows of other people that mention the subject."""
-    forms = sorted({form for name in subject.names for form in written_forms(name)})
     # `lower` would copy the texts of 2,048 rows for each form, and a subquery would hold those of all rows.
-    pattern = f"(?i){'|'.join(map(re.escape, forms))}"
+    pattern = mention_pattern(subject.names)
     found = 0
     for table, columns in _TEXTS.items():
         where, given = _theirs(table, subject, sessions)

@@ -24,7 +24,7 @@ def spellings(name: str) -> frozenset[str]:
     )
 
 
-def written_forms(name: str) -> frozenset[str]:
+def _written_forms(name: str) -> frozenset[str]:
     """Return the possible forms of a name in stored text, in lower case: plain, in JSON, in a URL."""
     found = {form for one in spellings(name) for form in (one, quote(one), quote(one, safe=""))}
     layer = set(found)
@@ -34,19 +34,36 @@ def written_forms(name: str) -> frozenset[str]:
     return frozenset(form.lower() for form in found)
 
 
+def mention_pattern(names: Collection[str]) -> str:
+    """Return the regular expression, in DuckDB's syntax, that finds the names in stored text."""
+    forms = sorted({form for name in names for form in _written_forms(name)})
+    return "(?i)" + "|".join(re.escape(form) + _end_of(form) for form in forms)
+
+
 def mentions(text: bytes, names: Collection[str]) -> bool:
-    """Return whether a text contains one of the names, in any case, escaped or percent-encoded."""
-    wanted = [unicodedata.normalize("NFC", name).casefold() for name in names]
+    """Return whether a text contains one of the names, in any case, escaped or percent-encoded.
+
+    A name that continues is another name: `user-170` does not mention `user-17`.
+    """
+    wanted = [
+        re.compile(re.escape(unicodedata.normalize("NFC", name).casefold()) + _end_of(name))
+        for name in names
+    ]
     said = text.decode("utf-8", "replace")
     for _ in range(_LEVELS + 1):
         folded = unicodedata.normalize("NFC", said).casefold()
-        if any(name in folded or name in unquote(folded) for name in wanted):
+        if any(name.search(folded) or name.search(unquote(folded)) for name in wanted):
             return True
         plain = _unescaped(said)
         if plain == said:
             return False
         said = plain
     return False
+
+
+def _end_of(name: str) -> str:
+    """Return the pattern for the end of a name; only ASCII, since not all scripts separate words."""
+    return "(?:[^0-9a-z]|$)" if name[-1:].isascii() and name[-1:].isalnum() else ""
 
 
 def _unescaped(text: str) -> str:

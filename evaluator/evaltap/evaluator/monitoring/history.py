@@ -69,12 +69,15 @@ def note_alerts(
     for event in events:
         streams.setdefault(_key(event), []).append(event)
     looked_at = {key.watch for key in streams}
+    measures = {many[0].watch: many[0].measure for many in streams.values()}
     for key, one in known.items():
         gone = key.watch in looked_at or (watches and key.watch not in watches)
         if one.firing and gone and key not in streams:
             slice_ = json.loads(key.slice)
-            over = Event(key.watch, slice_, "ok", store.now(), quantile=one.quantile)
-            streams[key] = [over]
+            streams[key] = [
+                Event(key.watch, slice_, "ok", store.now(), quantile=one.quantile,
+                      measure=measures.get(key.watch, ""))
+            ]  # fmt: skip
     found = [
         alert for key, many in streams.items() for alert in _new(key, known.get(key), many, store)
     ]
@@ -123,7 +126,9 @@ def _new(
         rows.append(Alert(alert_id, event, True, store.now()))
     now_on = bool(turned) and turned[-1].status == "firing"
     if now_on != on:  # late or deleted turns contradict what was stored
-        event = turned[-1] if now_on else replace(events[-1], status="resolved")
+        last = events[-1]
+        ended = replace(last, status="resolved", at=last.at or store.now())
+        event = turned[-1] if now_on else ended
         alert_id = _alert_id(key, event) if now_on else alert_id
         rows.append(Alert(alert_id, event, True, store.now()))
     return _without_past(rows)

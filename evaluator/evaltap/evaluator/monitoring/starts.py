@@ -16,6 +16,11 @@ def start_of(store: StoreReader, watch: str) -> datetime | None:
     return found[0][0].replace(tzinfo=UTC) if found else None
 
 
+def alarmed_watches(store: StoreReader) -> list[str]:
+    """Return the names of the watches that have raised an alarm."""
+    return [name for (name,) in store.rows("SELECT DISTINCT watch FROM alerts ORDER BY watch")]
+
+
 def rebase(store: Store, watch: str, since: datetime) -> None:
     """Make a watch learn its baseline again, beginning at an aware time."""
     moment = stored_time(since)

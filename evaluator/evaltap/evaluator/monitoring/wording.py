@@ -1,8 +1,13 @@
 """Describe an alarm in a sentence, for a log, a terminal or a message, without any content of traces."""
 
+from typing import Final
+
 from evaltap.evaluator.estimates.quantiles import MEDIAN
 from evaltap.evaluator.monitoring.model import Changed, Event
 from evaltap.schemas.text import counted
+
+UNKNOWN: Final = "no longer known, as the watch was changed or has no baseline now"
+"""The state of an alarm that ended without a rate to compare with."""
 
 
 def subject(event: Event) -> str:
@@ -20,7 +25,7 @@ def summary(event: Event) -> str:
     if event.of_limit:
         return f"{name} is {'back ' if event.status == 'resolved' else ''}at {of_limit(event)}"
     if event.rate_before is None or event.rate_after is None:
-        return f"{name}: {_of_silence(event)}"
+        return f"{name}: {UNKNOWN if ended_unknown(event) else _of_silence(event)}"
     before, after = event.rate_before, event.rate_after
     if event.status == "resolved":
         return f"{name} is back at {after:.1%} (usual: {before:.1%})"
@@ -30,6 +35,11 @@ def summary(event: Event) -> str:
     if event.most is not None:
         said += f" (limit of a normal day: {event.most:.1%})"
     return "; ".join([said, *(explanation(one, event) for one in event.changed[:1])])
+
+
+def ended_unknown(event: Event) -> bool:
+    """Return whether an alarm ended without a rate: its watch was changed, removed or rebased."""
+    return event.status == "resolved" and event.rate_after is None and event.since is None
 
 
 def interval(event: Event) -> str:

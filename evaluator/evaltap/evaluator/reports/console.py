@@ -70,7 +70,7 @@ def print_summary(
     if crashed := crashed_line(summary):
         out.print(Text(crashed, style="red"))
     if summary.worst:
-        out.print(Text("not passed, worst first", style="italic"))
+        out.print(Text(f"not passed, worst first{_of_all(summary)}", style="italic"))
         openings = {one.name: one.opening for one in differences}
         for case in summary.worst:
             bare = case.score is None or case.status == "crashed"
@@ -95,6 +95,8 @@ def print_summary(
             status = gap.status.replace("_", " ")
             cases = f"{counted(gap.cases, 'case')}, e.g. {shorten(gap.example)}"
             _print_item(out, f"{gap.metric_name}  {status}  {cases}", gap.reason)
+        if rest := _unscored(summary) - sum(gap.cases for gap in summary.unscored):
+            out.print(Text(f"  {counted(rest, 'more score')} with other reasons"))
     if summary.worst and store is not None:
         file = shlex.quote(str(store))
         out.print(
@@ -104,6 +106,17 @@ def print_summary(
             ),
             soft_wrap=True,
         )
+
+
+def _of_all(summary: Summary) -> str:
+    """Return how many of the scores that did not pass are listed; empty if all are."""
+    total = sum(one.failed + one.crashed for one in summary.metrics)
+    listed = len(summary.worst)
+    return f": {listed} of {counted(total, 'score')}" if listed < total else ""
+
+
+def _unscored(summary: Summary) -> int:
+    return sum(one.not_evaluated + one.errors for one in summary.metrics)
 
 
 def _about(summary: Summary) -> str:

@@ -91,9 +91,9 @@ def _turn(
     telemetry = actual.data.get("telemetry") or {}
     calls = calls_of(actual)
     gaps = gaps_of(actual.data)
-    others = expected.data.get("references") or ()
-    references = [calls_of(expected), *(calls_of(Turn(other)) for other in others)]
-    references = [*(references if written else ()), *comparison.references]
+    wanted = [expected, *map(Turn, expected.data.get("references") or ())] if written else []
+    references = [calls_of(one) for one in wanted if not one.lacks("tools")]
+    references += comparison.references
     cut = max([len(calls), *map(len, references)]) - limits.calls
     if cut > 0:
         gaps.append(f"{cut:,} more tool calls not shown")

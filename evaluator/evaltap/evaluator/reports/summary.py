@@ -235,16 +235,23 @@ def summarise(
         gate=GateCounts(gated, *verdicts) if gated else None,
     )
     summary = _of_all_traffic(summary, store, metrics)
-    return replace(summary, notes=(*_crashed_only(summary.metrics), *summary.notes))
+    return replace(summary, notes=(*_mostly_crashed(summary.metrics), *summary.notes))
 
 
-def _crashed_only(metrics: Iterable[MetricCounts]) -> Iterator[str]:
-    """Yield notes on metrics whose pass rate of zero is only due to crashed runs."""
+def _mostly_crashed(metrics: Iterable[MetricCounts]) -> Iterator[str]:
+    """Yield notes on metrics of which most verdicts are due to crashed runs."""
     for one in metrics:
-        if one.crashed and not one.passed and not one.failed:
+        others = one.passed + one.failed
+        effect = "its pass rate counts them as not passed"
+        if one.crashed and not others:
             yield (
-                f"only crashed cases ({one.crashed:,}) have a verdict under {one.metric_name}: its pass"
-                " rate counts them as not passed, and says nothing about other cases."
+                f"only crashed cases ({one.crashed:,}) have a verdict under {one.metric_name}:"
+                f" {effect}, and says nothing about other cases."
+            )
+        elif one.crashed > others and one.not_evaluated:
+            yield (
+                f"most cases with a verdict under {one.metric_name} crashed ({one.crashed:,} of"
+                f" {one.crashed + others:,}): {effect}; of the others, {one.passed / others:.1%} passed."
             )
 
 

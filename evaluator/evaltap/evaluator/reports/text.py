@@ -27,8 +27,8 @@ def summary_notes(summary: Summary) -> list[str]:
     if not summary.weighted:
         return notes
     about = (
-        "Not all turns were recorded. Pass rates, intervals and means are estimates for all turns of the"
-        " traffic, weighted by one over the inclusion probability; counts are of recorded cases."
+        "Not all turns were recorded and scored. Pass rates, intervals and means are estimates for all turns"
+        " of the traffic, weighted by one over the inclusion probability; counts are of recorded cases."
     )
     behind = [line for row in summary.metrics if (line := traffic_line(row))]
     return [about, *behind, *notes]

@@ -28,10 +28,11 @@ class Traffic:
 
 
 def is_sampled(store: StoreReader) -> bool:
-    """Return whether the landed traffic was sampled, by its weights or by the drops in manifests."""
+    """Return whether the traffic was sampled, by its weights, the drops in manifests, or score rules."""
     return bool(
         store.rows(
             "SELECT 1 FROM turns WHERE inclusion_probability < 1"
+            " UNION ALL SELECT 1 FROM sampling_decisions WHERE decision <> 'score'"
             " UNION ALL SELECT 1 FROM manifests, json_each(drops) AS d"
             " WHERE d.key LIKE 'sampled_out%' OR d.key LIKE 'rate_limited%' LIMIT 1"
         )

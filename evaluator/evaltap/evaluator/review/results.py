@@ -24,8 +24,8 @@ class Decisions:
     rejected: Mapping[CaseKey, set[str]] = field(default_factory=dict)
     corrected: Mapping[CaseKey, Mapping[str, CaseData]] = field(default_factory=dict)
     """The edited turns."""
-    by: Mapping[CaseKey, Mapping[str, Json]] = field(default_factory=dict)
-    """State, reviewers and time, for provenance."""
+    by: Mapping[CaseKey, Mapping[str, Mapping[str, Json]]] = field(default_factory=dict)
+    """State, reviewers and time, for provenance; in the order of the decisions."""
 
 
 NOTHING_DECIDED: Final = Decisions()
@@ -36,7 +36,7 @@ def decisions(store: StoreReader) -> Decisions:
     approved: dict[CaseKey, set[str]] = defaultdict(set)
     rejected: dict[CaseKey, set[str]] = defaultdict(set)
     corrected: dict[CaseKey, dict[str, CaseData]] = defaultdict(dict)
-    by: dict[CaseKey, dict[str, Json]] = {}
+    by: dict[CaseKey, dict[str, dict[str, Json]]] = defaultdict(dict)
     rows = store.rows(
         "SELECT app_name, eval_set_id, eval_id, invocation_id, verdict, state, after, reviewers,"
         " reviewed_at FROM v_review_items WHERE verdict IS NOT NULL ORDER BY reviewed_at, item_id"
@@ -47,7 +47,8 @@ def decisions(store: StoreReader) -> Decisions:
         if after and verdict == "good":
             corrected[key][turn] = orjson.loads(after)
         stamp = utc_text(at, "seconds")
-        by[key] = {"state": state, "by": list(reviewers), "at": stamp}
+        by[key].pop(turn, None)  # the newest decision comes last
+        by[key][turn] = {"state": state, "by": list(reviewers), "at": stamp}
     return Decisions(approved, rejected, corrected, by)
 
 

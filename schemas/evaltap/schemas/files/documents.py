@@ -120,6 +120,8 @@ def iter_case_lines(path: Path) -> Iterator[tuple[int, bytes]]:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
                     yield number, line
+    except FileNotFoundError:
+        raise InputError(no_such_file(path, f"expected {CASE_FORMS}")) from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
 

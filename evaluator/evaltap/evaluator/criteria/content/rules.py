@@ -116,7 +116,7 @@ def _contains(rule: Rule) -> Check:
         score = len(found) / len(values)
         if mode != "fraction":
             score = float(len(found) == len(values) if mode == "all" else bool(found))
-        return score, _shares("contains", found, values)
+        return score, _shares("contains", found, rule)
 
     return check
 
@@ -177,7 +177,7 @@ def _keywords(rule: Rule) -> Check:
     def check(text: str) -> Finding:
         body = f" {' '.join(_WORD.findall(fold(text)))} "
         found = [value for value, phrase in zip(values, phrases, strict=True) if phrase in body]
-        return len(found) / len(values), _shares("covers", found, values)
+        return len(found) / len(values), _shares("covers", found, rule)
 
     return check
 
@@ -203,10 +203,14 @@ _READ: Final = {
 """The fields that each type reads in addition to those common to all types."""
 
 
-def _shares(verb: str, found: list[str], values: list[str]) -> str:
-    missing = [value for value in values if value not in found]
-    lacks = f"; missing: {', '.join(map(repr, missing))}" if missing else ""
-    return f"{verb} {len(found)} of {len(values)}{lacks}"
+def _shares(verb: str, found: list[str], rule: Rule) -> str:
+    """Return how many of a rule's values were found, and those that break it."""
+    wrong = found if rule.negate else [value for value in rule.values if value not in found]
+    named = ", ".join(map(repr, wrong))
+    shares = f"{verb} {len(found)} of {len(rule.values)}"
+    if not wrong:
+        return shares
+    return f"{shares}: {named}" if rule.negate else f"{shares}; missing: {named}"
 
 
 def _required_value(rule: Rule) -> str:

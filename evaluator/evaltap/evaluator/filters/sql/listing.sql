@@ -43,9 +43,9 @@ SELECT app_name, eval_set_id, eval_id, l.first_at, opening, coalesce(tools, []),
          WHEN crashed OR list_contains(statuses, 'crashed') THEN 'crashed'
          WHEN list_contains(statuses, 'failed') THEN 'failed'
          WHEN list_contains(statuses, 'error') THEN 'error'
-         WHEN list_contains(statuses, 'not_evaluated') THEN 'not_evaluated'
+         WHEN list_contains(statuses, 'passed') THEN 'passed'
          WHEN statuses IS NULL THEN 'unscored'
-         ELSE 'passed'
+         ELSE 'not_evaluated'
        END,
        coalesce(verdicts, []), coalesce(passed, 0), coalesce(not_evaluated, 0),
        CASE WHEN up AND down THEN 'mixed' WHEN up THEN 'up' WHEN down THEN 'down' END,

@@ -14,7 +14,10 @@ these_scores AS (
 ),
 {scores}
 SELECT c.app_name, c.eval_set_id, c.eval_id, c.started_at, opening, tools,
-       ['passed', 'unscored', 'not_evaluated', 'error', 'failed', 'crashed'][severity + 1],
+       CASE
+         WHEN severity = 2 AND len(c.passed) > 0 THEN 'passed'
+         ELSE ['passed', 'unscored', 'not_evaluated', 'error', 'failed', 'crashed'][severity + 1]
+       END,
        coalesce(verdicts, []), coalesce(s.passed, 0), coalesce(s.not_evaluated, 0),
        CASE feedback WHEN 0 THEN 'mixed' WHEN 1 THEN 'up' WHEN -1 THEN 'down' END,
        t.version, c.turns_of, c.cost, c.latency

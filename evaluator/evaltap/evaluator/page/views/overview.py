@@ -132,12 +132,14 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
     latencies = traffic.latencies(reader, span, app)
     tools = traffic.tools(reader, span, app)
     turns, weight = sum(row.turns for row in rows), sum(row.weight for row in rows)
+    # Recorders leave out turns, score rules leave out verdicts.
+    sampled = weight > turns * 1.001 or any(row.weight > row.turns * 1.001 for row in scores)
     named = "SELECT DISTINCT app_name FROM turns_by_hour WHERE app_name != '' ORDER BY 1"
     apps = tuple(reader.column(named))
     delivery = _delivery(reader)
     return Overview(
         True, landed, span, spans, apps, app, chosen.metric if chosen else "",
-        weight > turns * 1.001, chosen.effective if chosen else 0.0,
+        sampled, chosen.effective if chosen else 0.0,
         _tiles(request, span, rows, chosen, latencies, tools, delivery),
         charts(
             span, rows, scores, chosen, effects, latencies, _usual(before, chosen), alarms_in(reader, span)

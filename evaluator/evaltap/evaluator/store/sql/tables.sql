@@ -471,7 +471,7 @@ CREATE TABLE IF NOT EXISTS case_index (
   not_evaluated         VARCHAR[],
   passed                VARCHAR[],
   lowest                DOUBLE,              -- lowest of the latest scores
-  severity              TINYINT NOT NULL,    -- 5 crashed, 4 failed, 3 error, 2 not_evaluated, 1 unscored, 0 passed
+  severity              TINYINT NOT NULL,    -- the worst status: 5 crashed, 4 failed, 3 error, 2 not_evaluated, 1 unscored, 0 passed
   gaps                  VARCHAR[],           -- fields that were not fully captured
   feedback              TINYINT,             -- 1 up, -1 down, 0 both
   inclusion_probability DOUBLE NOT NULL,     -- the largest of its turns; 1 without sampling

@@ -106,7 +106,8 @@ WHERE coalesce(t.inclusion_probability, 1) * coalesce(d.probability, 1) > 0;
 -- latest scores; the views below name the slices.  Rates cover what could be evaluated and are estimates
 -- for all traffic: a turn counts one over its probability, a session one over the largest of its turns,
 -- which share one draw.  A crashed run counts as not passed.  Counts and sample_pass_rate describe what was
--- recorded.  For intervals: `evaltap estimate X.duckdb --by hour`.
+-- recorded.  Cases are not weighted for turns that score rules left out; v_pass_rate_estimated is.  For intervals:
+-- `evaltap estimate X.duckdb --by hour`.
 CREATE OR REPLACE VIEW v_pass_rate_by AS
 WITH newest AS (
   SELECT * FROM scores
