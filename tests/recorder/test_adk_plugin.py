@@ -140,7 +140,7 @@ def test_output_tokens_include_reasoning_once(
         async def generate_content_async(
             self, llm_request: LlmRequest, stream: bool = False
         ) -> AsyncGenerator[LlmResponse, None]:
-            metadata = types.GenerateContentResponseUsageMetadata(**usage)
+            metadata = types.GenerateContentResponseUsageMetadata.model_validate(usage)
             yield LlmResponse(content=content([types.Part(text="Hi.")]), usage_metadata=metadata)
 
     agent = LlmAgent(name="support", model=Thinking(model="scripted-1"))
