@@ -317,10 +317,11 @@ def test_a_filter_that_fits_nothing_ends_a_command_with_what_to_do(
         "score": ["--metrics", str(database.parent / "metrics.json")],
     }
 
-    code = main([command, str(database), *more.get(command, []), "--filter", "tool:none"])
+    code = main([command, str(database), *more.get(command, []), "--filter", "tool:refnd"])
 
     assert code == 2
-    assert "no case matches tool:none" in capsys.readouterr().err
+    said = "no case matches tool:refnd; no tool 'refnd' is stored; did you mean 'refund'?"
+    assert said in capsys.readouterr().err
     assert not (tmp_path / "e.jsonl").exists()
 
 
