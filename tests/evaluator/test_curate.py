@@ -387,6 +387,18 @@ def test_a_regression_case_fails_as_recorded_and_passes_as_corrected(
     assert summary["failed"] + summary["crashed"] == len(cases)
 
 
+def test_a_users_correction_expects_an_answer_and_no_particular_calls(tmp_path: Path) -> None:
+    asked = [Asked("Refund A-1", ("get_order",), "No.", thumb=False, correction="Yes, please.")]
+    database = landed(tmp_path, asked)
+    (case,) = curate(database, tmp_path / "bugs.evalset.json", "--as", "regression")
+    scorer = CaseScorer([EvalMetric.model_validate(one) for one in (RESPONSE, TRAJECTORY)])
+    fixed = make_turn(answer="Yes, please.", tools=[make_tool(), make_tool("refund")])
+
+    found = scorer.score({**case, "actualConversation": [fixed]})
+
+    assert [one.status.value for one in found.metrics] == ["passed", "not_evaluated"]
+
+
 def test_a_correction_that_fails_itself_is_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

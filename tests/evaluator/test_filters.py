@@ -317,11 +317,29 @@ def test_a_filter_that_fits_nothing_ends_a_command_with_what_to_do(
         "score": ["--metrics", str(database.parent / "metrics.json")],
     }
 
-    code = main([command, str(database), *more.get(command, []), "--filter", "tool:none"])
+    code = main([command, str(database), *more.get(command, []), "--filter", "tool:refnd"])
 
     assert code == 2
-    assert "no case matches tool:none" in capsys.readouterr().err
+    said = "no case matches tool:refnd; no tool 'refnd' is stored; did you mean 'refund'?"
+    assert said in capsys.readouterr().err
     assert not (tmp_path / "e.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("tool:refnd", "no tool 'refnd' is stored; did you mean 'refund'?"),
+        ("metric:polit=failed", "no metric 'polit' is stored; did you mean 'polite'?"),
+        ("score:x<0.5", "no metric 'x' is stored; stored: polite"),
+        ("version:1.4", "no version '1.4' is stored; stored: none"),
+    ],
+)
+def test_a_value_that_nothing_has_is_named_if_no_case_matches(
+    database: Path, capsys: pytest.CaptureFixture[str], text: str, says: str
+) -> None:
+    assert main(["cases", str(database), text]) == 0
+
+    assert capsys.readouterr().err.rstrip().endswith(f"no case matches {text}; {says}")
 
 
 def test_an_error_is_found_by_its_name_without_its_module(

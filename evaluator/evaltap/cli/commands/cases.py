@@ -67,12 +67,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: CasesOptions) -> int:
     """List the cases."""
     from evaltap.evaluator.filters.listing import list_cases
+    from evaltap.evaluator.filters.unknown import unknown_values
     from evaltap.evaluator.summaries.summaries import catch_up
 
     choice = options.chosen.choice()
     with open_stores([options.db]) as store:
         catch_up(store)
         found = list_cases(store, choice, options.limit)
+        unknown = [] if found.matched else [*unknown_values(store, choice.filter)]
     if options.json:
         print(json.dumps([case.data() for case in found.cases], ensure_ascii=False))
         return 0
@@ -81,6 +83,7 @@ def run(options: CasesOptions) -> int:
     _print(found, console())
     if not found.matched:
         fits = f"no case matches {choice.text}" if choice else "no case has landed yet"
+        fits = "; ".join([fits, *unknown])
         print(f"evaltap cases: {options.db}: {fits}", file=sys.stderr)
     return 0
 

@@ -60,7 +60,7 @@ class FilterOptions:
         catch_up(store)
         found = chosen_keys(store, choice)
         if not found:
-            raise InputError(no_case(choice, [store.path]))
+            raise InputError(no_case(choice, [store.path], store))
         return found
 
 

@@ -166,10 +166,12 @@ class RegressionCheck:
         name = plain["invocationId"]
         if turn.invocation_id in corrected:
             return plain_turn(corrected[turn.invocation_id], name)
+        known = plain_turn(turn.expected, name) if turn.expected else None
         if turn.invocation_id in invocation_ids and turn.correction:
-            answer = {"role": "assistant", "content": turn.correction}
-            return _reference(plain) | {"finalResponse": answer}
-        return plain_turn(turn.expected, name) if turn.expected else None
+            # It corrects the answer: the calls of a turn that failed are not what to expect.
+            wanted = known or {**(placeholder(plain) or {}), "capture": {"tools": "missing"}}
+            return wanted | {"finalResponse": {"role": "assistant", "content": turn.correction}}
+        return known
 
     def unproven(self, case: CaseData, metrics: Sequence[EvalMetric]) -> Unproven | None:
         """Return why a case proves nothing; None if the recording fails and the case can be passed."""

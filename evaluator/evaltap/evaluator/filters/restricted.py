@@ -7,6 +7,7 @@ from pathlib import Path
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.filters.choice import Choice, chosen_query
 from evaltap.evaluator.filters.terms import KEYS
+from evaltap.evaluator.filters.unknown import unknown_values
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.opening import NAME
 from evaltap.evaluator.store.queries import StoreReader
@@ -34,7 +35,7 @@ class RestrictedStore(ShardedStore):
         try:
             self._choose(choice, keys)
             if not self.rows("SELECT 1 FROM chosen_cases LIMIT 1"):
-                raise InputError(no_case(choice, paths))
+                raise InputError(no_case(choice, paths, self))
             for table in self._of_cases():
                 self._restrict(table)
         except BaseException:
@@ -83,7 +84,7 @@ def restrict(
             reader.execute(f"CREATE TEMP TABLE chosen_cases ({columns})")
             reader.append("chosen_cases", keys)
         if not reader.rows("SELECT 1 FROM chosen_cases LIMIT 1"):
-            raise InputError(no_case(choice, [reader.path]))
+            raise InputError(no_case(choice, [reader.path], reader))
         for table, of_app in reader.rows(_TABLES_OF_CASES):
             using = KEYS if of_app and table != "feedback" else "eval_set_id, eval_id"
             reader.execute(
@@ -167,9 +168,9 @@ ORDER BY ALL
 """
 
 
-def no_case(choice: Choice, paths: Sequence[Path]) -> str:
+def no_case(choice: Choice, paths: Sequence[Path], store: StoreReader) -> str:
     """Return the message for a choice that matches no case."""
-    return (
-        f"{', '.join(map(str, paths))}: no case matches {choice.text}; leave a term out, or"
-        " list all cases with `evaltap cases`"
-    )
+    hints = [*unknown_values(store, choice.filter)] or [
+        "leave a term out, or list all cases with `evaltap cases`"
+    ]
+    return f"{', '.join(map(str, paths))}: no case matches {choice.text}; {'; '.join(hints)}"
