@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -321,6 +322,39 @@ def test_show_tells_a_call_that_returned_nothing_from_one_whose_result_was_not_s
 
     assert 'mail({"to":1}) -> nothing' in out
     assert 'mail({"to":2}) -> not captured' in out
+
+
+WITHOUT_WRITING = """
+import os, sys
+from pathlib import Path
+from evaltap.cli.main import main
+from evaltap.recorder import Recorder
+os.mkdir("logs")
+with Recorder("logs/log.db") as recorder, recorder.turn(user="Hi") as turn:
+    turn.respond("Hello.")
+consume = ["consume", "--log", "logs/log.db", "--db", "e.duckdb", "--until-idle"]
+main(consume)
+for path in ("e.duckdb", "logs", *Path("logs").iterdir()):
+    os.chmod(path, 0o777)
+os.chmod(".", 0o555)
+if os.geteuid() == 0:  # root writes anywhere
+    os.seteuid(65534)
+sys.exit(main(consume))
+"""
+
+
+def test_a_store_in_a_folder_that_cannot_be_written_is_not_called_foreign() -> None:
+    # Not below tmp_path, which only its owner may enter.
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", WITHOUT_WRITING], cwd=folder, capture_output=True, text=True
+        )
+        Path(folder).chmod(0o755)
+
+    assert done.returncode == 2
+    assert "Permission denied" in done.stderr
+    assert "make the file and its folder writable" in done.stderr
+    assert "evaltap did not write this" not in done.stderr
 
 
 def test_show_names_some_cases_when_there_is_no_such_one(evaltap: Evaltap, store: str) -> None:

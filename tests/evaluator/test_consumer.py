@@ -1,7 +1,11 @@
 """Consuming: landed cases are scored once, and a restart resumes from the state of the store."""
 
+import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -233,6 +237,32 @@ def test_stop_ends_a_consumer_that_would_wait_for_more(log: Path) -> None:
         consumed = consumer.run(until_idle=False, report=lambda _: consumer.stop())
 
         assert consumed.landed.turns == 2
+
+
+def test_a_signal_stops_a_consumer_wherever_it_interrupts_its_rest(log: Path) -> None:
+    source, ended = LocalLogSource(log), threading.Event()
+
+    def consume_interrupted() -> None:
+        with Store(":memory:") as store:
+            consumer = Consumer(source, store)
+
+            def interrupt(frame: FrameType, event: str, called: object) -> None:
+                """Stop the consumer like the handler of a signal that arrives while it rests."""
+                locked = frame.f_code is threading.Condition.wait.__code__
+                if (event == "call" and locked) or called is time.sleep:
+                    sys.setprofile(None)
+                    consumer.stop()
+
+            def report(consumed: Consumed) -> None:
+                sys.setprofile(interrupt)
+
+            consumer.run(until_idle=False, report=report)
+            ended.set()
+
+    threading.Thread(target=consume_interrupted, daemon=True).start()
+
+    assert ended.wait(20)
+    source.close()
 
 
 def test_references_from_a_file_join_recorded_cases_by_eval_id(tmp_path: Path) -> None:

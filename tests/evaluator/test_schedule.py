@@ -62,6 +62,7 @@ def test_records_that_trickle_in_gather_before_the_next_poll(records: int, rest:
     assert schedule.rest_seconds(busy=False) == pytest.approx(max(0, rest - 0.15))
     schedule.finish()
     assert schedule.rest_seconds(busy=False) == 0
+    assert schedule.rest_seconds(busy=False, waits=True) == pytest.approx(0.2)
 
 
 def test_at_the_end_of_the_log_and_when_too_much_waits_nothing_waits() -> None:

@@ -4,14 +4,18 @@ import copy
 import json
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from alert_server import Received, alert_server, wait_for
+from broker import free_port
 from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_turn, write_log
 from commands import Evaltap, runner
+from evaltap.evaluator.live.otlp import OtlpWriter
+from evaltap.evaluator.live.outbox import Item, Outbox
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder.telemetry.otlp_json import decode_request
 from evaltap.recorder.telemetry.spans import EVALUATION_EVENT, OWN_SCOPE, is_evaluation
@@ -193,6 +197,26 @@ def test_an_endpoint_that_was_away_gets_everything_later(
     consume(evaltap, server.url)
 
     assert len({one["attributes"]["evaltap.score.id"] for one in records(server)}) == 8
+
+
+def test_an_endpoint_that_is_away_is_told_once_a_minute_with_the_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = 0.0
+    writer = OtlpWriter(f"http://127.0.0.1:{free_port()}", clock=lambda: now)
+
+    def scores(store: Store, at: datetime, key: str, limit: int) -> list[Item]:
+        return [Item(at, "s-1", {})]
+
+    with Store(":memory:") as store:
+        outbox = Outbox(store, writer, "collector", scores, clock=lambda: now)
+        for seconds in range(0, 120, 2):
+            now = float(seconds)
+            outbox.step(None)
+    writer.close()
+
+    assert len(caplog.messages) == 2
+    assert all("the OTLP endpoint cannot be reached" in told for told in caplog.messages)
 
 
 @pytest.mark.slow

@@ -134,7 +134,7 @@ def test_a_tool_that_reports_a_failure_has_both_result_and_error(tap: Tap[Adk]) 
     ],
 )  # fmt: skip
 def test_output_tokens_include_reasoning_once(
-    alone: Tap[Adk], usage: dict[str, int], tokens: tuple[int | None, int | None]
+    alone: Tap[Adk], usage: dict[str, Any], tokens: tuple[int | None, int | None]
 ) -> None:
     class Thinking(BaseLlm):
         async def generate_content_async(

@@ -87,8 +87,7 @@ def test_a_full_log_takes_manifests_and_keeps_the_last_one_only(tmp_path: Path) 
 def test_a_manifest_fits_however_far_the_last_batch_exceeded_the_limit(tmp_path: Path) -> None:
     sink = LocalLogSink(tmp_path / "log.db", max_bytes=LIMIT, min_free_share=0)
     records = make_records([make_case(f"s-{n}") for n in range(5_000)])
-    size = records[0].size
-    batch_of = LIMIT // LOG_BATCHES // size
+    batch_of = LIMIT // LOG_BATCHES // records[0].size
     log = open_log(tmp_path / "log.db", mode="append")
     while log.used_bytes() < LIMIT * 0.99:
         sink.append([records.pop()])

@@ -413,7 +413,9 @@ class TestPrivacy:
         assert b"shipped" not in written
         assert b"get_order" in written
 
-    def test_a_redactor_that_fails_drops_the_turn_and_one_that_says_none_too(self) -> None:
+    def test_a_redactor_that_fails_drops_the_turn_and_one_that_says_none_too(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         def broken(case: dict[str, Any]) -> Any:
             raise RuntimeError("hunter2")
 
@@ -428,6 +430,8 @@ class TestPrivacy:
             assert sink.cases == []
             assert recorder.counters().dropped == {reason: 1}
             assert_balanced(recorder)
+        (told,) = caplog.messages
+        assert told.endswith("redaction_failed: RuntimeError (1 times)")
 
 
 class ListSource:

@@ -186,6 +186,10 @@ def _store_trouble(error: Exception) -> EvaltapError | None:
     if type(error).__module__ not in ("duckdb", "_duckdb"):
         return None
     first = (str(error).splitlines() or [type(error).__name__])[0]
+    if "Permission denied" in first:
+        return InputError(
+            f"the DuckDB file cannot be written ({first}); make the file and its folder writable"
+        )
     return InputError(
         f"evaltap did not write this DuckDB file ({first}); name another file, or consume the log into"
         " a new one"

@@ -97,13 +97,16 @@ class Consumer:
         )
         self._memory = LandingMemory(store)
         self._landed_since_opening = 0
-        self._stopped = threading.Event()
+        self._stopped = False
         self._finishing = threading.Event()
         self.consumed = Consumed()
 
     def stop(self) -> None:
-        """Stop the loop after its current step."""
-        self._stopped.set()
+        """Stop the loop after its current step.
+
+        Signal handlers call this too, so it takes no lock: the loop that they interrupt may hold it.
+        """
+        self._stopped = True
 
     def finish(self) -> None:
         """Stop the loop once the log is read to its end and everything is scored."""
@@ -112,7 +115,7 @@ class Consumer:
     def _is_stopped(self) -> bool:
         """Return whether `stop` was called.  Every step calls this, so it also sends the heartbeat."""
         self._beat(self.consumed)
-        return self._stopped.is_set()
+        return self._stopped
 
     def run(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> Consumed:
         """Consume until `stop`; with `until_idle`, until the log is at its end and everything is scored."""
@@ -152,11 +155,11 @@ class Consumer:
     def _loop(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> None:
         limits = self._limits
         schedule = Schedule(limits, self._clock, until_idle=until_idle)
-        busy = self._score_backlog(report)
+        busy, waits = self._score_backlog(report), False
         while not self._is_stopped():
             if self._finishing.is_set():
                 schedule.finish()
-            self._stopped.wait(schedule.rest_seconds(busy=busy))
+            time.sleep(schedule.rest_seconds(busy=busy, waits=waits))
             batch = self._source.poll(limits.records_per_batch, schedule.poll_seconds(busy=busy))
             self._land(batch, report)
             schedule.landed(len(batch.records), more=batch.more)
@@ -173,6 +176,7 @@ class Consumer:
             idle = self._backlog is None and all(task.idle for task in self._tasks)
             if schedule.is_over(at_end=at_end, due=due, idle=idle):
                 break
+            waits = at_end and not (busy or due or idle)
 
     def _land(self, batch: SourceBatch, report: Callable[[Consumed], None]) -> None:
         self.consumed.gaps += batch.gaps

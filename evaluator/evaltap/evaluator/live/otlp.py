@@ -72,6 +72,7 @@ class OtlpWriter:
         self._clock = clock
         self._not_before = 0.0
         self._pause = 1.0
+        self._problem = ""
 
     def _client(self, path: str) -> HttpClient:
         try:
@@ -104,8 +105,8 @@ class OtlpWriter:
 
     def _post(self, path: str, body: Json) -> None:
         if self._clock() < self._not_before:
-            raise EndpointUnavailableError("the OTLP endpoint is unavailable")
-        problem = self._answer(path, self._encode(path, body))
+            raise EndpointUnavailableError(f"the OTLP endpoint {self._problem}")
+        problem = self._problem = self._answer(path, self._encode(path, body))
         if problem:
             self._not_before = self._clock() + self._pause
             self._pause = min(LONGEST_PAUSE, 2 * self._pause)

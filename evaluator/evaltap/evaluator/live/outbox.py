@@ -25,6 +25,7 @@ LARGE_ROWS_PER_WRITE = 16
 """Used when a batch does not fit into the memory that landing leaves: a row may be as large as a record."""
 LOOK_SECONDS = 0.5
 AWAY_SECONDS = 2.0
+WARN_SECONDS = 60.0
 
 
 class Item(NamedTuple):
@@ -71,6 +72,7 @@ class Outbox:
         self._name = f"{read.__name__} {topic}"
         self._until: tuple[datetime, str] = (datetime.min, "")
         self._not_before = 0.0
+        self._warn_at = float("-inf")
         self.idle = False
         self.published = 0
 
@@ -98,8 +100,11 @@ class Outbox:
         try:
             refused = self._writer.write_or_cut(self._topic, [record for _, record in ready])
         except TopicsUnavailableError as problem:
-            log.warning("%s; trying again", problem)
-            self._not_before = self._clock() + AWAY_SECONDS
+            now = self._clock()
+            self._not_before = now + AWAY_SECONDS
+            if now >= self._warn_at:
+                self._warn_at = now + WARN_SECONDS
+                log.warning("%s; trying again", problem)
             return False
         for number in refused:
             log.warning(

@@ -54,10 +54,13 @@ class Schedule:
             return 0.0
         return self._limits.poll_seconds / (2 if self._unscored else 1)
 
-    def rest_seconds(self, *, busy: bool) -> float:
-        """Return how long to let records accumulate before the next poll: 0 while there is other work."""
+    def rest_seconds(self, *, busy: bool, waits: bool = False) -> float:
+        """Return how long to let records accumulate before the next poll: 0 while there is other work.
+
+        `waits`: only a task is left, and it waits for an endpoint that is away.
+        """
         if busy or self._until_idle:
-            return 0.0
+            return self._limits.poll_seconds if waits else 0.0
         return max(0.0, self._land_again_at - self._clock())
 
     def landed(self, records: int, *, more: bool = False) -> None:

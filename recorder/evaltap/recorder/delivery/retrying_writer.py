@@ -213,7 +213,7 @@ class RetryingWriter:
             yield
         except DropCaseError as dropped:
             if dropped.cause is not None:
-                self._faults.report(where, dropped.cause)
+                self._faults.report(dropped.reason, dropped.cause)
             drop(dropped.reason)
         except BaseException as error:  # see Worker.run
             self._faults.report(where, error)
