@@ -1,6 +1,7 @@
 """`evaltap ui` as a process: its link, and links for the page that runs."""
 
 import json
+import logging
 import signal
 import socket
 import stat
@@ -55,6 +56,16 @@ def test_a_signal_before_the_page_serves_ends_it_without_a_word() -> None:
 
     server.stop()
     server.run()
+
+
+def test_the_page_leaves_the_handlers_of_other_loggers_open(tmp_path: Path) -> None:
+    handler = logging.FileHandler(tmp_path / "agent.log")
+    try:
+        PageServer(Starlette(), socket.create_server(("127.0.0.1", 0))).stop()
+
+        assert handler.stream is not None
+    finally:
+        handler.close()
 
 
 def test_commands_read_the_file_while_the_page_runs_and_none_writes_to_it(

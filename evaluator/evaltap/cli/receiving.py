@@ -33,6 +33,8 @@ def receiver_server(
 
     config = uvicorn.Config(
         application(recorder, access=access),
+        # Its own configuration would close the handlers of all other loggers.
+        log_config=None,
         log_level="error",
         lifespan="off",
         access_log=False,

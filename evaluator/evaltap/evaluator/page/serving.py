@@ -25,6 +25,8 @@ class PageServer:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
+                # Its own configuration would close the handlers of all other loggers.
+                log_config=None,
                 log_level="error",
                 access_log=False,
                 lifespan="off",
