@@ -323,8 +323,35 @@ def test_the_console_says_how_many_scores_did_not_pass(evaltap: Evaltap) -> None
     _, short, _ = evaltap("report", "x.duckdb")
     _, full, _ = evaltap("report", "x.duckdb", "--worst", "12")
 
-    assert "not passed, worst first: 10 of 12 scores\n" in short
+    assert "not passed, worst first: 10 of 12\n" in short
     assert "not passed, worst first\n" in full
+
+
+def test_the_console_lists_a_crashed_case_once_and_leaves_room_for_failures(
+    evaltap: Evaltap,
+) -> None:
+    broken = make_turn(telemetry={"status": "error"})
+    cases = [make_case(f"crashed-{number}", [broken]) for number in range(8)]
+    cases += [make_case(f"failed-{number}", [make_turn(answer="no")]) for number in range(7)]
+    Path("c.jsonl").write_text("\n".join(map(json.dumps, cases)))
+    says_yes = {
+        "metricName": "rule_avg_score",
+        "threshold": 1,
+        "criterion": {"rules": {"rules": [{"id": "y", "type": "contains", "values": ["yes"]}]}},
+    }
+    Path("m.json").write_text(json.dumps([*METRICS, says_yes]))
+    evaltap("score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb")
+
+    _, out, _ = evaltap("report", "x.duckdb")
+
+    assert "not passed, worst first: 10 of 15\n" in out
+    listed = [
+        line.split() for line in out.splitlines() if line.startswith(("  crashed-", "  failed-"))
+    ]
+    assert [words[:2] for words in listed[:5]] == [[f"crashed-{n}", "crashed"] for n in range(5)]
+    assert [words[:3] for words in listed[5:]] == [
+        [f"failed-{n}", "rule_avg_score", "0.000"] for n in range(5)
+    ]
 
 
 def test_the_console_says_how_many_reasons_it_leaves_out(evaltap: Evaltap) -> None:

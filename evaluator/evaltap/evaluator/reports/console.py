@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.safe_text import visible
-from evaltap.evaluator.reports.summary import Difference, MetricCounts, Summary
+from evaltap.evaluator.reports.summary import CaseRow, Difference, MetricCounts, Summary
 from evaltap.evaluator.reports.text import summary_notes
 from evaltap.schemas.text import PIPE_WIDTH, counted
 
@@ -73,10 +73,8 @@ def print_summary(
         out.print(Text(f"not passed, worst first{_of_all(summary)}", style="italic"))
         openings = {one.name: one.opening for one in differences}
         for case in summary.worst:
-            bare = case.score is None or case.status == "crashed"
-            score = case.status if bare else f"{case.score:.3f}"
             opening = one_line(openings.get(case.name, ""), _OPENING)
-            head = f"{shorten(case.name)}  {case.metric_name}  {score}"
+            head = f"{shorten(case.name)}  {_verdict(case)}"
             _print_item(out, f"{head}  {opening}".rstrip(), case.reason)
     differences = [one for one in differences if one.lines]
     if differences:
@@ -108,11 +106,18 @@ def print_summary(
         )
 
 
+def _verdict(row: CaseRow) -> str:
+    """Return the metric and the score; a crashed case is crashed under every metric."""
+    if row.status == "crashed":
+        return row.status
+    return f"{row.metric_name}  {row.status if row.score is None else f'{row.score:.3f}'}"
+
+
 def _of_all(summary: Summary) -> str:
-    """Return how many of the scores that did not pass are listed; empty if all are."""
-    total = sum(one.failed + one.crashed for one in summary.metrics)
+    """Return how many failed scores and crashed cases are listed; empty if all are."""
+    total = summary.crashed.count + sum(one.failed for one in summary.metrics)
     listed = len(summary.worst)
-    return f": {listed} of {counted(total, 'score')}" if listed < total else ""
+    return f": {listed} of {total:,}" if listed < total else ""
 
 
 def _unscored(summary: Summary) -> int:

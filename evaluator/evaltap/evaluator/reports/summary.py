@@ -210,13 +210,7 @@ def summarise(
         SELECT count(DISTINCT (app_name, eval_set_id, eval_id)),
                count(DISTINCT (app_name, eval_set_id, eval_id)) FILTER (status = 'crashed')
         {scope}""")
-    worst_rows = read(
-        f"""
-        SELECT eval_set_id, eval_id, metric_name, status, score, coalesce(reason, ''), app_name
-        {scope} AND status IN ('failed', 'crashed')
-        ORDER BY status, score NULLS FIRST, app_name, eval_set_id, eval_id, metric_name LIMIT $limit""",
-        limit=worst,
-    )
+    worst_rows = read(_WORST.format(scope=scope), limit=worst)
     unscored = read(f"""
         SELECT metric_name, status, coalesce(reason, ''), count(*), min(eval_id)
         {scope} AND status IN ('not_evaluated', 'error')
@@ -236,6 +230,26 @@ def summarise(
     )
     summary = _of_all_traffic(summary, store, metrics)
     return replace(summary, notes=(*_mostly_crashed(summary.metrics), *summary.notes))
+
+
+# A crashed case is crashed under every metric and listed once.  Half of the places are for failed scores.
+_WORST = """
+WITH wrong AS (
+  SELECT eval_set_id, eval_id, metric_name, status, score, coalesce(reason, '') AS reason, app_name
+  {scope} AND status IN ('failed', 'crashed')
+  QUALIFY status = 'failed' OR row_number() OVER (
+    PARTITION BY status, app_name, eval_set_id, eval_id ORDER BY metric_name
+  ) = 1
+),
+placed AS (
+  SELECT *, row_number() OVER (
+    PARTITION BY status ORDER BY score NULLS FIRST, app_name, eval_set_id, eval_id, metric_name
+  ) AS place
+  FROM wrong
+),
+listed AS (FROM placed ORDER BY place > $limit::INTEGER // 2, status, place LIMIT $limit)
+SELECT * EXCLUDE (place) FROM listed ORDER BY status, place
+"""
 
 
 def _mostly_crashed(metrics: Iterable[MetricCounts]) -> Iterator[str]:
