@@ -10,7 +10,6 @@ part of the turn; whatever happens inside a tool is the work of a sub-agent.
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -19,6 +18,7 @@ from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolC
 
 from evaltap.recorder.enclosing import enclosing
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
+from evaltap.recorder.plugins.langchain_levels import Level, Node, Turn
 from evaltap.recorder.plugins.langchain_values import (
     before_the_user,
     history_message,
@@ -47,43 +47,6 @@ MAX_OPEN = 100_000
 """Maximum tracked open calls; beyond it the oldest is evicted."""
 
 
-@dataclass(slots=True)
-class _Turn:
-    """A root call; it becomes a run with its first model or tool call."""
-
-    begun_ns: int
-    metadata: JsonObject
-    inputs: object
-    name: str | None
-    run: ObservedRun | None = None
-
-
-@dataclass(slots=True)
-class _Level:
-    """The work of a turn, or of a sub-agent inside one of its tools (`parent`)."""
-
-    turn: _Turn
-    parent: str | None = None
-    requested: dict[str, ToolCall] = field(default_factory=dict)
-    """Calls requested by a model that no tool has started."""
-    failed: dict[str, Failure] = field(default_factory=dict)
-    """Failed calls whose error may still be sent to the model."""
-
-
-@dataclass(slots=True)
-class _Node:
-    """An open LangChain call."""
-
-    level: _Level
-    top: bool = False
-    """Whether the turn starts and ends with this call."""
-    call_id: str | None = None
-    inner: _Level | None = None
-    """The work of a sub-agent inside this tool."""
-    model: str | None = None
-    agent: str | None = None
-
-
 class EvaltapHandler(BaseCallbackHandler):
     """Record every run as one turn of an eval case; the thread, session or conversation is the case.
 
@@ -104,7 +67,7 @@ class EvaltapHandler(BaseCallbackHandler):
         self._owns_recorder = recorder is None
         self._recorder = recorder_for(log, recorder)
         self._clock = clock
-        self._nodes: OrderedDict[UUID, _Node] = OrderedDict()
+        self._nodes: OrderedDict[UUID, Node] = OrderedDict()
 
     def close(self) -> None:
         """Write everything in memory; close the recorder if this plugin created it."""
@@ -203,18 +166,18 @@ class EvaltapHandler(BaseCallbackHandler):
         metadata: JsonObject | None,
         inputs: object,
         name: str | None,
-    ) -> _Node:
+    ) -> Node:
         """Return the node for a new call, below its parent or as a root of its own."""
         above = self._nodes.get(parent_id) if parent_id is not None else None
         agent = (metadata or {}).get("lc_agent_name")
         if above is None:
-            turn = _Turn(self._clock(), metadata or {}, inputs, agent or name)
-            node = _Node(_Level(turn), True, agent=agent)
+            turn = Turn(self._clock(), metadata or {}, inputs, agent or name)
+            node = Node(Level(turn), True, agent=agent)
         elif above.call_id is not None:
-            above.inner = above.inner or _Level(above.level.turn, above.call_id)
-            node = _Node(above.inner, agent=agent)
+            above.inner = above.inner or Level(above.level.turn, above.call_id)
+            node = Node(above.inner, agent=agent)
         else:
-            node = _Node(above.level, agent=agent or above.agent)
+            node = Node(above.level, agent=agent or above.agent)
         self._nodes[run_id] = node
         self._input_told(run_id, inputs)
         while len(self._nodes) > MAX_OPEN:
@@ -228,7 +191,7 @@ class EvaltapHandler(BaseCallbackHandler):
         if turn is not None and turn.run is None and is_streamed(turn.inputs):
             turn.inputs = inputs
 
-    def _run(self, level: _Level) -> ObservedRun:
+    def _run(self, level: Level) -> ObservedRun:
         """Return the level's run, starting it if necessary."""
         turn = level.turn
         if turn.run is None:
@@ -368,7 +331,7 @@ class EvaltapHandler(BaseCallbackHandler):
         node.level.failed.pop(node.call_id, None)  # this was a retry
         self._run(node.level).tool_returned(node.call_id, value, failure)
 
-    def _tool_ended(self, run_id: UUID) -> _Node | None:
+    def _tool_ended(self, run_id: UUID) -> Node | None:
         node = self._nodes.pop(run_id, None)
         if node is not None and node.inner is not None:
             self._not_run(node.inner)
@@ -381,7 +344,7 @@ class EvaltapHandler(BaseCallbackHandler):
         failure = node.level.failed[node.call_id] = failure_of(error)
         self._run(node.level).tool_returned(node.call_id, UNSEEN, failure)
 
-    def _catch_up(self, level: _Level, messages: Sequence[BaseMessage | str]) -> None:
+    def _catch_up(self, level: Level, messages: Sequence[BaseMessage | str]) -> None:
         """Record results, found in a model's input, of calls that raised or that no tool started."""
         for message in messages if level.requested or level.failed else ():
             if not isinstance(message, ToolMessage):
@@ -394,13 +357,13 @@ class EvaltapHandler(BaseCallbackHandler):
             elif call_id in level.failed:
                 self._run(level).tool_returned(call_id, message.content, level.failed.pop(call_id))
 
-    def _not_run(self, level: _Level) -> None:
+    def _not_run(self, level: Level) -> None:
         """Record the calls that were requested and never made."""
         for call_id, call in level.requested.items():
             self._called_only(level, call_id, call)
         level.requested.clear()
 
-    def _call_earlier(self, level: _Level, started: ToolCall, agent: str | None) -> None:
+    def _call_earlier(self, level: Level, started: ToolCall, agent: str | None) -> None:
         """Record the calls that the model made before one whose tool has started.
 
         Threads start parallel tools in any order.
@@ -411,7 +374,7 @@ class EvaltapHandler(BaseCallbackHandler):
             self._called_only(level, call_id, call, agent)
 
     def _called_only(
-        self, level: _Level, call_id: str, call: ToolCall, agent: str | None = None
+        self, level: Level, call_id: str, call: ToolCall, agent: str | None = None
     ) -> None:
         self._run(level).tool_called(
             call_id,
