@@ -13,6 +13,9 @@ import xmlschema
 
 from cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 from commands import Evaltap, runner
+from evaltap.evaluator.compare.model import MetricChange, Totals
+from evaltap.evaluator.compare.wording import difference
+from evaltap.evaluator.stats.intervals import Interval
 
 DATA = Path(__file__).parents[1] / "data"
 Rates = Mapping[str, tuple[int, int]]
@@ -747,3 +750,12 @@ def test_a_slice_that_cannot_be_compared_says_why(evaltap: Evaltap, by: str, mes
 
     assert code == 2
     assert message in error
+
+
+def test_a_difference_that_rounds_to_zero_has_no_minus() -> None:
+    side = Totals(50_000, 50_000, 1.0, Interval(1.0, 1.0))
+    change = MetricChange(
+        "m", False, True, side, side, 0.0, Interval(-4e-5, 4e-5), 1.0, 1.0, None
+    )  # fmt: skip
+
+    assert difference(change) == "+0.0 points (95 %: +0.0 to +0.0)"

@@ -199,7 +199,7 @@ def sides(found: Comparison) -> str:
 
 
 def _signed(value: float, digits: int) -> str:
-    return f"{value + 0.0:+.{digits}f}"
+    return f"{round(value, digits) + 0.0:+.{digits}f}"  # the sum with 0.0 is never -0.0
 
 
 def _times(interval: Interval) -> str:
