@@ -496,6 +496,22 @@ os._exit(0)
     folder.rmdir()
 
 
+@pytest.mark.parametrize("late", [0, 2])
+def test_the_end_of_the_process_says_how_many_turns_came_after_close(
+    tmp_path: Path, late: int
+) -> None:
+    body = f"""
+record('first')
+recorder.close()
+for number in range({late}):
+    record(f'late-{{number}}')
+"""
+    done = run(body, tmp_path / "log.db")
+
+    warned = b"lost 2 turns that came after the recorder of " in done.stderr
+    assert (done.returncode, warned) == (0, late == 2)
+
+
 def test_the_background_thread_imports_nothing(tmp_path: Path) -> None:
     """A process that is forked in the middle of an import keeps half of the module for ever."""
     body = """

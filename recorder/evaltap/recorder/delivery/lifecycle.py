@@ -36,6 +36,10 @@ class Watched(Protocol):
         """Return the lock to hold across a fork, or None."""
         ...
 
+    def warn_of_late_turns(self) -> None:
+        """Log how many turns were recorded after `close`; called when the process ends."""
+        ...
+
 
 _pipelines: "weakref.WeakSet[Watched]" = weakref.WeakSet()
 _strong: set[Watched] = set()
@@ -119,6 +123,8 @@ def _after_fork_in_child() -> None:
 def _close_all() -> None:
     for pipeline in list(_strong):
         pipeline.close()
+    for pipeline in list(_pipelines):
+        pipeline.warn_of_late_turns()
 
 
 def _handle_sigterm() -> None:

@@ -27,6 +27,7 @@ from evaltap.recorder.privacy.pseudonyms import random_key
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.recorder.protocols import ItemSource
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import counted
 from evaltap.schemas.wire.feedback import Feedback
 
 _LOG = logging.getLogger("evaltap.recorder")
@@ -213,6 +214,18 @@ class Pipeline:
     def fork_lock(self) -> "Lock | None":
         """Return the lock held while the sink works, or None without a running thread."""
         return self._worker.writer.fork_lock if self._worker is not None else None
+
+    def warn_of_late_turns(self) -> None:
+        """Log how many turns were recorded after `close`, which only the counters show otherwise.
+
+        Not when they are recorded: that would make the agent wait for its log.
+        """
+        if late := self._counters.drops().get("closed"):
+            _LOG.warning(
+                "lost %s that came after the recorder of %s was closed: close it last",
+                counted(late, "turn"),
+                self.config.log,
+            )
 
     def _reset(self) -> None:
         """Start without events, thread and counts."""
