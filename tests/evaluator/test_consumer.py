@@ -299,6 +299,24 @@ def test_what_could_not_be_evaluated_is_retried_only_on_request(tmp_path: Path) 
         assert store.rows("SELECT status, score FROM scores") == [("not_evaluated", None)] * 2
 
 
+@pytest.mark.parametrize(("captured", "again"), [(False, 1), (True, 0)])
+def test_of_a_crashed_case_the_turns_that_could_not_be_evaluated_are_retried_too(
+    tmp_path: Path, captured: bool, again: int
+) -> None:
+    missing = {} if captured else {"answer": None, "capture": {"finalResponse": "missing"}}
+    turns = [make_turn("t-1", **missing), make_turn("t-2", telemetry={"status": "error"})]
+    cases = [with_reference(make_case("s", [turn])) for turn in turns]
+    log = write_log(tmp_path / "log.db", make_records(cases))
+    with Store(":memory:") as store:
+        consume(log, store, (RESPONSE,))
+        pending = PendingScorer(store, scorer(RESPONSE))
+
+        _, cases_scored = pending.score("landed", "test", retry=True)
+
+        assert cases_scored == again
+        assert store.rows("SELECT status FROM scores") == [("crashed",)] * (1 + again)
+
+
 def test_what_lies_before_a_broken_page_is_landed_before_the_error(tmp_path: Path) -> None:
     path = write_log(tmp_path / "log.db", make_records([make_case(f"s-{n}") for n in range(200)]))
     with path.open("r+b") as file:

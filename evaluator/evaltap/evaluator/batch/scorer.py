@@ -247,4 +247,6 @@ class PendingScorer:
             begin = min(changed[case.key] for case in cases)
             yield [PendingCase(*case.named(), indexes) for case in cases], begin
         others = {key: at for key, at in changed.items() if key not in recent}
-        yield from self._pending.read(others, at_a_time, fewest=self._engine.capacity)
+        yield from self._pending.read(
+            others, at_a_time, fewest=self._engine.capacity, ahead=at_a_time
+        )

@@ -11,8 +11,8 @@ PORTION_BYTES: Final = 32 << 20
 """The size of a portion, if its turns are as large as those before."""
 FIRST_TURNS: Final = 100
 """Turns of the first portion, whose size is unknown."""
-MOST_TURNS: Final = 4_000
-"""More take as long per turn; fewer take longer where the turns of many sessions alternate."""
+MOST_TURNS: Final = 2_000
+"""More take as long per turn, or half as long where the turns of many sessions alternate, and 10 KB each."""
 
 
 class LandedTurns(NamedTuple):

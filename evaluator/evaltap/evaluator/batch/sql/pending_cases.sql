@@ -1,6 +1,7 @@
 -- Latest case revisions that lack a score for some of the wanted metric versions.
 -- Parts of a query: it goes on after newest.sql, and these_scores, the scores to look at.
--- $digests: metric digests; $retry: also those whose score could not be had (not_evaluated, error).
+-- $digests: metric digests; $retry: also those whose score could not be had (not_evaluated, error), of crashed
+-- cases those with such a turn.
 -- `unless_left_out`: a condition on c and w that is true of what no rule has left out.
 -- A case with a failed run is crashed under every metric: what else was said of it is older than that rule.
 wanted AS (SELECT unnest($digests::VARCHAR[]) AS metric_digest),
@@ -9,11 +10,28 @@ failed_runs AS (
   FROM newest_turns
   WHERE status IN ('error', 'incomplete')
 ),
+tried_again AS (
+  SELECT app_name, eval_set_id, eval_id, metric_digest
+  FROM (
+    SELECT app_name, eval_set_id, eval_id, metric_digest,
+           arg_max(status, (turn_revision, scored_at)) AS status
+    FROM turn_scores SEMI JOIN (FROM these_scores WHERE status = 'crashed')
+      USING (app_name, eval_set_id, eval_id, metric_digest)
+    WHERE $retry::BOOLEAN
+    GROUP BY app_name, eval_set_id, eval_id, metric_digest,
+             if(invocation_id = '', turn_index::VARCHAR, invocation_id)
+  )
+  WHERE status IN ('not_evaluated', 'error')
+),
 done AS (
   SELECT app_name, eval_set_id, eval_id, revision, metric_digest
   FROM these_scores
   WHERE metric_digest IN $digests::VARCHAR[]
     AND (status IN ('passed', 'failed', 'crashed') OR NOT $retry::BOOLEAN)
+    AND (
+      status <> 'crashed'
+      OR (app_name, eval_set_id, eval_id, metric_digest) NOT IN (FROM tried_again)
+    )
     AND (
       status IN ('crashed', 'error')
       OR (app_name, eval_set_id, eval_id) NOT IN (FROM failed_runs)
