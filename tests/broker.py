@@ -5,6 +5,7 @@ consumer groups outlive a test on some of them, so a test takes its names from t
 """
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -14,6 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -176,11 +178,15 @@ def until(condition: Callable[[], bool], seconds: float = 40.0) -> None:
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody uses."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+    """Return a port of this machine that nobody uses.
+
+    Not one that the system would give out: a client's connection might take it before the broker does.
+    """
+    while True:
+        port = secrets.randbelow(12_000) + 20_000
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
 
 
 def listens(port: int) -> bool:

@@ -4,7 +4,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from broker import free_port
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 CASE = Path(__file__).parents[1] / "data/spans/adk-v2span/parallel_tools.otlp.json"
@@ -66,9 +67,7 @@ class Collect:
 
 @contextmanager
 def collect(folder: Path, *options: str, **environ: str) -> Iterator[Collect]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     program = "import sys; from evaltap.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, "collect", "--log", str(folder / "log.db"),
                "--port", str(port), *options]  # fmt: skip

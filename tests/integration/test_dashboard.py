@@ -4,7 +4,6 @@ too."""
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -17,6 +16,7 @@ import pytest
 import yaml
 
 from alert_server import wait_for
+from broker import free_port
 from evaltap.evaluator.live.exposition import Family, exposition
 from evaltap.evaluator.live.figures import figures
 from evaltap.evaluator.live.service import serving
@@ -95,9 +95,7 @@ def prometheus(tmp_path: Path) -> Iterator[str]:
         pytest.skip("no prometheus on PATH; apt-get install prometheus")
     status = LiveStatus()
     status.set_metrics(example())
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     with serving(status, "127.0.0.1", 0) as url:
         settings = {
             "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "200ms"},

@@ -29,9 +29,11 @@ def together(do: str, nodes: Sequence[Broker]) -> None:
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
     apache.skip_where_missing()
     nodes = apache.three_nodes(tmp_path_factory.mktemp("cluster"))
-    together("start", nodes)
-    yield nodes
-    together("kill", nodes)  # one that finds no others does not stop in good order
+    try:
+        together("start", nodes)
+        yield nodes
+    finally:
+        together("kill", nodes)  # one that finds no others does not stop in good order
 
 
 @pytest.fixture
