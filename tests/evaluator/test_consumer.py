@@ -303,7 +303,9 @@ def test_what_could_not_be_evaluated_is_retried_only_on_request(tmp_path: Path) 
 def test_of_a_crashed_case_the_turns_that_could_not_be_evaluated_are_retried_too(
     tmp_path: Path, captured: bool, again: int
 ) -> None:
-    missing: dict[str, Any] = {} if captured else {"answer": None, "capture": {"finalResponse": "missing"}}
+    missing: dict[str, Any] = (
+        {} if captured else {"answer": None, "capture": {"finalResponse": "missing"}}
+    )
     turns = [make_turn("t-1", **missing), make_turn("t-2", telemetry={"status": "error"})]
     cases = [with_reference(make_case("s", [turn])) for turn in turns]
     log = write_log(tmp_path / "log.db", make_records(cases))
