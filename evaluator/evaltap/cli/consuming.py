@@ -91,7 +91,6 @@ def read_verdict(
     """
     from evaltap.evaluator.reports.summary import summarise
     from evaltap.evaluator.store.database import LANDING_MEMORY
-    from evaltap.evaluator.store.errors import NoMemoryError
 
     def read() -> Verdict:
         summary = summarise(store, metrics=scope.digests)
@@ -101,11 +100,7 @@ def read_verdict(
         return Verdict(summary, code, differences)
 
     with store.limited_memory(LANDING_MEMORY):
-        try:
-            return read()
-        except NoMemoryError:  # the reasons of the scores can be large
-            with store.unlimited_memory():
-                return read()
+        return store.with_memory(read)  # the reasons of the scores can be large
 
 
 def outcome_data(consumed: "Consumed", verdict: Verdict) -> "dict[str, Json]":
