@@ -516,20 +516,7 @@ def test_concurrent_runs_of_one_agent_do_not_mix(tap: Tap[Driver]) -> None:
 )
 def test_a_cancelled_run_is_incomplete(tap: Tap[Driver]) -> None:
     async def talk() -> None:
-        started = asyncio.Event()
-
-        async def hang() -> str:
-            """Never come back."""
-            started.set()
-            await asyncio.Event().wait()
-            return ""
-
-        agent = tap.agent(says("Wait.", call("hang", "c1")), tools=[hang])
-        task = asyncio.create_task(tap.driver.ask(agent, "Hang"))
-        await started.wait()
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await tap.cancel_in_a_tool("Wait.", "c1")
         await tap.driver.ask(tap.agent(says("Yes.")), "Are you there?")
 
     asyncio.run(talk())

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,15 @@ LARGE_SESSIONS, LITTLE_MEMORY = 400, 100
 """Sessions of 225 KB, and megabytes of memory for DuckDB."""
 
 
+def write_cases(
+    log: Path, count: int, at_a_time: int, case_of: Callable[[int], dict[str, Any]]
+) -> None:
+    """Append the cases of the numbers 0 to `count`, so few at a time that they fit into memory."""
+    for first in range(0, count, at_a_time):
+        cases = [case_of(number) for number in range(first, first + at_a_time)]
+        write_log(log, make_records(cases, first_seq=first + 1))
+
+
 def large_case(number: int) -> dict[str, Any]:
     """Return a case that does not shrink much when it is compressed, and whose reference differs."""
     text = random.Random(number).randbytes(TURN_BYTES // 4).hex()
@@ -42,9 +52,7 @@ def test_large_turns_are_landed_and_scored(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "log.db"
-    for first in range(0, TURNS, 20):
-        cases = [large_case(number) for number in range(first, first + 20)]
-        write_log(log, make_records(cases, first_seq=first + 1))
+    write_cases(log, TURNS, 20, large_case)
     Path("m.json").write_text(json.dumps([TRAJECTORY, RESPONSE]))
     Path("r.jsonl").write_text(json.dumps(make_case("nobody")) + "\n")
     references = ["--references", "r.jsonl"] if read_back else []
@@ -64,9 +72,7 @@ def test_thousands_of_turns_that_do_not_fit_into_memory_together_are_landed_also
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "log.db"
     consume = ["consume", "--log", str(log), "--db", "x.duckdb", "--until-idle"]
-    for first in range(0, 4_000, 200):
-        cases = [make_case(f"s-{n}", [long_turn(n)]) for n in range(first, first + 200)]
-        write_log(log, make_records(cases, first_seq=first + 1))
+    write_cases(log, 4_000, 200, lambda n: make_case(f"s-{n}", [long_turn(n)]))
     assert main(consume) == 0
     # Few and small, but stored next to large ones.
     write_log(log, make_records([make_case(f"small-{n}") for n in range(10)], first_seq=4_001))
@@ -128,9 +134,7 @@ def test_sessions_whose_input_is_large_go_on(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     consume = ["consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle"]
-    for first in range(0, 300, 20):
-        sessions = [session(number, "t-1") for number in range(first, first + 20)]
-        write_log(Path("log.db"), make_records(sessions, first_seq=first + 1))
+    write_cases(Path("log.db"), 300, 20, lambda n: session(n, "t-1"))
     assert main(consume) == 0
     write_log(
         Path("log.db"), make_records([session(n, "t-2") for n in range(0, 300, 15)], first_seq=301)
@@ -154,9 +158,7 @@ def test_large_turns_that_do_not_fit_into_memory_together_are_scored_reported_cu
 ) -> None:
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "log.db"
-    for first in range(0, LARGE_SESSIONS, 100):
-        cases = [large_case(number) for number in range(first, first + 100)]
-        write_log(log, make_records(cases, first_seq=first + 1))
+    write_cases(log, LARGE_SESSIONS, 100, large_case)
     assert main(["consume", "--log", str(log), "--db", "x.duckdb", "--until-idle"]) == 0
     metric = EvalMetric.model_validate(TRAJECTORY)
 

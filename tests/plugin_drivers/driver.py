@@ -4,7 +4,7 @@ import asyncio
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -166,6 +166,24 @@ class Tap(Generic[D]):
             return [await self.driver.ask(agent, text, stream=stream) for text in texts][-1]
 
         return asyncio.run(talk())
+
+    async def cancel_in_a_tool(self, said: str, call_id: str) -> Any:
+        """Cancel a run while its tool `hang` runs; return the agent."""
+        started = asyncio.Event()
+
+        async def hang() -> str:
+            """Never come back."""
+            started.set()
+            await asyncio.Event().wait()
+            return ""
+
+        agent = self.agent(says(said, call("hang", call_id)), tools=[hang])
+        task = asyncio.create_task(self.driver.ask(agent, "Hang"))
+        await started.wait()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        return agent
 
     def turns(self, *, parallel: bool = False) -> list[dict[str, Any]]:
         """Return the facts of the turns, compared with those of the spans where there are any."""
