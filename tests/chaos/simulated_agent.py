@@ -135,7 +135,7 @@ class Agent:
         self.assembler = Assembler()
         self.ledger = LiveCounters()
         path = world.local_log or world.folder / f"{name}.log.db"
-        self.local = LocalLogSink(path, min_free_share=0)
+        self.local = LocalLogSink(path, min_free_bytes=0)
         self.forwarder: SimulatedForwarder | None = None
         self.spool: Spool | None = None
         sink: Any = self.local

@@ -190,9 +190,9 @@ class TestLocalLogAlone:
         sink.close()
 
     def test_a_disk_with_little_room_is_left_to_the_agent(self, tmp_path: Path) -> None:
-        sink = LocalLogSink(tmp_path / "log.db", min_free_share=1.0)
+        sink = LocalLogSink(tmp_path / "log.db", min_free_bytes=1 << 60)
 
-        with pytest.raises(SinkError, match="of the disk"):
+        with pytest.raises(SinkError, match="the disk has"):
             sink.append(RECORDS)
         sink.close()
 

@@ -53,7 +53,7 @@ def test_a_log_that_was_broken_before_the_process_began_is_set_aside(tmp_path: P
     path = write_log(tmp_path / "log.db", RECORDS)
     break_pages(path)
     broken = path.read_bytes()
-    sink = LocalLogSink(path, min_free_share=0)
+    sink = LocalLogSink(path, min_free_bytes=0)
 
     refused = append_somehow(sink)
 
@@ -68,7 +68,7 @@ def test_a_log_that_was_broken_before_the_process_began_is_set_aside(tmp_path: P
 
 def test_a_log_that_breaks_under_a_process_is_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
-    sink = LocalLogSink(path, min_free_share=0)
+    sink = LocalLogSink(path, min_free_bytes=0)
     sink.append(RECORDS)
     sink.close()
     sink.append(RECORDS[:1])
@@ -86,7 +86,7 @@ def test_a_log_that_breaks_under_a_process_is_set_aside(tmp_path: Path) -> None:
 def test_a_file_that_does_not_say_it_is_a_log_is_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "log.db"
     path.write_bytes(content)
-    sink = LocalLogSink(path, min_free_share=0)
+    sink = LocalLogSink(path, min_free_bytes=0)
 
     with pytest.raises(SinkError):
         sink.append(RECORDS[:1])
@@ -112,7 +112,7 @@ def test_the_agents_log_names_the_file_that_cannot_be_written_and_why(
 
 def test_the_forwarder_goes_on_with_the_new_spool(tmp_path: Path) -> None:
     spool = new_spool(tmp_path)
-    sink = LocalLogSink(spool.path, min_free_share=0)
+    sink = LocalLogSink(spool.path, min_free_bytes=0)
     sink.append(RECORDS)
     sink.close()
     sent: list[WireRecord] = []
@@ -201,7 +201,7 @@ def test_one_broken_page_of_a_spool_costs_the_turns_on_it_and_no_others(
 
 def test_a_damaged_spool_is_set_aside_while_its_process_goes_on(tmp_path: Path) -> None:
     spool = new_spool(tmp_path)
-    sink = LocalLogSink(spool.path, min_free_share=0)
+    sink = LocalLogSink(spool.path, min_free_bytes=0)
     write_log(spool.path, RECORDS)
     break_one_page(spool.path)
     sent: list[WireRecord] = []

@@ -42,7 +42,7 @@ def landed(path: Path, next_offset: int) -> None:
 
 
 def test_a_full_log_takes_more_once_its_consumers_have_landed_it(tmp_path: Path) -> None:
-    sink = LocalLogSink(tmp_path / "log.db", max_bytes=LIMIT, min_free_share=0)
+    sink = LocalLogSink(tmp_path / "log.db", max_bytes=LIMIT, min_free_bytes=0)
     full = fill(sink)
     landed(tmp_path / "log.db", full + 1)
 
@@ -56,7 +56,7 @@ def test_a_full_log_takes_more_once_its_consumers_have_landed_it(tmp_path: Path)
 
 
 def test_what_a_consumer_lacks_is_never_given_up_for_new_turns(tmp_path: Path) -> None:
-    sink = LocalLogSink(tmp_path / "log.db", max_bytes=LIMIT, min_free_share=0)
+    sink = LocalLogSink(tmp_path / "log.db", max_bytes=LIMIT, min_free_bytes=0)
     fill(sink)
     landed(tmp_path / "log.db", 3)
 
@@ -69,7 +69,7 @@ def test_what_a_consumer_lacks_is_never_given_up_for_new_turns(tmp_path: Path) -
 
 
 def test_a_full_log_takes_manifests_and_keeps_the_last_one_only(tmp_path: Path) -> None:
-    sink = LocalLogSink(tmp_path / "log.db", max_bytes=LIMIT, min_free_share=0)
+    sink = LocalLogSink(tmp_path / "log.db", max_bytes=LIMIT, min_free_bytes=0)
     full = fill(sink)
     before = sum(file.stat().st_size for file in tmp_path.iterdir())
 
@@ -85,7 +85,7 @@ def test_a_full_log_takes_manifests_and_keeps_the_last_one_only(tmp_path: Path) 
 
 
 def test_a_manifest_fits_however_far_the_last_batch_exceeded_the_limit(tmp_path: Path) -> None:
-    sink = LocalLogSink(tmp_path / "log.db", max_bytes=LIMIT, min_free_share=0)
+    sink = LocalLogSink(tmp_path / "log.db", max_bytes=LIMIT, min_free_bytes=0)
     records = make_records([make_case(f"s-{n}") for n in range(5_000)])
     batch_of = LIMIT // LOG_BATCHES // records[0].size
     log = open_log(tmp_path / "log.db", mode="append")
@@ -127,7 +127,7 @@ def test_drops_are_on_the_log_however_full_it_is(tmp_path: Path) -> None:
 def test_it_warns_before_turns_are_dropped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sink = LocalLogSink(tmp_path / "log.db", max_bytes=LIMIT, min_free_share=0)
+    sink = LocalLogSink(tmp_path / "log.db", max_bytes=LIMIT, min_free_bytes=0)
 
     with caplog.at_level(logging.WARNING, logger="evaltap.recorder"):
         fill(sink)
@@ -140,7 +140,7 @@ def test_it_warns_before_turns_are_dropped(
 
 def test_the_doctor_warns_at_four_fifths_by_the_limit_of_the_recorder(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
-    sink = LocalLogSink(path, max_bytes=LIMIT, min_free_share=0)
+    sink = LocalLogSink(path, max_bytes=LIMIT, min_free_bytes=0)
     sink.append(batch(1))
     assert log_diagnostic(str(path), 1 << 30).severity == "ok"
 

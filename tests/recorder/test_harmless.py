@@ -240,7 +240,7 @@ def test_whichever_call_of_the_redactor_fails_only_its_turn_is_dropped(number: i
 
 
 def test_a_disk_without_room_costs_turns_only(tmp_path: Path) -> None:
-    sink = LocalLogSink(tmp_path / "log.db", min_free_share=1.0)
+    sink = LocalLogSink(tmp_path / "log.db", min_free_bytes=1 << 60)
     assert_log_unavailable_is_counted(Recorder(sink=sink))
 
 

@@ -5,7 +5,6 @@ Call `diagnose()` in the agent's process after tracing is set up, and print the 
 """
 
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import closing
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from evaltap.recorder.config import RecorderConfig, unknown_variables
+from evaltap.recorder.delivery.free_space import shortage
 from evaltap.recorder.delivery.spool.status import damaged_spools, other_folders, spool_states
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.log.folders import spool_path
@@ -23,8 +23,6 @@ from evaltap.schemas.log.location import KafkaLocation, parse_log_location
 from evaltap.schemas.log.retention import WARN_SHARE, consumers, limit_of, waiting_bytes
 
 Severity = Literal["ok", "note", "problem"]
-
-MIN_FREE_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,11 +256,8 @@ def log_diagnostic(log: str, max_bytes: int) -> Diagnostic:
             "problem",
             "give the agent's user write permission",
         )
-    disk = shutil.disk_usage(folder)
-    if disk.free < disk.total * MIN_FREE_SHARE:
-        return Diagnostic(
-            about, f"the disk has {disk.free / disk.total:.1%} free", "problem", "free disk space"
-        )
+    if short := shortage(folder):
+        return Diagnostic(about, short, "problem", "free disk space")
     if not path.exists():
         return Diagnostic(about, "does not exist yet; can be created")
     try:

@@ -2,12 +2,12 @@
 
 import logging
 import os
-import shutil
 import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from evaltap.recorder.delivery.free_space import shortage
 from evaltap.recorder.faults import SinkError
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.local import LocalLog, is_damage, open_log, quarantine
@@ -23,8 +23,6 @@ from evaltap.schemas.wire.record import WireRecord
 _LOG = logging.getLogger("evaltap.recorder")
 
 DEFAULT_MAX_BYTES = 1 << 30
-MIN_FREE_SHARE = 0.05
-"""Stop writing when less than this share of the disk is free: the disk belongs to the agent."""
 TRIM_SHARE = 0.75
 """At this share of its limit, the log deletes what all consumers have landed, however recent."""
 OVERFULL_SHARE = 1 / 4
@@ -45,8 +43,8 @@ class LocalLogSink:
 
     `max_bytes` limits the file's content, in bytes. A log that fills up deletes what every consumer
     has landed; if that is not enough it refuses new batches and keeps the old ones. Deleted pages
-    are reused, so the file does not grow further. `remedy` ends the warning that a log is nearly
-    full.
+    are reused, so the file does not grow further. `min_free_bytes` of the disk stay free, by default
+    5% of it and at most 1 GiB. `remedy` ends the warning that a log is nearly full.
     """
 
     def __init__(
@@ -54,12 +52,12 @@ class LocalLogSink:
         path: str | os.PathLike[str],
         *,
         max_bytes: int = DEFAULT_MAX_BYTES,
-        min_free_share: float = MIN_FREE_SHARE,
+        min_free_bytes: int | None = None,
         remedy: str = REMEDY,
     ) -> None:
         self.path = Path(path)
         self.max_bytes = max_bytes
-        self.min_free_share = min_free_share
+        self.min_free_bytes = min_free_bytes
         self._remedy = remedy
         self._log: LocalLog | None = None
         self._identity: tuple[int, int] | None = None
@@ -152,11 +150,8 @@ class LocalLogSink:
             if not trim_landed(log):
                 raise SinkError(f"{self.path} has {used} bytes, and the limit is {self.max_bytes}")
             used = log.used_bytes()
-        disk = shutil.disk_usage(self.path.parent)
-        if disk.free < disk.total * self.min_free_share:
-            raise SinkError(
-                f"less than {self.min_free_share:.0%} of the disk of {self.path} is free"
-            )
+        if short := shortage(self.path.parent, self.min_free_bytes):
+            raise SinkError(f"{self.path}: {short}")
 
     def _warn(self, log: LocalLog, used: int) -> None:
         """Warn in the agent's log, at intervals, that turns are about to be dropped."""
