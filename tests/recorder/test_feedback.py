@@ -182,3 +182,53 @@ def test_a_closed_recorder_takes_no_feedback_and_says_nothing(recorder: Recorder
     recorder.close()
 
     assert recorder.feedback("s", feedback_id="f-1") == "f-1"
+
+
+def test_feedback_without_a_session_is_lost_with_a_reason_and_keeps_the_recorder_on(
+    sink: MemorySink, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = Recorder(sink=sink, max_internal_errors=2)
+    for session in ("", "", ""):
+        recorder.feedback(session, positive=True)
+    recorder.feedback("s", positive=True)
+
+    assert len(given(recorder, sink)) == 1
+    counters = recorder.counters()
+    assert (counters.feedback, counters.lost_feedback) == (1, 3)
+    assert "feedback: no session id (3 times)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (1, True),
+        (0, False),
+        (0.0, False),
+        ("yes", None),
+        (2, None),
+        ([], None),
+        (float("nan"), None),
+    ],
+)
+def test_a_thumb_may_be_one_or_zero_and_nothing_else(
+    recorder: Recorder,
+    sink: MemorySink,
+    caplog: pytest.LogCaptureFixture,
+    value: Any,
+    expected: bool | None,
+) -> None:
+    recorder.feedback("s", positive=value, comment="kept")
+
+    (found,) = given(recorder, sink)
+    assert (found.positive, found.comment) == (expected, "kept")
+    assert ("positive is neither true nor false" in caplog.text) == (expected is None)
+
+
+def test_a_score_that_is_no_number_is_left_out_and_logged(
+    recorder: Recorder, sink: MemorySink, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder.feedback("s", score="five", comment="kept")  # type: ignore[arg-type]
+
+    (found,) = given(recorder, sink)
+    assert (found.score, found.comment) == (None, "kept")
+    assert "feedback: score is not a number" in caplog.text

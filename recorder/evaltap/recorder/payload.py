@@ -81,6 +81,12 @@ def number(value: object) -> float | None:
     return value if abs(value) < 1 << 63 else float(value)
 
 
+def truth(value: object) -> bool | None:
+    """Return True, False, 1 or 0 as a boolean, numpy's too; None for any other value."""
+    plain = value if type(value) is bool else PlainCopy(_MAX_NAME).copied(value)
+    return plain == 1 if isinstance(plain, int | float) and plain in (0, 1) else None
+
+
 def name(value: object) -> str | None:
     """Return an id or name as a short text; None stays None."""
     if value is None:

@@ -16,7 +16,7 @@ from evaltap.recorder.delivery.pipeline import pipeline_for
 from evaltap.recorder.delivery.sinks.base import Sink
 from evaltap.recorder.observation import Observation
 from evaltap.recorder.payload import name as named
-from evaltap.recorder.payload import number, text
+from evaltap.recorder.payload import number, text, truth
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.recorder.protocols import ItemSource
 from evaltap.recorder.turn_api import Turn
@@ -105,13 +105,19 @@ class Recorder:
         Identify the turn by `turn` (its invocation id) or `trace_id`; without either, the feedback
         is about the whole session. `positive` is thumbs up or down, `score` a number on the scale
         of `name`, `correction` what the answer should have been. Repeating a `feedback_id` records
-        no second feedback. Never raises or blocks.
+        no second feedback. Never raises or blocks: feedback without a session id is counted as
+        lost, a value of another type is left out, and the log says so.
         """
         new_id = named(feedback_id) or uuid.uuid4().hex
         if self._closed:
             return new_id
 
         def feedback_within(limit: int) -> Feedback:
+            thumb, rating = truth(positive), number(score)
+            if thumb is None and positive is not None:
+                self._pipeline.misused("feedback: positive is neither true nor false")
+            if rating is None and score is not None:
+                self._pipeline.misused("feedback: score is not a number")
             return Feedback(
                 new_id,
                 named(session_id) or "",
@@ -121,8 +127,8 @@ class Recorder:
                 invocation_id=named(turn) or "",
                 trace_id=named(trace_id) or "",
                 name=named(name) or "",
-                positive=positive if type(positive) is bool else None,
-                score=number(score),
+                positive=thumb,
+                score=rating,
                 comment=text(comment, limit)[0] or "",
                 correction=text(correction, limit)[0] or "",
                 given_by=named(given_by) or "",

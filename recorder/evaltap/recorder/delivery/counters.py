@@ -41,9 +41,9 @@ class Counters:
     feedback: int = 0
     """Feedback on the log; not a turn, so counted separately."""
     lost_feedback: int = 0
-    """Feedback that did not fit into the queue, or could not be redacted or written."""
+    """Feedback without a session id, or that did not fit into the queue or could not be redacted."""
     faults: int = 0
-    """Errors inside the recorder; none reached the agent."""
+    """Errors inside the recorder, and wrong values of feedback; none reached the agent."""
 
 
 class LiveCounters:

@@ -102,6 +102,10 @@ class Pipeline:
             return
         try:
             feedback = feedback_within(self.config.field_max_bytes)
+            if not feedback.eval_id:
+                self.misused("feedback: no session id")
+                self._counters.feedback_lost()
+                return
             size = len(feedback.comment) + len(feedback.correction) + 500
             if not self._events.put_feedback(feedback, size):
                 self._counters.feedback_lost()
@@ -163,6 +167,10 @@ class Pipeline:
         self._fault_count += 1
         if self._fault_count >= self.config.max_internal_errors and not self.off:
             self._switch_off("switched_off")
+
+    def misused(self, what: str) -> None:
+        """Count and log a mistake of the caller, which never switches the pipeline off."""
+        self._faults.report(what)
 
     def counters(self) -> Counters:
         """Return a snapshot of where every turn went."""
