@@ -193,6 +193,46 @@ def test_scores_of_one_trial_flip_signs_over_cases() -> None:
     assert sign_flip_p_value(differences, level=LEVEL) == pytest.approx(min(1, 2 * found))
 
 
+def test_one_trial_a_side_is_the_sign_test_however_many_cases_changed() -> None:
+    worse_cases, better_cases = 30_300, 29_700
+    pairs = [
+        *[pair([True], [False])] * worse_cases,
+        *[pair([False], [True])] * better_cases,
+        *[pair([True], [True])] * 1_000,
+    ]
+
+    expected = stats.binomtest(worse_cases, worse_cases + better_cases, alternative="greater")
+    assert drop_p_value(pairs, level=LEVEL) == pytest.approx(expected.pvalue)
+
+
+@pytest.mark.parametrize("trials", [1, 3])
+def test_the_sum_of_many_scores_has_the_p_value_of_its_exchanges(trials: int) -> None:
+    draw = random.Random(trials)
+    cases = [
+        ([draw.gauss(0.1, 1) for _ in range(trials)], [draw.gauss(0, 1) for _ in range(trials)])
+        for _ in range(400)
+    ]
+    sums = [0.0] * 4_000
+    for base, head in cases:
+        every = [*base, *head]
+        for number in range(len(sums)):
+            draw.shuffle(every)
+            sums[number] += sum(every[:trials]) - sum(every[trials:])
+    observed = sum(sum(base) - sum(head) for base, head in cases)
+    reached = sum(one >= observed for one in sums) / len(sums)
+
+    low, high = binomial_bounds(len(sums), reached)
+    assert low <= shift_p_value(cases, level=LEVEL) <= high
+
+
+def test_one_difference_that_outweighs_all_others_is_not_taken_as_normal() -> None:
+    balanced = [sign * 0.001 * size for size in range(1, 151) for sign in (1, -1)]
+    cases = [((one,), (0.0,)) for one in (1_000.0, *balanced)]
+
+    # It is positive in half of the exchanges; in half of these, the others add up to at least 0.
+    assert shift_p_value(cases, level=LEVEL) == pytest.approx(0.25, abs=0.01)
+
+
 def test_scores_of_several_trials_are_exchanged_within_their_case() -> None:
     base, head = (0.9, 0.8, 1.0), (0.1, 0.2, 0.3)
     result = stats.permutation_test(

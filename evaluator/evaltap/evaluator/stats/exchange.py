@@ -23,6 +23,14 @@ CLOSE_DRAWS: Final = 200_000
 _FOLDED: Final = 200_000
 """The maximum number of steps of one convolution, so that a test takes a few seconds at most."""
 _SPLITS: Final = 5_000
+_LEAST_SPLITS: Final = 100
+_ALL_SPLITS: Final = 1_000_000
+"""The maximum number of splits of a case's scores, the minimum, and about how many all cases may have."""
+_KURTOSIS: Final = 0.02
+"""A sum with at most this excess kurtosis is taken as normal: that of a hundred equal differences.
+
+P-values of 0.05 and 0.01 then differ by less than 1.5 % from the exact ones if each term is symmetric,
+which is less than drawing changes them."""
 _UNIT: Final = 10**9
 _ALIKE: Final = 10**3
 """Sums that differ by less, due to rounding, are equal."""
@@ -89,12 +97,12 @@ def drop_p_value(pairs: Iterable[Pair], *, level: float) -> float:
     the likelihood ratio of half the cases falling sharply; and Σ p^(-1/2), which detects one broken case.
     The result is 1 if no outcome could differ.
     """
-    observed, laws = 0, []
-    for pair, number in sorted(Counter(pairs).items()):
+    observed, laws = 0, _Laws()
+    for pair, number in Counter(pairs).items():
         outcomes = _outcomes(pair)
         observed += number * outcomes[pair.head.passes][0]
-        laws.append(_power(dict(outcomes.values()), number))
-    return _p_value([law for group in laws for law in group], observed, level, _LANES)
+        laws.add(dict(outcomes.values()), number)
+    return _p_value(laws.summed(), observed, level, _LANES)
 
 
 def shift_p_value(
@@ -105,12 +113,12 @@ def shift_p_value(
     Each case has the scores of base and of head; the statistic is the sum of differences of their means.
     With one trial each, this flips signs across cases, and applies to the population of such cases.
     """
-    laws, observed = [], 0
+    observed, laws = 0, _Laws()
+    splits = max(_LEAST_SPLITS, min(_SPLITS, _ALL_SPLITS // max(1, len(differences))))
     for base, head in differences:
-        law = _exchanged(base, head)
-        laws.append(law)
+        laws.add(_exchanged(base, head, splits), 1)
         observed += _whole(sum(base) / len(base) - sum(head) / len(head))
-    return _p_value(laws, observed, level, 1)
+    return _p_value(laws.summed(), observed, level, 1)
 
 
 def sign_flip_p_value(values: Sequence[float], *, level: float) -> float:
@@ -194,18 +202,40 @@ def _whole(value: float) -> int:
     return round(value * _UNIT)
 
 
-def _exchanged(base: Sequence[float], head: Sequence[float]) -> Law:
-    """Return the law of the difference of means when a case's scores are exchanged."""
+def _exchanged(base: Sequence[float], head: Sequence[float], splits: int) -> Law:
+    """Return the law of the difference of means when a case's scores are exchanged.
+
+    If there are more than `splits` ways, so many are drawn.
+    """
     every = [*base, *head]
     total, count = sum(every), len(head)
-    if math.comb(len(every), count) <= _SPLITS:
+    if math.comb(len(every), count) <= splits:
         parts: Iterable[Sequence[float]] = list(combinations(every, count))
     else:
         draw = random.Random(0)
-        parts = [head, *(draw.sample(every, count) for _ in range(_SPLITS))]
+        parts = [head, *(draw.sample(every, count) for _ in range(splits))]
     sums = Counter(_whole((total - sum(p)) / len(base) - sum(p) / count) for p in parts)
     number = sum(sums.values())
     return {value: times / number for value, times in sums.items()}
+
+
+class _Laws:
+    """The laws of cases; those of equal cases are summed together."""
+
+    def __init__(self) -> None:
+        self._numbers: Counter[tuple[tuple[int, float], ...]] = Counter()
+
+    def add(self, law: Law, number: int) -> None:
+        """Add so many cases of a law."""
+        self._numbers[tuple(sorted(law.items()))] += number
+
+    def summed(self) -> list[Law]:
+        """Return the laws whose sum is that of all cases."""
+        return [
+            part
+            for law, number in sorted(self._numbers.items())
+            for part in _power(dict(law), number)
+        ]
 
 
 def _fold(one: Law, other: Law) -> Law:
@@ -218,14 +248,34 @@ def _fold(one: Law, other: Law) -> Law:
 
 def _power(law: Law, number: int) -> list[Law]:
     """Return the distribution of a sum of equal cases, in parts if it would have too many outcomes."""
-    parts, folded = [], law
-    for _ in range(number - 1):
-        if len(folded) * len(law) > _FOLDED // 4:
-            parts.append(folded)
-            folded = law
-        else:
-            folded = _fold(folded, law)
-    return [*parts, folded]
+    if len(law) <= 2:
+        return [_binomial(law, number)]
+    folded, terms = law, 1
+    while terms < number and len(folded) * len(law) <= _FOLDED // 4:
+        folded, terms = _fold(folded, law), terms + 1
+    whole, rest = divmod(number, terms)
+    return [folded] * whole + (_power(law, rest) if rest else [])
+
+
+def _binomial(law: Law, number: int) -> Law:
+    """Return the distribution of a sum of equal cases that have one or two outcomes.
+
+    Folding would take time with the square of their number.
+    """
+    if len(law) == 1:
+        return {value * number: 1.0 for value in law}
+    (one, chance), (other, other_chance) = law.items()
+    ways, log, log_other = math.lgamma(number + 1), math.log(chance), math.log(other_chance)
+    return {
+        one * times + other * (number - times): math.exp(
+            ways
+            - math.lgamma(times + 1)
+            - math.lgamma(number - times + 1)
+            + times * log
+            + (number - times) * log_other
+        )
+        for times in range(number + 1)
+    }
 
 
 def _p_value(laws: Sequence[Law], observed: int, level: float, lanes: int) -> float:
@@ -235,10 +285,29 @@ def _p_value(laws: Sequence[Law], observed: int, level: float, lanes: int) -> fl
         whole = _fold(whole, rest.pop(0))
     if not rest:
         return _least(whole, observed, lanes)
+    if lanes == 1 and (tail := _normal_tail([whole, *rest], observed)) is not None:
+        return tail
     value = _least(_drawn([whole, *rest], observed, DRAWS), observed, lanes)
     if level / 2 <= value <= 2 * level:
         value = _least(_drawn([whole, *rest], observed, CLOSE_DRAWS), observed, lanes)
     return value
+
+
+def _normal_tail(laws: Sequence[Law], observed: int) -> float | None:
+    """Return the probability of at least the observed sum if it is nearly normal; None if not."""
+    mean = variance = excess = 0.0
+    for law in laws:
+        centre = math.fsum(value * chance for value, chance in law.items())
+        square, fourth = (
+            math.fsum((value - centre) ** power * chance for value, chance in law.items())
+            for power in (2, 4)
+        )
+        mean += centre
+        variance += square
+        excess += abs(fourth - 3 * square**2)
+    if excess > _KURTOSIS * variance**2:
+        return None
+    return max(_LEAST, math.erfc((observed - mean) / math.sqrt(2 * variance)) / 2)
 
 
 def _drawn(laws: Sequence[Law], observed: int, draws: int) -> Law:
