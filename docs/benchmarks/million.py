@@ -43,11 +43,15 @@ FROM calls GROUP BY i;
 CREATE TEMP TABLE texts AS
 SELECT i, '{{"invocationId": "' || turn || '", "userContent": {{"role": "user", "content": "' || asked
          || '"}}, "finalResponse": {{"role": "assistant", "content": "' || answered || '"}}, "tools": ['
-         || coalesce(tools, '') || ']}}' AS actual_json
+         || coalesce(tools, '') || '], "telemetry": {{"status": "' || if(r < 0.01, 'error', 'ok')
+         || '"}}}}' AS actual_json
 FROM made LEFT JOIN tools USING (i);
 """
 
+# Times in a file never go back, so the first case, which landed now, moves to the front.
 _LANDED = """
+UPDATE turns SET landed_at = now()::TIMESTAMP - INTERVAL 31 DAY;
+UPDATE cases SET landed_at = now()::TIMESTAMP - INTERVAL 31 DAY;
 INSERT INTO turns BY NAME
 SELECT 'shop' AS app_name, 'live' AS eval_set_id, session AS eval_id, turn AS invocation_id,
        1 AS turn_revision, began AS started_at, if(r < 0.01, 'error', 'ok') AS status,
@@ -62,8 +66,8 @@ FROM made JOIN texts USING (i) ORDER BY i;
 INSERT INTO cases BY NAME
 SELECT 'shop' AS app_name, 'live' AS eval_set_id, session AS eval_id, place + 1 AS revision,
        place + 1 AS turn_count, 'u-' || (i // 74 * 37 + i % 37) % 1000 AS user_id, 'svc' AS service,
-       '{{"evalId": "' || session || '", "evalSetId": "live", "sessionInput": {{"appName": "shop"}}}}'
-         AS case_json,
+       '{{"evalId": "' || session || '", "evalSetId": "live", "evalMode": "trace", "sessionInput": '
+         || '{{"appName": "shop"}}}}' AS case_json,
        began + INTERVAL 3 SECOND AS landed_at
 FROM made ORDER BY i;
 INSERT INTO tool_calls BY NAME

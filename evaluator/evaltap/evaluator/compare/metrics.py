@@ -1,7 +1,7 @@
 """Compare one metric over the cases of both sides: the test, the drop with its interval, and each case."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Final
@@ -35,7 +35,7 @@ def metric_changes(
     pairs: Sequence[PairedMetric], names: Mapping[CaseKey, str], rules: Rules
 ) -> tuple[MetricChange, ...]:
     """Compare metrics; deciding metrics are first, with p-values adjusted for their number."""
-    pairs = [_within(pair, names) for pair in pairs]
+    pairs = [_within(pair, names.keys()) for pair in pairs]
     wanted = rules.fail_on_metrics or [one.name for one in pairs if not one.graded]
     deciding_names = {*wanted} or {one.name for one in pairs}
     found = [_metric(pair, pair.name in deciding_names, rules) for pair in pairs]
@@ -84,7 +84,7 @@ def improved(metric: MetricChange, rules: Rules) -> bool:
     return value is not None and value <= rules.alpha and metric.drop < 0
 
 
-def _within(pair: PairedMetric, names: Collection[CaseKey]) -> PairedMetric:
+def _within(pair: PairedMetric, names: Set[CaseKey]) -> PairedMetric:
     """Return a metric restricted to the compared cases.
 
     Cases for which one side has no score at all are missing there, with the number of trials of the other

@@ -172,7 +172,8 @@ def _renamed(side: Side, rename: Callable[[CaseKey], CaseKey]) -> Side:
         recordings[rename(key)] += found
 
     def turns(cases: Collection[CaseKey]) -> TrialTurns:
-        wanted = {key: rename(key) for key in side.cases if rename(key) in cases}
+        chosen = set(cases)
+        wanted = {key: rename(key) for key in side.cases if rename(key) in chosen}
         merged: defaultdict[CaseKey, dict[str, Sequence[Case]]] = defaultdict(dict)
         for key, trials in side.turns(list(wanted)).items():
             if key in wanted:

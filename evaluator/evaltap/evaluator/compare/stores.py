@@ -91,7 +91,7 @@ def _turns(
     parameters: dict[str, object] = {"runs": list(runs)}
     condition = ""
     if only is not None:
-        condition = "WHERE list_contains($only, [app_name, eval_set_id, eval_id])"
+        condition = "WHERE [app_name, eval_set_id, eval_id] IN (SELECT unnest($only))"
         parameters["only"] = [list(key) for key in only]
     query = sql(__name__, "side_turns").format(columns=columns, only=condition, eval_set=_EVAL_SET)
     with store.unlimited_memory():

@@ -5,7 +5,7 @@ of either side called, so that the selection of cases favours neither side.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
@@ -22,7 +22,7 @@ CASE_SLICES: Final = ("app", "eval_set", "tool", "tool_path", "language")
 MOST_VALUES: Final = 20
 OTHER: Final = "other"
 
-Members = Mapping[str, Collection[CaseKey]]
+Members = Mapping[str, Set[CaseKey]]
 """The cases of each value of a slice."""
 
 
@@ -46,23 +46,23 @@ def slices_of(
         if not turns:
             raise InputError(
                 f"--by {','.join(by)}: neither {base.name} nor {head.name} has recorded turns; expected a"
-                " DuckDB file or a result file on at least one side"
+                " DuckDB file with landed turns, or a result file, on at least one side"
             )
     found: dict[str, Members] = {}
     for name in by:
-        values: defaultdict[str, list[CaseKey]] = defaultdict(list)
+        values: defaultdict[str, set[CaseKey]] = defaultdict(set)
         for key in cases:
             for value in _values(name, key, turns.get(key, ())):
-                values[value].append(key)
+                values[value].add(key)
         found[name] = most_frequent(values)
     return found
 
 
-def most_frequent(values: Mapping[str, Sequence[CaseKey]]) -> Members:
+def most_frequent(values: Members) -> Members:
     """Return the largest slices by name, and the cases of the remaining ones as one slice."""
     sizes = Counter({value: len(keys) for value, keys in values.items()})
     kept = [value for value, _ in sizes.most_common(MOST_VALUES)]
-    found: dict[str, Collection[CaseKey]] = {value: values[value] for value in sorted(kept)}
+    found: dict[str, Set[CaseKey]] = {value: values[value] for value in sorted(kept)}
     if rest := {key for value, keys in values.items() if value not in kept for key in keys}:
         found[OTHER] = rest
     return found
