@@ -8,7 +8,9 @@ import pytest
 
 from cases import make_case, make_turn
 from commands import Evaltap, runner
+from evaltap.evaluator.maintenance.why import explained, why
 from evaltap.evaluator.results.runs import run_states
+from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 
 METRICS = [{"metricName": "run_succeeded", "threshold": 1}]
@@ -234,6 +236,25 @@ def test_reasons_of_several_cases_are_one_json_document(evaltap: Evaltap) -> Non
     (run,) = json.loads(evaltap("runs", "x.duckdb", "--json")[1])
     assert run["last_scored_at"][10] == "T"
     assert run["last_scored_at"].endswith("Z")
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2, 10])
+def test_many_cases_are_explained_like_each_one(evaltap: Evaltap, at_a_time: int) -> None:
+    recorder = Recorder("log.db")
+    for session in ("s-1", "s-2", "s-3"):
+        with recorder.turn(session_id=session, user="Hi") as turn:
+            turn.respond("Hello")
+    recorder.close()
+    evaltap("consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle", "--metrics", "m.json")
+
+    keys = [("", session, session) for session in ("s-3", "s-1", "s-2")]
+    with Store("x.duckdb") as store:
+        found = list(explained(store, keys, at_a_time=at_a_time))
+        alone = [why(store, f"{session}/{session}") for _, session, _ in keys]
+
+    assert [key for key, _ in found] == keys
+    assert [answer for _, answer in found] == alone
+    assert all(answer.landed and answer.metrics for answer in alone)
 
 
 def test_the_doctors_lines_fit_80_columns(

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,26 +55,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: WhyOptions) -> int:
     """Explain the case, or each case that matches the filter."""
     from evaltap.evaluator.filters.case_names import full_name
-    from evaltap.evaluator.maintenance.why import why
+    from evaltap.evaluator.maintenance.why import explained, why
 
     if (options.case is None) == (not options.chosen.choice()):
         raise InputError("expected either a CASE or a choice of cases with --filter or --where")
     log = parse_log_location(options.log) if options.log else None
     with open_stores([options.db]) as store:
         if options.case is not None:
-            answers = [("", why(store, full_name(store, options.case), log))]
+            answers = iter([("", why(store, full_name(store, options.case), log))])
         else:
-            answers = [
-                (eval_id, why(store, f"{eval_set_id}/{eval_id}"))
-                for _, eval_set_id, eval_id in options.chosen.keys(store) or ()
-            ]
-    if options.json:
-        data = [{**asdict(one), "complete": one.complete} for _, one in answers]
-        print(json.dumps(data if options.case is None else data[0], ensure_ascii=False))
-    else:
+            found = explained(store, options.chosen.keys(store) or [])
+            answers = ((key[2], answer) for key, answer in found)
+        if options.json:
+            return _print_json(answers, single=options.case is not None)
+        complete = True
         for eval_id, answer in answers:
             _print(answer, eval_id and f"{eval_id}: ")
-    return 0 if all(answer.complete for _, answer in answers) else 3
+            complete = complete and answer.complete
+    return 0 if complete else 3
+
+
+def _print_json(answers: "Iterator[tuple[str, Answer]]", *, single: bool) -> int:
+    data = [{**asdict(one), "complete": one.complete} for _, one in answers]
+    print(json.dumps(data[0] if single else data, ensure_ascii=False))
+    return 0 if all(one["complete"] for one in data) else 3
 
 
 def _print(answer: "Answer", before: str) -> None:

@@ -1,13 +1,13 @@
 """Explain why a case has no score, from the store and from the log of its origin."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.filters.case_names import IS_CASE, nearest
+from evaltap.evaluator.filters.case_names import IS_CASE, NAMES, nearest
 from evaltap.evaluator.landing.dead_letters import naming
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
@@ -20,6 +20,7 @@ RECORDS_PER_READ = 500
 SILENT_SECONDS = 60.0
 """How long brokers may return nothing although they report records."""
 SHOWN_LETTERS = 5
+CASES_PER_READ = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +54,21 @@ def why(store: StoreReader, case: str, log: LogLocation | None = None) -> Answer
 
     Raises InputError for an unreadable `log`, which is only read if the case has not landed.
     """
-    answer = Answer(case)
     parameters = {"case": case}
-    answer.landed = bool(store.rows(f"SELECT 1 FROM cases WHERE {IS_CASE} LIMIT 1", parameters))
-    answer.metrics, answer.notes = _standing(store, IS_CASE, parameters)
-    if answer.landed or any(one.status != "pending" for one in answer.metrics):
-        if not answer.metrics:
-            answer.notes.append(
-                "this case has landed, but no run has scored anything yet; score it with evaltap score"
-                f" {store.path} --metrics M.json"
-            )
-        return answer
-    answer.metrics = []
+    keys: list[CaseKey] = [
+        (app, eval_set, eval_id)
+        for app, eval_set, eval_id in store.rows(
+            f"{NAMES} WHERE {IS_CASE} ORDER BY ALL", parameters
+        )
+    ]
+    if keys:
+        first, *others = (answer for _, answer in explained(store, keys))
+        for other in others:
+            first.metrics += other.metrics
+            first.notes += other.notes
+        first.case = case
+        return first
+    answer = Answer(case)
     answer.notes.append(
         f"this case is not in {store.path}: it has not landed, nor was it scored from a file; similar ids:"
         f" {nearest(store, case)}"
@@ -81,73 +85,109 @@ def why(store: StoreReader, case: str, log: LogLocation | None = None) -> Answer
     return answer
 
 
-def standing(store: StoreReader, key: CaseKey) -> tuple[list[MetricAnswer], list[str]]:
-    """Return the status of one case under each metric, and notes on turns that rules excluded."""
-    app, eval_set_id, eval_id = key
-    named = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
-    return _standing(store, named, {"app": app, "eval_set": eval_set_id, "eval_id": eval_id})
+def explained(
+    store: StoreReader, keys: Sequence[CaseKey], *, at_a_time: int = CASES_PER_READ
+) -> Iterator[tuple[CaseKey, Answer]]:
+    """Yield the status of cases that landed or were scored, in the order of `keys`.
+
+    Each query looks at the whole store, and answers for `at_a_time` cases.
+    """
+    for first in range(0, len(keys), at_a_time):
+        some = keys[first : first + at_a_time]
+        answers = {key: Answer(f"{key[1]}/{key[2]}") for key in some}
+        apps, sets, ids = (list(names) for names in zip(*some, strict=True))
+        parameters = {"apps": apps, "sets": sets, "ids": ids}
+        for app, eval_set_id, eval_id, landed, *metric in store.rows(_STATUSES, parameters):
+            answer = answers[app, eval_set_id, eval_id]
+            answer.landed = landed
+            if metric[0] is not None:
+                answer.metrics.append(MetricAnswer(*metric))
+        left_out = f"WITH {_CHOSEN} {_LEFT_OUT_TURNS} ORDER BY ALL"
+        for app, eval_set_id, eval_id, metric, _, turns, said in store.rows(left_out, parameters):
+            answer = answers[app, eval_set_id, eval_id]
+            if any(
+                one.metric_name == metric and one.status != "not_scored" for one in answer.metrics
+            ):
+                answer.notes.append(f"{metric}: {counted(turns, 'turn')} not scored: {said}")
+        for answer in answers.values():
+            if not answer.metrics:
+                answer.notes.append(
+                    "this case has landed, but no run has scored anything yet; score it with evaltap score"
+                    f" {store.path} --metrics M.json"
+                )
+        yield from answers.items()
 
 
-def _standing(
-    store: StoreReader, is_case: str, parameters: Mapping[str, str]
-) -> tuple[list[MetricAnswer], list[str]]:
-    left_out = _LEFT_OUT_TURNS.format(is_case=is_case)
-    query = _STANDING.format(is_case=is_case, left_out=left_out)
-    metrics = [MetricAnswer(*row) for row in store.rows(query, parameters)]
-    scored = {one.metric_name for one in metrics if one.status != "not_scored"}
-    return metrics, [
-        f"{metric}: {counted(turns, 'turn')} not scored: {said}"
-        for metric, _, turns, said in store.rows(f"{left_out} ORDER BY ALL", parameters)
-        if metric in scored
-    ]
+_CHOSEN = """
+chosen AS (
+  SELECT unnest($apps::VARCHAR[]) AS app_name, unnest($sets::VARCHAR[]) AS eval_set_id,
+         unnest($ids::VARCHAR[]) AS eval_id
+)
+"""
 
-
-# The turns of a case that rules excluded, by metric version.
+# The turns of cases that rules excluded, by metric version.
 _LEFT_OUT_TURNS = """
-SELECT metric_name, metric_digest, count(*) AS turns,
+SELECT app_name, eval_set_id, eval_id, metric_name, metric_digest, count(*) AS turns,
        string_agg(DISTINCT CASE reason
          WHEN 'no_rule' THEN 'no rule selects this metric for this turn'
          WHEN 'budget' THEN 'rule ' || rule || ', its daily budget was spent'
          ELSE 'rule ' || rule || ', sampled out at rate ' || round(probability, 6)
        END, '; ') AS said
-FROM latest_decisions WHERE {is_case} AND decision <> 'score'
+FROM latest_decisions SEMI JOIN chosen USING (app_name, eval_set_id, eval_id)
+WHERE decision <> 'score'
 GROUP BY ALL
 """
 
-# The latest version of each metric that was applied here, and the score of the case's latest revision.
-_STANDING = """
-WITH metrics AS (
-  SELECT m.metric_name, m.metric_digest, r.kind
+# The latest version of each metric that was applied here, and the score of each case's latest revision.
+_STATUSES = f"""
+WITH {_CHOSEN},
+metrics AS (
+  SELECT m.metric_name, m.metric_digest
   FROM run_metrics m JOIN runs r USING (run_id)
   QUALIFY row_number() OVER (PARTITION BY m.metric_name ORDER BY r.started_at DESC) = 1
 ),
 scored AS MATERIALIZED (
-  SELECT metric_digest, revision, status, reason, scored_at FROM scores WHERE {is_case}
+  SELECT app_name, eval_set_id, eval_id, metric_digest, revision, status, reason, scored_at
+  FROM scores SEMI JOIN chosen USING (app_name, eval_set_id, eval_id)
+),
+landed AS (
+  SELECT app_name, eval_set_id, eval_id, max(revision) AS revision
+  FROM cases SEMI JOIN chosen USING (app_name, eval_set_id, eval_id)
+  GROUP BY ALL
 ),
 latest AS (
-  SELECT max(revision) AS revision FROM (
-    SELECT revision FROM cases WHERE {is_case} UNION ALL SELECT revision FROM scored
-  )
-)
-SELECT m.metric_name,
+  SELECT app_name, eval_set_id, eval_id, max(revision) AS revision
+  FROM (FROM landed UNION ALL BY NAME SELECT app_name, eval_set_id, eval_id, revision FROM scored)
+  GROUP BY ALL
+),
+newest_scores AS (
+  FROM scored SEMI JOIN latest USING (app_name, eval_set_id, eval_id, revision)
+  QUALIFY row_number() OVER (
+    PARTITION BY app_name, eval_set_id, eval_id, metric_digest ORDER BY scored_at DESC
+  ) = 1
+),
+older_scores AS (
+  SELECT app_name, eval_set_id, eval_id, metric_digest, max(revision) AS revision
+  FROM scored GROUP BY ALL
+),
+left_out AS ({_LEFT_OUT_TURNS})
+SELECT c.app_name, c.eval_set_id, c.eval_id, landed.revision IS NOT NULL, m.metric_name,
        coalesce(s.status, if(l.turns > 0, 'not_scored', 'pending')),
        CASE
          WHEN s.status IS NULL AND l.turns > 0 THEN l.said
          WHEN s.status IS NOT NULL THEN coalesce(s.reason, '')
          WHEN older.revision IS NOT NULL
-           THEN 'scored up to revision ' || older.revision || '; revision '
-                || (SELECT revision FROM latest) || ' has landed since'
+           THEN 'scored up to revision ' || older.revision || '; revision ' || latest.revision
+                || ' has landed since'
          ELSE 'not scored since it landed, or only with another version of the metric'
        END
-FROM metrics m
-LEFT JOIN (
-  FROM scored WHERE revision = (SELECT revision FROM latest)
-  QUALIFY row_number() OVER (PARTITION BY metric_digest ORDER BY scored_at DESC) = 1
-) s USING (metric_digest)
-LEFT JOIN (
-  SELECT metric_digest, max(revision) AS revision FROM scored GROUP BY ALL
-) older USING (metric_digest)
-LEFT JOIN ({left_out}) l USING (metric_digest)
+FROM chosen c
+LEFT JOIN metrics m ON true
+LEFT JOIN landed USING (app_name, eval_set_id, eval_id)
+LEFT JOIN latest USING (app_name, eval_set_id, eval_id)
+LEFT JOIN newest_scores s USING (app_name, eval_set_id, eval_id, metric_digest)
+LEFT JOIN older_scores older USING (app_name, eval_set_id, eval_id, metric_digest)
+LEFT JOIN left_out l USING (app_name, eval_set_id, eval_id, metric_digest)
 ORDER BY m.metric_name
 """
 

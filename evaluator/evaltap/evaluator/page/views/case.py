@@ -11,7 +11,7 @@ import orjson
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.evaluators.judged.quotes import places_of
 from evaltap.evaluator.filters.restricted import restricted_to_case
-from evaltap.evaluator.maintenance.why import MetricAnswer, standing
+from evaltap.evaluator.maintenance.why import MetricAnswer, explained
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.problems import problem
 from evaltap.evaluator.page.quotes import Quote
@@ -202,7 +202,7 @@ def _read(
     headers = reader.records(_HEADER, named)
     if not headers and not report.cells:
         return None
-    metrics, notes = standing(reader, key)
+    ((_, answer),) = explained(reader, [key])
     named_case = {"set": key[1], "id": key[2], "app": key[0]}
     kept = {"q": request["q"], "sort": request["sort"]}
     places = TurnPlaces({**named_case, **kept, "run": request["run"]}, first, len(rows))
@@ -224,8 +224,8 @@ def _read(
         len(rows) or len(turns),
         ranges,
         verdicts,
-        tuple(one for one in metrics if one.status in ("pending", "not_evaluated", "error")),
-        (*notes, *filter(None, [evidence_note])),
+        tuple(one for one in answer.metrics if one.status in ("pending", "not_evaluated", "error")),
+        (*answer.notes, *filter(None, [evidence_note])),
         sum(line.differs for turn in turns for line in turn.lines),
         _provenance(headers[0] if headers else {}),
         tuple(rows[first - 1 :][:TOGETHER]),
