@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from langsmith.schemas import ExampleCreate
 
+from cases import make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator.datasets.exports.tools import FORMS
 from evaltap.evaluator.evalsets.files import read_set, set_bytes
@@ -45,6 +46,47 @@ def test_what_is_asked_expected_and_called_comes_back(source: Path, form: str) -
     if form == "openai-evals":  # an answer is a text there
         wanted = {key: [(a, b or "", c) for a, b, c in turns] for key, turns in wanted.items()}
     assert found == wanted
+
+
+@pytest.mark.parametrize("form", READ_BACK)
+def test_what_is_not_specified_is_not_expected_when_it_comes_back(
+    tmp_path: Path, form: str
+) -> None:
+    source, back = tmp_path / "golden.evalset.json", tmp_path / "back.evalset.json"
+    only_answer = make_turn(tools=[], capture={"tools": "missing"})
+    only_calls = make_turn(answer=None, capture={"finalResponse": "missing"})
+    turns = {"answer": only_answer, "calls": only_calls, "no-call": make_turn(tools=[])}
+    cases = [{"evalId": name, "conversation": [turn]} for name, turn in turns.items()]
+    source.write_bytes(set_bytes("golden", cases))
+    out = exported(source, form, "out.json" if form in ("deepeval", "langsmith") else "out.jsonl")
+
+    assert main(["convert", str(out), "--out", str(back)]) == 0
+
+    found = {case["evalId"]: case["conversation"][0] for case in read_set(back).cases}
+    assert {name: turn.get("capture") for name, turn in found.items()} == {
+        name: turn.get("capture") for name, turn in turns.items()
+    }
+    assert "finalResponse" not in found["calls"]
+
+
+def test_the_calls_of_a_langsmith_example_are_those_of_all_its_messages(tmp_path: Path) -> None:
+    call = {"id": "1", "function": {"name": "get", "arguments": "{}"}}
+    outputs = [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "4"},
+        {"role": "assistant", "content": "It is 4."},
+    ]
+    asked_for = {"messages": [{"role": "user", "content": "2 + 2?"}]}
+    path, out = tmp_path / "examples.json", tmp_path / "out.evalset.json"
+    rows = [{"inputs": asked_for, "outputs": {"messages": said}} for said in (outputs, outputs[2:])]
+    path.write_text(json.dumps(rows))
+
+    assert main(["convert", str(path), "--out", str(out)]) == 0
+
+    first, second = (case["conversation"][0] for case in read_set(out).cases)
+    assert [tool["name"] for tool in first["tools"]] == ["get"]
+    assert first["finalResponse"]["content"] == "It is 4."
+    assert second["capture"] == {"tools": "missing"}
 
 
 def test_turns_before_and_context_are_messages(source: Path) -> None:

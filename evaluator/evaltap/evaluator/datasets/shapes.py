@@ -5,6 +5,7 @@ Also trajectories with one object per file: chat messages, ATIF (Harbor, Termina
 
 import re
 from collections.abc import Mapping
+from itertools import chain
 from typing import Final
 
 import orjson
@@ -120,9 +121,9 @@ def _openai(row: Row) -> Row | None:
         return None
     text = sample.get("output_text") if isinstance(sample, Mapping) else None
     flat = dict(item)
-    if {"ideal", "tools"} <= set(item):  # as written by `evaltap export --format openai-evals`
-        flat["expected_tools"] = flat.pop("tools")
-        flat.pop("metadata", None)
+    if _ours(item) is not None:
+        flat["expected_tools"] = flat.pop("tools", None)
+        del flat["metadata"]
     return flat if text is None else {**flat, "actual_output": text}
 
 
@@ -133,9 +134,10 @@ def _langsmith(row: Row) -> Row | None:
         return None
     flat = {"id": _id(row), "input": inputs["messages"]}
     answers = outputs.get("messages") if isinstance(outputs, Mapping) else None
-    if isinstance(answers, list) and answers and isinstance(answers[-1], Mapping):
+    if isinstance(answers, list) and answers and all(isinstance(one, Mapping) for one in answers):
         flat["expected_output"] = answers[-1].get("content") or None
-        flat["expected_tools"] = answers[-1].get("tool_calls") or []
+        calls = [one["tool_calls"] for one in answers if isinstance(one.get("tool_calls"), list)]
+        flat["expected_tools"] = list(chain(*calls)) if calls else None
     return flat
 
 
@@ -147,7 +149,7 @@ def _langfuse(row: Row) -> Row | None:
     flat: dict[str, Json] = {"id": _id(row), "input": given.get("messages")}
     if isinstance(expected, Mapping):
         flat["expected_output"] = expected.get("content")
-        flat["expected_tools"] = expected.get("tools") or []
+        flat["expected_tools"] = expected.get("tools")
     return flat
 
 
@@ -157,22 +159,26 @@ def _hugging_face(row: Row) -> Row | None:
         return None
     flat: dict[str, Json] = {"id": _id(row), "input": orjson.loads(messages)}
     for output, tools in (("expected_output", "expected_tools"), ("actual_output", "tools_called")):
-        if row.get(output) or row.get(tools) not in (None, "[]"):
-            flat[output] = row.get(output) or None
-            flat[tools] = row.get(tools)
+        flat[output], flat[tools] = row.get(output) or None, row.get(tools) or None
     return flat
 
 
 def _id(row: Row) -> Json:
     """Return evaltap's id from the metadata, or otherwise the tool's id."""
+    ours = _ours(row)
+    if ours is None:
+        return row.get("id")
+    turn = ours.get("turn")
+    return ours["evalId"] if turn is None else f"{ours['evalId']}/{turn}"
+
+
+def _ours(row: Row) -> Row | None:
+    """Return evaltap's metadata of a row that `evaltap export` wrote; None for other rows."""
     metadata = row.get("metadata")
     if isinstance(metadata, str) and metadata.startswith("{"):
         metadata = orjson.loads(metadata)
     ours = metadata.get("evaltap") if isinstance(metadata, Mapping) else None
-    if not isinstance(ours, Mapping) or not ours.get("evalId"):
-        return row.get("id")
-    turn = ours.get("turn")
-    return ours["evalId"] if turn is None else f"{ours['evalId']}/{turn}"
+    return ours if isinstance(ours, Mapping) and ours.get("evalId") else None
 
 
 _SHAPES: Final = (

@@ -19,8 +19,8 @@ class Side:
     """The recorded or the expected actions of an agent in a turn."""
 
     content: str | None
-    tools: tuple[dict[str, Json], ...]
-    """`name`, `arguments`, `result`."""
+    tools: tuple[dict[str, Json], ...] | None
+    """`name`, `arguments`, `result`; None if it is not specified which tools are called."""
 
     @property
     def says_nothing(self) -> bool:
@@ -90,11 +90,15 @@ def side(turn: CaseData | None) -> Side | None:
     if turn is None:
         return None
     answer = turn.get("finalResponse")
-    found = Side(
-        message_text(answer) if answer else None,
-        tuple(_call(tool) for tool in turn.get("tools") or () if tool),
-    )
+    calls = tuple(_call(tool) for tool in turn.get("tools") or () if tool)
+    unknown = not calls and (turn.get("capture") or {}).get("tools") == "missing"
+    found = Side(message_text(answer) if answer else None, None if unknown else calls)
     return None if found.says_nothing else found
+
+
+def calls_of(one: Side | None) -> list[Json] | None:
+    """Return the calls of a side as a list; None if they are not specified."""
+    return None if one is None or one.tools is None else list(one.tools)
 
 
 def _call(tool: CaseData) -> dict[str, Json]:
