@@ -37,7 +37,8 @@ def test_what_is_asked_expected_and_called_comes_back(source: Path, form: str) -
     out = exported(source, form, "out.json" if form in ("deepeval", "langsmith") else "out.jsonl")
     back = source.parent / "back.evalset.json"
 
-    assert main(["convert", str(out), "--out", str(back)]) == 0
+    made = [str(path) for path in (out, Path(f"{out}.conversations.json")) if path.exists()]
+    assert main(["convert", *made, "--out", str(back)]) == 0
 
     found = {case["evalId"]: carried(case) for case in read_set(back).cases}
     wanted = {case["evalId"]: carried(case) for case in CASES}
@@ -104,9 +105,11 @@ def test_turns_before_and_context_are_messages(source: Path) -> None:
 
 
 def test_goldens_have_the_keys_of_deepeval_in_its_order(source: Path) -> None:
-    text = exported(source, "deepeval", "out.json", "--with-actual").read_text()
+    out = exported(source, "deepeval", "out.json", "--with-actual")
+    text = out.read_text()
 
-    golden, with_actual, conversation = json.loads(text)
+    golden, with_actual = json.loads(text)
+    (conversation,) = json.loads(Path(f"{out}.conversations.json").read_text())
     assert [*golden][:3] == ["input", "actual_output", "expected_output"]
     assert golden["expected_tools"] == [
         {"name": "get_order", "inputParameters": CASES[0]["conversation"][0]["tools"][0]["arguments"],
@@ -115,6 +118,21 @@ def test_goldens_have_the_keys_of_deepeval_in_its_order(source: Path) -> None:
     assert with_actual["actual_output"] == "No."
     assert [turn["role"] for turn in conversation["turns"]] == ["user", "assistant"] * 2
     assert text.startswith("[\n    {\n        ")
+
+
+def test_conversational_goldens_have_a_file_of_their_own_only_among_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "golden.evalset.json"
+    source.write_bytes(set_bytes("golden", CASES))
+    exported(source, "deepeval", "both.json")
+    assert "3 cases written to " in (said := capsys.readouterr().err)
+    assert "both.json.conversations.json" in said
+
+    source.write_bytes(set_bytes("golden", CASES[2:]))
+    out = exported(source, "deepeval", "one.json")
+
+    assert [golden["name"] for golden in json.loads(out.read_text())] == ["c"]
 
 
 # The name of the field in files that the client loads; its models call it reference_outputs now.

@@ -143,7 +143,9 @@ def _report_written_files(options: ExportOptions, cases: int, files: Sequence[Pa
         "cases": cases,
         "files": list(map(str, files)),
     }
-    print_outcome(data, f"{counted(cases, 'case')} written to {options.out}", as_json=options.json)
+    named = [options.out] if options.form == "huggingface" else files
+    written = f"{counted(cases, 'case')} written to {' and '.join(map(str, named))}"
+    print_outcome(data, written, as_json=options.json)
 
 
 def _report_renamed_cases(repeated: Set[str]) -> None:

@@ -29,16 +29,21 @@ _LONGEST_ID: Final = 255
 
 
 def deepeval(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> Files:
-    """Return goldens as saved by DeepEval 4.3; a case with several turns is a conversational golden."""
-    goldens = []
+    """Return goldens as saved by DeepEval 4.3; a case with several turns is a conversational golden.
+
+    DeepEval refuses a file with both kinds, so the conversational ones are then in a file of their own.
+    """
+    goldens, conversations = [], []
     for case in sorted(cases, key=lambda one: str(one["evalId"])):
         pairs = pairs_of(case)
         if len(pairs) == 1:
             (row,) = rows_of([case], name)
             goldens.append(_golden(row, with_actual=with_actual))
         else:
-            goldens.append(_conversation(case, name))
-    return {"": _array(goldens)}
+            conversations.append(_conversation(case, name))
+    if goldens and conversations:
+        return {"": _array(goldens), ".conversations.json": _array(conversations)}
+    return {"": _array(goldens or conversations)}
 
 
 def _golden(row: Row, *, with_actual: bool) -> dict[str, Json]:
