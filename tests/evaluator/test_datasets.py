@@ -72,6 +72,11 @@ def test_one_split_may_be_chosen_and_places_name_it() -> None:
         ("a.csv", b"a,b\n1\n", "line 2: another number of cells"),
         ("a.csv", b"a\n\xff\n", "not CSV in UTF-8"),
         ("a.json", b'{"a": 1, "b": 2}', "found an object; expected an array of rows"),
+        (
+            "a.json",
+            b'{"eval_set_id": "s", "eval_cases": []}',
+            "is an eval set, which every command",
+        ),
         ("a.json", b"[1]", "[0]: found the number 1; expected an object with columns"),
         ("a.jsonl", b"[]\n", "line 1: found a list of 0"),
         ("a.parquet", b"no", "not a Parquet file"),

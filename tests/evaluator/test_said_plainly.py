@@ -98,6 +98,15 @@ def test_an_empty_cell_is_not_a_missing_column(evaltap: Evaltap) -> None:
     assert "line 3: the column question is empty here, and it is the input" in err
 
 
+def test_a_golden_without_turns_does_not_ask_for_another_column(evaltap: Evaltap) -> None:
+    Path("g.json").write_text('[{"scenario": "buy a ticket", "turns": null, "name": "g"}]')
+
+    code, _, err = evaltap("convert", "g.json", "--out", "o.jsonl")
+
+    assert code == 2
+    assert "[0]: the column turns is empty here, and it is the input" in err
+
+
 @pytest.mark.parametrize("columns", [80, 100])
 def test_runs_fit_a_narrow_terminal_with_their_ids_whole(
     evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch, columns: int

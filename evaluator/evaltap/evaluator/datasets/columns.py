@@ -202,7 +202,7 @@ def _one_turn(
     asked = columns.value("input", row)
     if asked is None:
         names = [columns.given["input"]] if "input" in columns.given else FIELDS["input"]
-        if empty := next((name for name in names if name in row), None):
+        if empty := next((name for name in (*names, *FIELDS["messages"]) if name in row), None):
             raise FormatError(
                 f"the column {empty} is empty here, and it is the input; fill it, or leave the row out",
                 path=reader.path,

@@ -67,6 +67,12 @@ def _json(path: Path) -> Iterator[Row]:
         for number, sample in enumerate(samples_of(data)):
             yield f"samples[{number}]", _object(sample, path, f"samples[{number}]")
         return
+    if isinstance(data, dict) and not {"evalCases", "eval_cases"}.isdisjoint(data):
+        raise FormatError(
+            "is an eval set, which every command reads unchanged; expected rows of a data set (to rewrite"
+            " ADK's in evaltap's form, use `evaltap fmt --to trpc`)",
+            path=str(path),
+        )
     if isinstance(data, dict) and len(data) == 1:
         (data,) = data.values()  # some tools wrap the rows as {"data": [...]}
     if not isinstance(data, list):
