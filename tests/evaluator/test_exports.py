@@ -13,9 +13,10 @@ from cases import make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator.datasets.exports.tools import FORMS
 from evaltap.evaluator.evalsets.files import read_set, set_bytes
-from exported import CASES, carried
+from exported import CASES, MESSAGE, carried
 from shop import Asked, landed
 
+PICTURE = {"role": "user", "content": "What?", "content_parts": [{"type": "image"}]}
 READ_BACK = ("deepeval", "openai-evals", "langsmith", "langfuse", "huggingface")
 
 
@@ -204,6 +205,62 @@ def test_what_a_form_has_no_place_for_is_said(
     assert "langsmith does not support rubrics; left out of 1 case" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("turn", "form", "says"),
+    [
+        (
+            make_turn(tools=[], capture={"tools": "missing"}),
+            "adk",
+            "1 case, such as 'c': not specified which tools a turn should call, which adk reads as none;"
+            " specify it, or do not run tool_trajectory_avg_score on it",
+        ),
+        (
+            make_turn(answer=None, capture={"finalResponse": "missing"}),
+            "adk",
+            "not specified what a turn should answer, which adk reads as an empty answer; specify it, or"
+            " do not run response_match_score and final_response_match_v2 on it",
+        ),
+        (make_turn(answer=None), "trpc", "or do not run final_response_avg_score on it"),
+        (make_turn(answer=None, tools=[]), "trpc", "or do not run tool_trajectory_avg_score on it"),
+        (make_turn(tools=[], references=[make_turn()]), "adk", "does not support references"),
+        (make_turn(contextMessages=[MESSAGE]), "adk", "does not support contextMessages"),
+        (make_turn(userContent=PICTURE), "deepeval", "does not support images and other content_p"),
+    ],
+)
+def test_what_a_tool_would_read_otherwise_is_said(
+    tmp_path: Path, turn: Any, form: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "golden.evalset.json"
+    source.write_bytes(set_bytes("golden", [{"evalId": "c", "conversation": [turn]}]))
+
+    exported(source, form, "out.json")
+
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["adk", "trpc"])
+def test_a_turn_that_is_specified_is_exported_without_a_word(
+    tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "golden.evalset.json"
+    turns = [make_turn(), make_turn(tools=[])]
+    source.write_bytes(set_bytes("golden", [{"evalId": "c", "conversation": turns}]))
+
+    out = exported(source, form, "out.json")
+
+    assert capsys.readouterr().err == f"1 case written to {out}\n"
+
+
+def test_recorded_turns_that_become_expected_ones_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = landed(tmp_path, [Asked("Where is it?")], metrics=[])
+
+    exported(database, "adk", "out.json")
+
+    assert "only recorded, which adk reads as expected; review them" in capsys.readouterr().err
+
+
 def test_landed_cases_are_exported_as_they_were_recorded(tmp_path: Path) -> None:
     database = landed(tmp_path, [Asked("Where is it?")], metrics=[])
 
@@ -242,3 +299,15 @@ def test_a_case_that_landed_in_several_versions_has_an_id_for_each(
     text = exported(database, form, "out").read_text()
 
     assert re.findall(r'"eval_?[iI]d": ?"([^"]*)"', text) == ids
+
+
+def test_fmt_says_the_same_of_what_adk_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "golden.evalset.json"
+    turn = make_turn(tools=[], capture={"tools": "missing"})
+    source.write_bytes(set_bytes("golden", [{"evalId": "c", "conversation": [turn]}]))
+
+    main(["fmt", "--to", "adk", "--stdout", str(source)])
+
+    assert "not specified which tools a turn should call" in capsys.readouterr().err

@@ -127,6 +127,20 @@ def test_adk_itself_reads_what_we_write() -> None:
     )
 
 
+def test_a_plan_for_a_simulated_user_is_written_as_adk_has_it() -> None:
+    plan = {"startingPrompt": "Hi", "conversationPlan": "Ask for a refund."}
+    case = {"evalId": "c", "conversationScenario": plan}
+
+    written = adk.to_adk(EvalSet.model_validate({"evalSetId": "s", "evalCases": [case]}))
+
+    (found,) = written["eval_cases"]
+    assert "conversation" not in found
+    assert found["conversation_scenario"] == {
+        "starting_prompt": "Hi",
+        "conversation_plan": "Ask for a refund.",
+    }
+
+
 def test_a_wrong_place_is_named(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     path.write_text(json.dumps({"eval_set_id": "s", "eval_cases": [{"eval_id": 3}]}))

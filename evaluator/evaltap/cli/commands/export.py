@@ -110,6 +110,7 @@ def run(options: ExportOptions) -> int:
 
 def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) -> int:
     from evaltap.evaluator.datasets.exports.forms import files_of
+    from evaltap.evaluator.datasets.exports.losses import losses
     from evaltap.schemas.files.documents import eval_set_name, write_bytes
 
     name = options.id or set_id or eval_set_name(options.out)
@@ -131,7 +132,8 @@ def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) ->
         return int(bool(stale))
     for path, content in files.items():
         write_bytes(path, content)
-    _report_unsupported_parts(options, cases)
+    for loss in losses(options.form, cases):
+        print(f"evaltap export: {loss}", file=sys.stderr)
     _report_written_files(options, len(cases), list(files))
     return 0
 
@@ -156,18 +158,3 @@ def _report_renamed_cases(repeated: Set[str]) -> None:
             " to export one version",
             file=sys.stderr,
         )
-
-
-def _report_unsupported_parts(options: ExportOptions, cases: "Sequence[CaseData]") -> None:
-    from evaltap.evaluator.datasets.exports.rows import NOT_CARRIED
-    from evaltap.evaluator.datasets.exports.tools import FORMS
-
-    if options.form not in FORMS:
-        return
-    for name in NOT_CARRIED:
-        if count := sum(1 for case in cases if case.get(name)):
-            print(
-                f"evaltap export: {options.form} does not support {name}; left out of"
-                f" {counted(count, 'case')}",
-                file=sys.stderr,
-            )

@@ -10,8 +10,12 @@ from evaltap.evaluator.evalsets.content import message_text
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
 
-NOT_CARRIED: Final = ("rubrics", "conversationScenario")
-"""Parts of a case that rows cannot represent."""
+_OF_CASES: Final = {
+    "adk": ("rubrics", "contextMessages"),
+    "": ("rubrics", "conversationScenario"),
+}
+_OF_TURNS: Final = {"adk": ("references", "contextMessages"), "": ("references",)}
+_MESSAGES: Final = ("userContent", "finalResponse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +131,25 @@ def metadata(case: CaseData, set_name: str, turn: int | None = None) -> dict[str
         ours["appName"] = session["appName"]
     if session.get("state"):
         ours["state"] = session["state"]
-    if omitted := [name for name in NOT_CARRIED if case.get(name)]:
+    if omitted := omitted_parts(case):
         ours["omitted"] = omitted
     return {"evaltap": ours}
+
+
+def omitted_parts(case: CaseData, form: str = "") -> list[str]:
+    """Return the names of the parts of a case that a format, rows unless it is adk, cannot represent."""
+    form = form if form in _OF_CASES else ""
+    turns = [turn for pair in pairs_of(case) for turn in pair if turn]
+    names = [name for name in _OF_CASES[form] if case.get(name)]
+    names += [name for name in _OF_TURNS[form] if any(turn.get(name) for turn in turns)]
+    messages = [turn.get(name) or {} for turn in turns for name in _MESSAGES]
+    if any(_has_more_than_text(message) for message in messages):
+        names.append("images and other content_parts")
+    return list(dict.fromkeys(names))
+
+
+def _has_more_than_text(message: Mapping[str, Json]) -> bool:
+    return any(part.get("type") != "text" for part in message.get("content_parts") or ())
 
 
 def json_lines(rows: Sequence[Json]) -> bytes:
