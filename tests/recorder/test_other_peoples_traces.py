@@ -447,6 +447,9 @@ ONLY_A_MODEL = {
         json.dumps({"trace": LANGFUSE, "observations": [OBSERVATION]}),
         json.dumps([LANGFUSE]),
         json.dumps({**LANGFUSE, "observations": [ONLY_A_MODEL]}),
+        json.dumps([{**OBSERVATION, "sessionId": "s1"}]),
+        json.dumps({"data": [{**OBSERVATION, "sessionId": "s1"}], "meta": {"cursor": None}}),
+        json.dumps({"data": [{**ONLY_A_MODEL, "sessionId": "s1"}], "meta": {"cursor": None}}),
     ],
     ids=[
         "tempo",
@@ -459,6 +462,9 @@ ONLY_A_MODEL = {
         "langfuse-pair",
         "langfuse-list",
         "langfuse-without-a-run",
+        "langfuse-observations",
+        "langfuse-response",
+        "langfuse-response-without-a-run",
     ],
 )
 def test_spans_are_read_from_other_containers(tmp_path: Path, text: str) -> None:
