@@ -98,6 +98,27 @@ def test_an_empty_cell_is_not_a_missing_column(evaltap: Evaltap) -> None:
     assert "line 3: the column question is empty here, and it is the input" in err
 
 
+def test_rows_of_a_data_set_are_no_trials_of_a_case_without_id(evaltap: Evaltap) -> None:
+    Path("rows.jsonl").write_text('{"question": "What?", "answer": "x"}\n' * 2)
+
+    code, _, err = evaltap("score", "rows.jsonl", "--metrics", "m.json")
+
+    assert code == 2
+    assert "line 1: a case without `evalId`; add one (`evaltap convert` makes cases of" in err
+    assert "trial" not in err
+
+
+def test_an_empty_list_of_right_answers_expects_nothing(evaltap: Evaltap) -> None:
+    Path("q.jsonl").write_text('{"question": "What?", "answers": {"text": []}}\n')
+
+    code, _, err = evaltap(
+        "convert", "q.jsonl", "--map", "expected=answers.text", "--out", "o.jsonl"
+    )
+
+    assert (code, err) == (0, "1 case -> o.jsonl\n")
+    assert "finalResponse" not in Path("o.jsonl").read_text()
+
+
 def test_a_golden_without_turns_does_not_ask_for_another_column(evaltap: Evaltap) -> None:
     Path("g.json").write_text('[{"scenario": "buy a ticket", "turns": null, "name": "g"}]')
 

@@ -50,6 +50,11 @@ class Columns:
         column = self.column(name, row)
         return None if column is None else _at(row, column)
 
+    def answer(self, row: Mapping[str, Json]) -> Json:
+        """Return a row's expected answer; None if it has none, or an empty list of right answers."""
+        found = self.value("expected", row)
+        return None if found == [] else found
+
     def column(self, name: str, row: Mapping[str, Json]) -> str | None:
         """Return the column of a field in a row, or the dotted path to it."""
         if name in self.given:
@@ -187,7 +192,7 @@ def _expected_of(
     recorded: list[dict[str, Json]], row: Mapping[str, Json], columns: Columns, reader: "_Reader"
 ) -> list[dict[str, Json]]:
     """Return the expected turn of a one-turn dialogue; for several turns, it would be ambiguous."""
-    wanted, tools = columns.value("expected", row), columns.value("expected_tools", row)
+    wanted, tools = columns.answer(row), columns.value("expected_tools", row)
     if len(recorded) > 1 or (wanted is None and tools is None):
         return []
     (turn,) = recorded
@@ -215,7 +220,7 @@ def _one_turn(
             path=reader.path, place=reader.place,
         )  # fmt: skip
     turn = reader.asked(asked)
-    output, wanted = columns.value("output", row), columns.value("expected", row)
+    output, wanted = columns.value("output", row), columns.answer(row)
     tools, wanted_tools = columns.value("tools", row), columns.value("expected_tools", row)
     recorded, expected = [], []
     if output is not None or tools is not None:

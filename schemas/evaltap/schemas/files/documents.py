@@ -228,7 +228,11 @@ def case_data(data: Any, *, path: str = "", place: str = "") -> CaseData:
         return cast(CaseData, data)
     case = parse(EvalCase, data, path=path, place=place)
     if not case.eval_id:
-        raise FormatError("a case without `evalId`; add one", path=path, place=place)
+        raise FormatError(
+            "a case without `evalId`; add one (`evaltap convert` makes cases of a data set's rows)",
+            path=path,
+            place=place,
+        )
     try:
         return case.model_dump(by_alias=True)
     except (PydanticSerializationError, RecursionError):
