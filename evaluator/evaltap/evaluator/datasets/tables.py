@@ -34,10 +34,14 @@ def read_rows(path: Path, *, split: str = "") -> Iterator[Row]:
 
     Raises InputError for an unreadable file, and FormatError for one that is not a table.
     """
-    if path.is_dir():
+    try:
+        is_folder, exists = path.is_dir(), path.exists()
+    except PermissionError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    if is_folder:
         yield from _folder_rows(path, split)
         return
-    if not path.exists():
+    if not exists:
         raise InputError(no_such_file(path, f"expected {FORMS}"))
     if split:
         raise InputError(f"--split {split}: {path} is one file; splits are folders")
