@@ -119,6 +119,15 @@ def test_an_empty_list_of_right_answers_expects_nothing(evaltap: Evaltap) -> Non
     assert "finalResponse" not in Path("o.jsonl").read_text()
 
 
+def test_a_result_file_is_not_an_empty_eval_set(evaltap: Evaltap) -> None:
+    evaltap("score", "c.jsonl", "--metrics", "m.json", "--result", "r.evalset_result.json")
+
+    code, _, err = evaltap("export", "r.evalset_result.json", "--out", "e.evalset.json")
+
+    assert code == 2
+    assert "is a result file; expected an eval set (`evaltap compare` reads results)" in err
+
+
 def test_a_golden_without_turns_does_not_ask_for_another_column(evaltap: Evaltap) -> None:
     Path("g.json").write_text('[{"scenario": "buy a ticket", "turns": null, "name": "g"}]')
 

@@ -62,6 +62,11 @@ def read_eval_set(path: Path) -> EvalSet:
     if adk_older.is_older_eval_file(data):
         newer = adk_older.newer_eval_set(data, eval_set_name(path), path=str(path))
         return adk.from_adk(newer, path=str(path))
+    if isinstance(data, dict) and _has_key(data, "evalCaseResults", "evalSetResultId"):
+        raise FormatError(
+            "is a result file; expected an eval set (`evaltap compare` reads results)",
+            path=str(path),
+        )
     if isinstance(data, dict) and not _has_key(data, "evalCases", "evalSetId"):
         raise FormatError(
             f"an object with keys {_some(data)}; expected an eval set with `evalSetId` and `evalCases`",
