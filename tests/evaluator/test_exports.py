@@ -16,6 +16,7 @@ from evaltap.evaluator.evalsets.files import read_set, set_bytes
 from exported import CASES, MESSAGE, carried
 from shop import Asked, landed
 
+ADK_PARTS = {"role": "user", "content": "What?", "parts": [{"text": "What?"}, {"inline_data": {}}]}
 PICTURE = {"role": "user", "content": "What?", "content_parts": [{"type": "image"}]}
 READ_BACK = ("deepeval", "openai-evals", "langsmith", "langfuse", "huggingface")
 
@@ -225,6 +226,7 @@ def test_what_a_form_has_no_place_for_is_said(
         (make_turn(tools=[], references=[make_turn()]), "adk", "does not support references"),
         (make_turn(contextMessages=[MESSAGE]), "adk", "does not support contextMessages"),
         (make_turn(userContent=PICTURE), "deepeval", "does not support images and other content_p"),
+        (make_turn(userContent=ADK_PARTS), "langfuse", "does not support images and other content"),
     ],
 )
 def test_what_a_tool_would_read_otherwise_is_said(

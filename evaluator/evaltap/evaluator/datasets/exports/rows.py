@@ -143,7 +143,9 @@ def omitted_parts(case: CaseData, form: str = "") -> list[str]:
     names = [name for name in _OF_CASES[form] if case.get(name)]
     names += [name for name in _OF_TURNS[form] if any(turn.get(name) for turn in turns)]
     messages = [turn.get(name) or {} for turn in turns for name in _MESSAGES]
-    if any(_has_more_than_text(message) for message in messages):
+    if any(
+        _has_more_than_text(message) or (not form and "parts" in message) for message in messages
+    ):
         names.append("images and other content_parts")
     return list(dict.fromkeys(names))
 
