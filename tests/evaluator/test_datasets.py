@@ -13,6 +13,7 @@ import pytest
 from cases import RESPONSE, TRAJECTORY, make_case
 from evaltap.cli.main import main
 from evaltap.evaluator import CaseScorer, ScriptedJudge, Services, Status
+from evaltap.evaluator.datasets.cases import dataset_cases
 from evaltap.evaluator.datasets.columns import Columns, parse_columns, row_case
 from evaltap.evaluator.datasets.openai_evals import EvalConfig, read_eval_config
 from evaltap.evaluator.datasets.tables import read_rows
@@ -848,3 +849,50 @@ def test_a_command_that_cannot_be_done_is_told(
     assert main(["convert", *arguments]) == 2
     assert told in capsys.readouterr().err
     assert [path.name for path in folder.iterdir()] == ["empty.jsonl"]
+
+
+MESSAGES = [{"role": "user", "content": "Where?"}]
+
+
+@pytest.mark.parametrize(
+    ("row", "columns", "answer"),
+    [
+        ({"datasetName": "d", "input": {"messages": MESSAGES}, "expectedOutput": "here"}, {}, "here"),
+        (
+            {"datasetName": "d", "input": {"messages": MESSAGES}, "expectedOutput": {"is": "here"}},
+            {"expected": "expectedOutput.is"},
+            "here",
+        ),
+        (
+            {"datasetName": "d", "input": {"q": "Where?"}, "expectedOutput": {"is": "here"}},
+            {"input": "input.q", "expected": "expectedOutput.is"},
+            "here",
+        ),
+        ({"inputs": {"messages": MESSAGES}, "outputs": {"is": "here"}}, {}, "here"),
+        (
+            {"inputs": {"messages": MESSAGES}, "outputs": {"is": "here", "why": "so"}},
+            {"expected": "outputs.is"},
+            "here",
+        ),
+        ({"inputs": {"messages": MESSAGES}, "outputs": None}, {}, None),
+    ],
+)
+def test_what_langfuse_and_langsmith_expect_in_other_shapes_is_kept(
+    tmp_path: Path, row: dict[str, Any], columns: dict[str, str], answer: str | None
+) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps([row]))
+
+    (case,) = dataset_cases([path], Columns(columns))
+
+    (turn,) = case["conversation"]
+    assert turn["userContent"]["content"] == "Where?"
+    assert (turn.get("finalResponse") or {}).get("content") == answer
+
+
+def test_a_row_of_objects_names_the_path_to_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps([{"id": 1, "inputs": {"q": "Where?"}, "outputs": {"a": "here"}}]))
+
+    with pytest.raises(EvaltapError, match=r"or --map input=inputs\.q$"):
+        list(dataset_cases([path], Columns()))

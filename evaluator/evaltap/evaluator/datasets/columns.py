@@ -216,7 +216,7 @@ def _one_turn(
         found = ", ".join(row) or "none"
         raise FormatError(
             f"no column for the input; found the columns {found}; expected one of "
-            f"{', '.join(FIELDS['input'])}, or --map input=COLUMN",
+            f"{', '.join(FIELDS['input'])}, or --map input={_inner_column(row) or 'COLUMN'}",
             path=reader.path, place=reader.place,
         )  # fmt: skip
     turn = reader.asked(asked)
@@ -349,6 +349,15 @@ class _Reader:
         return FormatError(
             f"{what}: found {shown}; expected {expected}", path=self.path, place=self.place
         )
+
+
+def _inner_column(row: Mapping[str, Json]) -> str:
+    """Return the path to the first text in an object of a row; empty without one."""
+    for column, value in row.items():
+        for key, text in value.items() if isinstance(value, Mapping) else ():
+            if isinstance(text, str):
+                return f"{column}.{key}"
+    return ""
 
 
 def _listed(key: str, value: Json) -> Json:

@@ -138,17 +138,22 @@ def _langsmith(row: Row) -> Row | None:
         flat["expected_output"] = answers[-1].get("content") or None
         calls = [one["tool_calls"] for one in answers if isinstance(one.get("tool_calls"), list)]
         flat["expected_tools"] = list(chain(*calls)) if calls else None
+    elif isinstance(outputs, Mapping) and len(outputs) == 1:
+        (flat["expected_output"],) = outputs.values()
+    else:
+        flat["outputs"] = outputs
     return flat
 
 
 def _langfuse(row: Row) -> Row | None:
     """Read a dataset item: `{"datasetName", "input": {"messages"}, "expectedOutput"}`."""
     given, expected = row.get("input"), row.get("expectedOutput")
-    if "datasetName" not in row or not isinstance(given, Mapping):
+    asked = given.get("messages") if isinstance(given, Mapping) else None
+    if "datasetName" not in row or not isinstance(asked, list):
         return None
-    flat: dict[str, Json] = {"id": _id(row), "input": given.get("messages")}
-    if isinstance(expected, Mapping):
-        flat["expected_output"] = expected.get("content")
+    flat: dict[str, Json] = {"id": _id(row), "input": asked, "expectedOutput": expected}
+    if isinstance(expected, Mapping) and "content" in expected:
+        flat["expectedOutput"] = expected["content"]
         flat["expected_tools"] = expected.get("tools")
     return flat
 
