@@ -857,7 +857,11 @@ MESSAGES = [{"role": "user", "content": "Where?"}]
 @pytest.mark.parametrize(
     ("row", "columns", "answer"),
     [
-        ({"datasetName": "d", "input": {"messages": MESSAGES}, "expectedOutput": "here"}, {}, "here"),
+        (
+            {"datasetName": "d", "input": {"messages": MESSAGES}, "expectedOutput": "here"},
+            {},
+            "here",
+        ),
         (
             {"datasetName": "d", "input": {"messages": MESSAGES}, "expectedOutput": {"is": "here"}},
             {"expected": "expectedOutput.is"},
@@ -896,3 +900,10 @@ def test_a_row_of_objects_names_the_path_to_a_text(tmp_path: Path) -> None:
 
     with pytest.raises(EvaltapError, match=r"or --map input=inputs\.q$"):
         list(dataset_cases([path], Columns()))
+
+
+def test_a_page_of_an_api_holds_rows(tmp_path: Path) -> None:
+    path = tmp_path / "page.json"
+    path.write_text(json.dumps({"data": [{"input": "Where?"}], "meta": {"page": 1}}))
+
+    assert [row for _, row in read_rows(path)] == [{"input": "Where?"}]

@@ -77,8 +77,9 @@ def _json(path: Path) -> Iterator[Row]:
             " ADK's in evaltap's form, use `evaltap fmt --to trpc`)",
             path=str(path),
         )
-    if isinstance(data, dict) and len(data) == 1:
-        (data,) = data.values()  # some tools wrap the rows as {"data": [...]}
+    if isinstance(data, dict) and len(data.keys() - {"meta"}) == 1:
+        # Some tools wrap the rows as {"data": [...]}, with the number of the page in "meta".
+        (data,) = (value for key, value in data.items() if key != "meta")
     if not isinstance(data, list):
         raise FormatError(f"found {describe(data)}; expected an array of rows", path=str(path))
     for number, row in enumerate(data):
