@@ -125,7 +125,17 @@ def test_a_result_file_is_not_an_empty_eval_set(evaltap: Evaltap) -> None:
     code, _, err = evaltap("export", "r.evalset_result.json", "--out", "e.evalset.json")
 
     assert code == 2
-    assert "is a result file; expected an eval set (`evaltap compare` reads results)" in err
+    assert "is a result file; expected an eval set (`evaltap compare` reads tRPC" in err
+
+
+def test_a_result_file_of_adk_is_not_an_empty_eval_set(evaltap: Evaltap) -> None:
+    result = {"eval_set_result_id": "r", "eval_set_id": "s", "eval_case_results": []}
+    Path("r.evalset_result.json").write_text(json.dumps(result))
+
+    code, _, err = evaltap("export", "r.evalset_result.json", "--out", "e.evalset.json")
+
+    assert code == 2
+    assert "is a result file; expected an eval set" in err
 
 
 def test_a_golden_without_turns_does_not_ask_for_another_column(evaltap: Evaltap) -> None:
