@@ -851,6 +851,7 @@ def test_a_command_that_cannot_be_done_is_told(
     assert [path.name for path in folder.iterdir()] == ["empty.jsonl"]
 
 
+PARTS = [{"role": "assistant", "content": [{"type": "text", "text": "here"}]}]
 MESSAGES = [{"role": "user", "content": "Where?"}]
 
 
@@ -879,6 +880,7 @@ MESSAGES = [{"role": "user", "content": "Where?"}]
             "here",
         ),
         ({"inputs": {"messages": MESSAGES}, "outputs": None}, {}, None),
+        ({"inputs": {"messages": MESSAGES}, "outputs": {"messages": PARTS}}, {}, "here"),
     ],
 )
 def test_what_langfuse_and_langsmith_expect_in_other_shapes_is_kept(

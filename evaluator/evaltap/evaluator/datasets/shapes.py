@@ -10,6 +10,7 @@ from typing import Final
 
 import orjson
 
+from evaltap.evaluator.datasets.conversations import part_text
 from evaltap.evaluator.datasets.inspect_logs import inspect_sample
 from evaltap.schemas.formats.model import Json
 
@@ -135,7 +136,9 @@ def _langsmith(row: Row) -> Row | None:
     flat = {"id": _id(row), "input": inputs["messages"]}
     answers = outputs.get("messages") if isinstance(outputs, Mapping) else None
     if isinstance(answers, list) and answers and all(isinstance(one, Mapping) for one in answers):
-        flat["expected_output"] = answers[-1].get("content") or None
+        said = answers[-1].get("content")
+        text = "".join(map(part_text, said)) if isinstance(said, list) else said
+        flat["expected_output"] = text or None
         calls = [one["tool_calls"] for one in answers if isinstance(one.get("tool_calls"), list)]
         flat["expected_tools"] = list(chain(*calls)) if calls else None
     elif isinstance(outputs, Mapping) and len(outputs) == 1:
