@@ -224,6 +224,7 @@ def test_what_a_form_has_no_place_for_is_said(
         (make_turn(answer=None), "trpc", "or do not run final_response_avg_score on it"),
         (make_turn(answer=None, tools=[]), "trpc", "or do not run tool_trajectory_avg_score on it"),
         (make_turn(tools=[], references=[make_turn()]), "adk", "does not support references"),
+        (make_turn(state={"paid": True}), "langfuse", "does not support state; left out of 1 case"),
         (make_turn(contextMessages=[MESSAGE]), "adk", "does not support contextMessages"),
         (make_turn(userContent=PICTURE), "deepeval", "does not support images and other content_p"),
         (make_turn(userContent=ADK_PARTS), "langfuse", "does not support images and other content"),

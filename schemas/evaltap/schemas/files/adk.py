@@ -209,6 +209,9 @@ def _case(case: EvalCase) -> JsonObject:
     rubrics = extra.pop("adkRubrics", None)
     scenario = extra.pop("adkConversationScenario", None) or _scenario(case)
     turns = case.conversation or case.actual_conversation
+    last = case.conversation[-1] if case.conversation else None
+    if last and last.state and "finalSessionState" not in extra:
+        extra.setdefault("final_session_state", last.state)
     return {
         "eval_id": case.eval_id,
         **({} if scenario else {"conversation": [_turn(turn) for turn in turns if turn]}),

@@ -14,7 +14,8 @@ _OF_CASES: Final = {
     "adk": ("rubrics", "contextMessages"),
     "": ("rubrics", "conversationScenario"),
 }
-_OF_TURNS: Final = {"adk": ("references", "contextMessages"), "": ("references",)}
+_OF_TURNS: Final = {"adk": ("references", "contextMessages"), "": ("references", "state")}
+"""Of expected turns."""
 _MESSAGES: Final = ("userContent", "finalResponse")
 
 
@@ -141,7 +142,8 @@ def omitted_parts(case: CaseData, form: str = "") -> list[str]:
     form = form if form in _OF_CASES else ""
     turns = [turn for pair in pairs_of(case) for turn in pair if turn]
     names = [name for name in _OF_CASES[form] if case.get(name)]
-    names += [name for name in _OF_TURNS[form] if any(turn.get(name) for turn in turns)]
+    expected = [turn for turn, _ in pairs_of(case) if turn]
+    names += [name for name in _OF_TURNS[form] if any(turn.get(name) for turn in expected)]
     messages = [turn.get(name) or {} for turn in turns for name in _MESSAGES]
     if any(
         _has_more_than_text(message) or (not form and "parts" in message) for message in messages
