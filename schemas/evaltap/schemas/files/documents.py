@@ -57,6 +57,9 @@ def _read_json(path: Path) -> Any:
 def read_eval_set(path: Path) -> EvalSet:
     """Read an eval set in tRPC-Agent-Go's form or in Google ADK's, current or legacy."""
     data = _read_json(path)
+    if adk_older.is_older_eval_file(data):
+        newer = adk_older.newer_eval_set(data, eval_set_name(path), path=str(path))
+        return adk.from_adk(newer, path=str(path))
     if isinstance(data, dict) and _has_key(data, "evalCaseResults", "eval_case_results"):
         raise FormatError(
             "is a result file; expected an eval set (`evaltap compare` reads tRPC-Agent-Go's results)",
@@ -64,9 +67,6 @@ def read_eval_set(path: Path) -> EvalSet:
         )
     if adk.is_adk_eval_set(data):
         return adk.from_adk(data, path=str(path))
-    if adk_older.is_older_eval_file(data):
-        newer = adk_older.newer_eval_set(data, eval_set_name(path), path=str(path))
-        return adk.from_adk(newer, path=str(path))
     if isinstance(data, dict) and not _has_key(data, "evalCases", "evalSetId"):
         raise FormatError(
             f"an object with keys {_some(data)}; expected an eval set with `evalSetId` and `evalCases`",
