@@ -32,12 +32,8 @@ def exported(folder: Path, form: str, name: str) -> Path:
 def prove_deepeval(folder: Path) -> None:
     EvaluationDataset = import_module("deepeval.dataset").EvaluationDataset
 
-    path = exported(folder, "deepeval", "goldens.json")
-    single = folder / "single.json"
-    rows = json.loads(path.read_text())
-    single.write_text(json.dumps([row for row in rows if "input" in row]))
-    several = folder / "several.json"
-    several.write_text(json.dumps([row for row in rows if "turns" in row]))
+    single = exported(folder, "deepeval", "goldens.json")
+    several = Path(f"{single}.conversations.json")
     dataset = EvaluationDataset()
     dataset.add_goldens_from_json_file(str(single))
     first = next(golden for golden in dataset.goldens if golden.name == "a/ü 1")

@@ -357,6 +357,42 @@ def test_a_store_in_a_folder_that_cannot_be_written_is_not_called_foreign() -> N
     assert "evaltap did not write this" not in done.stderr
 
 
+LOCKED = """
+import os, sys
+from evaltap.cli.main import main
+from evaltap.recorder import Recorder
+os.mkdir("locked")
+with Recorder("locked/log.db") as recorder, recorder.turn(user="Hi") as turn:
+    turn.respond("Hello.")
+consume = ["consume", "--log", "locked/log.db", "--db", "locked/e.duckdb", "--until-idle"]
+commands = [["report", "locked/e.duckdb"], ["convert", "locked/rows.csv", "--out", "o.jsonl"]]
+for command in (consume, *commands):  # everything is loaded
+    main(command)
+os.chmod("locked", 0o000)
+os.chmod(".", 0o777)
+if os.geteuid() == 0:  # root reads anything
+    os.seteuid(65534)
+consume[4] = "own.duckdb"
+codes = [main(command) for command in (consume, *commands)]
+if os.getuid() == 0:
+    os.seteuid(0)
+os.chmod("locked", 0o755)
+sys.exit(codes != [2, 2, 2])
+"""
+
+
+def test_a_file_in_a_folder_of_another_user_is_told_without_a_traceback() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", LOCKED], cwd=folder, capture_output=True, text=True
+        )
+
+    assert done.returncode == 0, done.stderr
+    assert "log.db: it is another user's; run agent and evaltap as the same user" in done.stderr
+    assert "locked/e.duckdb: not accessible to this user (Permission denied)" in done.stderr
+    assert "locked/rows.csv: cannot be read (Permission denied)" in done.stderr
+
+
 def test_show_names_some_cases_when_there_is_no_such_one(evaltap: Evaltap, store: str) -> None:
     code, _, err = evaltap("show", store, "nope")
 

@@ -13,6 +13,7 @@ import pytest
 from cases import RESPONSE, TRAJECTORY, make_case
 from evaltap.cli.main import main
 from evaltap.evaluator import CaseScorer, ScriptedJudge, Services, Status
+from evaltap.evaluator.datasets.cases import dataset_cases
 from evaltap.evaluator.datasets.columns import Columns, parse_columns, row_case
 from evaltap.evaluator.datasets.openai_evals import EvalConfig, read_eval_config
 from evaltap.evaluator.datasets.tables import read_rows
@@ -72,6 +73,11 @@ def test_one_split_may_be_chosen_and_places_name_it() -> None:
         ("a.csv", b"a,b\n1\n", "line 2: another number of cells"),
         ("a.csv", b"a\n\xff\n", "not CSV in UTF-8"),
         ("a.json", b'{"a": 1, "b": 2}', "found an object; expected an array of rows"),
+        (
+            "a.json",
+            b'{"eval_set_id": "s", "eval_cases": []}',
+            "is an eval set, which every command",
+        ),
         ("a.json", b"[1]", "[0]: found the number 1; expected an object with columns"),
         ("a.jsonl", b"[]\n", "line 1: found a list of 0"),
         ("a.parquet", b"no", "not a Parquet file"),
@@ -843,3 +849,63 @@ def test_a_command_that_cannot_be_done_is_told(
     assert main(["convert", *arguments]) == 2
     assert told in capsys.readouterr().err
     assert [path.name for path in folder.iterdir()] == ["empty.jsonl"]
+
+
+PARTS = [{"role": "assistant", "content": [{"type": "text", "text": "here"}]}]
+MESSAGES = [{"role": "user", "content": "Where?"}]
+
+
+@pytest.mark.parametrize(
+    ("row", "columns", "answer"),
+    [
+        (
+            {"datasetName": "d", "input": {"messages": MESSAGES}, "expectedOutput": "here"},
+            {},
+            "here",
+        ),
+        (
+            {"datasetName": "d", "input": {"messages": MESSAGES}, "expectedOutput": {"is": "here"}},
+            {"expected": "expectedOutput.is"},
+            "here",
+        ),
+        (
+            {"datasetName": "d", "input": {"q": "Where?"}, "expectedOutput": {"is": "here"}},
+            {"input": "input.q", "expected": "expectedOutput.is"},
+            "here",
+        ),
+        ({"inputs": {"messages": MESSAGES}, "outputs": {"is": "here"}}, {}, "here"),
+        (
+            {"inputs": {"messages": MESSAGES}, "outputs": {"is": "here", "why": "so"}},
+            {"expected": "outputs.is"},
+            "here",
+        ),
+        ({"inputs": {"messages": MESSAGES}, "outputs": None}, {}, None),
+        ({"inputs": {"messages": MESSAGES}, "outputs": {"messages": PARTS}}, {}, "here"),
+    ],
+)
+def test_what_langfuse_and_langsmith_expect_in_other_shapes_is_kept(
+    tmp_path: Path, row: dict[str, Any], columns: dict[str, str], answer: str | None
+) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps([row]))
+
+    (case,) = dataset_cases([path], Columns(columns))
+
+    (turn,) = case["conversation"]
+    assert turn["userContent"]["content"] == "Where?"
+    assert (turn.get("finalResponse") or {}).get("content") == answer
+
+
+def test_a_row_of_objects_names_the_path_to_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps([{"id": 1, "inputs": {"q": "Where?"}, "outputs": {"a": "here"}}]))
+
+    with pytest.raises(EvaltapError, match=r"or --map input=inputs\.q$"):
+        list(dataset_cases([path], Columns()))
+
+
+def test_a_page_of_an_api_holds_rows(tmp_path: Path) -> None:
+    path = tmp_path / "page.json"
+    path.write_text(json.dumps({"data": [{"input": "Where?"}], "meta": {"page": 1}}))
+
+    assert [row for _, row in read_rows(path)] == [{"input": "Where?"}]

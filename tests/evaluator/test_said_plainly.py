@@ -100,6 +100,55 @@ def test_an_empty_cell_is_not_a_missing_column(evaltap: Evaltap) -> None:
     assert "line 3: the column question is empty here, and it is the input" in err
 
 
+def test_rows_of_a_data_set_are_no_trials_of_a_case_without_id(evaltap: Evaltap) -> None:
+    Path("rows.jsonl").write_text('{"question": "What?", "answer": "x"}\n' * 2)
+
+    code, _, err = evaltap("score", "rows.jsonl", "--metrics", "m.json")
+
+    assert code == 2
+    assert "line 1: a case without `evalId`; add one (`evaltap convert` makes cases of" in err
+    assert "trial" not in err
+
+
+def test_an_empty_list_of_right_answers_expects_nothing(evaltap: Evaltap) -> None:
+    Path("q.jsonl").write_text('{"question": "What?", "answers": {"text": []}}\n')
+
+    code, _, err = evaltap(
+        "convert", "q.jsonl", "--map", "expected=answers.text", "--out", "o.jsonl"
+    )
+
+    assert (code, err) == (0, "1 case -> o.jsonl\n")
+    assert "finalResponse" not in Path("o.jsonl").read_text()
+
+
+def test_a_result_file_is_not_an_empty_eval_set(evaltap: Evaltap) -> None:
+    evaltap("score", "c.jsonl", "--metrics", "m.json", "--result", "r.evalset_result.json")
+
+    code, _, err = evaltap("export", "r.evalset_result.json", "--out", "e.evalset.json")
+
+    assert code == 2
+    assert "is a result file; expected an eval set (`evaltap compare` reads tRPC" in err
+
+
+def test_a_result_file_of_adk_is_not_an_empty_eval_set(evaltap: Evaltap) -> None:
+    result = {"eval_set_result_id": "r", "eval_set_id": "s", "eval_case_results": []}
+    Path("r.evalset_result.json").write_text(json.dumps(result))
+
+    code, _, err = evaltap("export", "r.evalset_result.json", "--out", "e.evalset.json")
+
+    assert code == 2
+    assert "is a result file; expected an eval set" in err
+
+
+def test_a_golden_without_turns_does_not_ask_for_another_column(evaltap: Evaltap) -> None:
+    Path("g.json").write_text('[{"scenario": "buy a ticket", "turns": null, "name": "g"}]')
+
+    code, _, err = evaltap("convert", "g.json", "--out", "o.jsonl")
+
+    assert code == 2
+    assert "[0]: the column turns is empty here, and it is the input" in err
+
+
 @pytest.mark.parametrize("columns", [80, 100])
 def test_runs_fit_a_narrow_terminal_with_their_ids_whole(
     evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch, columns: int

@@ -428,6 +428,7 @@ OBSERVATION: dict[str, Any] = {
 }  # fmt: skip
 LANGFUSE: dict[str, Any] = {"id": "t-1", "sessionId": "s1", "timestamp": "2026-01-01T10:00:00.000Z",
        "input": "Hi", "output": "Hello.", "observations": [OBSERVATION]}  # fmt: skip
+CALLED = {**OBSERVATION, "id": "o-2", "type": "TOOL", "parentObservationId": "o-1"}
 ONLY_A_MODEL = {
     **OBSERVATION, "type": "GENERATION", "model": "m", "usage": {"input": 3, "output": 1},
     "input": [{"role": "user", "content": "Hi"}], "output": {"role": "assistant", "content": "Hello."},
@@ -447,6 +448,10 @@ ONLY_A_MODEL = {
         json.dumps({"trace": LANGFUSE, "observations": [OBSERVATION]}),
         json.dumps([LANGFUSE]),
         json.dumps({**LANGFUSE, "observations": [ONLY_A_MODEL]}),
+        json.dumps([{**OBSERVATION, "sessionId": "s1"}]),
+        json.dumps({"data": [{**OBSERVATION, "sessionId": "s1"}], "meta": {"cursor": None}}),
+        "\n".join(json.dumps({**one, "sessionId": "s1"}) for one in (OBSERVATION, CALLED)),
+        json.dumps({"data": [{**ONLY_A_MODEL, "sessionId": "s1"}], "meta": {"cursor": None}}),
     ],
     ids=[
         "tempo",
@@ -459,6 +464,10 @@ ONLY_A_MODEL = {
         "langfuse-pair",
         "langfuse-list",
         "langfuse-without-a-run",
+        "langfuse-observations",
+        "langfuse-response",
+        "langfuse-lines",
+        "langfuse-response-without-a-run",
     ],
 )
 def test_spans_are_read_from_other_containers(tmp_path: Path, text: str) -> None:

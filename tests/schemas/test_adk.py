@@ -127,6 +127,31 @@ def test_adk_itself_reads_what_we_write() -> None:
     )
 
 
+def test_the_expected_state_after_the_last_turn_is_the_final_session_state() -> None:
+    turns = [make_turn(), make_turn("2", state={"rolls": [3]})]
+    case = {"evalId": "c", "conversation": turns}
+
+    written = adk.to_adk(EvalSet.model_validate({"evalSetId": "s", "evalCases": [case]}))
+
+    assert written["eval_cases"][0]["final_session_state"] == {"rolls": [3]}
+    (back,) = adk.from_adk(written).eval_cases
+    assert [turn.state for turn in back.conversation if turn] == [{}, {"rolls": [3]}]
+
+
+def test_a_plan_for_a_simulated_user_is_written_as_adk_has_it() -> None:
+    plan = {"startingPrompt": "Hi", "conversationPlan": "Ask for a refund."}
+    case = {"evalId": "c", "conversationScenario": plan}
+
+    written = adk.to_adk(EvalSet.model_validate({"evalSetId": "s", "evalCases": [case]}))
+
+    (found,) = written["eval_cases"]
+    assert "conversation" not in found
+    assert found["conversation_scenario"] == {
+        "starting_prompt": "Hi",
+        "conversation_plan": "Ask for a refund.",
+    }
+
+
 def test_a_wrong_place_is_named(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     path.write_text(json.dumps({"eval_set_id": "s", "eval_cases": [{"eval_id": 3}]}))

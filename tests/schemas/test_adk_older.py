@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cases import make_case, make_tool, make_turn
 from commands import Evaltap, runner
 from evaltap.recorder import Recorder
 from evaltap.schemas.files.documents import iter_cases, read_eval_set, read_metrics
@@ -131,12 +132,70 @@ def test_a_configuration_names_the_metrics_of_adk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("criterion", "score"),
+    [  # as Google ADK 2.13 scores them
+        ({}, 0),
+        ({"ignore_args": True}, 0),
+        ({"match_type": "in-order"}, 0),
+        ({"match_type": "IN_ORDER", "ignore_args": True}, 1),
+        ({"matchType": 2, "ignoreArgs": True}, 1),
+    ],
+)
+def test_calls_match_as_the_configuration_of_adk_says(
+    evaltap: Evaltap, criterion: dict[str, Any], score: float
+) -> None:
+    calls = [make_tool(name="look"), make_tool(name="roll", arguments={"sides": 6})]
+    wanted = make_turn(tools=[make_tool(name="roll", arguments={"sides": 8})])
+
+    given = {"tool_trajectory_avg_score": {"threshold": 1.0, **criterion}}
+
+    assert scores_of(evaltap, given, [make_turn(tools=calls)], [wanted]) == [score]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "score"),
+    [  # of said and expected; as Google ADK 2.13 scores them
+        ([("one two three nine", "one two three four")], 0.75),
+        ([("one two three nine", "one two three four"), ("same", "same")], 0.875),
+        ([("订单已经发货了", "订单已经发货")], 0.923077),
+        ([("ที่นี่", "ที่นั่น")], 0.4),
+        ([("It was shipped", "it was SHIPPING!")], 1),
+    ],
+)
+def test_answers_match_as_response_match_score_of_adk_does(
+    evaltap: Evaltap, pairs: list[tuple[str, str]], score: float
+) -> None:
+    said, wanted = (
+        [make_turn(answer=text) for text in texts] for texts in zip(*pairs, strict=True)
+    )
+
+    found = scores_of(evaltap, {"response_match_score": 0.8}, said, wanted)
+
+    assert found == [pytest.approx(score, abs=1e-6)]
+
+
+def scores_of(
+    evaltap: Evaltap, criteria: dict[str, Any], said: list[Any], wanted: list[Any]
+) -> list[float]:
+    case = make_case(turns=said, conversation=wanted)
+    Path("cases.jsonl").write_text(json.dumps(case))
+    Path("test_config.json").write_text(json.dumps({"criteria": criteria}))
+    scored = ("score", "cases.jsonl", "--metrics", "test_config.json")
+    _, out, _ = evaltap(*scored, "--json")
+    return [metric["mean_score"] for metric in json.loads(out)["metrics"]]
+
+
+@pytest.mark.parametrize(
     ("criteria", "says"),
     [
         ({"response_match": 0.5}, "criteria.response_match: no evaluator measures it"),
         ({"response_match": 0.5}, "did you mean 'response_match_score'?"),
         ({"response_match_score": "0.5"}, "criteria.response_match_score: found"),
         ({"response_match_score": {}}, "expected a threshold, or an object with one"),
+        (
+            {"tool_trajectory_avg_score": {"threshold": 1, "match_type": "INORDR"}},
+            "criteria.tool_trajectory_avg_score.match_type: found 'INORDR'; expected EXACT, IN_ORDER",
+        ),
     ],
 )
 def test_a_mistake_in_a_configuration_is_named(

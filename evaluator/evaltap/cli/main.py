@@ -261,6 +261,15 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
         detail = f"; {error}" if str(error) else ""
         print(f"evaltap {command}: interrupted{detail}", file=sys.stderr)
         return 130
+    except PermissionError as error:
+        if error.filename is None:
+            raise
+        print(
+            f"evaltap {command}: {error.filename}: not accessible to this user ({error.strerror}); check the"
+            " permissions of its folders",
+            file=sys.stderr,
+        )
+        return 2
     except Exception as error:
         # Recognised by module name: most commands load neither library.
         trouble = _kafka_trouble(error) or _store_trouble(error)

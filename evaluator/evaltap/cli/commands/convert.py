@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  evaltap convert goldens.json --out goldens.evalset.json\n"
-        "  evaltap convert squad/ --split validation --map expected=answer \\\n"
+        "  evaltap convert squad/ --split validation --map expected=answers.text \\\n"
         "      --out squad.jsonl\n"
         "  evaltap convert rows.jsonl --openai-eval eval.json --out cases.jsonl \\\n"
         "      --metrics-out metrics.json\n\n"

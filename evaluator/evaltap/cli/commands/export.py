@@ -110,6 +110,7 @@ def run(options: ExportOptions) -> int:
 
 def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) -> int:
     from evaltap.evaluator.datasets.exports.forms import files_of
+    from evaltap.evaluator.datasets.exports.losses import losses
     from evaltap.schemas.files.documents import eval_set_name, write_bytes
 
     name = options.id or set_id or eval_set_name(options.out)
@@ -131,7 +132,8 @@ def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) ->
         return int(bool(stale))
     for path, content in files.items():
         write_bytes(path, content)
-    _report_unsupported_parts(options, cases)
+    for loss in losses(options.form, cases):
+        print(f"evaltap export: {loss}", file=sys.stderr)
     _report_written_files(options, len(cases), list(files))
     return 0
 
@@ -143,7 +145,9 @@ def _report_written_files(options: ExportOptions, cases: int, files: Sequence[Pa
         "cases": cases,
         "files": list(map(str, files)),
     }
-    print_outcome(data, f"{counted(cases, 'case')} written to {options.out}", as_json=options.json)
+    named = [options.out] if options.form == "huggingface" else files
+    written = f"{counted(cases, 'case')} written to {' and '.join(map(str, named))}"
+    print_outcome(data, written, as_json=options.json)
 
 
 def _report_renamed_cases(repeated: Set[str]) -> None:
@@ -154,18 +158,3 @@ def _report_renamed_cases(repeated: Set[str]) -> None:
             " to export one version",
             file=sys.stderr,
         )
-
-
-def _report_unsupported_parts(options: ExportOptions, cases: "Sequence[CaseData]") -> None:
-    from evaltap.evaluator.datasets.exports.rows import NOT_CARRIED
-    from evaltap.evaluator.datasets.exports.tools import FORMS
-
-    if options.form not in FORMS:
-        return
-    for name in NOT_CARRIED:
-        if count := sum(1 for case in cases if case.get(name)):
-            print(
-                f"evaltap export: {options.form} does not support {name}; left out of"
-                f" {counted(count, 'case')}",
-                file=sys.stderr,
-            )

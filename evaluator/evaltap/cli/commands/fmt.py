@@ -14,6 +14,7 @@ from evaltap.schemas.files.documents import (
     canonical_bytes,
     document_kind,
     is_json_lines,
+    iter_cases,
     read_bytes,
     write_bytes,
 )
@@ -75,6 +76,8 @@ def _format(path: Path, options: FormatOptions) -> bool:
     """Format one file; return whether it was not canonical."""
     before = read_bytes(path)
     after = formatted(path, options.to)
+    if options.to == "adk":
+        _report_losses(path)
     if options.stdout:
         sys.stdout.buffer.write(after)
         sys.stdout.flush()
@@ -84,6 +87,13 @@ def _format(path: Path, options: FormatOptions) -> bool:
         write_bytes(path, after)
         print(f"{path}: rewritten", file=sys.stderr)
     return before != after
+
+
+def _report_losses(path: Path) -> None:
+    from evaltap.evaluator.datasets.exports.losses import losses
+
+    for loss in losses("adk", list(iter_cases(path))):
+        print(f"evaltap fmt: {path}: {loss}", file=sys.stderr)
 
 
 def formatted(path: Path, to: str | None = None) -> bytes:

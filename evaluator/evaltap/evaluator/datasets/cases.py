@@ -57,11 +57,13 @@ def _cases(
 
 def _is_adk_eval_file(path: Path) -> bool:
     """Return whether a file is an eval file in ADK's older form, a list of the turns of one conversation."""
-    if path.suffix != ".json" or not path.is_file():
+    if path.suffix != ".json":
         return False
     try:
+        if not path.is_file():
+            return False
         return is_older_eval_file(canonical.loads(read_bytes(path)))
-    except FormatError:
+    except (FormatError, PermissionError):
         return False
 
 

@@ -50,6 +50,11 @@ class Columns:
         column = self.column(name, row)
         return None if column is None else _at(row, column)
 
+    def answer(self, row: Mapping[str, Json]) -> Json:
+        """Return a row's expected answer; None if it has none, or an empty list of right answers."""
+        found = self.value("expected", row)
+        return None if found == [] else found
+
     def column(self, name: str, row: Mapping[str, Json]) -> str | None:
         """Return the column of a field in a row, or the dotted path to it."""
         if name in self.given:
@@ -187,7 +192,7 @@ def _expected_of(
     recorded: list[dict[str, Json]], row: Mapping[str, Json], columns: Columns, reader: "_Reader"
 ) -> list[dict[str, Json]]:
     """Return the expected turn of a one-turn dialogue; for several turns, it would be ambiguous."""
-    wanted, tools = columns.value("expected", row), columns.value("expected_tools", row)
+    wanted, tools = columns.answer(row), columns.value("expected_tools", row)
     if len(recorded) > 1 or (wanted is None and tools is None):
         return []
     (turn,) = recorded
@@ -202,7 +207,7 @@ def _one_turn(
     asked = columns.value("input", row)
     if asked is None:
         names = [columns.given["input"]] if "input" in columns.given else FIELDS["input"]
-        if empty := next((name for name in names if name in row), None):
+        if empty := next((name for name in (*names, *FIELDS["messages"]) if name in row), None):
             raise FormatError(
                 f"the column {empty} is empty here, and it is the input; fill it, or leave the row out",
                 path=reader.path,
@@ -211,11 +216,11 @@ def _one_turn(
         found = ", ".join(row) or "none"
         raise FormatError(
             f"no column for the input; found the columns {found}; expected one of "
-            f"{', '.join(FIELDS['input'])}, or --map input=COLUMN",
+            f"{', '.join(FIELDS['input'])}, or --map input={_inner_column(row) or 'COLUMN'}",
             path=reader.path, place=reader.place,
         )  # fmt: skip
     turn = reader.asked(asked)
-    output, wanted = columns.value("output", row), columns.value("expected", row)
+    output, wanted = columns.value("output", row), columns.answer(row)
     tools, wanted_tools = columns.value("tools", row), columns.value("expected_tools", row)
     recorded, expected = [], []
     if output is not None or tools is not None:
@@ -344,6 +349,15 @@ class _Reader:
         return FormatError(
             f"{what}: found {shown}; expected {expected}", path=self.path, place=self.place
         )
+
+
+def _inner_column(row: Mapping[str, Json]) -> str:
+    """Return the path to the first text in an object of a row; empty without one."""
+    for column, value in row.items():
+        for key, text in value.items() if isinstance(value, Mapping) else ():
+            if isinstance(text, str):
+                return f"{column}.{key}"
+    return ""
 
 
 def _listed(key: str, value: Json) -> Json:

@@ -83,13 +83,14 @@ def read_message(given: Json, cells: Cells) -> Fields:
         raise cells.wrong("a message", given, "an object with `role` and `content`")
     content = given.get("content", given.get("value"))
     if isinstance(content, list):
-        content = "".join(_text(part) for part in content)
+        content = "".join(part_text(part) for part in content)
     if content is None:
         content = given.get("refusal")
     return {"role": _SPEAKERS.get(role, role), "content": "" if content is None else str(content)}
 
 
-def _text(part: Json) -> str:
+def part_text(part: Json) -> str:
+    """Return the text of a part of a message; empty for an image and the like."""
     if isinstance(part, str):
         return part
     found = part.get("text") or part.get("refusal") if isinstance(part, Mapping) else None

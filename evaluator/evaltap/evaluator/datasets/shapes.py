@@ -5,10 +5,12 @@ Also trajectories with one object per file: chat messages, ATIF (Harbor, Termina
 
 import re
 from collections.abc import Mapping
+from itertools import chain
 from typing import Final
 
 import orjson
 
+from evaltap.evaluator.datasets.conversations import part_text
 from evaltap.evaluator.datasets.inspect_logs import inspect_sample
 from evaltap.schemas.formats.model import Json
 
@@ -120,9 +122,9 @@ def _openai(row: Row) -> Row | None:
         return None
     text = sample.get("output_text") if isinstance(sample, Mapping) else None
     flat = dict(item)
-    if {"ideal", "tools"} <= set(item):  # as written by `evaltap export --format openai-evals`
-        flat["expected_tools"] = flat.pop("tools")
-        flat.pop("metadata", None)
+    if _ours(item) is not None:
+        flat["expected_tools"] = flat.pop("tools", None)
+        del flat["metadata"]
     return flat if text is None else {**flat, "actual_output": text}
 
 
@@ -133,21 +135,29 @@ def _langsmith(row: Row) -> Row | None:
         return None
     flat = {"id": _id(row), "input": inputs["messages"]}
     answers = outputs.get("messages") if isinstance(outputs, Mapping) else None
-    if isinstance(answers, list) and answers and isinstance(answers[-1], Mapping):
-        flat["expected_output"] = answers[-1].get("content") or None
-        flat["expected_tools"] = answers[-1].get("tool_calls") or []
+    if isinstance(answers, list) and answers and all(isinstance(one, Mapping) for one in answers):
+        said = answers[-1].get("content")
+        text = "".join(map(part_text, said)) if isinstance(said, list) else said
+        flat["expected_output"] = text or None
+        calls = [one["tool_calls"] for one in answers if isinstance(one.get("tool_calls"), list)]
+        flat["expected_tools"] = list(chain(*calls)) if calls else None
+    elif isinstance(outputs, Mapping) and len(outputs) == 1:
+        (flat["expected_output"],) = outputs.values()
+    else:
+        flat["outputs"] = outputs
     return flat
 
 
 def _langfuse(row: Row) -> Row | None:
     """Read a dataset item: `{"datasetName", "input": {"messages"}, "expectedOutput"}`."""
     given, expected = row.get("input"), row.get("expectedOutput")
-    if "datasetName" not in row or not isinstance(given, Mapping):
+    asked = given.get("messages") if isinstance(given, Mapping) else None
+    if "datasetName" not in row or not isinstance(asked, list):
         return None
-    flat: dict[str, Json] = {"id": _id(row), "input": given.get("messages")}
-    if isinstance(expected, Mapping):
-        flat["expected_output"] = expected.get("content")
-        flat["expected_tools"] = expected.get("tools") or []
+    flat: dict[str, Json] = {"id": _id(row), "input": asked, "expectedOutput": expected}
+    if isinstance(expected, Mapping) and "content" in expected:
+        flat["expectedOutput"] = expected["content"]
+        flat["expected_tools"] = expected.get("tools")
     return flat
 
 
@@ -157,22 +167,26 @@ def _hugging_face(row: Row) -> Row | None:
         return None
     flat: dict[str, Json] = {"id": _id(row), "input": orjson.loads(messages)}
     for output, tools in (("expected_output", "expected_tools"), ("actual_output", "tools_called")):
-        if row.get(output) or row.get(tools) not in (None, "[]"):
-            flat[output] = row.get(output) or None
-            flat[tools] = row.get(tools)
+        flat[output], flat[tools] = row.get(output) or None, row.get(tools) or None
     return flat
 
 
 def _id(row: Row) -> Json:
     """Return evaltap's id from the metadata, or otherwise the tool's id."""
+    ours = _ours(row)
+    if ours is None:
+        return row.get("id")
+    turn = ours.get("turn")
+    return ours["evalId"] if turn is None else f"{ours['evalId']}/{turn}"
+
+
+def _ours(row: Row) -> Row | None:
+    """Return evaltap's metadata of a row that `evaltap export` wrote; None for other rows."""
     metadata = row.get("metadata")
     if isinstance(metadata, str) and metadata.startswith("{"):
         metadata = orjson.loads(metadata)
     ours = metadata.get("evaltap") if isinstance(metadata, Mapping) else None
-    if not isinstance(ours, Mapping) or not ours.get("evalId"):
-        return row.get("id")
-    turn = ours.get("turn")
-    return ours["evalId"] if turn is None else f"{ours['evalId']}/{turn}"
+    return ours if isinstance(ours, Mapping) and ours.get("evalId") else None
 
 
 _SHAPES: Final = (

@@ -34,10 +34,14 @@ def read_rows(path: Path, *, split: str = "") -> Iterator[Row]:
 
     Raises InputError for an unreadable file, and FormatError for one that is not a table.
     """
-    if path.is_dir():
+    try:
+        is_folder, exists = path.is_dir(), path.exists()
+    except PermissionError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    if is_folder:
         yield from _folder_rows(path, split)
         return
-    if not path.exists():
+    if not exists:
         raise InputError(no_such_file(path, f"expected {FORMS}"))
     if split:
         raise InputError(f"--split {split}: {path} is one file; splits are folders")
@@ -67,8 +71,15 @@ def _json(path: Path) -> Iterator[Row]:
         for number, sample in enumerate(samples_of(data)):
             yield f"samples[{number}]", _object(sample, path, f"samples[{number}]")
         return
-    if isinstance(data, dict) and len(data) == 1:
-        (data,) = data.values()  # some tools wrap the rows as {"data": [...]}
+    if isinstance(data, dict) and not {"evalCases", "eval_cases"}.isdisjoint(data):
+        raise FormatError(
+            "is an eval set, which every command reads unchanged; expected rows of a data set (to rewrite"
+            " ADK's in evaltap's form, use `evaltap fmt --to trpc`)",
+            path=str(path),
+        )
+    if isinstance(data, dict) and len(data.keys() - {"meta"}) == 1:
+        # Some tools wrap the rows as {"data": [...]}, with the number of the page in "meta".
+        (data,) = (value for key, value in data.items() if key != "meta")
     if not isinstance(data, list):
         raise FormatError(f"found {describe(data)}; expected an array of rows", path=str(path))
     for number, row in enumerate(data):

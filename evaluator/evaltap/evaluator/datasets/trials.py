@@ -120,6 +120,8 @@ def _outlines_of_lines(path: Path) -> Iterator[CaseData]:
     decode = msgspec.json.Decoder(_Outline).decode
     for _, line in iter_case_lines(path):
         try:
-            yield msgspec.to_builtins(decode(line))
+            outline = decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue
+        if outline.evalId:  # without one, it is no case
+            yield msgspec.to_builtins(outline)

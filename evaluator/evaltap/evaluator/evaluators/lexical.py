@@ -1,15 +1,15 @@
-"""`lexical_similarity`: the similarity of the letters of the final response and the expected one."""
+"""`lexical_similarity`: the similarity of the letters or words of the final response and the expected one."""
 
 from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.contract.errors import MetricError
 from evaltap.evaluator.contract.turn_evaluator import TurnEvaluator
 from evaltap.evaluator.contract.validation import require
-from evaltap.evaluator.criteria.content.lexical import measure_of, normalized
+from evaltap.evaluator.criteria.content.lexical import MEASURES, measure_of, normalized
 from evaltap.schemas.formats.metric import EvalMetric
 
 
 class LexicalSimilarity(TurnEvaluator):
-    """Compare the final response of each turn with the expected one, letter by letter.
+    """Compare the final response of each turn with the expected one, by letters or words.
 
     Raises MetricError if `criterion.lexical` is missing or names an unknown algorithm.
     """
@@ -25,7 +25,7 @@ class LexicalSimilarity(TurnEvaluator):
         measure = measure_of(self._algorithm)
         if measure is None:
             raise MetricError(
-                f"lexical.algorithm is '{self._algorithm}'; expected dice, jaro_winkler or levenshtein"
+                f"lexical.algorithm is '{self._algorithm}'; expected {' or '.join(MEASURES)}"
             )
         self._measure = measure
         self._case_sensitive = criterion.case_sensitive

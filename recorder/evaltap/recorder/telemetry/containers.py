@@ -44,6 +44,8 @@ def as_request(document: object) -> object:
             return _request(entry for trace in data for entry in _of_jaeger(trace))
         if isinstance(data, list) and all(map(is_phoenix, data)):
             return _request(map(_of_flat, of_spans(data)))
+        if isinstance(data, list) and all(map(is_observation, data)):
+            return _request(map(_of_flat, of_observations(data)))
         if is_phoenix(document):
             return _request(map(_of_flat, of_spans([document])))
         if _is_sdk_span(document):

@@ -1,7 +1,8 @@
 """Langfuse's own JSON of traces, as spans that the Langfuse convention reads.
 
 Sources: `GET /api/public/traces/{id}` (a trace with its `observations`), the pair
-`{"trace", "observations"}`, and lists of observations, as the UI exports them.
+`{"trace", "observations"}`, and lists of observations, as the UI exports them, or in the `data` of
+`GET /api/public/v2/observations`, where each has the session and the user of its trace.
 """
 
 import json
@@ -56,15 +57,15 @@ def of_trace(document: Mapping[str, object]) -> Iterator[Entry]:
         {
             "langfuse.trace.input": trace.get("input"),
             "langfuse.trace.output": trace.get("output"),
-            "session.id": trace.get("sessionId"),
-            "user.id": trace.get("userId"),
+            "session.id": _first("sessionId", trace, *found),
+            "user.id": _first("userId", trace, *found),
         }
     )
     if alone is None:
         times = sorted(str(one["startTime"]) for one in found if one.get("startTime"))
         ends = sorted(str(one["endTime"]) for one in found if one.get("endTime"))
         span = {
-            "name": trace.get("name") or "",
+            "name": trace.get("name") or _first("traceName", *found) or "",
             "startTime": trace.get("timestamp") or next(iter(times), None),
             "endTime": next(reversed(ends), None),
         }
@@ -77,6 +78,11 @@ def of_trace(document: Mapping[str, object]) -> Iterator[Entry]:
             above = identifier(f"trace {trace_id}", 16)
         attributes = _attributes(one) | (about if one is alone else {})
         yield _entry(one, trace_id, identifier(one["id"], 16), above, attributes)
+
+
+def _first(key: str, *items: Mapping[str, object]) -> object:
+    """Return the first value that an item has for a key; None if none has one."""
+    return next((item[key] for item in items if item.get(key)), None)
 
 
 def _entry(

@@ -207,8 +207,11 @@ def to_adk(eval_set: EvalSet) -> JsonObject:
 def _case(case: EvalCase) -> JsonObject:
     extra = _extra(case)
     rubrics = extra.pop("adkRubrics", None)
-    scenario = extra.pop("adkConversationScenario", None)
+    scenario = extra.pop("adkConversationScenario", None) or _scenario(case)
     turns = case.conversation or case.actual_conversation
+    last = case.conversation[-1] if case.conversation else None
+    if last and last.state and "finalSessionState" not in extra:
+        extra.setdefault("final_session_state", last.state)
     return {
         "eval_id": case.eval_id,
         **({} if scenario else {"conversation": [_turn(turn) for turn in turns if turn]}),
@@ -217,6 +220,16 @@ def _case(case: EvalCase) -> JsonObject:
         **({"rubrics": rubrics} if rubrics else {}),
         "creation_timestamp": case.creation_timestamp or 0.0,
         **extra,
+    }
+
+
+def _scenario(case: EvalCase) -> JsonObject | None:
+    planned = case.conversation_scenario
+    if planned is None or case.conversation or case.actual_conversation:
+        return None
+    return {
+        "starting_prompt": planned.starting_prompt,
+        "conversation_plan": planned.conversation_plan,
     }
 
 

@@ -5,6 +5,7 @@ conversation, or a list of such lists with names (`name`, `data`, `initial_sessi
 configuration lists metrics and thresholds: `{"criteria": {"response_match_score": 0.8}}`.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,6 +17,7 @@ from evaltap.schemas.text import did_you_mean
 _TURN_KEYS: Final = frozenset(
     {"expected_tool_use", "reference", "expected_intermediate_agent_responses"}
 )
+_CAPITAL: Final = re.compile("[A-Z]")
 
 
 def is_older_eval_file(data: object) -> bool:
@@ -113,7 +115,7 @@ def metrics_of_config(data: JsonObject, *, path: str = "") -> list[JsonObject]:
     metrics = []
     for name, given in data["criteria"].items():
         place = f"criteria.{name}"
-        options = given if isinstance(given, dict) else {"threshold": given}
+        options = _snake_case(given) if isinstance(given, dict) else {"threshold": given}
         threshold = options.get("threshold")
         if isinstance(threshold, bool) or not isinstance(threshold, int | float):
             raise FormatError(
@@ -128,33 +130,46 @@ def metrics_of_config(data: JsonObject, *, path: str = "") -> list[JsonObject]:
                 path=path,
                 place=place,
             )
-        metrics.append({"metricName": name, "threshold": threshold, **_METRICS[name](options)})
+        try:
+            metric = _METRICS[name](options)
+        except FormatError as error:
+            where = f"{place}.{error.place}"
+            raise FormatError(error.detail, path=path, place=where) from None
+        metrics.append({"metricName": name, "threshold": threshold, **metric})
     return metrics
 
 
+def _snake_case(data: JsonObject) -> JsonObject:
+    """Return an object with keys such as `match_type`; ADK also reads `matchType`."""
+    return {_CAPITAL.sub(r"_\g<0>", key).lower(): value for key, value in data.items()}
+
+
 def _trajectory(options: JsonObject) -> JsonObject:
-    order = str(options.get("match_type", "EXACT")).upper()
-    if order in ("1", "IN_ORDER"):
-        return {"evaluatorName": "trajectory_in_order"}
-    if order in ("2", "ANY_ORDER"):
-        return {"evaluatorName": "trajectory_any_order"}
+    given = options.get("match_type", 0)
+    order = str(given).strip().upper().replace("-", "_").replace(" ", "_")
+    ignored = bool(options.get("ignore_args"))
+    if order in ("1", "IN_ORDER", "2", "ANY_ORDER"):
+        name = "trajectory_in_order" if order in ("1", "IN_ORDER") else "trajectory_any_order"
+        arguments = {"criterion": {"trajectory": {"arguments": {"mode": "ignore"}}}}
+        return {"evaluatorName": name, **(arguments if ignored else {})}
+    if order not in ("0", "EXACT"):
+        raise FormatError(
+            f"found {given!r:.40}; expected EXACT, IN_ORDER or ANY_ORDER", place="match_type"
+        )
     # Name and arguments, in order; ADK does not compare a tool's result.
-    strategy: JsonObject = {"name": {}, "arguments": {}, "result": {"ignore": True}}
+    ignore: JsonObject = {"ignore": True}
+    strategy = {"name": {}, "arguments": ignore if ignored else {}, "result": ignore}
     criterion = {"toolTrajectory": {"orderSensitive": True, "defaultStrategy": strategy}}
     return {"criterion": criterion}
 
 
 def _response_match(options: JsonObject) -> JsonObject:
-    rouge = {"rougeType": "rouge1", "measure": "f1", "useStemmer": True,
-             "threshold": {"f1": options["threshold"]}}  # fmt: skip
-    return {
-        "evaluatorName": "final_response_avg_score",
-        "criterion": {"finalResponse": {"rouge": rouge}},
-    }
+    criterion = {"lexical": {"algorithm": "rouge1"}}
+    return {"evaluatorName": "lexical_similarity", "criterion": criterion}
 
 
 def _judge(options: JsonObject) -> JsonObject:
-    given = options.get("judge_model_options") or {}
+    given = _snake_case(options.get("judge_model_options") or {})
     model = {"modelName": given.get("judge_model"), "numSamples": given.get("num_samples")}
     if str(model["modelName"]).startswith("gemini"):
         model["providerName"] = "gemini"

@@ -57,11 +57,16 @@ def _read_json(path: Path) -> Any:
 def read_eval_set(path: Path) -> EvalSet:
     """Read an eval set in tRPC-Agent-Go's form or in Google ADK's, current or legacy."""
     data = _read_json(path)
-    if adk.is_adk_eval_set(data):
-        return adk.from_adk(data, path=str(path))
     if adk_older.is_older_eval_file(data):
         newer = adk_older.newer_eval_set(data, eval_set_name(path), path=str(path))
         return adk.from_adk(newer, path=str(path))
+    if isinstance(data, dict) and _has_key(data, "evalCaseResults", "eval_case_results"):
+        raise FormatError(
+            "is a result file; expected an eval set (`evaltap compare` reads tRPC-Agent-Go's results)",
+            path=str(path),
+        )
+    if adk.is_adk_eval_set(data):
+        return adk.from_adk(data, path=str(path))
     if isinstance(data, dict) and not _has_key(data, "evalCases", "evalSetId"):
         raise FormatError(
             f"an object with keys {_some(data)}; expected an eval set with `evalSetId` and `evalCases`",
@@ -228,7 +233,11 @@ def case_data(data: Any, *, path: str = "", place: str = "") -> CaseData:
         return cast(CaseData, data)
     case = parse(EvalCase, data, path=path, place=place)
     if not case.eval_id:
-        raise FormatError("a case without `evalId`; add one", path=path, place=place)
+        raise FormatError(
+            "a case without `evalId`; add one (`evaltap convert` makes cases of a data set's rows)",
+            path=path,
+            place=place,
+        )
     try:
         return case.model_dump(by_alias=True)
     except (PydanticSerializationError, RecursionError):

@@ -97,10 +97,10 @@ class TrajectoryCriterion(WireModel):
 
 
 class LexicalCriterion(WireModel):
-    """How to compare the final response with the expected one, character by character."""
+    """How to compare the final response with the expected one, by characters or words."""
 
     algorithm: str = ""
-    """Empty or `dice`, `jaro_winkler`, `levenshtein`."""
+    """Empty or `dice`, `jaro_winkler`, `levenshtein`, `rouge1`."""
     case_sensitive: bool = False
     keep_space: bool = False
     """Compare white space exactly; otherwise each run of it counts as one space."""

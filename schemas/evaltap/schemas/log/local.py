@@ -179,11 +179,15 @@ def open_log(path: str | os.PathLike[str], *, mode: Literal["append", "read"]) -
     writable, some other file, or a log of a newer format.
     """
     where = Path(path)
-    if where.is_dir():
-        raise InputError(f"{where} is a directory; expected the file of a local log, e.g. log.db")
-    if where.exists() and not where.is_file():  # opening a pipe waits for somebody to write to it
-        raise InputError(f"{where} is a pipe or device; expected the file of a local log")
     try:
+        if where.is_dir():
+            raise InputError(
+                f"{where} is a directory; expected the file of a local log, e.g. log.db"
+            )
+        if (
+            where.exists() and not where.is_file()
+        ):  # opening a pipe waits for somebody to write to it
+            raise InputError(f"{where} is a pipe or device; expected the file of a local log")
         connection = connect_to_append(where) if mode == "append" else connect_to_read(where)
     except (OSError, sqlite3.Error) as error:
         raise InputError(_unusable(where, mode, error)) from error
@@ -241,10 +245,21 @@ def _headers_in_journal(path: Path) -> Iterator[bytes]:
 def _unusable(path: Path, mode: str, error: Exception) -> str:
     if isinstance(error, sqlite3.DatabaseError) and "not a database" in str(error):
         return f"{path} is not an evaltap log (not a SQLite file); name another file"
+    if _is_of_another_user(path):
+        return f"cannot open the log {path}: it is another user's; run agent and evaltap as the same user"
     if not path.parent.is_dir():
         return f"the folder {path.parent} for the log {path.name} does not exist; create it first"
     needed = "readable" if mode == "read" else "writable"
     return f"cannot open the log {path} ({error}): make the file and its directory {needed}"
+
+
+def _is_of_another_user(path: Path) -> bool:
+    try:
+        return path.stat().st_uid != os.geteuid()
+    except PermissionError:  # it is in a folder that only others may enter
+        return True
+    except (OSError, AttributeError):  # Windows has no geteuid
+        return False
 
 
 def _not_erased(path: Path, why: str) -> str:

@@ -10,8 +10,13 @@ from evaltap.evaluator.evalsets.content import message_text
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
 
-NOT_CARRIED: Final = ("rubrics", "conversationScenario")
-"""Parts of a case that rows cannot represent."""
+_OF_CASES: Final = {
+    "adk": ("rubrics", "contextMessages"),
+    "": ("rubrics", "conversationScenario"),
+}
+_OF_TURNS: Final = {"adk": ("references", "contextMessages"), "": ("references", "state")}
+"""Of expected turns."""
+_MESSAGES: Final = ("userContent", "finalResponse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +24,8 @@ class Side:
     """The recorded or the expected actions of an agent in a turn."""
 
     content: str | None
-    tools: tuple[dict[str, Json], ...]
-    """`name`, `arguments`, `result`."""
+    tools: tuple[dict[str, Json], ...] | None
+    """`name`, `arguments`, `result`; None if it is not specified which tools are called."""
 
     @property
     def says_nothing(self) -> bool:
@@ -90,11 +95,15 @@ def side(turn: CaseData | None) -> Side | None:
     if turn is None:
         return None
     answer = turn.get("finalResponse")
-    found = Side(
-        message_text(answer) if answer else None,
-        tuple(_call(tool) for tool in turn.get("tools") or () if tool),
-    )
+    calls = tuple(_call(tool) for tool in turn.get("tools") or () if tool)
+    unknown = not calls and (turn.get("capture") or {}).get("tools") == "missing"
+    found = Side(message_text(answer) if answer else None, None if unknown else calls)
     return None if found.says_nothing else found
+
+
+def calls_of(one: Side | None) -> list[Json] | None:
+    """Return the calls of a side as a list; None if they are not specified."""
+    return None if one is None or one.tools is None else list(one.tools)
 
 
 def _call(tool: CaseData) -> dict[str, Json]:
@@ -123,9 +132,28 @@ def metadata(case: CaseData, set_name: str, turn: int | None = None) -> dict[str
         ours["appName"] = session["appName"]
     if session.get("state"):
         ours["state"] = session["state"]
-    if omitted := [name for name in NOT_CARRIED if case.get(name)]:
+    if omitted := omitted_parts(case):
         ours["omitted"] = omitted
     return {"evaltap": ours}
+
+
+def omitted_parts(case: CaseData, form: str = "") -> list[str]:
+    """Return the names of the parts of a case that a format, rows unless it is adk, cannot represent."""
+    form = form if form in _OF_CASES else ""
+    turns = [turn for pair in pairs_of(case) for turn in pair if turn]
+    names = [name for name in _OF_CASES[form] if case.get(name)]
+    expected = [turn for turn, _ in pairs_of(case) if turn]
+    names += [name for name in _OF_TURNS[form] if any(turn.get(name) for turn in expected)]
+    messages = [turn.get(name) or {} for turn in turns for name in _MESSAGES]
+    if any(
+        _has_more_than_text(message) or (not form and "parts" in message) for message in messages
+    ):
+        names.append("images and other content_parts")
+    return list(dict.fromkeys(names))
+
+
+def _has_more_than_text(message: Mapping[str, Json]) -> bool:
+    return any(part.get("type") != "text" for part in message.get("content_parts") or ())
 
 
 def json_lines(rows: Sequence[Json]) -> bytes:

@@ -7,6 +7,7 @@ from typing import Final
 from evaltap.evaluator.datasets.exports.rows import (
     Row,
     Side,
+    calls_of,
     json_lines,
     json_text,
     metadata,
@@ -28,16 +29,21 @@ _LONGEST_ID: Final = 255
 
 
 def deepeval(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> Files:
-    """Return goldens as saved by DeepEval 4.3; a case with several turns is a conversational golden."""
-    goldens = []
+    """Return goldens as saved by DeepEval 4.3; a case with several turns is a conversational golden.
+
+    DeepEval refuses a file with both kinds, so the conversational ones are then in a file of their own.
+    """
+    goldens, conversations = [], []
     for case in sorted(cases, key=lambda one: str(one["evalId"])):
         pairs = pairs_of(case)
         if len(pairs) == 1:
             (row,) = rows_of([case], name)
             goldens.append(_golden(row, with_actual=with_actual))
         else:
-            goldens.append(_conversation(case, name))
-    return {"": _array(goldens)}
+            conversations.append(_conversation(case, name))
+    if goldens and conversations:
+        return {"": _array(goldens), ".conversations.json": _array(conversations)}
+    return {"": _array(goldens or conversations)}
 
 
 def _golden(row: Row, *, with_actual: bool) -> dict[str, Json]:
@@ -90,7 +96,7 @@ def _conversation(case: CaseData, name: str) -> dict[str, Json]:
 
 
 def _deepeval_calls(done: Side | None) -> list[Json] | None:
-    if done is None or not done.tools:
+    if done is None or done.tools is None:
         return None
     return [
         {
@@ -109,10 +115,11 @@ def openai_evals(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> 
         item: dict[str, Json] = {
             "id": row.id,
             "input": list(row.messages),
-            "ideal": (row.expected.content if row.expected else None) or "",
-            "tools": list(row.expected.tools) if row.expected else [],
+            "ideal": row.expected.content if row.expected else None,
+            "tools": calls_of(row.expected),
             "metadata": row.metadata,
         }
+        item = {key: value for key, value in item.items() if value is not None}
         line: dict[str, Json] = {"item": item}
         if with_actual and row.actual:
             line["sample"] = {"output_text": row.actual.content or ""}
@@ -140,7 +147,7 @@ _ITEM_SCHEMA: Final = {
         },
         "metadata": {"type": "object"},
     },
-    "required": ["id", "input", "ideal", "tools"],
+    "required": ["id", "input"],
 }
 
 
@@ -153,7 +160,7 @@ def _example(row: Row, name: str) -> dict[str, Json]:
     outputs = None
     if row.expected is not None:
         answer: dict[str, Json] = {"role": "assistant", "content": row.expected.content or ""}
-        if row.expected.tools:
+        if row.expected.tools is not None:
             answer["tool_calls"] = [
                 {
                     "id": f"call_{number}",
@@ -187,7 +194,7 @@ def langfuse(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> File
                     "input": {"messages": list(row.messages)},
                     "expectedOutput": None
                     if row.expected is None
-                    else {"content": row.expected.content, "tools": list(row.expected.tools)},
+                    else {"content": row.expected.content, "tools": calls_of(row.expected)},
                     "metadata": row.metadata,
                     "sourceTraceId": traces[row.eval_id],
                     "status": "ACTIVE",
@@ -220,15 +227,20 @@ def huggingface(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> F
             "input": row.text,
             "messages": json_text(list(row.messages)),
             "expected_output": (row.expected.content if row.expected else None) or "",
-            "expected_tools": json_text(list(row.expected.tools) if row.expected else []),
+            "expected_tools": _calls_text(row.expected),
             "actual_output": (row.actual.content if row.actual else None) or "",
-            "tools_called": json_text(list(row.actual.tools) if row.actual else []),
+            "tools_called": _calls_text(row.actual),
             "metadata": json_text(row.metadata),
         }
         for row in rows
     ]
     card = _CARD.format(name=name, cases=len(cases), rows=len(rows))
     return {"/README.md": card.encode(), "/data/test.jsonl": json_lines(lines)}
+
+
+def _calls_text(done: Side | None) -> str:
+    calls = calls_of(done)
+    return "" if calls is None else json_text(calls)
 
 
 _CARD: Final = """\
@@ -259,7 +271,7 @@ def promptfoo(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> Fil
         }
         if row.expected is not None:
             test["vars"]["expected_output"] = row.expected.content or ""
-            test["vars"]["expected_tools"] = json_text(list(row.expected.tools))
+            test["vars"]["expected_tools"] = _calls_text(row.expected)
             if row.expected.content:
                 wanted = {"type": "icontains", "value": row.expected.content}
                 test["assert"] = [wanted]
@@ -275,7 +287,7 @@ def pytest_cases(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> 
             "input": row.text,
             "messages": list(row.messages),
             "expected_output": row.expected.content if row.expected else None,
-            "expected_tools": list(row.expected.tools) if row.expected else [],
+            "expected_tools": calls_of(row.expected),
             "metadata": row.metadata,
         }
         for row in rows_of(cases, name)
