@@ -24,6 +24,7 @@ from evaltap.recorder.conventions.openinference import OpenInference
 from evaltap.recorder.conventions.pydantic_ai import PydanticAI
 from evaltap.recorder.conventions.reading import Dialect, Reading, drop_empty_ids, merge
 from evaltap.recorder.conventions.spring_ai import SpringAI
+from evaltap.recorder.conventions.tool_ids import ToolIds
 from evaltap.recorder.conventions.traceloop import Traceloop
 from evaltap.recorder.conventions.vercel import Vercel
 from evaltap.recorder.telemetry.spans import LogRecord, Span
@@ -45,6 +46,7 @@ DIALECTS: tuple[Dialect, ...] = (
     GenAI(),
     MessageEvents(),
     Langfuse(),
+    ToolIds(),
 )
 """All dialects, the most specific first."""
 

@@ -1,0 +1,132 @@
+"""Agents that are loops around a provider's client, as instrumentations of the clients show them."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from span_builders import TraceBuilder, tools, words
+
+GENAI = "opentelemetry.instrumentation.google_genai"
+OPENAI = "opentelemetry.instrumentation.openai.v1"
+ASKED = {"role": "user", "parts": [{"type": "text", "content": "Weather in Paris and Rome?"}]}
+
+
+def chat(trace: TraceBuilder, parent: str, given: list[Any], *parts: Mapping[str, Any]) -> None:
+    said = [{"role": "assistant", "parts": parts, "finish_reason": "stop"}]
+    trace.span(
+        "chat",
+        parent,
+        {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.input.messages": json.dumps(given),
+            "gen_ai.output.messages": json.dumps(said),
+        },
+    )
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "content": words}
+
+
+def call(call_id: str, **arguments: Any) -> dict[str, Any]:
+    return {"type": "tool_call", "id": call_id, "name": "get_weather", "arguments": arguments}
+
+
+def result(call_id: str, response: Any) -> dict[str, Any]:
+    return {"type": "tool_call_response", "id": call_id, "response": response}
+
+
+# -- opentelemetry-instrumentation-google-genai ----------------------------------------------------------
+
+
+def test_a_position_in_a_message_is_no_call_id() -> None:
+    trace = TraceBuilder(GENAI)
+    root = trace.span("POST /chat")
+    # The text before the calls moves their positions, not those of the results.
+    paris, rome = call("get_weather_1", city="Paris"), call("get_weather_2", city="Rome")
+    asks = [text("Let me look."), paris, rome]
+    told = (result("get_weather_0", {"result": "21C"}), result("get_weather_1", {"result": "25C"}))
+    chat(trace, root, [ASKED], *asks)
+    turns = [{"role": "assistant", "parts": asks}, {"role": "user", "parts": told}]
+    chat(trace, root, [ASKED, *turns], text("21 and 25."))
+
+    turn = trace.turn()
+
+    assert tools(turn) == [
+        (None, "get_weather", {"city": "Paris"}, "21C"),
+        (None, "get_weather", {"city": "Rome"}, "25C"),
+    ]
+    assert words(turn, "finalResponse") == "21 and 25."
+
+
+def test_a_call_that_is_repeated_in_the_next_message_is_another_call() -> None:
+    trace = TraceBuilder(GENAI)
+    root = trace.span("POST /chat")
+    history: list[Any] = [ASKED]
+    for attempt, told in ((1, {"error": "no station"}), (2, {"result": "21C"})):
+        asks = call("get_weather_0", city="Paris", attempt=attempt)
+        chat(trace, root, history, asks)
+        history = [
+            *history,
+            {"role": "assistant", "parts": [asks]},
+            {"role": "user", "parts": [result("get_weather_0", told)]},
+        ]
+    chat(trace, root, history, text("21."))
+
+    failed, succeeded = trace.turn()["tools"]
+
+    assert (failed["arguments"]["attempt"], failed["error"]["message"]) == (1, "no station")
+    assert (succeeded["arguments"]["attempt"], succeeded["result"]) == (2, "21C")
+    assert "error" not in succeeded
+
+
+def test_an_id_from_gemini_stays() -> None:
+    trace = TraceBuilder(GENAI)
+    root = trace.span("POST /chat")
+    asks = call("fc-7f3", city="Paris")
+    chat(trace, root, [ASKED], asks)
+    turns = [
+        {"role": "assistant", "parts": [asks]},
+        {"role": "user", "parts": [result("fc-7f3", {"temperature": 21})]},
+    ]
+    chat(trace, root, [ASKED, *turns], text("21."))
+
+    assert tools(trace.turn()) == [
+        ("fc-7f3", "get_weather", {"city": "Paris"}, {"temperature": 21})
+    ]
+
+
+# -- OpenLLMetry: OpenAI's Responses API -----------------------------------------------------------------
+
+
+def test_the_result_of_a_single_call_is_that_calls_whatever_its_id() -> None:
+    trace = TraceBuilder(OPENAI)
+    root = trace.span("POST /chat")
+    asks = call("fc_1", city="Paris")
+    chat(trace, root, [ASKED], asks)
+    turns = [
+        {"role": "assistant", "parts": [asks]},
+        {"role": "tool", "parts": [result("call_1", "21C")]},
+    ]
+    chat(trace, root, [ASKED, *turns], text("21."))
+
+    turn = trace.turn()
+
+    assert tools(turn) == [("fc_1", "get_weather", {"city": "Paris"}, "21C")]
+    assert "tools" not in turn["capture"]
+
+
+def test_results_of_parallel_calls_with_other_ids_are_not_assigned() -> None:
+    trace = TraceBuilder(OPENAI)
+    root = trace.span("POST /chat")
+    asks = [call("fc_1", city="Paris"), call("fc_2", city="Rome")]
+    chat(trace, root, [ASKED], *asks)
+    turns = [{"role": "assistant", "parts": [one]} for one in asks] + [
+        {"role": "tool", "parts": [result(f"call_{n}", f"2{n}C")]} for n in (1, 2)
+    ]
+    chat(trace, root, [ASKED, *turns], text("21 and 22."))
+
+    turn = trace.turn()
+
+    assert [one["capture"] for one in turn["tools"]] == [{"result": "missing"}] * 2
+    assert turn["capture"]["tools"] == "ambiguous"
