@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from span_builders import TraceBuilder, tools, words
+from span_builders import TraceBuilder, intermediate, tools, words
 
 GENAI = "opentelemetry.instrumentation.google_genai"
 OPENAI = "opentelemetry.instrumentation.openai.v1"
@@ -130,3 +130,49 @@ def test_results_of_parallel_calls_with_other_ids_are_not_assigned() -> None:
 
     assert [one["capture"] for one in turn["tools"]] == [{"result": "missing"}] * 2
     assert turn["capture"]["tools"] == "ambiguous"
+
+
+# -- LiteLLM's callback ------------------------------------------------------------------------------------
+
+
+def test_litellm_writes_calls_as_completions_and_results_as_texts_with_an_id() -> None:
+    trace = TraceBuilder("litellm")
+    root = trace.span("POST /chat")
+    requested = [
+        {
+            "id": f"call_{n}",
+            "type": "function",
+            "function": {"name": "get_weather", "arguments": json.dumps({"city": city})},
+        }
+        for n, city in enumerate(("Paris", "Rome"))
+    ]
+    asks = {"role": "assistant", "parts": [text("Let me look.")]}
+    trace.span(
+        "litellm_request",
+        root,
+        {
+            "llm.request.type": "completion",
+            "gen_ai.operation.name": "chat",
+            "gen_ai.input.messages": json.dumps([ASKED]),
+            "gen_ai.output.messages": json.dumps([asks]),
+            "gen_ai.completion.0.function_call.name": "get_weather",
+            "gen_ai.completion.0.function_call.arguments": '{"city": "Paris"}',
+            "gen_ai.completion.1.function_call.name": "get_weather",
+            "gen_ai.completion.1.function_call.arguments": '{"city": "Rome"}',
+        },
+    )
+    alone = trace.turn()
+    told = [
+        {"role": "tool", "parts": [text(words)], "tool_call_id": f"call_{n}"}
+        for n, words in enumerate(("21C", "25C"))
+    ]
+    chat(trace, root, [ASKED, asks | {"tool_calls": requested}, *told], text("21 and 25."))
+
+    turn = trace.turn()
+
+    assert [one["arguments"]["city"] for one in alone["tools"]] == ["Paris", "Rome"]
+    assert tools(turn) == [
+        ("call_0", "get_weather", {"city": "Paris"}, "21C"),
+        ("call_1", "get_weather", {"city": "Rome"}, "25C"),
+    ]
+    assert intermediate(turn) == ["Let me look."]
