@@ -6,6 +6,7 @@ gaps, so they are ordered by number.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from evaltap.recorder.conventions.call_arguments import take_arguments
 from evaltap.recorder.conventions.chain_values import answer_of, question_of, structured_answer
@@ -127,6 +128,8 @@ def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
     reading.cost_usd = number(attributes.get("llm.cost.total"))
     reading.input = _messages(attributes, "llm.input_messages")
     reading.output = _messages(attributes, "llm.output_messages")
+    if reading.input is not None:
+        reading.input = _with_raw_answers(reading.input, attributes.get(INPUT_VALUE))
     # Some instrumentations write only the raw request and response, not the messages.
     if reading.input is None:
         entered = decode(attributes.get(INPUT_VALUE))
@@ -136,6 +139,32 @@ def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
         left = decode(attributes.get(OUTPUT_VALUE))
         reading.output = read_response(left.value) or None
         _note_flaw(reading, "output", left)
+
+
+def _with_raw_answers(messages: tuple[Message, ...], request: object) -> tuple[Message, ...]:
+    """Complete tool results from the raw request: the call's id (LiteLLM), a failure (Anthropic)."""
+    told = [answer for message in messages for answer in message.answers]
+    if not isinstance(request, str) or not told:
+        return messages
+    if "is_error" not in request and all(answer.call_id for answer in told):
+        return messages  # nothing to add: decoding every request would be slow
+    raw = [answer for one in read_request(decode(request).value) for answer in one.answers]
+    if len(raw) != len(told) or any(
+        one.call_id not in (None, other.call_id) for one, other in zip(told, raw, strict=True)
+    ):
+        return messages
+    found = iter(raw)
+    return tuple(
+        replace(message, parts=tuple(_completed(part, found) for part in message.parts))
+        for message in messages
+    )
+
+
+def _completed(part: Part, raw: Iterator[Answer]) -> Part:
+    if not isinstance(part, Answer):
+        return part
+    answer = next(raw)
+    return replace(part, call_id=answer.call_id, failed=part.failed or answer.failed)
 
 
 def _note_flaw(reading: Reading, field: str, evidence: Evidence) -> None:
