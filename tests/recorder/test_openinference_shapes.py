@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from span_builders import TraceBuilder, tools
+from span_builders import TraceBuilder, tools, words
 
 KIND = "openinference.span.kind"
 CITY = {"city": "Paris"}
@@ -87,3 +87,72 @@ def test_a_raw_request_with_other_results_completes_nothing() -> None:
     (call,) = trace.turn()["tools"]
 
     assert call["capture"] == {"result": "missing"}
+
+
+def test_llamaindex_prepares_a_request_and_wraps_what_tools_return() -> None:
+    trace = TraceBuilder("openinference.instrumentation.llama_index")
+    event = (
+        "StopEvent(result=AgentOutput(response=ChatMessage(role=<MessageRole.ASSISTANT: 'assi..."
+    )
+    root = trace.span("FunctionAgent.run", None, {KIND: "CHAIN", "output.value": event})
+    for said in (ASKS, ANSWER):
+        request = json.dumps({"messages": ["ChatMessage(role=<MessageRole.USER: 'user'>)"]})
+        prepared = {KIND: "LLM", "input.value": request, "output.value": request}
+        trace.span("OpenAI._prepare_chat_with_tools", root, prepared)
+        model(trace, root, said)
+        for output, failed in (("21C", False), ("no station", True)):
+            returned = {
+                "blocks": [{"text": output}],
+                "tool_name": "get_weather",
+                "raw_input": {"args": [], "kwargs": CITY},
+                "raw_output": output,
+                "is_error": failed,
+            }
+            if said is ASKS:
+                tool(trace, root, json.dumps(returned))
+
+    turn = trace.turn()
+
+    assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("weather?", "It is 21.")
+    assert turn["capture"] == {"sessionId": "synthesized"}
+    assert [call[1:] for call in tools(turn)] == [
+        ("get_weather", CITY, "21C"),
+        ("get_weather", CITY, "no station"),
+    ]
+    assert [call.get("error") for call in turn["tools"]] == [None, {"message": "no station"}]
+
+
+def tool(trace: TraceBuilder, parent: str, output: str, **more: Any) -> None:
+    given = {KIND: "TOOL", "tool.name": "get_weather", "input.value": json.dumps({"kwargs": CITY})}
+    trace.span("FunctionTool.acall", parent, given | {"output.value": output} | more)
+
+
+def test_dspy_marks_the_end_of_an_answer_and_wraps_the_question() -> None:
+    trace = TraceBuilder("openinference.instrumentation.dspy")
+    entered = {"input_args": {"question": "weather?"}}
+    left = {"trajectory": {"observation_0": "21C"}, "reasoning": "r", "answer": "It is 21."}
+    root = trace.span(
+        "ReAct.forward",
+        None,
+        {KIND: "CHAIN", "input.value": json.dumps(entered), "output.value": json.dumps(left)},
+    )
+    called = {KIND: "TOOL", "input.value": json.dumps({"kwargs": CITY}), "output.value": '"21C"'}
+    trace.span("get_weather.__call__", root, called)
+    model(trace, root, {"content": "[[ ## answer ## ]]\nIt is 21.\n\n[[ ## completed ## ]]"})
+
+    turn = trace.turn()
+
+    assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("weather?", "It is 21.")
+    assert turn["capture"] == {"sessionId": "synthesized"}
+    assert tools(turn) == [(None, "get_weather", CITY, "21C")]
+
+
+def test_a_haystack_agent_whose_models_have_no_spans_is_a_turn_without_words() -> None:
+    trace = TraceBuilder("openinference.instrumentation.haystack")
+    chain = {KIND: "CHAIN", "input.value": '{"messages": ["ChatMessage(_role=...)"]}'}
+    root = trace.span("Pipeline.run", None, chain)
+    trace.span("Agent.run", root, chain)
+
+    capture = trace.turn()["capture"]
+
+    assert (capture["userContent"], capture["finalResponse"]) == ("missing", "missing")

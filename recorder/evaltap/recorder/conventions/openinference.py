@@ -48,6 +48,8 @@ METADATA = "metadata"
 SESSION_METADATA = ("session_id", "conversation_id", "thread_id")
 ADK_SCOPE = "gcp.vertex.agent"
 _HANDOFF = "handoff to "
+_EVENT = "StopEvent("
+"""How LlamaIndex writes a workflow's output: `repr`, cut off."""
 _KINDS: dict[str, Kind] = {"AGENT": "agent", "CHAIN": "run", "LLM": "model", "TOOL": "tool"}
 
 
@@ -64,8 +66,7 @@ class OpenInference:
         if not isinstance(stated, str):
             return None
         kind: Kind = _KINDS.get(stated.upper(), "other")
-        if kind == "model" and span.scope.endswith("haystack") and not _has_messages(attributes):
-            kind = "other"  # it labels unknown components as models
+        kind = _corrected(kind, span)
         metadata = decode(attributes.get(METADATA)).value
         reading = Reading(
             self.name,
@@ -91,6 +92,17 @@ class OpenInference:
         else:
             reading.user = question_of(decode(attributes.get(PROMPT_VARIABLES)).value)
         return reading
+
+
+def _corrected(kind: Kind, span: Span) -> Kind:
+    """Return the kind of a span that a framework's instrumentation labels as another."""
+    if kind == "model" and span.scope.endswith("haystack") and not _has_messages(span.attributes):
+        return "other"  # it labels unknown components as models
+    if kind == "run" and span.scope.endswith("haystack") and span.name.startswith("Agent.run"):
+        return "agent"
+    if kind == "model" and span.name.endswith("._prepare_chat_with_tools"):
+        return "other"  # LlamaIndex makes a request of it first
+    return kind
 
 
 def _has_messages(attributes: Mapping[str, object]) -> bool:
@@ -238,7 +250,7 @@ def _read_tool(reading: Reading, span: Span) -> None:
         if span.name.startswith(_HANDOFF):
             reading.kind = "handoff"
             return
-        reading.tool_name = span.name.removeprefix("execute_tool ")
+        reading.tool_name = span.name.removeprefix("execute_tool ").removesuffix(".__call__")
     if INPUT_VALUE in attributes:
         reading.arguments = take_arguments(decode(attributes[INPUT_VALUE]))
     elif span.scope == ADK_SCOPE or span.scope.endswith("google_adk"):
@@ -282,5 +294,5 @@ def _read_run_output(reading: Reading, attributes: Mapping[str, object]) -> None
         reading.final = Evidence(value if isinstance(value, str) else attributes[OUTPUT_VALUE])
     elif isinstance(value, dict):
         reading.final_fallback = answer_of(value)
-    elif isinstance(value, str) or left.flaw:
+    elif (isinstance(value, str) and not value.startswith(_EVENT)) or left.flaw:
         reading.final_fallback = Evidence(None if left.flaw else value, left.flaw)
