@@ -176,3 +176,33 @@ def test_litellm_writes_calls_as_completions_and_results_as_texts_with_an_id() -
         ("call_1", "get_weather", {"city": "Rome"}, "25C"),
     ]
     assert intermediate(turn) == ["Let me look."]
+
+
+# -- opentelemetry-instrumentation-openai-v2 ---------------------------------------------------------------
+
+
+def test_without_content_the_calls_of_earlier_turns_are_not_this_turns() -> None:
+    trace = TraceBuilder("opentelemetry.instrumentation.openai_v2")
+    root = trace.span("POST /chat")
+    earlier, now = (
+        {"tool_calls": [{"id": call_id, "type": "function", "function": {"name": "get_weather"}}]}
+        for call_id in ("call_1", "call_2")
+    )
+    history: list[tuple[str, Any]] = [
+        ("gen_ai.user.message", None),
+        ("gen_ai.assistant.message", earlier),
+        ("gen_ai.tool.message", {"id": "call_1"}),
+        ("gen_ai.assistant.message", {}),
+        ("gen_ai.user.message", None),
+    ]
+    for choice in (now | {"role": "assistant"}, {"role": "assistant"}):
+        span = trace.span("chat gpt", root, {"gen_ai.operation.name": "chat"})
+        for name, body in history:
+            trace.log(span, name, body)
+        trace.log(span, "gen_ai.choice", {"index": 0, "message": choice})
+        history += [("gen_ai.assistant.message", now), ("gen_ai.tool.message", {"id": "call_2"})]
+
+    turn = trace.turn()
+
+    assert [one["id"] for one in turn["tools"]] == ["call_2"]
+    assert turn["capture"]["userContent"] == "missing"
