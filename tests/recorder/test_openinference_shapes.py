@@ -156,3 +156,27 @@ def test_a_haystack_agent_whose_models_have_no_spans_is_a_turn_without_words() -
     capture = trace.turn()["capture"]
 
     assert (capture["userContent"], capture["finalResponse"]) == ("missing", "missing")
+
+
+@pytest.mark.parametrize(
+    "block", [{"type": "text", "text": "21C"}, [{"type": "text", "text": "21C"}]]
+)
+def test_a_single_text_block_from_an_mcp_server_is_its_text(block: object) -> None:
+    trace = TraceBuilder()
+    root = trace.span("desk", None, {KIND: "AGENT"})
+    model(trace, root, ASKS)
+    tool(trace, root, json.dumps(block))
+    model(trace, root, ANSWER)
+
+    assert tools(trace.turn()) == [("c1", "get_weather", CITY, "21C")]
+
+
+def test_an_object_with_more_than_a_text_block_stays_as_it_is() -> None:
+    trace = TraceBuilder()
+    root = trace.span("desk", None, {KIND: "AGENT"})
+    for returned in ({"type": "text", "text": "21C", "unit": "C"}, {"text": "21C"}):
+        tool(trace, root, json.dumps(returned))
+
+    results = [call[3] for call in tools(trace.turn())]
+
+    assert results == [{"type": "text", "text": "21C", "unit": "C"}, {"text": "21C"}]

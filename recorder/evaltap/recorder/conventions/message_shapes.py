@@ -8,7 +8,7 @@ and responses items, Google GenAI contents, Anthropic and Bedrock content blocks
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, Flaw, decode
+from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, Flaw, decode, without_block
 from evaltap.recorder.conventions.media_shapes import BLOCKS, TYPES, media_in
 from evaltap.recorder.conventions.messages import (
     Answer,
@@ -370,11 +370,10 @@ def _first(item: Mapping[str, object], *keys: str) -> Evidence | None:
 
 
 def _answer_value(value: object) -> Evidence:
-    """Unwrap `[{"text": x}]`, a single text part and `{"type": "text", "value": x}` of tool results."""
+    """Unwrap a single text block or part and `{"type": "text", "value": x}` of tool results."""
+    value = without_block(value)
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
         block = value[0]
-        if set(block) <= {"text", "type"} and "text" in block:
-            return Evidence(block["text"])
         if set(block) == {"type", "content"} and block["type"] == "text":
             return Evidence(block["content"])
         if set(block) == {"json"}:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from evaltap.recorder.conventions.evidence import Evidence, decode
+from evaltap.recorder.conventions.evidence import Evidence, decode, without_block
 from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.reading import Reading, failure_of_answer
 from evaltap.recorder.observation import Failure
@@ -16,8 +16,8 @@ def take_output(reading: Reading, output: Evidence) -> None:
     """Set a tool's result, call id and failure from its output.
 
     Known envelopes: `{"output": x}`, LangChain's ToolMessage in its three forms, also within a
-    LangGraph command, Google ADK's function response (`id`, `name`, `response`), and LlamaIndex's
-    ToolOutput. Anything else is the result itself.
+    LangGraph command, Google ADK's function response (`id`, `name`, `response`), LlamaIndex's
+    ToolOutput, and a single text block. Anything else is the result itself.
     """
     value = output.value
     if isinstance(value, dict) and set(value) <= {"output", "outputs", "kwargs"} and value:
@@ -39,7 +39,7 @@ def take_output(reading: Reading, output: Evidence) -> None:
                 if answer.failed:
                     reading.failure = failure_of_answer(answer)
         return
-    reading.result = Evidence(value, output.flaw)
+    reading.result = Evidence(without_block(value), output.flaw)
 
 
 def _command_message(value: object, call_id: str | None) -> object:
