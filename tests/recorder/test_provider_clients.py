@@ -206,3 +206,29 @@ def test_without_content_the_calls_of_earlier_turns_are_not_this_turns() -> None
 
     assert [one["id"] for one in turn["tools"]] == ["call_2"]
     assert turn["capture"]["userContent"] == "missing"
+
+
+# -- content capture is off, and no tool has a span --------------------------------------------------------
+
+
+def test_tool_calls_that_only_a_hidden_answer_would_show_are_missing_not_none() -> None:
+    trace = TraceBuilder(OPENAI)
+    root = trace.span("POST /chat")
+    for _ in range(2):
+        trace.span("chat gpt", root, {"gen_ai.operation.name": "chat"})
+
+    turn = trace.turn()
+
+    assert turn["capture"]["tools"] == "missing"
+    assert "tools" not in turn
+
+
+def test_hidden_answers_below_an_agent_leave_its_tools_known() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent desk", None, {"gen_ai.operation.name": "invoke_agent"})
+    trace.span("chat gpt", root, {"gen_ai.operation.name": "chat"})
+
+    turn = trace.turn()
+
+    assert turn["capture"]["finalResponse"] == "missing"
+    assert "tools" not in turn["capture"]
