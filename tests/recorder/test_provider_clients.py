@@ -96,6 +96,18 @@ def test_an_id_from_gemini_stays() -> None:
     ]
 
 
+def test_what_the_sdk_of_google_wraps_around_a_result_is_removed_from_its_text() -> None:
+    trace = TraceBuilder("opentelemetry.instrumentation.google_generativeai")
+    root = trace.span("POST /chat")
+    asks = {"type": "tool_call", "name": "get_weather", "arguments": {"city": "Paris"}}
+    told = {"type": "tool_call_response", "response": '{"result": "21C"}'}
+    chat(trace, root, [ASKED], asks)
+    turns = [{"role": "assistant", "parts": [asks]}, {"role": "tool", "parts": [told]}]
+    chat(trace, root, [ASKED, *turns], text("21."))
+
+    assert tools(trace.turn()) == [(None, "get_weather", {"city": "Paris"}, "21C")]
+
+
 # -- OpenLLMetry: OpenAI's Responses API -----------------------------------------------------------------
 
 

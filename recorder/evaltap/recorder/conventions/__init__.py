@@ -21,10 +21,10 @@ from evaltap.recorder.conventions.message_events import MessageEvents
 from evaltap.recorder.conventions.messages import without_fragments
 from evaltap.recorder.conventions.mlflow import MLflow
 from evaltap.recorder.conventions.openinference import OpenInference
+from evaltap.recorder.conventions.provider_clients import ProviderClients
 from evaltap.recorder.conventions.pydantic_ai import PydanticAI
 from evaltap.recorder.conventions.reading import Dialect, Reading, drop_empty_ids, merge
 from evaltap.recorder.conventions.spring_ai import SpringAI
-from evaltap.recorder.conventions.tool_ids import ToolIds
 from evaltap.recorder.conventions.traceloop import Traceloop
 from evaltap.recorder.conventions.vercel import Vercel
 from evaltap.recorder.telemetry.spans import LogRecord, Span
@@ -46,7 +46,7 @@ DIALECTS: tuple[Dialect, ...] = (
     GenAI(),
     MessageEvents(),
     Langfuse(),
-    ToolIds(),
+    ProviderClients(),
 )
 """All dialects, the most specific first."""
 

@@ -1,8 +1,9 @@
-"""Call ids that two instrumentations write differently for a call and for its result.
+"""Clients of Google GenAI and OpenAI: call ids and results that their instrumentations write oddly.
 
-opentelemetry-instrumentation-google-genai: without an id from Gemini, the function's name and the
-position of the part in its message (`get_weather_0`). OpenLLMetry with OpenAI's Responses API: the
-item's id (`fc_...`) for a call, the call's id (`call_...`) for its result.
+Google's SDK wraps what a function returns. Without an id from Gemini, the official instrumentation
+writes the function's name and the part's position in its message (`get_weather_0`). OpenLLMetry,
+with OpenAI's Responses API, writes the item's id (`fc_...`) for a call and the call's id
+(`call_...`) for its result.
 """
 
 import re
@@ -10,17 +11,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from evaltap.recorder.conventions.evidence import Evidence
+from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.messages import Answer, Call, Message, Part
 from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 
 
-class ToolIds:
-    """Corrects the ids in the messages that the GenAI dialect reads."""
+class ProviderClients:
+    """Corrects ids and results in the messages that other dialects read."""
 
-    name = "tool-ids"
-    marks = ("gen_ai.",)
+    name = "provider-clients"
+    marks = ("gen_ai.", "openinference.")
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
         """Return a reading with the repair of this instrumentation's messages, else None."""
@@ -60,7 +61,7 @@ _POSITION: Final = re.compile(r"_\d+$")
 
 def _without_wrapper(answer: Answer) -> Answer:
     """Take a function's result or error out of what the SDK sends: `{"result": x}`, `{"error": x}`."""
-    value = answer.result.value if answer.result is not None else None
+    value = decode(answer.result.value).value if answer.result is not None else None
     if not isinstance(value, dict) or len(value) != 1 or not value.keys() & {"result", "error"}:
         return answer
     ((key, inner),) = value.items()
@@ -85,6 +86,13 @@ def _join_single_calls(reading: Reading) -> None:
 
 
 _REPAIRS: Final[dict[str, Callable[[Reading], None]]] = {
-    "opentelemetry.instrumentation.google_genai": _drop_positions,
+    **dict.fromkeys(
+        (
+            "openinference.instrumentation.google_genai",
+            "opentelemetry.instrumentation.google_genai",
+            "opentelemetry.instrumentation.google_generativeai",
+        ),
+        _drop_positions,
+    ),
     "opentelemetry.instrumentation.openai.v1": _join_single_calls,
 }
