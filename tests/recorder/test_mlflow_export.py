@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evaltap.cli.main import main
-from span_builders import words
+from span_builders import TraceBuilder, words
 
 Trace = dict[str, Any]
 FILE = Path(__file__).parents[1] / "data/mlflow/traces.json"
@@ -98,3 +98,15 @@ def test_a_graph_of_langchain_is_one_turn(tmp_path: Path) -> None:
     assert (tool["id"], tool["name"], tool["arguments"]) == ("c1", "search", {"query": "foxes"})
     assert tool["result"] == '{"hits": 3}'
     assert turn["telemetry"]["inputTokens"] == 22
+
+
+def test_a_langgraph_thread_is_the_session_of_spans_that_mlflow_exports() -> None:
+    trace = TraceBuilder("mlflow.langchain")
+    asked = {"messages": [{"role": "user", "content": "Where is order A-7?"}]}
+    about = {"mlflow.spanType": '"CHAIN"', "metadata": '{"thread_id": "t-1"}'}
+    root = trace.span("desk", None, about | {"mlflow.spanInputs": json.dumps(asked)})
+    trace.span("ChatOpenAI", root, about | {"mlflow.spanType": '"CHAT_MODEL"'})
+
+    (case,) = trace.turns()
+
+    assert case["evalId"] == "t-1"

@@ -54,6 +54,18 @@ def test_a_handoff_by_the_chat_completions_api_has_a_result(tap: Tap[OpenAIAgent
     assert turn["final"] == "Paid."
 
 
+def test_the_text_block_that_an_mcp_server_returns_is_its_text(tap: Tap[OpenAIAgents]) -> None:
+    @function_tool
+    def get_weather(city: str) -> object:
+        return {"type": "text", "text": f"Sunny in {city}"}
+
+    steps = [says("", call("get_weather", "c1", city="Rome")), says("It is sunny.")]
+
+    tap.ask(Agent("support", model=chat_model(*steps), tools=[get_weather]), "Weather?")
+
+    assert tap.turn()["tools"] == [("c1", "get_weather", {"city": "Rome"}, "Sunny in Rome")]
+
+
 def test_an_endpoint_that_reports_no_usage_leaves_the_tokens_unknown(
     tap: Tap[OpenAIAgents],
 ) -> None:

@@ -244,6 +244,18 @@ def test_langfuse_spans_are_tools_where_the_model_asked_for_them() -> None:
     assert words(turn, "finalResponse") == "Three."
 
 
+def test_the_structured_response_of_a_graph_that_langfuse_saw_is_its_answer() -> None:
+    asked = [{"role": "user", "content": "Foxes?"}]
+    call = {"id": "c1", "type": "tool_call", "name": "Verdict", "args": {"count": 3}}
+    asks = {"role": "assistant", "content": "", "tool_calls": [call]}
+    left = {"messages": [*asked, asks], "structured_response": {"count": 3}}
+    trace = TraceBuilder("langfuse-sdk")
+    root = trace.span("desk", None, langfuse("chain", {"messages": asked}, left))
+    trace.span("ChatOpenAI", root, langfuse("generation", asked, asks))
+
+    assert words(trace.turn(), "finalResponse") == '{"count":3}'
+
+
 def test_a_langfuse_generation_around_a_whole_run_is_no_model_call() -> None:
     asked = [{"role": "user", "content": "Foxes?"}]
     call = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}

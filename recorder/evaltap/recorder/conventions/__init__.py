@@ -21,6 +21,7 @@ from evaltap.recorder.conventions.message_events import MessageEvents
 from evaltap.recorder.conventions.messages import without_fragments
 from evaltap.recorder.conventions.mlflow import MLflow
 from evaltap.recorder.conventions.openinference import OpenInference
+from evaltap.recorder.conventions.provider_clients import ProviderClients
 from evaltap.recorder.conventions.pydantic_ai import PydanticAI
 from evaltap.recorder.conventions.reading import Dialect, Reading, drop_empty_ids, merge
 from evaltap.recorder.conventions.spring_ai import SpringAI
@@ -45,6 +46,7 @@ DIALECTS: tuple[Dialect, ...] = (
     GenAI(),
     MessageEvents(),
     Langfuse(),
+    ProviderClients(),
 )
 """All dialects, the most specific first."""
 

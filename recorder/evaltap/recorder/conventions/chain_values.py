@@ -13,7 +13,9 @@ ANSWER_KEYS: Final = ("answer", "output", "result", "response", "text")
 
 
 def question_of(inputs: object) -> Evidence | None:
-    """Return the text under the first known key, or None."""
+    """Return the text under the first known key, also inside DSPy's `input_args`, or None."""
+    if isinstance(inputs, Mapping):
+        inputs = inputs.get("input_args", inputs)
     if not isinstance(inputs, Mapping):
         return None
     found = (inputs.get(key) for key in QUESTION_KEYS)

@@ -63,6 +63,15 @@ def decode_words(value: object) -> Evidence:
     return Evidence(words)
 
 
+def without_block(value: object) -> object:
+    """Return the text of a value that is a single text block (MCP, Strands), else the value."""
+    block = value[0] if isinstance(value, list) and len(value) == 1 else value
+    if not isinstance(block, dict) or "text" not in block:
+        return value
+    is_block = block["type"] == "text" if "type" in block else block is not value
+    return block["text"] if is_block and set(block) <= {"text", "type"} else value
+
+
 def argument_values(call: Mapping[str, object]) -> list[object]:
     """Return the values of a decorated function's `args` and `kwargs`."""
     args, kwargs = call.get("args"), call.get("kwargs")

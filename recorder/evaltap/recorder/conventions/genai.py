@@ -5,8 +5,9 @@ The set of operation names is open: unknown ones are classified by their attribu
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from evaltap.recorder.conventions.evidence import Evidence, decode
+from evaltap.recorder.conventions.evidence import Evidence, decode, without_block
 from evaltap.recorder.conventions.message_shapes import decode_messages
 from evaltap.recorder.conventions.reading import (
     Kind,
@@ -142,11 +143,7 @@ def content_value(value: object) -> Evidence | None:
     if value is None:
         return None
     evidence = decode(value)
-    if isinstance(evidence.value, list) and len(evidence.value) == 1:
-        block = evidence.value[0]
-        if isinstance(block, dict) and set(block) <= {"text", "type"} and "text" in block:
-            return Evidence(block["text"])
-    return evidence
+    return replace(evidence, value=without_block(evidence.value))
 
 
 def _call_id(attributes: Mapping[str, object]) -> str | None:

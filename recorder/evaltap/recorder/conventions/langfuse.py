@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from evaltap.recorder.conventions.call_arguments import take_arguments
+from evaltap.recorder.conventions.chain_values import structured_answer
 from evaltap.recorder.conventions.evidence import Evidence, argument_values, decode, decode_words
 from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.messages import closing_text, last_user_text
@@ -142,7 +143,8 @@ def _read_run(reading: Reading, attributes: Mapping[str, object]) -> None:
         reading.user = last_user_text(_messages(entered, "user") or ())
         reading.user_fallback = _only_text(entered)
     if left is not None:
-        reading.final = closing_text(_messages(left, "assistant") or ())
+        said = closing_text(_messages(left, "assistant") or ())
+        reading.final = structured_answer(left.value) or said
         reading.final_fallback = _only_text(left)
 
 

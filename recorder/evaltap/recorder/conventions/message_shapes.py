@@ -8,7 +8,7 @@ and responses items, Google GenAI contents, Anthropic and Bedrock content blocks
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, Flaw, decode
+from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, Flaw, decode, without_block
 from evaltap.recorder.conventions.media_shapes import BLOCKS, TYPES, media_in
 from evaltap.recorder.conventions.messages import (
     Answer,
@@ -149,7 +149,7 @@ def _message(item: Mapping[str, object], role: str) -> Message | None:
     if given is None and not any(key in item for key in ("content", "parts", "tool_calls")):
         return None
     speaker = _ROLES.get(given, given) if given is not None else role
-    if speaker == "tool" and "parts" not in item:
+    if speaker == "tool" and ("parts" not in item or "tool_call_id" in item):
         return Message("tool", (_tool_message(item),))
     return Message(speaker, _spoken_parts(item))
 
@@ -179,7 +179,7 @@ def _spoken_parts(item: Mapping[str, object]) -> tuple[Part, ...]:
 
 
 def _tool_message(item: Mapping[str, object]) -> Part:
-    content = item.get("content")
+    content = item.get("content", item.get("parts"))
     if isinstance(content, list) and len(content) == 1:
         answer = _part(content[0])
         if isinstance(answer, Answer):
@@ -187,7 +187,7 @@ def _tool_message(item: Mapping[str, object]) -> Part:
     return Answer(
         _string(item.get("tool_call_id") or item.get("toolCallId") or item.get("id")),
         _string(item.get("name")),
-        _answer_value(content) if "content" in item else None,
+        _answer_value(content) if "content" in item or "parts" in item else None,
         item.get("status") == "error",
     )
 
@@ -370,11 +370,12 @@ def _first(item: Mapping[str, object], *keys: str) -> Evidence | None:
 
 
 def _answer_value(value: object) -> Evidence:
-    """Unwrap `[{"text": x}]` and `{"type": "text", "value": x}`, the envelopes of tool results."""
+    """Unwrap a single text block or part and `{"type": "text", "value": x}` of tool results."""
+    value = without_block(value)
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
         block = value[0]
-        if set(block) <= {"text", "type"} and "text" in block:
-            return Evidence(block["text"])
+        if set(block) == {"type", "content"} and block["type"] == "text":
+            return Evidence(block["content"])
         if set(block) == {"json"}:
             return Evidence(block["json"])
     if isinstance(value, Mapping) and set(value) == {"type", "value"}:

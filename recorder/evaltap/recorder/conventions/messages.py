@@ -98,10 +98,8 @@ def text_part(value: str) -> Text:
 
 def last_user_text(messages: Iterable[Message]) -> Evidence | None:
     """Return the text of the last user message that is not a tool result."""
-    for message in reversed(list(messages)):
-        if message.role == "user" and message.text is not None:
-            return message.text
-    return None
+    last = next(filter(_is_users, reversed(list(messages))), None)
+    return last.text if last is not None else None
 
 
 def context_of(messages: Iterable[Message]) -> list[Evidence]:
@@ -123,9 +121,14 @@ def closing_text(messages: Sequence[Message]) -> Evidence | None:
 def since_user(messages: Sequence[Message]) -> Sequence[Message]:
     """Return the messages after the last user message: this turn's, so far."""
     for index in range(len(messages) - 1, -1, -1):
-        if messages[index].role == "user" and messages[index].text is not None:
+        if _is_users(messages[index]):
             return messages[index + 1 :]
     return messages
+
+
+def _is_users(message: Message) -> bool:
+    """Return whether the user wrote a message: it has text, or, with content capture off, nothing."""
+    return message.role == "user" and (message.text is not None or not message.parts)
 
 
 def without_fragments(messages: Sequence[Message]) -> Sequence[Message]:

@@ -16,6 +16,7 @@ from evaltap.recorder.conventions.message_shapes import (
     read_response,
 )
 from evaltap.recorder.conventions.messages import closing_text, last_user_text
+from evaltap.recorder.conventions.openinference import METADATA, SESSION_METADATA
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, whole
 from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.telemetry.mlflow_export import PREFIX, SESSION, USER
@@ -55,7 +56,7 @@ class MLflow:
         reading = Reading(
             self.name,
             kind="run" if root else _KINDS.get(stated, "other"),
-            session_id=first_text(attributes, SESSION),
+            session_id=first_text(attributes, SESSION) or _session_of_chain(attributes),
             user_id=first_text(attributes, USER),
         )
         entered, left = decode(attributes.get(INPUTS)), decode(attributes.get(OUTPUTS))
@@ -68,6 +69,12 @@ class MLflow:
                 reading.agent_name = span.name
             _read_run(reading, entered.value, decode_words(attributes.get(OUTPUTS)).value)
         return reading
+
+
+def _session_of_chain(attributes: Mapping[str, object]) -> str | None:
+    """Return the session id in the metadata of LangChain's autologging."""
+    metadata = decode(attributes.get(METADATA)).value
+    return first_text(metadata, *SESSION_METADATA) if isinstance(metadata, dict) else None
 
 
 def _read_model(

@@ -6,6 +6,7 @@ gaps, so they are ordered by number.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from evaltap.recorder.conventions.call_arguments import take_arguments
 from evaltap.recorder.conventions.chain_values import answer_of, question_of, structured_answer
@@ -47,6 +48,8 @@ METADATA = "metadata"
 SESSION_METADATA = ("session_id", "conversation_id", "thread_id")
 ADK_SCOPE = "gcp.vertex.agent"
 _HANDOFF = "handoff to "
+_EVENT = "StopEvent("
+"""How LlamaIndex writes a workflow's output: `repr`, cut off."""
 _KINDS: dict[str, Kind] = {"AGENT": "agent", "CHAIN": "run", "LLM": "model", "TOOL": "tool"}
 
 
@@ -63,8 +66,7 @@ class OpenInference:
         if not isinstance(stated, str):
             return None
         kind: Kind = _KINDS.get(stated.upper(), "other")
-        if kind == "model" and span.scope.endswith("haystack") and not _has_messages(attributes):
-            kind = "other"  # it labels unknown components as models
+        kind = _corrected(kind, span)
         metadata = decode(attributes.get(METADATA)).value
         reading = Reading(
             self.name,
@@ -90,6 +92,17 @@ class OpenInference:
         else:
             reading.user = question_of(decode(attributes.get(PROMPT_VARIABLES)).value)
         return reading
+
+
+def _corrected(kind: Kind, span: Span) -> Kind:
+    """Return the kind of a span that a framework's instrumentation labels as another."""
+    if kind == "model" and span.scope.endswith("haystack") and not _has_messages(span.attributes):
+        return "other"  # it labels unknown components as models
+    if kind == "run" and span.scope.endswith("haystack") and span.name.startswith("Agent.run"):
+        return "agent"
+    if kind == "model" and span.name.endswith("._prepare_chat_with_tools"):
+        return "other"  # LlamaIndex makes a request of it first
+    return kind
 
 
 def _has_messages(attributes: Mapping[str, object]) -> bool:
@@ -127,6 +140,8 @@ def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
     reading.cost_usd = number(attributes.get("llm.cost.total"))
     reading.input = _messages(attributes, "llm.input_messages")
     reading.output = _messages(attributes, "llm.output_messages")
+    if reading.input is not None:
+        reading.input = _with_raw_answers(reading.input, attributes.get(INPUT_VALUE))
     # Some instrumentations write only the raw request and response, not the messages.
     if reading.input is None:
         entered = decode(attributes.get(INPUT_VALUE))
@@ -136,6 +151,32 @@ def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
         left = decode(attributes.get(OUTPUT_VALUE))
         reading.output = read_response(left.value) or None
         _note_flaw(reading, "output", left)
+
+
+def _with_raw_answers(messages: tuple[Message, ...], request: object) -> tuple[Message, ...]:
+    """Complete tool results from the raw request: the call's id (LiteLLM), a failure (Anthropic)."""
+    told = [answer for message in messages for answer in message.answers]
+    if not isinstance(request, str) or not told:
+        return messages
+    if "is_error" not in request and all(answer.call_id for answer in told):
+        return messages  # nothing to add: decoding every request would be slow
+    raw = [answer for one in read_request(decode(request).value) for answer in one.answers]
+    if len(raw) != len(told) or any(
+        one.call_id not in (None, other.call_id) for one, other in zip(told, raw, strict=True)
+    ):
+        return messages
+    found = iter(raw)
+    return tuple(
+        replace(message, parts=tuple(_completed(part, found) for part in message.parts))
+        for message in messages
+    )
+
+
+def _completed(part: Part, raw: Iterator[Answer]) -> Part:
+    if not isinstance(part, Answer):
+        return part
+    answer = next(raw)
+    return replace(part, call_id=answer.call_id, failed=part.failed or answer.failed)
 
 
 def _note_flaw(reading: Reading, field: str, evidence: Evidence) -> None:
@@ -209,7 +250,7 @@ def _read_tool(reading: Reading, span: Span) -> None:
         if span.name.startswith(_HANDOFF):
             reading.kind = "handoff"
             return
-        reading.tool_name = span.name.removeprefix("execute_tool ")
+        reading.tool_name = span.name.removeprefix("execute_tool ").removesuffix(".__call__")
     if INPUT_VALUE in attributes:
         reading.arguments = take_arguments(decode(attributes[INPUT_VALUE]))
     elif span.scope == ADK_SCOPE or span.scope.endswith("google_adk"):
@@ -253,5 +294,5 @@ def _read_run_output(reading: Reading, attributes: Mapping[str, object]) -> None
         reading.final = Evidence(value if isinstance(value, str) else attributes[OUTPUT_VALUE])
     elif isinstance(value, dict):
         reading.final_fallback = answer_of(value)
-    elif isinstance(value, str) or left.flaw:
+    elif (isinstance(value, str) and not value.startswith(_EVENT)) or left.flaw:
         reading.final_fallback = Evidence(None if left.flaw else value, left.flaw)

@@ -2,24 +2,30 @@
 
 from typing import Final
 
-from evaltap.recorder.conventions.evidence import Evidence, decode
+from evaltap.recorder.conventions.evidence import Evidence, decode, without_block
 from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.reading import Reading, failure_of_answer
+from evaltap.recorder.observation import Failure
 from evaltap.schemas.data import JsonObject
 
 _COMMAND: Final = {"graph", "update", "resume", "goto"}
+_LLAMA_INDEX: Final = {"tool_name", "raw_input", "raw_output", "is_error"}
 
 
 def take_output(reading: Reading, output: Evidence) -> None:
     """Set a tool's result, call id and failure from its output.
 
     Known envelopes: `{"output": x}`, LangChain's ToolMessage in its three forms, also within a
-    LangGraph command, and Google ADK's function response (`id`, `name`, `response`). Anything else
-    is the result itself.
+    LangGraph command, Google ADK's function response (`id`, `name`, `response`), LlamaIndex's
+    ToolOutput, and a single text block. Anything else is the result itself.
     """
     value = output.value
     if isinstance(value, dict) and set(value) <= {"output", "outputs", "kwargs"} and value:
         value = decode(value.get("output", value.get("outputs", value))).value
+    if isinstance(value, dict) and set(value) >= _LLAMA_INDEX:
+        failed, value = value["is_error"] is True, value["raw_output"]
+        if failed:
+            reading.failure = Failure(message=value if isinstance(value, str) else None)
     value = _command_message(value, reading.call_id)
     if isinstance(value, dict) and {"id", "name", "response"} <= set(value):
         value = value["response"]
@@ -33,7 +39,7 @@ def take_output(reading: Reading, output: Evidence) -> None:
                 if answer.failed:
                     reading.failure = failure_of_answer(answer)
         return
-    reading.result = Evidence(value, output.flaw)
+    reading.result = Evidence(without_block(value), output.flaw)
 
 
 def _command_message(value: object, call_id: str | None) -> object:

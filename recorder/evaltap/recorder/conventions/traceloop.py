@@ -1,10 +1,12 @@
 """OpenLLMetry (Traceloop) spans: indexed prompts (up to 0.4x), entity values, its own span kinds.
 
-Source: openllmetry's LangChain, OpenAI and openai-agents instrumentations. From 0.6x on its model
-spans carry the GenAI attributes, which the GenAI dialect reads.
+Source: openllmetry's LangChain, OpenAI and openai-agents instrumentations, and LiteLLM's callback.
+From 0.6x on its model spans carry the GenAI attributes, which the GenAI dialect reads.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from evaltap.recorder.conventions.call_arguments import take_arguments
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
@@ -72,6 +74,9 @@ class Traceloop:
         reading.agent_name = first_text(attributes, f"{ASSOCIATION}lc_agent_name")
         reading.input = _messages(prompts)
         reading.output = _messages([entry for entry in completions if not _is_unread(entry)])
+        functions = [found for one in completions if (found := one.child("function_call"))]
+        if functions and reading.output is None:
+            reading.repair = partial(_add_calls, tuple(map(_call, functions)))
         if reading.kind == "model":
             reading.input_tokens = first_whole(attributes, "gen_ai.usage.prompt_tokens")
             reading.output_tokens = first_whole(attributes, "gen_ai.usage.completion_tokens")
@@ -106,9 +111,16 @@ def _messages(entries: Sequence[Numbered]) -> tuple[Message, ...] | None:
 
 
 def _is_unread(entry: Numbered) -> bool:
-    """Return whether the instrumentation could not read this completion (tool calls, up to 0.4x)."""
-    empty = entry.value("content") in (None, "", '""')
-    return entry.text("role") == "unknown" and empty and not entry.items("tool_calls")
+    """Return whether a completion is none: tool calls that were not read (up to 0.4x), or LiteLLM's."""
+    empty = entry.value("content") in (None, "", '""') and not entry.items("tool_calls")
+    return empty and (entry.text("role") == "unknown" or bool(entry.child("function_call")))
+
+
+def _add_calls(calls: Sequence[Call], reading: Reading) -> None:
+    """Add the calls that LiteLLM writes beside the message, each as a completion of its own."""
+    said = reading.output or (Message("assistant", ()),)
+    if not any(message.calls for message in said):
+        reading.output = (*said[:-1], replace(said[-1], parts=(*said[-1].parts, *calls)))
 
 
 def _message(entry: Numbered) -> Message:
@@ -130,16 +142,14 @@ def _message(entry: Numbered) -> Message:
     parts: list[Part] = []
     if isinstance(content, str) and content:
         parts.extend(_content(content, role))
-    for call in entry.items("tool_calls"):
-        arguments = call.value("arguments")
-        parts.append(
-            Call(
-                call.text("id"),
-                call.text("name"),
-                decode(arguments) if arguments is not None else None,
-            )
-        )
+    parts.extend(map(_call, entry.items("tool_calls")))
     return Message(role, tuple(parts))
+
+
+def _call(entry: Numbered) -> Call:
+    arguments = entry.value("arguments")
+    seen = decode(arguments) if arguments is not None else None
+    return Call(entry.text("id"), entry.text("name"), seen)
 
 
 def _joined(blocks: Sequence[Numbered]) -> str | None:

@@ -28,7 +28,7 @@ from agents.tracing.span_data import (
     TaskSpanData,
 )
 
-from evaltap.recorder.conventions.evidence import Evidence
+from evaltap.recorder.conventions.evidence import Evidence, without_block
 from evaltap.recorder.conventions.message_shapes import read_response
 from evaltap.recorder.enclosing import enclosing
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
@@ -258,7 +258,8 @@ class EvaltapTraceProcessor(TracingProcessor):
         if error is not None and not isinstance(error, Exception):
             return
         failure = _failure(span, node)
-        level.run.tool_returned(self._claim(node), UNSEEN if output is None else output, failure)
+        result = UNSEEN if output is None else without_block(output)
+        level.run.tool_returned(self._claim(node), result, failure)
 
 
 def _raised(node: _Node) -> BaseException | None:

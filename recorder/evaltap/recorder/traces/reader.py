@@ -213,7 +213,8 @@ def _started(root: Node, trajectory: "Trajectory", run_id: str) -> RunStarted:
         trace_id=span.trace_id,
         root_span_id=span.span_id,
         invocation_id=trajectory.invocation_id,
-        capture=trajectory.contradictions
+        capture=trajectory.unseen
+        | trajectory.contradictions
         | ({} if session_id is not None else {"sessionId": "synthesized"}),
     )
 

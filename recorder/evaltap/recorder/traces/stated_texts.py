@@ -2,9 +2,12 @@
 
 import json
 from dataclasses import replace
+from typing import Final
 
 from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.reading import Reading
+
+_COMPLETED: Final = "[[ ## completed ## ]]"
 
 
 def requests_tool(reading: Reading) -> bool:
@@ -25,10 +28,11 @@ def output_text(reading: Reading) -> Evidence | None:
 
 
 def ends_with(words: Evidence | None, answer: Evidence | None) -> bool:
-    """Return whether an answer is the end of a longer text."""
+    """Return whether an answer is the end of a longer text, up to DSPy's mark of the end."""
     if words is None or answer is None:
         return False
-    said, stated = as_text(words.value).strip(), as_text(answer.value).strip()
+    said = as_text(words.value).strip().removesuffix(_COMPLETED).strip()
+    stated = as_text(answer.value).strip()
     return bool(stated) and said != stated and said.endswith(stated)
 
 

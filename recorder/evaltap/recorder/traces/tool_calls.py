@@ -59,6 +59,11 @@ class ToolCalls:
         self._run_nodes = [node for node in nodes if node.kind in ("run", "agent")]
         self._slots = self._collected()
 
+    @property
+    def were_seen(self) -> bool:
+        """Whether the run has any tool calls."""
+        return bool(self._slots)
+
     def observe(self, run_id: str) -> Iterator[RunEvent]:
         """Yield a ToolCalled for each call, and a ToolReturned for each that returned."""
         slots = self._slots

@@ -209,6 +209,17 @@ class Trajectory:
         }
         return {field: "ambiguous" for field, doubtful in found.items() if doubtful}
 
+    @property
+    def unseen(self) -> dict[str, str]:
+        """`tools`, if calls would show only in models' answers, and those were not recorded."""
+        if self.failure is not None or self._tool_calls.were_seen:
+            return {}
+        if self.root.kind in ("run", "agent"):
+            # A framework's tools have spans of their own.
+            return {} if self._models or self.final is not None else {"tools": "missing"}
+        hidden = [n.reading for n in self._models if n.reading.output is None and not n.failure]
+        return {"tools": hidden[0].flaws.get("output", "missing")} if hidden else {}
+
     def _find_owner(self, node: Node) -> Node | None:
         """Return the enclosing tool call, or None at run level."""
         for above in (node, *node.ancestors()):
