@@ -174,6 +174,24 @@ def test_a_second_consumer_begins_where_it_says(
     assert turns(tmp_path / "oldest.duckdb") == 2
 
 
+def test_beginning_at_the_oldest_record_is_for_new_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, file = tmp_path / "log.db", tmp_path / "x.duckdb"
+    recorder = Recorder(str(log))
+    record(recorder, "one")
+    recorder.close()
+
+    consume(log, file, "--from", "oldest")
+    first = capsys.readouterr().err
+    consume(log, file, "--from", "oldest")
+    again = capsys.readouterr().err
+    consume(log, file)
+
+    assert "--from oldest only applies to a new file" in again
+    assert "only applies" not in first + capsys.readouterr().err
+
+
 def test_a_log_that_may_only_be_read_is_read_and_it_is_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -81,7 +81,7 @@ class ConsumeOptions:
     partitions: tuple[int, ...] | None
     db: Path
     until_idle: bool
-    begin: str
+    begin: str | None
     keep_log: timedelta
     heartbeat: Path | None
     monitor: Path | None
@@ -170,7 +170,6 @@ def _add_when(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="begin",
         choices=("oldest", "now"),
-        default="oldest",
         help="where a DuckDB file that has never read this log begins: at the oldest record, or after the"
         " newest (default: oldest)",
     )

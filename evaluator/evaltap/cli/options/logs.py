@@ -108,14 +108,23 @@ def report_telemetry(source: "CaseSource") -> None:
 
 
 def report_start_position(
-    command: str, log: str, begin: str, source: "CaseSource", store: "Store"
+    command: str, log: str, begin: str | None, source: "CaseSource", store: "Store"
 ) -> None:
-    """Report where a store that is new to a local log begins, if that is not the log's first record."""
+    """Report where a store that is new to a local log begins, if that is not the log's first record.
+
+    Also report that `begin`, the choice of `--from`, is without effect on a store that has read the log.
+    """
     from evaltap.evaluator.sources.positions import stored_offsets
 
+    known = stored_offsets(store)
+    if begin == "oldest" and any(known.get(partition) for partition in source.bounds()):
+        print(
+            f"evaltap {command}: {store.path} has read this log before and continues there; --from oldest"
+            " only applies to a new file",
+            file=sys.stderr,
+        )
     if not isinstance(parse_log_location(log), Path):
         return
-    known = stored_offsets(store)
     for partition, (start, end) in source.bounds().items():
         begins = end if begin == "now" else start
         if partition not in known and begins > 1:

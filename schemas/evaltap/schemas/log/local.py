@@ -184,9 +184,8 @@ def open_log(path: str | os.PathLike[str], *, mode: Literal["append", "read"]) -
             raise InputError(
                 f"{where} is a directory; expected the file of a local log, e.g. log.db"
             )
-        if (
-            where.exists() and not where.is_file()
-        ):  # opening a pipe waits for somebody to write to it
+        # Opening a pipe would wait for somebody to write to it.
+        if where.exists() and not where.is_file():
             raise InputError(f"{where} is a pipe or device; expected the file of a local log")
         connection = connect_to_append(where) if mode == "append" else connect_to_read(where)
     except (OSError, sqlite3.Error) as error:
@@ -255,7 +254,7 @@ def _unusable(path: Path, mode: str, error: Exception) -> str:
 
 def _is_of_another_user(path: Path) -> bool:
     try:
-        return path.stat().st_uid != os.geteuid()
+        return os.geteuid() not in (0, path.stat().st_uid)
     except PermissionError:  # it is in a folder that only others may enter
         return True
     except (OSError, AttributeError):  # Windows has no geteuid
