@@ -60,6 +60,27 @@ def test_a_recorder_is_accounted_for_to_the_last_turn(capsys: pytest.CaptureFixt
     assert account["gaps"] == []
 
 
+def test_records_before_the_start_of_a_store_do_not_wait(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recorder = Recorder("log.db")
+    consumed = ("consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle", "--from", "now")
+    for sessions in (("a", "b"), ("c", "d", "e"), ("f",)):
+        for session in sessions:
+            with recorder.turn(user="hi", session_id=session):
+                pass
+        assert recorder.flush(10)
+        if sessions != ("f",):
+            main(list(consumed))
+    recorder.close()
+
+    (account,) = producers(capsys, *BOTH)
+
+    assert (account["skipped"], account["landed"], account["waiting"]) == (2, 3, 1)
+    main(["doctor", *BOTH])
+    assert "before its start 2" in capsys.readouterr().out
+
+
 def test_a_gap_is_named_and_an_erased_record_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     cases = [make_case(f"s-{n}", sessionInput={"userId": f"user-{n}"}) for n in range(6)]
     manifest = encode_manifest(Manifest("p", 8, NOON, {"queue_full": 2}))

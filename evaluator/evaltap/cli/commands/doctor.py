@@ -269,9 +269,10 @@ def _whereabouts(data: dict[str, object], store: Path | None) -> str:
     trimmed = f", trimmed {data['trimmed']:,}" if data["trimmed"] else ""
     if store is None:
         return f"on the log {data['waiting']:,}{trimmed}; to see what landed: --db X.duckdb"
+    skipped = f", before its start {data['skipped']:,}" if data["skipped"] else ""
     return (
         f"landed {data['landed']:,}, waiting on the log {data['waiting']:,},"
-        f" dead letters {data['dead_letters']:,}, erased {data['erased']:,}{trimmed}"
+        f" dead letters {data['dead_letters']:,}, erased {data['erased']:,}{trimmed}{skipped}"
     )
 
 
@@ -294,6 +295,7 @@ def _data(account: "Account") -> JsonObject:
         "lost": size(account.lost),
         "landed": account.landed,
         "waiting": account.waiting,
+        "skipped": account.skipped,
         "dead_letters": size(account.dead),
         "erased": size(account.erased),
         "trimmed": size(account.trimmed),

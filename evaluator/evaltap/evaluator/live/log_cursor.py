@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from evaltap.evaluator.cases.identity import ChangedCases
-from evaltap.evaluator.sources.base import Partition
+from evaltap.evaluator.sources.local_log import partition_of
 from evaltap.evaluator.sources.positions import stored_offsets
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
@@ -89,7 +89,7 @@ class LogCursor:
     def _landed(self, opened: LocalLog) -> int:
         """Return the offset up to which everything is committed: the log's start if it was never read."""
         self._store.join()
-        found = stored_offsets(self._store).get(Partition(f"local:{opened.log_id}"))
+        found = stored_offsets(self._store).get(partition_of(opened))
         # An offset beyond the end means that the file was restored from a copy: read it from the start.
         known = found is not None and found <= opened.end_offset()
         return found if found is not None and known else opened.start_offset()

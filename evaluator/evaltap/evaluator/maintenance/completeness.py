@@ -6,6 +6,7 @@ numbered without gaps, and manifests contain the highest number and the drops.
 
 import json
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaltap.evaluator.landing.seq_ranges import Ranges, highest, merged, size, without
+from evaltap.evaluator.sources.base import Partition
+from evaltap.evaluator.sources.local_log import partition_of
 from evaltap.schemas.log.local import open_log
 from evaltap.schemas.log.retention import trimmed
 from evaltap.schemas.wire.dead_letter import read_headers
@@ -39,6 +42,8 @@ class Account:
     on_log: Ranges = field(default_factory=list)
     trimmed: Ranges = field(default_factory=list)
     """Records that every consumer of the log had landed, and that the log has deleted since."""
+    passed: Ranges = field(default_factory=list)
+    """Records before the offset from which the store continues."""
     consumed: Ranges = field(default_factory=list)
     """Records that the store has consumed, whatever their outcome."""
     dead: Ranges = field(default_factory=list)
@@ -73,7 +78,12 @@ class Account:
     @property
     def waiting(self) -> int:
         """The number of records on the log that were not consumed yet."""
-        return size(without(self.on_log, self.consumed))
+        return size(without(self.on_log, self.consumed)) - self.skipped
+
+    @property
+    def skipped(self) -> int:
+        """The number of records on the log that the store never reads, because it began after them."""
+        return size(without(self.passed, self.consumed))
 
     def _seen(self) -> Ranges:
         return merged([*self.on_log, *self.consumed, *self.trimmed])
@@ -86,7 +96,7 @@ def accounts(log: Path | None, db: Path | None) -> list[Account]:
     """Return the account of each producer in the log or the store, sorted by id."""
     found: dict[str, Account] = {}
     if log is not None:
-        _read_log(log, found)
+        _read_log(log, found, _offsets(db))
         if not _is_open_elsewhere(log):
             for account in found.values():
                 account.ended = True
@@ -109,7 +119,7 @@ def landed_accounts(store: "StoreReader") -> list[Account]:
 
 def _in_order(found: dict[str, Account]) -> list[Account]:
     for account in found.values():
-        for name in ("on_log", "trimmed", "consumed", "dead", "erased"):
+        for name in ("on_log", "trimmed", "passed", "consumed", "dead", "erased"):
             setattr(account, name, merged(getattr(account, name)))
     return [found[producer_id] for producer_id in sorted(found)]
 
@@ -126,14 +136,26 @@ def _state(account: Account, highest_seq: int, drops: dict[str, int], closing: b
     account.closed = account.closed or closing
 
 
-def _read_log(path: Path, found: dict[str, Account]) -> None:
+def _offsets(db: Path | None) -> Mapping[Partition, int]:
+    """Return from where a store continues each log; none without a store."""
+    if db is None:
+        return {}
+    from evaltap.evaluator.remote.client import open_to_read
+    from evaltap.evaluator.sources.positions import stored_offsets
+
+    with open_to_read(db) as store:
+        return stored_offsets(store)
+
+
+def _read_log(path: Path, found: dict[str, Account], offsets: Mapping[Partition, int]) -> None:
     with closing(open_log(path, mode="read")) as log:
+        continues_at = offsets.get(partition_of(log), 0)
         gone = trimmed(log)
         manifests = [(0, one.manifest) for one in gone.values() if one.manifest is not None]
         for name, one in gone.items():
             if one.last_seq:
                 _account(found, name).trimmed.append((1, one.last_seq))
-        for _, record in chain(manifests, log.records()):
+        for offset, record in chain(manifests, log.records()):
             seq = parse_seq(record.header("seq"))
             producer_id = record.header("producer_id")
             try:
@@ -144,7 +166,10 @@ def _read_log(path: Path, found: dict[str, Account]) -> None:
                 account = _account(found, decoded.producer_id)
                 _state(account, decoded.highest_seq, dict(decoded.drops), decoded.closing)
             elif producer_id and seq is not None:
-                _add(_account(found, producer_id).on_log, seq)
+                account = _account(found, producer_id)
+                _add(account.on_log, seq)
+                if offset < continues_at:
+                    _add(account.passed, seq)
 
 
 def _is_open_elsewhere(path: Path) -> bool:

@@ -39,7 +39,7 @@ class LocalLogSource:
     @property
     def partition(self) -> Partition:
         """The only partition of this log; its topic is `local:` followed by the log's id."""
-        return _partition(self._open())
+        return partition_of(self._open())
 
     def seek(self, offsets: Mapping[Partition, int]) -> None:
         """Continue at the offset of this log's partition, or at its oldest record if there is none."""
@@ -63,7 +63,7 @@ class LocalLogSource:
         """Return the offsets that the log holds now; empty while there is no file."""
         try:
             log = self._open()
-            return {_partition(log): Bounds(log.start_offset(), log.end_offset())}
+            return {partition_of(log): Bounds(log.start_offset(), log.end_offset())}
         except LogMissingError:
             if self._must_exist:
                 raise
@@ -81,7 +81,7 @@ class LocalLogSource:
     def _read(self, max_records: int) -> SourceBatch:
         try:
             log = self._open()
-            partition = _partition(log)
+            partition = partition_of(log)
             if self._next is None:
                 wanted = self._wanted.get(partition, 0)
                 # An offset beyond the end means that the file was restored from a copy.  Its new records
@@ -123,5 +123,6 @@ class LocalLogSource:
         )
 
 
-def _partition(log: LocalLog) -> Partition:
+def partition_of(log: LocalLog) -> Partition:
+    """Return the only partition of a log."""
     return Partition(f"local:{log.log_id}")
