@@ -27,7 +27,7 @@ _LEAST_SPLITS: Final = 100
 _ALL_SPLITS: Final = 1_000_000
 """The maximum number of splits of a case's scores, the minimum, and about how many all cases may have."""
 _KURTOSIS: Final = 0.02
-"""A sum of many terms with at most this excess kurtosis is taken as normal: that of a hundred equal differences.
+"""A sum of many terms is taken as normal up to this excess kurtosis, that of a hundred equal differences.
 
 P-values of 0.05 and 0.01 then differ by less than 1.5 % from the exact ones if each term is symmetric,
 which is less than drawing changes them."""
