@@ -71,6 +71,10 @@ class Faults:
         self._recent.append(f"{where}: {_description(error)}" if error is not None else where)
         self.total = next(self._numbers)
 
+    def note(self, mistake: str) -> None:
+        """Have a mistake of the caller logged among the faults, without counting it as one."""
+        self._recent.append(mistake)
+
     def log(self, now: float) -> None:
         """Log the faults since the last call that logged; `now` is a monotonic time in seconds."""
         if not self._recent or now - self._last_logged < LOG_INTERVAL_SECONDS:

@@ -43,7 +43,7 @@ class Counters:
     lost_feedback: int = 0
     """Feedback without a session id, or that did not fit into the queue or could not be redacted."""
     faults: int = 0
-    """Errors inside the recorder, and wrong values of feedback; none reached the agent."""
+    """Errors inside the recorder; none reached the agent."""
 
 
 class LiveCounters:

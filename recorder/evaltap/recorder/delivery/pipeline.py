@@ -169,8 +169,8 @@ class Pipeline:
             self._switch_off("switched_off")
 
     def misused(self, what: str) -> None:
-        """Count and log a mistake of the caller, which never switches the pipeline off."""
-        self._faults.report(what)
+        """Log a mistake of the caller, which never switches the pipeline off."""
+        self._faults.note(what)
 
     def counters(self) -> Counters:
         """Return a snapshot of where every turn went."""
