@@ -4,7 +4,7 @@ All input is read before the first turn is returned, since the spans of one trac
 several files, and a root is written after its children.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery.snapshot import without_reasoning
 from evaltap.recorder.telemetry.otlp_json import read_otlp_file
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.recorder.traces.buffer import GatheredTrace, TraceBuffer
+from evaltap.recorder.traces.client_calls import ClientCalls
 from evaltap.recorder.traces.reader import observe_trace
 from evaltap.schemas.data import CaseData, JsonObject
 
@@ -61,8 +63,8 @@ def read_cases(
     counts.traces = len(spans)
     reasoning = RecorderConfig().capture_reasoning
     found: list[CaseData] = []
-    for trace_id, items in spans.items():
-        runs = observe_trace(items, logs.get(trace_id, ()))
+    for trace in _without_repeated_calls(spans, logs):
+        runs = observe_trace(trace.spans, trace.logs)
         counts.traces_without_runs += not runs
         for run in runs:
             events = run if reasoning else [without_reasoning(event) for event in run]
@@ -73,6 +75,20 @@ def read_cases(
     for case in sorted(found, key=_start):
         yield contexts.trimmed(case)
         contexts.note(case)
+
+
+def _without_repeated_calls(
+    spans: Mapping[str, list[Span]], logs: Mapping[str, list[LogRecord]]
+) -> list[GatheredTrace]:
+    calls = ClientCalls(max_held=len(spans))
+    for items in spans.values():
+        for span in items:
+            calls.note(span)
+    traces = [
+        GatheredTrace(trace_id, items, logs.get(trace_id, []), root_ended=True)
+        for trace_id, items in spans.items()
+    ]
+    return [*calls.merge(traces, TraceBuffer()), *calls.release()]
 
 
 def eval_set_of(cases: Iterable[CaseData], eval_set_id: str) -> JsonObject:

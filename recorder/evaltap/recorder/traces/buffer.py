@@ -144,6 +144,10 @@ class TraceBuffer:
         """Return the number of unread traces."""
         return len(self._waiting)
 
+    def unread(self, trace_id: str) -> GatheredTrace | None:
+        """Return a trace that was not read yet; None if there is none."""
+        return self._waiting.get(trace_id)
+
     @property
     def held_bytes(self) -> int:
         """The estimated size of everything held."""

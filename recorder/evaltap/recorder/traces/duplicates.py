@@ -146,7 +146,7 @@ def _is_duplicate(one: Node, other: Node, matched: set[tuple[Node, str]]) -> boo
         one.kind == other.kind
         and one.span.scope != other.span.scope
         and (one, other.span.scope) not in matched
-        and _same_time(one, other)
+        and (_same_time(one, other) or _same_usage_within(one, other))
         and (_same_answer if one.kind == "model" else _same_execution)(one.reading, other.reading)
         and one not in other.ancestors()
         and other not in one.ancestors()
@@ -158,6 +158,13 @@ def _same_time(one: Node, other: Node) -> bool:
     begun = one.span.start_ns, other.span.start_ns
     ended = one.span.end_ns, other.span.end_ns
     return 2 * (min(ended) - max(begun)) >= max(ended) - min(begun)
+
+
+def _same_usage_within(one: Node, other: Node) -> bool:
+    """Return whether a span covers the other and used as many tokens: a short call in slow callbacks."""
+    used = _tokens(one.reading)
+    is_within = one.span.start_ns <= other.span.start_ns and other.span.end_ns <= one.span.end_ns
+    return is_within and used is not None and used == _tokens(other.reading)
 
 
 def _same_answer(one: Reading, other: Reading) -> bool:

@@ -13,6 +13,7 @@ from evaltap.recorder.observation import RunEnded, RunStarted, WholeRun
 from evaltap.recorder.telemetry.sdk import copy_fields, log_from_sdk, span_of
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.recorder.traces.buffer import GatheredTrace, TraceBuffer, TraceLimits
+from evaltap.recorder.traces.client_calls import ClientCalls
 from evaltap.recorder.traces.reader import observe_trace
 
 
@@ -36,6 +37,7 @@ class TraceSource:
 
     def __init__(self, limits: TraceLimits | None = None) -> None:
         self.buffer = TraceBuffer(limits)
+        self._client_calls = ClientCalls()
 
     def process(self, item: object) -> Iterable[WholeRun]:
         """Process one item; the runs it completes are returned by a later `tick`.
@@ -46,29 +48,37 @@ class TraceSource:
         if type(item) is tuple:
             span = span_of(item, is_read)
             if span.end_ns:
-                self.buffer.add(span)
+                self._add(span)
             else:
+                self._client_calls.note(span)
                 self.buffer.begin(span)
         elif isinstance(item, FlushTraces):
-            return _read_each(self.buffer.complete())
+            return _read_each(self._client_calls.merge(self.buffer.complete(), self.buffer))
         elif isinstance(item, LogWritten):
             record = log_from_sdk(item.data)
             if is_message(record):
                 self.buffer.add(record)
-        elif isinstance(item, Span | LogRecord):
+        elif isinstance(item, LogRecord):
             self.buffer.add(item)
+        elif isinstance(item, Span):
+            self._add(item)
         elif hasattr(item, "get_span_context"):
             # From an exporter, which gets ended spans on its own thread.
-            self.buffer.add(span_of(copy_fields(item), is_read))
+            self._add(span_of(copy_fields(item), is_read))
         return ()
+
+    def _add(self, span: Span) -> None:
+        self._client_calls.note(span)
+        self.buffer.add(span)
 
     def tick(self, now_ns: int) -> Iterable[WholeRun]:
         """Return the runs of the traces that are complete or overdue at `now_ns`."""
-        return _read_each(self.buffer.due(now_ns))
+        return _read_each(self._client_calls.merge(self.buffer.due(now_ns), self.buffer))
 
     def close(self) -> Iterable[WholeRun]:
         """Return the runs of everything still held; unfinished ones are incomplete."""
-        return _read_each(self.buffer.drain("shutdown"))
+        due = self._client_calls.merge(self.buffer.drain("shutdown"), self.buffer)
+        return _read_each([*due, *self._client_calls.release()])
 
 
 def has_messages(span: Span) -> bool:
