@@ -1,5 +1,6 @@
 """The command line as a user meets it: verdicts, exit codes, and clear words for every mistake."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -712,7 +713,14 @@ def test_a_wrong_command_line_is_one_line_with_the_nearest_word(
         (("score", "c.jsonl", "--metrics", "m.json", "--db", "other.duckdb"), "not evaltap's"),
         (("score", "c.jsonl", "--metrics", "m.json", "--db", "newer.duckdb"), "upgrade evaltap"),
         (("report", "none.duckdb"), "none.duckdb: no such file"),
-        (("report", "c.jsonl"), "not a DuckDB file"),
+        (("report", "c.jsonl"), "not a DuckDB file; `evaltap score c.jsonl --metrics M.json --db"),
+        (("fmt", "other.duckdb"), "other.duckdb: is a DuckDB file; expected JSON"),
+        (("score", "c.jsonl", "--metrics", "l.db"), "l.db: is a SQLite file, such as a local log"),
+        (
+            ("score", "c.jsonl", "--metrics", "m.json.gz"),
+            "m.json.gz: is a gzip file; expected JSON",
+        ),
+        (("erase", "--subject", "alice", "other.duckdb"), "name it with --db other.duckdb"),
         (("report", "/"), "/: is a folder; expected a DuckDB file"),
         (("runs", "."), ".: is a folder; expected a DuckDB file"),
         (("score", "/dev/zero", "--metrics", "m.json"), "/dev/zero: is a device or a pipe"),
@@ -743,6 +751,8 @@ def test_a_mistake_is_explained_with_exit_code_2_and_no_traceback(
     write("unknown.json", [TRAJECTORY | {"metricName": "made_up"}])
     write("cut.evalset.json", '{"evalSetId": "s", "evalCases": [{')
     write("c.txt", '{"hello": 1}')
+    write_log(Path("l.db"), [])
+    Path("m.json.gz").write_bytes(gzip.compress(Path("m.json").read_bytes()))
     for name, statements in {
         "other.duckdb": "CREATE TABLE mine (a INT)",
         "newer.duckdb": "CREATE TABLE meta AS SELECT 'schema_version' AS key, '99' AS value",

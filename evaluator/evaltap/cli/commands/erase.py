@@ -81,12 +81,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: EraseOptions) -> int:
     """Erase the subject; report what was removed and what evaltap cannot reach."""
+    from evaltap.evaluator.store.file_type import is_database
+
     if not (options.log or options.db or options.files):
         raise InputError("nothing to erase from; give --log, --db or files")
     if len(options.subject) < 3:
         raise InputError(
             f"--subject {options.subject!r} is too short to identify a person; give the complete id"
         )
+    if misplaced := next(filter(is_database, options.files), None):
+        raise InputError(f"{misplaced}: is a DuckDB file; name it with --db {misplaced}")
     subject = _subject(options)
     places = _erase(options, subject)
     cannot = _out_of_reach(options, places)

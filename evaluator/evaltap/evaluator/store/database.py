@@ -21,7 +21,7 @@ from evaltap.evaluator.store.background import BackgroundWriter
 from evaltap.evaluator.store.contents import Contents, contents_of, refuse_strange
 from evaltap.evaluator.store.damage import translated
 from evaltap.evaluator.store.errors import StorageError, StoreError
-from evaltap.evaluator.store.file_type import is_database
+from evaltap.evaluator.store.file_type import is_database, not_a_store
 from evaltap.evaluator.store.gate import Gate
 from evaltap.evaluator.store.held import hold, let_go, not_held_here
 from evaltap.evaluator.store.opening import make_log_private, open_file, open_when_free, use
@@ -83,7 +83,7 @@ class Store(ConnectedReader, StoreWriter):
             in_file = self.path != Path(":memory:") and self.path.is_file()
             if in_file and self.path.stat().st_size and not is_database(self.path):
                 # DuckDB itself would open a JSON or CSV file as a database of views.
-                raise StoreError(f"{path}: not a DuckDB file; name another one")
+                raise StoreError(not_a_store(path))
             self._connection = open_file(self.path)
             self._held = hold(self.path)
         self._last_now: datetime | None = None

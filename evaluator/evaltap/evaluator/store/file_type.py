@@ -18,3 +18,12 @@ def is_database(path: Path) -> bool:
         return False
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def not_a_store(path: Path) -> str:
+    """Return the message about a file that is no DuckDB database, with the way to get one."""
+    if path.suffix in (".json", ".jsonl", ".ndjson"):
+        remedy = f"`evaltap score {path} --metrics M.json --db X.duckdb` makes one from cases"
+    else:
+        remedy = "name another one"
+    return f"{path}: not a DuckDB file; {remedy}"

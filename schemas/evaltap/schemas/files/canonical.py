@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from evaltap.schemas.errors import FormatError
+from evaltap.schemas.files.magic_numbers import HEAD_BYTES, binary_kind
 from evaltap.schemas.formats.model import Json
 
 _ESCAPES = str.maketrans(
@@ -39,6 +40,8 @@ def loads(data: bytes, *, path: str = "", place: str = "") -> Json:
     except orjson.JSONDecodeError as error:
         if "surrogate in string" in error.msg:
             return _loads_with_lone_surrogates(data, path=path, place=place)
+        if kind := binary_kind(data[:HEAD_BYTES]):
+            raise FormatError(f"is {kind}; expected JSON", path=path, place=place) from None
         where = place or f"line {error.lineno}, column {error.colno}"
         raise FormatError(_explain(data, error), path=path, place=where) from None
 
