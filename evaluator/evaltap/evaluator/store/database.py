@@ -83,7 +83,7 @@ class Store(ConnectedReader, StoreWriter):
             in_file = self.path != Path(":memory:") and self.path.is_file()
             if in_file and self.path.stat().st_size and not is_database(self.path):
                 # DuckDB itself would open a JSON or CSV file as a database of views.
-                raise StoreError(not_a_store(path))
+                raise StoreError(not_a_store(self.path))
             self._connection = open_file(self.path)
             self._held = hold(self.path)
         self._last_now: datetime | None = None
