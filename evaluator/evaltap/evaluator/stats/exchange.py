@@ -7,6 +7,7 @@ level is exact (Welch, Journal of the American Statistical Association 85, 1990)
 Statistics are whole numbers, packed into one number per outcome, so that adding numbers adds outcomes.
 Distributions of equal cases are convolved into one.  If the total has few enough outcomes, the test
 enumerates them; otherwise outcomes are drawn with a fixed seed, and the observed one counts as a draw.
+The sum of many differences of which none dominates is normal and not drawn.
 """
 
 import math
@@ -32,7 +33,7 @@ _KURTOSIS: Final = 0.02
 P-values of 0.05 and 0.01 then differ by less than 1.5 % from the exact ones if each term is symmetric,
 which is less than drawing changes them."""
 _DRAWN: Final = 30
-"""So many distributions are always drawn from, which takes a second."""
+"""Up to so many distributions are drawn from even if their sum is nearly normal; that takes a second."""
 _UNIT: Final = 10**9
 _ALIKE: Final = 10**3
 """Sums that differ by less, due to rounding, are equal."""
