@@ -213,6 +213,11 @@ def _one_turn(
                 path=reader.path,
                 place=reader.place,
             )
+        if "evalId" in row and not {"conversation", "actualConversation"}.isdisjoint(row):
+            raise FormatError(
+                "is an eval case, which every command reads unchanged; expected a row of a data set",
+                path=reader.path, place=reader.place,
+            )  # fmt: skip
         found = ", ".join(row) or "none"
         raise FormatError(
             f"no column for the input; found the columns {found}; expected one of "
