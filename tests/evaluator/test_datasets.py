@@ -244,7 +244,10 @@ def test_an_input_of_messages_ends_with_the_users() -> None:
             {"text": "Where?"},
             "no column for the input; found the columns text; expected one of input",
         ),
-        ({"evalId": "c-1", "conversation": []}, "is an eval case, which every command reads"),
+        (
+            {"evalId": "c-1", "conversation": [{"userContent": {"content": "x"}}]},
+            "is an eval case, which every command reads unchanged",
+        ),
         ({"input": {"a": 1}}, "input: found an object; expected a text"),
         ({"input": "x", "output": True}, "the answer: found true; expected a text"),
         ({"input": "x", "tools_called": "none"}, "expected a list of tool calls"),

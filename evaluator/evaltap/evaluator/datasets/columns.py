@@ -127,6 +127,12 @@ def row_case(
     """
     row = unwrapped(row)
     reader = _Reader(path, place)
+    if _is_eval_case(row):
+        raise FormatError(
+            "is an eval case, which every command reads unchanged; expected a row of a data set",
+            path=path,
+            place=place,
+        )
     whole = columns.value("case", row)
     if whole is not None:
         return case_data(reader.parsed(whole), path=path, place=place)
@@ -200,6 +206,12 @@ def _expected_of(
     return [asked | reader.expected(wanted, tools)]
 
 
+def _is_eval_case(row: Mapping[str, Json]) -> bool:
+    turns = row.get("actualConversation") or row.get("conversation")
+    first = turns[0] if isinstance(turns, list) and turns else None
+    return "evalId" in row and isinstance(first, dict) and "userContent" in first
+
+
 def _one_turn(
     row: Mapping[str, Json], columns: Columns, reader: "_Reader"
 ) -> tuple[list[dict[str, Json]], list[dict[str, Json]]]:
@@ -213,11 +225,6 @@ def _one_turn(
                 path=reader.path,
                 place=reader.place,
             )
-        if "evalId" in row and not {"conversation", "actualConversation"}.isdisjoint(row):
-            raise FormatError(
-                "is an eval case, which every command reads unchanged; expected a row of a data set",
-                path=reader.path, place=reader.place,
-            )  # fmt: skip
         found = ", ".join(row) or "none"
         raise FormatError(
             f"no column for the input; found the columns {found}; expected one of "
