@@ -88,6 +88,19 @@ def why(store: StoreReader, case: str, log: LogLocation | None = None) -> Answer
 def explained(
     store: StoreReader, keys: Sequence[CaseKey], *, at_a_time: int = CASES_PER_READ
 ) -> Iterator[tuple[CaseKey, Answer]]:
+    """Yield what `statuses` yields; answers without any metric say how to score the case."""
+    for key, answer in statuses(store, keys, at_a_time=at_a_time):
+        if not answer.metrics:
+            answer.notes.append(
+                "this case has landed, but no run has scored anything yet; score it with evaltap score"
+                f" {store.path} --metrics M.json"
+            )
+        yield key, answer
+
+
+def statuses(
+    store: StoreReader, keys: Sequence[CaseKey], *, at_a_time: int = CASES_PER_READ
+) -> Iterator[tuple[CaseKey, Answer]]:
     """Yield the status of cases that landed or were scored, in the order of `keys`.
 
     Each query looks at the whole store, and answers for `at_a_time` cases.
@@ -109,12 +122,6 @@ def explained(
                 one.metric_name == metric and one.status != "not_scored" for one in answer.metrics
             ):
                 answer.notes.append(f"{metric}: {counted(turns, 'turn')} not scored: {said}")
-        for answer in answers.values():
-            if not answer.metrics:
-                answer.notes.append(
-                    "this case has landed, but no run has scored anything yet; score it with evaltap score"
-                    f" {store.path} --metrics M.json"
-                )
         yield from answers.items()
 
 

@@ -11,7 +11,7 @@ import orjson
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.evaluators.judged.quotes import places_of
 from evaltap.evaluator.filters.restricted import restricted_to_case
-from evaltap.evaluator.maintenance.why import MetricAnswer, explained
+from evaltap.evaluator.maintenance.why import MetricAnswer, statuses
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.problems import problem
 from evaltap.evaluator.page.quotes import Quote
@@ -202,7 +202,7 @@ def _read(
     headers = reader.records(_HEADER, named)
     if not headers and not report.cells:
         return None
-    ((_, answer),) = explained(reader, [key])
+    ((_, answer),) = statuses(reader, [key])
     named_case = {"set": key[1], "id": key[2], "app": key[0]}
     kept = {"q": request["q"], "sort": request["sort"]}
     places = TurnPlaces({**named_case, **kept, "run": request["run"]}, first, len(rows))
