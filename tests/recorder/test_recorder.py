@@ -431,7 +431,7 @@ class TestPrivacy:
             assert recorder.counters().dropped == {reason: 1}
             assert_balanced(recorder)
         (told,) = caplog.messages
-        assert told.endswith("redaction_failed: RuntimeError (1 times)")
+        assert told.endswith("redaction_failed: RuntimeError (1 time)")
 
 
 class ListSource:

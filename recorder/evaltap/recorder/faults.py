@@ -19,6 +19,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.text import counted
 
 _LOG = logging.getLogger("evaltap.recorder")
 LOG_INTERVAL_SECONDS = 60.0
@@ -83,8 +84,10 @@ class Faults:
         seen: Counter[str] = Counter()
         while self._recent:
             seen[self._recent.popleft()] += 1
-        details = ", ".join(f"{where} ({count} times)" for where, count in seen.most_common(5))
-        _LOG.warning("the recorder had %d faults; %s: %s", seen.total(), self._meaning, details)
+        common = seen.most_common(5)
+        details = ", ".join(f"{where} ({counted(count, 'time')})" for where, count in common)
+        had = counted(seen.total(), "fault")
+        _LOG.warning("the recorder had %s; %s: %s", had, self._meaning, details)
 
 
 def _description(error: BaseException) -> str:

@@ -41,7 +41,7 @@ class Counters:
     feedback: int = 0
     """Feedback on the log; not a turn, so counted separately."""
     lost_feedback: int = 0
-    """Feedback without a session id, or that did not fit into the queue or could not be redacted."""
+    """Feedback that has no session id, did not fit into the queue, or could not be redacted or written."""
     faults: int = 0
     """Errors inside the recorder; none reached the agent."""
 

@@ -102,12 +102,11 @@ class Pipeline:
             return
         try:
             feedback = feedback_within(self.config.field_max_bytes)
+            size = len(feedback.comment) + len(feedback.correction) + 500
             if not feedback.eval_id:
                 self.misused("feedback: no session id")
                 self._counters.feedback_lost()
-                return
-            size = len(feedback.comment) + len(feedback.correction) + 500
-            if not self._events.put_feedback(feedback, size):
+            elif not self._events.put_feedback(feedback, size):
                 self._counters.feedback_lost()
         except Exception as error:
             # See observe.
