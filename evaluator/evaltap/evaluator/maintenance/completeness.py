@@ -6,7 +6,6 @@ numbered without gaps, and manifests contain the highest number and the drops.
 
 import json
 import sqlite3
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
@@ -14,9 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaltap.evaluator.landing.seq_ranges import Ranges, highest, merged, size, without
-from evaltap.evaluator.sources.base import Partition
-from evaltap.evaluator.sources.local_log import partition_of
-from evaltap.schemas.log.local import open_log
+from evaltap.schemas.log.local import LocalLog, open_log
 from evaltap.schemas.log.retention import trimmed
 from evaltap.schemas.wire.dead_letter import read_headers
 from evaltap.schemas.wire.record import Manifest, RecordError, WireRecord, decode_record, parse_seq
@@ -96,7 +93,7 @@ def accounts(log: Path | None, db: Path | None) -> list[Account]:
     """Return the account of each producer in the log or the store, sorted by id."""
     found: dict[str, Account] = {}
     if log is not None:
-        _read_log(log, found, _offsets(db))
+        _read_log(log, found, db)
         if not _is_open_elsewhere(log):
             for account in found.values():
                 account.ended = True
@@ -136,20 +133,21 @@ def _state(account: Account, highest_seq: int, drops: dict[str, int], closing: b
     account.closed = account.closed or closing
 
 
-def _offsets(db: Path | None) -> Mapping[Partition, int]:
-    """Return from where a store continues each log; none without a store."""
+def _continues_at(log: LocalLog, db: Path | None) -> int:
+    """Return the offset from which a store continues a log; 0 without a store."""
     if db is None:
-        return {}
+        return 0
     from evaltap.evaluator.remote.client import open_to_read
+    from evaltap.evaluator.sources.local_log import partition_of
     from evaltap.evaluator.sources.positions import stored_offsets
 
     with open_to_read(db) as store:
-        return stored_offsets(store)
+        return stored_offsets(store).get(partition_of(log), 0)
 
 
-def _read_log(path: Path, found: dict[str, Account], offsets: Mapping[Partition, int]) -> None:
+def _read_log(path: Path, found: dict[str, Account], db: Path | None) -> None:
     with closing(open_log(path, mode="read")) as log:
-        continues_at = offsets.get(partition_of(log), 0)
+        continues_at = _continues_at(log, db)
         gone = trimmed(log)
         manifests = [(0, one.manifest) for one in gone.values() if one.manifest is not None]
         for name, one in gone.items():
