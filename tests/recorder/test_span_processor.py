@@ -272,6 +272,32 @@ def test_a_root_that_comes_after_its_run_was_read_keeps_the_turn() -> None:
     assert recorder.cases[-1]["source"]["revision"] == 2
 
 
+def test_a_step_of_a_run_that_never_ended_is_not_a_turn_that_went_well() -> None:
+    recorder = InlineRecorder()
+    provider = TracerProvider()
+    provider.add_span_processor(CaseSpanProcessor(recorder=recorder))
+    tracer = provider.get_tracer("openinference.instrumentation.langchain")
+    kind = "openinference.span.kind"
+    called = {
+        kind: "LLM",
+        "llm.input_messages.0.message.role": "user",
+        "llm.input_messages.0.message.content": "Hi",
+        "llm.output_messages.0.message.role": "assistant",
+        "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "look",
+        "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments": "{}",
+    }
+    # Attributes are set at the end, so the graph, which is cut off, has none.
+    with tracer.start_as_current_span("LangGraph"):
+        with tracer.start_as_current_span("model", attributes={kind: "CHAIN"}):
+            tracer.start_span("ChatOpenAI", attributes=called).end()
+        recorder.close()
+
+    (case,) = recorder.cases
+    (turn,) = case["actualConversation"]
+    assert turn["telemetry"]["status"] == "incomplete"
+    assert case["source"]["closeReason"] == "shutdown"
+
+
 class Collect(CaseSpanProcessor):
     """Keeps the spans that ended."""
 

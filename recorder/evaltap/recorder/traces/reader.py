@@ -134,7 +134,9 @@ def _has_calls(top: Node) -> bool:
 
 def _observe_run(root: Node, run_id: str, close_reason: str) -> list[RunEvent]:
     span, trajectory = root.span, Trajectory(root)
-    unfinished = span.end_ns == 0
+    final = trajectory.final
+    answered = final is not None and final.value is not None
+    unfinished = span.end_ns == 0 or (not answered and _is_part_of_open(root))
     end_ns = max(span.end_ns, span.start_ns)
     failure = trajectory.failure
     status: RunStatus = "incomplete" if unfinished else "error" if failure is not None else "ok"
@@ -151,7 +153,6 @@ def _observe_run(root: Node, run_id: str, close_reason: str) -> list[RunEvent]:
     )
     observations.extend(_context(trajectory, run_id, span.start_ns))
     observations.extend(trajectory.calls(run_id))
-    final = trajectory.final
     if final is not None and final.value is not None:
         observations.append(
             Responded(
@@ -174,6 +175,16 @@ def _observe_run(root: Node, run_id: str, close_reason: str) -> list[RunEvent]:
         )
     )
     return observations
+
+
+def _is_part_of_open(root: Node) -> bool:
+    """Return whether a run is a step of one that has not ended.
+
+    OpenInference's LangChain spans get their attributes when they end, so an open one is not read as a run.
+    """
+    return any(
+        above.span.end_ns == 0 and above.span.scope == root.span.scope for above in root.ancestors()
+    )
 
 
 def _context(trajectory: Trajectory, run_id: str, start_ns: int) -> Iterator[RunEvent]:
