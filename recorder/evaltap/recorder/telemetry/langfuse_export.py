@@ -80,6 +80,20 @@ def of_trace(document: Mapping[str, object]) -> Iterator[Entry]:
         yield _entry(one, trace_id, identifier(one["id"], 16), above, attributes)
 
 
+def observations_together(
+    documents: Iterator[tuple[str, object]],
+) -> Iterator[tuple[str, object]]:
+    """Yield documents, but observations as one list: a line alone does not show its trace."""
+    held = []
+    for place, document in documents:
+        if is_observation(document):
+            held.append(document)
+        else:
+            yield place, document
+    if held:
+        yield "", held
+
+
 def _first(key: str, *items: Mapping[str, object]) -> object:
     """Return the first value that an item has for a key; None if none has one."""
     return next((item[key] for item in items if item.get(key)), None)

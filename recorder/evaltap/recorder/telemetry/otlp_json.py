@@ -20,7 +20,7 @@ from typing import Any
 import orjson
 
 from evaltap.recorder.telemetry.containers import as_request
-from evaltap.recorder.telemetry.langfuse_export import is_observation
+from evaltap.recorder.telemetry.langfuse_export import observations_together
 from evaltap.recorder.telemetry.spans import STATUS_ERROR, LogRecord, Span, SpanEvent
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import FormatError, InputError
@@ -58,7 +58,7 @@ def read_otlp_file(
         for request in decode_file(data, path=name):
             yield from decode_request(request, path=name)
         return
-    for place, document in _observations_together(_documents(data, name, skipped)):
+    for place, document in observations_together(_documents(data, name, skipped)):
         try:
             converted = as_request(document)
         except RecursionError:
@@ -177,20 +177,6 @@ def _documents(
                 return
             raise FormatError(found, path=path, place=f"line {number}") from None
         yield f"line {number}", document
-
-
-def _observations_together(
-    documents: Iterator[tuple[str, object]],
-) -> Iterator[tuple[str, object]]:
-    """Yield documents, but Langfuse's observations as one list: a line alone does not show its trace."""
-    held = []
-    for place, document in documents:
-        if is_observation(document):
-            held.append(document)
-        else:
-            yield place, document
-    if held:
-        yield "", held
 
 
 def _one_after_the_other(data: bytes) -> list[tuple[str, object]]:
