@@ -14,7 +14,7 @@ from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery.snapshot import without_reasoning
 from evaltap.recorder.telemetry.otlp_json import read_otlp_file
 from evaltap.recorder.telemetry.spans import LogRecord, Span
-from evaltap.recorder.traces.buffer import GatheredTrace, TraceBuffer
+from evaltap.recorder.traces.buffer import GatheredTrace
 from evaltap.recorder.traces.client_calls import ClientCalls
 from evaltap.recorder.traces.reader import observe_trace
 from evaltap.schemas.data import CaseData, JsonObject
@@ -88,7 +88,7 @@ def _without_repeated_calls(
         GatheredTrace(trace_id, items, logs.get(trace_id, []), root_ended=True)
         for trace_id, items in spans.items()
     ]
-    return [*calls.merge(traces, TraceBuffer()), *calls.release()]
+    return [*calls.merge(traces, unread=lambda _: None), *calls.release()]
 
 
 def eval_set_of(cases: Iterable[CaseData], eval_set_id: str) -> JsonObject:

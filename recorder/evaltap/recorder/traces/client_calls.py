@@ -7,7 +7,7 @@ therefore starts a trace for each model call, which would become a turn of its o
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,7 @@ from evaltap.recorder.conventions import read_span
 from evaltap.recorder.conventions.messages import last_user_text
 from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.telemetry.spans import LogRecord, Span
-from evaltap.recorder.traces.buffer import GatheredTrace, TraceBuffer
+from evaltap.recorder.traces.buffer import GatheredTrace
 from evaltap.recorder.traces.node import Node
 from evaltap.recorder.traces.tree import build_tree
 
@@ -54,17 +54,20 @@ class ClientCalls:
         if span.scope == _DETACHED:
             self._runs[span.trace_id] = None
 
-    def merge(self, due: Sequence[GatheredTrace], buffer: TraceBuffer) -> list[GatheredTrace]:
+    def merge(
+        self, due: Sequence[GatheredTrace], unread: Callable[[str], GatheredTrace | None]
+    ) -> list[GatheredTrace]:
         """Return the traces to read now: those due without repeated calls, and those held long enough.
 
-        A repeated call is added to its run's trace, where reading merges the two spans.
+        `unread` returns a trace that is not due yet. A repeated call is added to its run's trace, where
+        reading merges the two spans.
         """
         if not self._runs:
             return [*due, *self.release()]
         runs = {trace.trace_id: trace for trace in due if trace.trace_id in self._runs}
-        unread = [*runs.values(), *filter(None, map(buffer.unread, self._runs.keys() - runs))]
         if calls := [trace for trace in due if _is_single(trace)]:
-            self._hold(calls, unread)
+            waiting = filter(None, map(unread, self._runs.keys() - runs))
+            self._hold(calls, [*runs.values(), *waiting])
         found = [trace for trace in due if trace.trace_id not in self._held]
         for trace in runs.values():
             found += self._settle(trace)

@@ -135,8 +135,8 @@ def _has_calls(top: Node) -> bool:
 def _observe_run(root: Node, run_id: str, close_reason: str) -> list[RunEvent]:
     span, trajectory = root.span, Trajectory(root)
     final = trajectory.final
-    answered = final is not None and final.value is not None
-    unfinished = span.end_ns == 0 or (not answered and _is_part_of_open(root))
+    answer = final if final is not None and final.value is not None else None
+    unfinished = span.end_ns == 0 or (answer is None and _is_part_of_open(root))
     end_ns = max(span.end_ns, span.start_ns)
     failure = trajectory.failure
     status: RunStatus = "incomplete" if unfinished else "error" if failure is not None else "ok"
@@ -153,13 +153,13 @@ def _observe_run(root: Node, run_id: str, close_reason: str) -> list[RunEvent]:
     )
     observations.extend(_context(trajectory, run_id, span.start_ns))
     observations.extend(trajectory.calls(run_id))
-    if final is not None and final.value is not None:
+    if answer is not None:
         observations.append(
             Responded(
                 run_id,
                 end_ns,
-                final.value,
-                parts=final.media,
+                answer.value,
+                parts=answer.media,
                 reasoning=trajectory.reasoning,
             )
         )

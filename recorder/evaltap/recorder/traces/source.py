@@ -53,7 +53,7 @@ class TraceSource:
                 self._client_calls.note(span)
                 self.buffer.begin(span)
         elif isinstance(item, FlushTraces):
-            return _read_each(self._client_calls.merge(self.buffer.complete(), self.buffer))
+            return _read_each(self._merged(self.buffer.complete()))
         elif isinstance(item, LogWritten):
             record = log_from_sdk(item.data)
             if is_message(record):
@@ -67,17 +67,20 @@ class TraceSource:
             self._add(span_of(copy_fields(item), is_read))
         return ()
 
+    def _merged(self, due: list[GatheredTrace]) -> list[GatheredTrace]:
+        return self._client_calls.merge(due, self.buffer.unread)
+
     def _add(self, span: Span) -> None:
         self._client_calls.note(span)
         self.buffer.add(span)
 
     def tick(self, now_ns: int) -> Iterable[WholeRun]:
         """Return the runs of the traces that are complete or overdue at `now_ns`."""
-        return _read_each(self._client_calls.merge(self.buffer.due(now_ns), self.buffer))
+        return _read_each(self._merged(self.buffer.due(now_ns)))
 
     def close(self) -> Iterable[WholeRun]:
         """Return the runs of everything still held; unfinished ones are incomplete."""
-        due = self._client_calls.merge(self.buffer.drain("shutdown"), self.buffer)
+        due = self._merged(self.buffer.drain("shutdown"))
         return _read_each([*due, *self._client_calls.release()])
 
 
