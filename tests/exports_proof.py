@@ -18,7 +18,7 @@ os.environ |= {
 }
 
 from evaltap.cli.main import main
-from evaltap.evaluator.evalsets.files import set_bytes
+from evaltap.evaluator.cases.evalsets.files import set_bytes
 from exported import CASES
 
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
-from evaltap.evaluator.contract.judge import (
+from evaltap.evaluator.scoring.contract.judge import (
     JudgeInvalid,
     JudgeRejected,
     JudgeReply,
     JudgeRequest,
     JudgeUnavailable,
 )
-from evaltap.evaluator.judges.budget import worst_tokens
+from evaltap.evaluator.scoring.judges.budget import worst_tokens
 
 IDS: Final = ("1", "2")
 NOT_CHARACTERS: Final = "\ud800\x00\u202e\u200b\uffff"

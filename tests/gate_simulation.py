@@ -15,9 +15,9 @@ from functools import cache
 import numpy as np
 
 from estimate_coverage import estimated, profiles_of
-from evaltap.evaluator.stats.difference import Rate, difference
-from evaltap.evaluator.stats.drop import drop_of
-from evaltap.evaluator.stats.exchange import Pair, Trials, drop_p_value
+from evaltap.evaluator.analysis.stats.difference import Rate, difference
+from evaltap.evaluator.analysis.stats.drop import drop_of
+from evaltap.evaluator.analysis.stats.exchange import Pair, Trials, drop_p_value
 from traffic import Setting, draw
 
 LEVEL = 0.02

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from evaltap.cli.listening import listening
+from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.page.app import create_app
 from evaltap.evaluator.page.security.access import Access, Person
 from evaltap.evaluator.page.security.proxy import Proxy
@@ -17,7 +18,6 @@ from evaltap.evaluator.page.serving import PageServer
 from evaltap.evaluator.page.ticks import Live
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.readers import Readers
-from evaltap.evaluator.summaries.summaries import Summaries
 
 SAME = {"Sec-Fetch-Site": "same-origin"}
 

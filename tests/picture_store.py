@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cases import RESPONSE, make_case, make_turn, write_log
 from evaltap.cli.main import main
-from evaltap.evaluator.contract.judge import JudgeReply
+from evaltap.evaluator.scoring.contract.judge import JudgeReply
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.wire.record import WireRecord, encode_case
 from page_store import RUBRICS, TRAJECTORY_F1, call_of, generous, records_of, without_tools

@@ -6,12 +6,12 @@ from typing import Any
 
 import orjson
 
-from evaltap.evaluator.batch.files import FileScorer
-from evaltap.evaluator.batch.run import score_files
-from evaltap.evaluator.contract.context import Services
-from evaltap.evaluator.contract.judge import JudgeReply, ScriptedJudge
+from evaltap.evaluator.pipeline.batch.files import FileScorer
+from evaltap.evaluator.pipeline.batch.run import score_files
 from evaltap.evaluator.reports.model import Limits, Report
 from evaltap.evaluator.reports.reader import read_report
+from evaltap.evaluator.scoring.contract.context import Services
+from evaltap.evaluator.scoring.contract.judge import JudgeReply, ScriptedJudge
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas import EvalMetric

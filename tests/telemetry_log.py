@@ -17,7 +17,7 @@ from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from evaltap.evaluator.sources.base import Bounds, Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.ingest.sources.base import Bounds, Partition, SourceBatch, SourceRecord
 from evaltap.schemas.wire.record import WireRecord
 
 COLLECTOR_RECORDS = Path(__file__).parent / "data" / "collector_records.jsonl.gz"

@@ -8,10 +8,10 @@ import pytest
 
 from broker import Broker, until
 from cases import make_case, make_records, make_turn
-from evaltap.evaluator.live.consumer import Consumed, Consumer
-from evaltap.evaluator.sources.kafka import KafkaSource
+from evaltap.evaluator.ingest.sources.kafka import KafkaSource
+from evaltap.evaluator.ingest.topics.writer import TopicWriter
+from evaltap.evaluator.pipeline.live.consumer import Consumed, Consumer
 from evaltap.evaluator.store.database import Store
-from evaltap.evaluator.topics.writer import TopicWriter
 from evaltap.recorder import Recorder
 from evaltap.schemas.log.location import KafkaLocation, parse_log_location
 from evaltap.schemas.wire.record import WireRecord

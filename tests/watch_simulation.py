@@ -9,7 +9,7 @@ from functools import cache
 from statistics import median
 from typing import ClassVar, NamedTuple
 
-from evaltap.evaluator.stats.detector import MONTH_DAYS, BadTurns, Detector, usual
+from evaltap.evaluator.analysis.stats.detector import MONTH_DAYS, BadTurns, Detector, usual
 
 ALIKE = 4.0
 """Of the beta distribution of a session's rate, both parameters together: a correlation of 0.2."""

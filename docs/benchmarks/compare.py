@@ -1,7 +1,7 @@
 """How often `evaltap compare` calls a regression, over pairs of runs, and of weeks, whose truth is known.
 
-Runs are drawn (tests/gate_simulation.py) and compared by `evaltap.evaluator.stats`, many times for each
-scenario.  Beside it: "any drop", "a drop of more than 5 points", and the likelihood ratio test that exchanges
+Runs are drawn (tests/gate_simulation.py) and compared by `analysis.stats`, many times for each scenario.
+Beside it: "any drop", "a drop of more than 5 points", and the likelihood ratio test that exchanges
 trials, too, but knows how many cases fall and how far, though not which.  Neither calls a regression what did
 not lower the pass rate as a whole.
 

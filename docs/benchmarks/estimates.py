@@ -1,8 +1,8 @@
 """How far estimates from sampled traffic are off, and how often their 95 % intervals cover the truth.
 
 Traffic with a known pass rate is drawn and sampled (tests/traffic.py) and estimated by
-`evaltap.evaluator.stats`, many times for each setting.  Beside it: the rate of the recorded turns as they
-are, and a Wilson interval with Kish's effective size, which knows weights and no sessions.
+`evaltap.evaluator.analysis.stats`, many times for each setting.  Beside it: the rate of the recorded turns
+as they are, and a Wilson interval with Kish's effective size, which knows weights and no sessions.
 
     python docs/benchmarks/estimates.py [--rounds 2000] [--seed 2026] [--plot docs/assets/estimates.svg]
     python docs/benchmarks/estimates.py --recorded 200    # through recorder, log, store and command line

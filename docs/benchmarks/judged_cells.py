@@ -23,9 +23,9 @@ from pathlib import Path
 from score_files import EVALTAP
 
 from evaltap.evaluator import CaseScorer, Services
-from evaltap.evaluator.contract.judge import JudgeReply, ScriptedJudge
-from evaltap.evaluator.judges.cache import CachedJudge, JudgeCache
-from evaltap.evaluator.judges.endpoint import judge_settings
+from evaltap.evaluator.scoring.contract.judge import JudgeReply, ScriptedJudge
+from evaltap.evaluator.scoring.judges.cache import CachedJudge, JudgeCache
+from evaltap.evaluator.scoring.judges.endpoint import judge_settings
 from evaltap.schemas.files.documents import iter_cases, read_metrics
 
 WORDS = [

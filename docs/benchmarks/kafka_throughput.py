@@ -34,8 +34,8 @@ from resident import resident_mb
 from score_files import EVALTAP, FLOOR, METRICS, tool_call
 from score_files import measure as run_floor
 
-from evaltap.evaluator.topics.clients import create_topics
-from evaltap.evaluator.topics.writer import TopicWriter
+from evaltap.evaluator.ingest.topics.clients import create_topics
+from evaltap.evaluator.ingest.topics.writer import TopicWriter
 from evaltap.schemas.log.location import KafkaLocation
 from evaltap.schemas.wire.record import WireRecord, encode_case
 

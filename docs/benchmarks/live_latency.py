@@ -26,7 +26,7 @@ from kafka_throughput import broker
 from resident import processor_seconds
 from score_files import EVALTAP, METRICS
 
-from evaltap.evaluator.topics.clients import create_topics
+from evaltap.evaluator.ingest.topics.clients import create_topics
 from evaltap.recorder import Recorder
 from evaltap.schemas.log.location import KafkaLocation
 

@@ -1,6 +1,6 @@
 """How often `evaltap monitor` alarms in months in which nothing changed, and how soon it finds a rise.
 
-Months are drawn (tests/watch_simulation.py) and watched by `evaltap.evaluator.stats.detector`.  Beside it:
+Months are drawn (tests/watch_simulation.py) and watched by `analysis.stats.detector`.  Beside it:
 an alarm on every day that is five points worse than usual, and the test that knows how far the share rises.
 Then slices are broken (tests/planted_changes.py): is the broken one named first?  Last come months of
 latencies (tests/latency_simulation.py) under both streams of `slow_rate`, and under its first one alone.

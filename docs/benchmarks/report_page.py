@@ -20,12 +20,12 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from evaltap.evaluator.batch.files import FileScorer
-from evaltap.evaluator.batch.run import score_files
-from evaltap.evaluator.contract.context import Services
-from evaltap.evaluator.contract.judge import ScriptedJudge
+from evaltap.evaluator.pipeline.batch.files import FileScorer
+from evaltap.evaluator.pipeline.batch.run import score_files
 from evaltap.evaluator.reports.formats import write_report
 from evaltap.evaluator.reports.reader import read_report
+from evaltap.evaluator.scoring.contract.context import Services
+from evaltap.evaluator.scoring.contract.judge import ScriptedJudge
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas import EvalMetric

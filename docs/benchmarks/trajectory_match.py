@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from evaltap.evaluator.criteria.calls.alignment import Costs
-from evaltap.evaluator.criteria.calls.diff import trajectory_diff
-from evaltap.evaluator.criteria.calls.pairs import CallPairs, CallSimilarity
-from evaltap.evaluator.criteria.calls.scores import edit_similarity, shares
+from evaltap.evaluator.scoring.criteria.calls.alignment import Costs
+from evaltap.evaluator.scoring.criteria.calls.diff import trajectory_diff
+from evaltap.evaluator.scoring.criteria.calls.pairs import CallPairs, CallSimilarity
+from evaltap.evaluator.scoring.criteria.calls.scores import edit_similarity, shares
 
 TOOLS = ["search", "calculator", "get_time", "lookup_order", "send_mail", "knowledge_search"]
 Calls = list[dict[str, Any]]

@@ -14,10 +14,10 @@ import pytest
 from attacks.programs import attack
 from cases import make_case, make_turn
 from evaltap.evaluator import CaseScorer
-from evaltap.evaluator.contract.context import EvaluationContext, MetricScore, Status
-from evaltap.evaluator.contract.evaluator import Registry
-from evaltap.evaluator.criteria.content.json_schema import compile_schema, schema_problem
-from evaltap.evaluator.live.heartbeat import heartbeat
+from evaltap.evaluator.pipeline.live.heartbeat import heartbeat
+from evaltap.evaluator.scoring.contract.context import EvaluationContext, MetricScore, Status
+from evaltap.evaluator.scoring.contract.evaluator import Registry
+from evaltap.evaluator.scoring.criteria.content.json_schema import compile_schema, schema_problem
 from evaltap.evaluator.scoring.time_limit import WATCH
 from evaltap.schemas import EvalMetric
 from evaltap.schemas.errors import InputError

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from cases import make_case, make_turn
 from evaltap.evaluator import CaseScorer, ScriptedJudge, Services
-from evaltap.evaluator.contract.context import Status
-from evaltap.evaluator.contract.judge import JudgeInvalid, JudgeRequest
-from evaltap.evaluator.evaluators.judged.answer_text import own_lines
-from evaltap.evaluator.evaluators.judged.answers import (
+from evaltap.evaluator.pipeline.redteam.attacks import FAMILIES
+from evaltap.evaluator.scoring.contract.context import Status
+from evaltap.evaluator.scoring.contract.judge import JudgeInvalid, JudgeRequest
+from evaltap.evaluator.scoring.evaluators.judged.answer_text import own_lines
+from evaltap.evaluator.scoring.evaluators.judged.answers import (
     read_boolean,
     read_category,
     read_rubrics,
@@ -22,7 +23,6 @@ from evaltap.evaluator.evaluators.judged.answers import (
     read_single_score,
     read_validity,
 )
-from evaltap.evaluator.redteam.attacks import FAMILIES
 from evaltap.schemas import EvalMetric
 
 VALID = "reasoning: all good\nis_the_agent_response_valid: valid"

@@ -13,8 +13,8 @@ import pytest
 
 from cases import make_case
 from evaltap.cli.main import main
-from evaltap.evaluator.contract.judge import JudgeNotConfigured
-from evaltap.evaluator.judges.endpoint import judge_settings
+from evaltap.evaluator.scoring.contract.judge import JudgeNotConfigured
+from evaltap.evaluator.scoring.judges.endpoint import judge_settings
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import JudgeModel, OtherJudge
 from judge_server import Answer, judge_server

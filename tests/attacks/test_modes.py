@@ -10,9 +10,9 @@ import pytest
 
 from cases import make_case, make_records, make_turn, write_log
 from evaltap.cli.main import main
-from evaltap.evaluator.batch.crash_guard import CrashGuard
-from evaltap.evaluator.landing.cases import write_json_lines
-from evaltap.evaluator.results.parquet import read_results_from
+from evaltap.evaluator.ingest.landing.cases import write_json_lines
+from evaltap.evaluator.pipeline.batch.crash_guard import CrashGuard
+from evaltap.evaluator.scoring.results.parquet import read_results_from
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.log.folders import spool_folder
 from evaltap.schemas.log.location import KafkaLocation, parse_log_location

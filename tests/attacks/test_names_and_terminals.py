@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from cases import make_case, make_turn
 from evaltap.cli.main import main
-from evaltap.evaluator.maintenance.mentions import mentions
-from evaltap.evaluator.results.result_file import LONGEST_NAME, one_segment
+from evaltap.evaluator.pipeline.maintenance.mentions import mentions
+from evaltap.evaluator.scoring.results.result_file import LONGEST_NAME, one_segment
 from evaltap.recorder import Recorder
 
 HOSTILE = "\x1b[31mred\x1b]0;pwned\x07\u202egnp.exe\x9b2J\x7f\U000e0041"

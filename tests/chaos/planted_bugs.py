@@ -15,15 +15,15 @@ from msgspec.structs import replace
 from chaos.simulated_agent import Agent
 from chaos.simulated_evaluator import CrashingStore
 from chaos.simulation import Planted
-from evaltap.evaluator.batch.scorer import PendingScorer
-from evaltap.evaluator.contract.context import Status
-from evaltap.evaluator.landing import lander as landing
-from evaltap.evaluator.landing import reading
-from evaltap.evaluator.landing.lander import Lander
-from evaltap.evaluator.live.consumer import Consumer
-from evaltap.evaluator.results import writer as scores
+from evaltap.evaluator.ingest.landing import lander as landing
+from evaltap.evaluator.ingest.landing import reading
+from evaltap.evaluator.ingest.landing.lander import Lander
+from evaltap.evaluator.ingest.sources.base import CaseSource, Partition, SourceBatch
+from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
+from evaltap.evaluator.pipeline.live.consumer import Consumer
+from evaltap.evaluator.scoring.contract.context import Status
+from evaltap.evaluator.scoring.results import writer as scores
 from evaltap.evaluator.scoring.scorer import CaseScorer
-from evaltap.evaluator.sources.base import CaseSource, Partition, SourceBatch
 from evaltap.evaluator.store import database as store
 from evaltap.recorder.assembly.assembler import Assembler
 from evaltap.recorder.delivery import record_writer

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chaos.evidence import Record
-from evaltap.evaluator.sources.base import Bounds, Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.ingest.sources.base import Bounds, Partition, SourceBatch, SourceRecord
 from evaltap.recorder.faults import RecordRefusedError
 from evaltap.schemas.wire.record import WireRecord
 

@@ -8,16 +8,16 @@ from typing import Any
 
 from chaos.simulated_broker import Crash
 from chaos.simulated_time import BEGIN, Clock
-from evaltap.evaluator.contract.context import (
+from evaltap.evaluator.ingest.sources.base import SourceBatch
+from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
+from evaltap.evaluator.scoring.contract.context import (
     EvaluationContext,
     EvaluatorFailure,
     MetricScore,
     Status,
     TurnScore,
 )
-from evaltap.evaluator.contract.judge import JudgeRequest, ScriptedJudge
-from evaltap.evaluator.sources.base import SourceBatch
-from evaltap.evaluator.sources.local_log import LocalLogSource
+from evaltap.evaluator.scoring.contract.judge import JudgeRequest, ScriptedJudge
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.wire.record import WireRecord, encode_case

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import evaltap.evaluator.batch.run
-import evaltap.evaluator.results.runs
+import evaltap.evaluator.pipeline.batch.run
 import evaltap.evaluator.scoring.batch
+import evaltap.evaluator.scoring.results.runs
 import evaltap.evaluator.store.database
 import evaltap.recorder.delivery.record_writer
 import evaltap.recorder.delivery.retrying_writer
@@ -28,7 +28,7 @@ MODULES: tuple[Any, ...] = (
 
 
 STAMPING: tuple[Any, ...] = (
-    evaltap.evaluator.results.runs,
+    evaltap.evaluator.scoring.results.runs,
     evaltap.evaluator.store.database,
 )
 """Every module that stamps rows with the time of day."""

@@ -29,12 +29,12 @@ from chaos.simulated_evaluator import (
     poison,
 )
 from chaos.simulated_time import Clock, simulated
-from evaltap.evaluator.batch.scorer import PendingScorer
-from evaltap.evaluator.contract.context import Services
-from evaltap.evaluator.contract.evaluator import Registry
-from evaltap.evaluator.live.consumer import Consumer
+from evaltap.evaluator.ingest.sources.base import CaseSource
+from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
+from evaltap.evaluator.pipeline.live.consumer import Consumer
+from evaltap.evaluator.scoring.contract.context import Services
+from evaltap.evaluator.scoring.contract.evaluator import Registry
 from evaltap.evaluator.scoring.scorer import CaseScorer
-from evaltap.evaluator.sources.base import CaseSource
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery.spool import spool
 from evaltap.schemas.log import opening

@@ -16,8 +16,8 @@ import pytest
 
 from chaos.consumption import write_input
 from chaos.evidence import Record, read_log_file
-from evaltap.evaluator.landing.lander import Lander
-from evaltap.evaluator.sources.local_log import LocalLogSource
+from evaltap.evaluator.ingest.landing.lander import Lander
+from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
 

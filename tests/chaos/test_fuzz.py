@@ -9,8 +9,8 @@ import random
 import pytest
 
 from chaos.fuzz import good, mutated
-from evaltap.evaluator.landing.lander import LandedCounts, Lander
-from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.ingest.landing.lander import LandedCounts, Lander
+from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.wire.record import WireRecord
 

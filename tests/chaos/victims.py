@@ -11,11 +11,18 @@ from pathlib import Path
 from typing import Any
 
 LOADED = [
-    "chaos.victims", "evaltap.cli.commands.consume", "evaltap.evaluator.live.consumer",
-    "evaltap.evaluator.batch.run", "evaltap.evaluator.reports.summary", "evaltap.evaluator.store.database",
-    "evaltap.evaluator.evaluators.tool_trajectory", "evaltap.evaluator.evaluators.final_response",
-    "evaltap.evaluator.sources.local_log", "duckdb", "nanoarrow",
-]  # fmt: skip
+    "chaos.victims",
+    "evaltap.cli.commands.consume",
+    "evaltap.evaluator.pipeline.live.consumer",
+    "evaltap.evaluator.pipeline.batch.run",
+    "evaltap.evaluator.reports.summary",
+    "evaltap.evaluator.store.database",
+    "evaltap.evaluator.scoring.evaluators.tool_trajectory",
+    "evaltap.evaluator.scoring.evaluators.final_response",
+    "evaltap.evaluator.ingest.sources.local_log",
+    "duckdb",
+    "nanoarrow",
+]
 
 
 def start(target: Callable[..., Any], *arguments: Any) -> ForkServerProcess:

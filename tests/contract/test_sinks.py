@@ -8,7 +8,7 @@ import pytest
 
 from broker import Broker
 from cases import make_case, make_records
-from evaltap.evaluator.topics.clients import create_topics
+from evaltap.evaluator.ingest.topics.clients import create_topics
 from evaltap.recorder import LocalLogSink, MemorySink, Sink, SinkError
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink
 from evaltap.schemas.log.local import open_log

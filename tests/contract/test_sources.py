@@ -12,11 +12,11 @@ import pytest
 
 from broker import Broker
 from cases import make_case, make_records, write_log
-from evaltap.evaluator.sources.base import CaseSource, Partition, SourceBatch, SourceRecord
-from evaltap.evaluator.sources.kafka import KafkaSource
-from evaltap.evaluator.sources.local_log import LocalLogSource
-from evaltap.evaluator.sources.memory import MemorySource
-from evaltap.evaluator.topics.clients import create_topics
+from evaltap.evaluator.ingest.sources.base import CaseSource, Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.ingest.sources.kafka import KafkaSource
+from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
+from evaltap.evaluator.ingest.sources.memory import MemorySource
+from evaltap.evaluator.ingest.topics.clients import create_topics
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.local import open_log
 from evaltap.schemas.wire.record import WireRecord

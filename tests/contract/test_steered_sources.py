@@ -7,9 +7,9 @@ import pytest
 from kafka import KafkaProducer
 
 from broker import Broker
-from evaltap.evaluator.sources.base import Partition, SourceRecord, SteeredSource
-from evaltap.evaluator.sources.kafka import KafkaSource
-from evaltap.evaluator.topics.clients import create_topics
+from evaltap.evaluator.ingest.sources.base import Partition, SourceRecord, SteeredSource
+from evaltap.evaluator.ingest.sources.kafka import KafkaSource
+from evaltap.evaluator.ingest.topics.clients import create_topics
 from telemetry_log import START_MS, MemoryTopics, Message
 from topics import location
 

@@ -17,10 +17,10 @@ import yaml
 
 from alert_server import wait_for
 from broker import free_port
-from evaltap.evaluator.live.exposition import Family, exposition
-from evaltap.evaluator.live.figures import figures
-from evaltap.evaluator.live.service import serving
-from evaltap.evaluator.live.status import LiveStatus
+from evaltap.evaluator.pipeline.live.exposition import Family, exposition
+from evaltap.evaluator.pipeline.live.figures import figures
+from evaltap.evaluator.pipeline.live.service import serving
+from evaltap.evaluator.pipeline.live.status import LiveStatus
 from evaltap.evaluator.store.database import Store
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

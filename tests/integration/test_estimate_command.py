@@ -14,9 +14,9 @@ import pytest
 from cases import make_case, make_records, make_tool, make_turn, write_log
 from estimate_oracle import Oracle
 from evaltap.cli.main import main
-from evaltap.evaluator.estimates.quantiles import measure
-from evaltap.evaluator.estimates.rates import estimate_rates
-from evaltap.evaluator.estimates.scope import Scope, Unit
+from evaltap.evaluator.analysis.estimates.quantiles import measure
+from evaltap.evaluator.analysis.estimates.rates import estimate_rates
+from evaltap.evaluator.analysis.estimates.scope import Scope, Unit
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from evaltap.recorder.sampling.rules import parse_outcome_rules

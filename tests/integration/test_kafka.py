@@ -14,7 +14,7 @@ import pytest
 from broker import Broker, until
 from cases import make_case, make_records, make_turn, write_log
 from evaltap.cli.main import main
-from evaltap.evaluator.sources.kafka import KafkaSource
+from evaltap.evaluator.ingest.sources.kafka import KafkaSource
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink

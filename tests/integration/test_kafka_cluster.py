@@ -9,8 +9,8 @@ import pytest
 
 import apache
 from broker import Broker, GivenCluster, until
+from evaltap.evaluator.ingest.topics.clients import create_topics
 from evaltap.evaluator.store.database import Store
-from evaltap.evaluator.topics.clients import create_topics
 from evaltap.recorder import Recorder
 from program import Program
 from topics import landed, location, record, turns

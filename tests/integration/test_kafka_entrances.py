@@ -17,8 +17,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from broker import Broker, GivenCluster, free_port, listens, until
 from cases import make_case, make_records, make_turn
 from evaltap.cli.main import main
-from evaltap.evaluator.live.consumer import Consumer
-from evaltap.evaluator.sources.kafka import KafkaSource
+from evaltap.evaluator.ingest.sources.kafka import KafkaSource
+from evaltap.evaluator.pipeline.live.consumer import Consumer
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import CaseSpanProcessor, Recorder
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink

@@ -14,8 +14,8 @@ import pytest
 
 from broker import Broker, GivenCluster, until
 from cases import make_records
-from evaltap.evaluator.live.consumer import Consumer
-from evaltap.evaluator.sources.kafka import KafkaSource
+from evaltap.evaluator.ingest.sources.kafka import KafkaSource
+from evaltap.evaluator.pipeline.live.consumer import Consumer
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink

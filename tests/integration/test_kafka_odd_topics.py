@@ -11,11 +11,11 @@ import pytest
 from broker import Broker, until
 from cases import make_records
 from evaltap.cli.main import main
-from evaltap.evaluator.live.consumer import Consumer
-from evaltap.evaluator.sources.kafka import KafkaSource
-from evaltap.evaluator.sources.positions import log_positions, stored_offsets
+from evaltap.evaluator.ingest.sources.kafka import KafkaSource
+from evaltap.evaluator.ingest.sources.positions import log_positions, stored_offsets
+from evaltap.evaluator.ingest.topics.clients import create_topics
+from evaltap.evaluator.pipeline.live.consumer import Consumer
 from evaltap.evaluator.store.database import Store
-from evaltap.evaluator.topics.clients import create_topics
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink, TopicProducer
 from evaltap.schemas.log.location import KafkaLocation
 from topics import (

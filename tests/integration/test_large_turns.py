@@ -10,14 +10,14 @@ import pytest
 
 from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
 from evaltap.cli.main import main
-from evaltap.evaluator.batch.scorer import PendingScorer
 from evaltap.evaluator.curation.curate import Means, curate
 from evaltap.evaluator.curation.recipe import BUILT_IN
-from evaltap.evaluator.landing.cases import landed_cases
-from evaltap.evaluator.landing.lander import Lander
+from evaltap.evaluator.ingest.landing.cases import landed_cases
+from evaltap.evaluator.ingest.landing.lander import Lander
+from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.reports.reader import read_report
 from evaltap.evaluator.scoring.scorer import CaseScorer
-from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store.database import LANDING_MEMORY, Store
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.wire.record import WireRecord

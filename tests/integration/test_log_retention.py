@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from evaltap.cli.main import main
-from evaltap.evaluator.live.consumer import Consumer
-from evaltap.evaluator.live.log_cursor import LogCursor
-from evaltap.evaluator.sources.local_log import LocalLogSource
+from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
+from evaltap.evaluator.pipeline.live.consumer import Consumer
+from evaltap.evaluator.pipeline.live.log_cursor import LogCursor
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 

@@ -17,8 +17,8 @@ import otel_collector
 from alert_server import wait_for
 from broker import Broker
 from evaltap.cli.main import main
+from evaltap.evaluator.ingest.topics.clients import create_topics
 from evaltap.evaluator.store.database import Store
-from evaltap.evaluator.topics.clients import create_topics
 from span_facts import captures, files_of
 from telemetry_log import Message, collector_messages, one_span_each
 from topics import location

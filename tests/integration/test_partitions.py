@@ -14,7 +14,7 @@ import pytest
 from broker import Broker
 from cases import RESPONSE, TRAJECTORY, make_records, write_log
 from evaltap.cli.main import main
-from evaltap.evaluator.topics.clients import create_topics
+from evaltap.evaluator.ingest.topics.clients import create_topics
 from topics import cases, location, publish, sessions
 
 pytestmark = pytest.mark.timeout(60)

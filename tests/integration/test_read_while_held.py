@@ -22,12 +22,12 @@ import duckdb
 import pytest
 
 from evaltap.cli.main import main
-from evaltap.evaluator.remote.client import RemoteReader, open_to_read
-from evaltap.evaluator.remote.messages import packed, unpacked
-from evaltap.evaluator.remote.place import LONGEST, socket_path
-from evaltap.evaluator.remote.server import MOST_READERS, served
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import BusyError, NotReadingError, StoreHeldError, TooSlowError
+from evaltap.evaluator.store.remote.client import RemoteReader, open_to_read
+from evaltap.evaluator.store.remote.messages import packed, unpacked
+from evaltap.evaluator.store.remote.place import LONGEST, socket_path
+from evaltap.evaluator.store.remote.server import MOST_READERS, served
 
 DATA = Path(__file__).parent.parent / "data" / "upgrade" / "layout-7"
 ENDLESS = (

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from cases import make_case, make_records, make_turn, write_log
-from evaltap.evaluator.batch.scorer import PendingScorer
-from evaltap.evaluator.live.consumer import Consumer
+from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
+from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
+from evaltap.evaluator.pipeline.live.consumer import Consumer
 from evaltap.evaluator.scoring.scorer import CaseScorer
-from evaltap.evaluator.sources.local_log import LocalLogSource
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder.sampling.rules import parse_outcome_rules
 from evaltap.recorder.sampling.sampler import OutcomeSampler

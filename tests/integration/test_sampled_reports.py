@@ -11,7 +11,7 @@ import pytest
 
 from cases import make_case, make_turn, write_log
 from evaltap.cli.main import main
-from evaltap.evaluator.estimates.rates import estimate_rates
+from evaltap.evaluator.analysis.estimates.rates import estimate_rates
 from evaltap.evaluator.reports.reader import read_report
 from evaltap.evaluator.reports.summary import summarise
 from evaltap.evaluator.store.database import Store

@@ -14,8 +14,8 @@ from alert_server import Received, alert_server, wait_for
 from broker import free_port
 from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_turn, write_log
 from commands import Evaltap, runner
-from evaltap.evaluator.live.otlp import OtlpWriter
-from evaltap.evaluator.live.outbox import Item, Outbox
+from evaltap.evaluator.pipeline.live.otlp import OtlpWriter
+from evaltap.evaluator.pipeline.live.outbox import Item, Outbox
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder.telemetry.otlp_json import decode_request
 from evaltap.recorder.telemetry.spans import EVALUATION_EVENT, OWN_SCOPE, is_evaluation

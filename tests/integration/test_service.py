@@ -16,12 +16,12 @@ import pytest
 from alert_server import wait_for
 from cases import RESPONSE, write_log
 from commands import runner
-from evaltap.evaluator.live import status as status_module
-from evaltap.evaluator.live.exposition import MOST_VALUES, Family, exposition
-from evaltap.evaluator.live.figures import figures
-from evaltap.evaluator.live.service import serving
-from evaltap.evaluator.live.status import STUCK_SECONDS, LiveStatus
-from evaltap.evaluator.live.systemd import Systemd
+from evaltap.evaluator.pipeline.live import status as status_module
+from evaltap.evaluator.pipeline.live.exposition import MOST_VALUES, Family, exposition
+from evaltap.evaluator.pipeline.live.figures import figures
+from evaltap.evaluator.pipeline.live.service import serving
+from evaltap.evaluator.pipeline.live.status import STUCK_SECONDS, LiveStatus
+from evaltap.evaluator.pipeline.live.systemd import Systemd
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import MonitorFile
 from program import Program

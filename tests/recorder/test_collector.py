@@ -23,7 +23,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-from evaltap.evaluator.sources.local_log import LocalLogSource
+from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.sources.collector import CollectorLimits, application
 from evaltap.recorder.sources.otlp_files import read_cases

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evaltap.evaluator.sources.local_log import LocalLogSource
+from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.schemas.wire.record import DecodedCase, decode_record
 
 APP = """

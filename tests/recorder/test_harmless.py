@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import pytest
 
-from evaltap.evaluator.sources.local_log import LocalLogSource
+from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.recorder import LocalLogSink, MemorySink, Recorder
 from evaltap.recorder.payload import freeze, thaw
 from evaltap.schemas.wire.record import DecodedCase, Manifest, WireRecord, decode_record

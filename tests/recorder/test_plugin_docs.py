@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evaltap.evaluator.sources.local_log import LocalLogSource
+from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.schemas.wire.record import DecodedCase, decode_record
 
 DOCS = Path(__file__).parents[2] / "docs/how-to"

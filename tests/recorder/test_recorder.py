@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from evaltap.evaluator.sources.local_log import LocalLogSource
+from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.recorder import MemorySink, Recorder, RecorderConfig, SinkError
 from evaltap.recorder.observation import (
     Observation,

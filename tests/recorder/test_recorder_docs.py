@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evaltap.cli.reference import settings_page
-from evaltap.evaluator.sources.local_log import LocalLogSource
+from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.recorder import PatternRedactor, RecorderConfig
 from evaltap.schemas.wire.record import DecodedCase, Reason, decode_record
 

@@ -17,7 +17,7 @@ from evaltap.cli.options.verdict import (
 )
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.live.consumer import Consumed
+    from evaltap.evaluator.pipeline.live.consumer import Consumed
     from evaltap.evaluator.reports.summary import Difference, Summary
     from evaltap.evaluator.store.database import Store
     from evaltap.schemas.formats.model import Json
@@ -40,7 +40,7 @@ def signs_of_life(
     command: str, heartbeat_file: Path | None, service: Running
 ) -> "Callable[[Consumed], None]":
     """Return a function that updates probes and heartbeat and, without a terminal, logs once a minute."""
-    from evaltap.evaluator.live.heartbeat import heartbeat
+    from evaltap.evaluator.pipeline.live.heartbeat import heartbeat
     from evaltap.schemas.text import counted
 
     touch = heartbeat(heartbeat_file) if heartbeat_file else None

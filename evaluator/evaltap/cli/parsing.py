@@ -278,7 +278,7 @@ def of_environment(name: str, parse: Callable[[str], Value], text: str) -> Value
 
 def cost_classes(text: str) -> list[str]:
     """Parse comma-separated cost classes."""
-    from evaltap.evaluator.contract.evaluator import CostClass
+    from evaltap.evaluator.scoring.contract.evaluator import CostClass
 
     found = [part.strip() for part in text.split(",")]
     known = [one.value for one in CostClass]

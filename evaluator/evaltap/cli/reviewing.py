@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.review.queue import Item
+    from evaltap.evaluator.curation.review.queue import Item
     from evaltap.evaluator.store.database import Store
 
 KEYS = (
@@ -20,7 +20,7 @@ KEYS = (
 
 def review_queue(store: "Store", reviewer: str, queue: str) -> int:
     """Show items until none is left or the reviewer quits; return the number of decided items."""
-    from evaltap.evaluator.review.queue import next_item
+    from evaltap.evaluator.curation.review.queue import next_item
 
     decided = 0
     print(KEYS)
@@ -37,7 +37,7 @@ def review_queue(store: "Store", reviewer: str, queue: str) -> int:
 
 def _decide(store: "Store", item: "Item", reviewer: str) -> str:
     """Read keys until the item is decided; return "decided", "undone" or "quit"."""
-    from evaltap.evaluator.review.queue import decide, edited, undo
+    from evaltap.evaluator.curation.review.queue import decide, edited, undo
 
     while True:
         key = _key("> ")

@@ -11,8 +11,8 @@ from evaltap.schemas.files.documents import write_document
 from evaltap.schemas.files.missing import no_such_file
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.batch.run import FilesScored
     from evaltap.evaluator.cases.identity import CaseIdentity
+    from evaltap.evaluator.pipeline.batch.run import FilesScored
     from evaltap.evaluator.scoring.scorer import CaseScore
     from evaltap.schemas.formats.case import CaseData
     from evaltap.schemas.formats.result import EvalCaseResult
@@ -72,7 +72,7 @@ class KeptResults:
 
     def write(self, target: Path) -> None:
         """Write the results of one eval set to a file, or those of several into a folder."""
-        from evaltap.evaluator.results.result_file import eval_set_result, result_path
+        from evaltap.evaluator.scoring.results.result_file import eval_set_result, result_path
 
         if target.suffix == ".json" and len(self._results) > 1:
             raise InputError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from evaltap.evaluator.cases.turn import Case as Case, ToolCall as ToolCall, Turn as Turn
-    from evaltap.evaluator.contract.context import (
+    from evaltap.evaluator.scoring.contract.context import (
         EvaluationContext as EvaluationContext,
         EvaluatorFailure as EvaluatorFailure,
         MetricScore as MetricScore,
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
         TurnScore as TurnScore,
         Vote as Vote,
     )
-    from evaltap.evaluator.contract.embedder import (
+    from evaltap.evaluator.scoring.contract.embedder import (
         Embedder as Embedder,
         EmbeddingError as EmbeddingError,
         ScriptedEmbedder as ScriptedEmbedder,
     )
-    from evaltap.evaluator.contract.errors import (
+    from evaltap.evaluator.scoring.contract.errors import (
         MetricError as MetricError,
         UnknownEvaluatorError as UnknownEvaluatorError,
     )
-    from evaltap.evaluator.contract.evaluator import (
+    from evaltap.evaluator.scoring.contract.evaluator import (
         CostClass as CostClass,
         Evaluator as Evaluator,
         Registry as Registry,
     )
-    from evaltap.evaluator.contract.judge import (
+    from evaltap.evaluator.scoring.contract.judge import (
         Judge as Judge,
         JudgeError as JudgeError,
         JudgeInvalid as JudgeInvalid,
@@ -45,39 +45,39 @@ if TYPE_CHECKING:
         JudgeUnavailable as JudgeUnavailable,
         ScriptedJudge as ScriptedJudge,
     )
-    from evaltap.evaluator.contract.turn_evaluator import (
+    from evaltap.evaluator.scoring.contract.turn_evaluator import (
         Finding as Finding,
         MissingEvidence as MissingEvidence,
         TurnEvaluator as TurnEvaluator,
     )
-    from evaltap.evaluator.evaluators.function import Func as Func
-    from evaltap.evaluator.evaluators.judged.answers import (
+    from evaltap.evaluator.scoring.evaluators.function import Func as Func
+    from evaltap.evaluator.scoring.evaluators.judged.answers import (
         Verdict as Verdict,
         read_boolean as read_boolean,
         read_category as read_category,
         read_single_score as read_single_score,
     )
-    from evaltap.evaluator.evaluators.judged.delimiters import (
+    from evaltap.evaluator.scoring.evaluators.judged.delimiters import (
         delimited as delimited,
         fresh_nonce as fresh_nonce,
     )
-    from evaltap.evaluator.evaluators.judged.evaluator import (
+    from evaltap.evaluator.scoring.evaluators.judged.evaluator import (
         Judged as Judged,
         Question as Question,
         TurnView as TurnView,
     )
-    from evaltap.evaluator.gates.gate import (
+    from evaltap.evaluator.scoring.gates.gate import (
         Attempt as Attempt,
         Gate as Gate,
         GateResult as GateResult,
     )
-    from evaltap.evaluator.gates.revision import (
+    from evaltap.evaluator.scoring.gates.revision import (
         Revision as Revision,
         revise as revise,
         revise_async as revise_async,
     )
-    from evaltap.evaluator.judges.openai import OpenAIJudge as OpenAIJudge
-    from evaltap.evaluator.judges.provider import judge_from as judge_from
+    from evaltap.evaluator.scoring.judges.openai import OpenAIJudge as OpenAIJudge
+    from evaltap.evaluator.scoring.judges.provider import judge_from as judge_from
     from evaltap.evaluator.scoring.evaluate import (
         evaluate_case as evaluate_case,
         evaluate_case_async as evaluate_case_async,
@@ -91,22 +91,22 @@ if TYPE_CHECKING:
 
 _HOMES: Final = {
     "cases.turn": "Case ToolCall Turn",
-    "contract.context": "EvaluationContext EvaluatorFailure MetricScore RubricVerdict"
+    "scoring.contract.context": "EvaluationContext EvaluatorFailure MetricScore RubricVerdict"
     " Services Status TurnScore Vote",
-    "contract.embedder": "Embedder EmbeddingError ScriptedEmbedder",
-    "contract.errors": "MetricError UnknownEvaluatorError",
-    "contract.evaluator": "CostClass Evaluator Registry",
-    "contract.judge": "Judge JudgeError JudgeInvalid JudgeNotConfigured JudgeRejected"
+    "scoring.contract.embedder": "Embedder EmbeddingError ScriptedEmbedder",
+    "scoring.contract.errors": "MetricError UnknownEvaluatorError",
+    "scoring.contract.evaluator": "CostClass Evaluator Registry",
+    "scoring.contract.judge": "Judge JudgeError JudgeInvalid JudgeNotConfigured JudgeRejected"
     " JudgeReply JudgeRequest JudgeUnavailable ScriptedJudge",
-    "contract.turn_evaluator": "Finding MissingEvidence TurnEvaluator",
-    "evaluators.function": "Func",
-    "evaluators.judged.answers": "Verdict read_boolean read_category read_single_score",
-    "evaluators.judged.delimiters": "delimited fresh_nonce",
-    "evaluators.judged.evaluator": "Judged Question TurnView",
-    "gates.gate": "Attempt Gate GateResult",
-    "gates.revision": "Revision revise revise_async",
-    "judges.openai": "OpenAIJudge",
-    "judges.provider": "judge_from",
+    "scoring.contract.turn_evaluator": "Finding MissingEvidence TurnEvaluator",
+    "scoring.evaluators.function": "Func",
+    "scoring.evaluators.judged.answers": "Verdict read_boolean read_category read_single_score",
+    "scoring.evaluators.judged.delimiters": "delimited fresh_nonce",
+    "scoring.evaluators.judged.evaluator": "Judged Question TurnView",
+    "scoring.gates.gate": "Attempt Gate GateResult",
+    "scoring.gates.revision": "Revision revise revise_async",
+    "scoring.judges.openai": "OpenAIJudge",
+    "scoring.judges.provider": "judge_from",
     "scoring.evaluate": "evaluate_case evaluate_case_async",
     "scoring.scorer": "CaseScore CaseScorer MetricOutcome",
     "scoring.suite": "Suite SuiteResult",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import pytest
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.contract.context import Services
     from evaltap.evaluator.reports.model import CaseReport
+    from evaltap.evaluator.scoring.contract.context import Services
     from evaltap.evaluator.scoring.scorer import CaseScorer
     from evaltap.schemas.formats.case import CaseData, EvalCase
     from evaltap.schemas.formats.metric import EvalMetric

@@ -15,8 +15,8 @@ from evaltap.schemas.files.documents import read_metrics
 from evaltap.schemas.known import check_known
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.contract.context import Services
-    from evaltap.evaluator.redteam.runner import AttackReport
+    from evaltap.evaluator.pipeline.redteam.runner import AttackReport
+    from evaltap.evaluator.scoring.contract.context import Services
     from evaltap.schemas.formats.metric import LlmJudgeCriterion
 
 SHOWN_FLIPS = 10
@@ -69,8 +69,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: AttackOptions) -> int:
     """Run the attacks and print the result; return the exit code."""
-    from evaltap.evaluator.redteam.attacks import FAMILIES
-    from evaltap.evaluator.redteam.runner import run_attacks
+    from evaltap.evaluator.pipeline.redteam.attacks import FAMILIES
+    from evaltap.evaluator.pipeline.redteam.runner import run_attacks
 
     families = [part.strip() for part in (options.families or "").split(",") if part.strip()]
     for family in families:
@@ -90,9 +90,9 @@ def run(options: AttackOptions) -> int:
 
 def _judge(path: Path | None, judges: JudgeSession) -> "tuple[LlmJudgeCriterion, Services, str]":
     """Return the judge's criterion, the services that provide the judge, and its name."""
-    from evaltap.evaluator.contract.context import Services
-    from evaltap.evaluator.contract.judge import JudgeNotConfigured, ScriptedJudge
-    from evaltap.evaluator.redteam.runner import FenceWatcher
+    from evaltap.evaluator.pipeline.redteam.runner import FenceWatcher
+    from evaltap.evaluator.scoring.contract.context import Services
+    from evaltap.evaluator.scoring.contract.judge import JudgeNotConfigured, ScriptedJudge
     from evaltap.schemas.formats.metric import Criterion, EvalMetric, LlmJudgeCriterion
 
     metrics = read_metrics(path) if path else []

@@ -15,8 +15,8 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.missing import no_such_file
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.calibration.statistics import Share
-    from evaltap.evaluator.calibration.verdicts import Calibrated
+    from evaltap.evaluator.curation.calibration.statistics import Share
+    from evaltap.evaluator.curation.calibration.verdicts import Calibrated
     from evaltap.evaluator.scoring.scorer import CaseScorer
     from evaltap.evaluator.store.database import Store
 
@@ -67,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: CalibrateOptions) -> int:
     """Compare and print; return the exit code of the worst metric."""
-    from evaltap.evaluator.estimates.labels import read_labels
+    from evaltap.evaluator.analysis.estimates.labels import read_labels
 
     if not (options.db or options.cases):
         raise InputError(
@@ -85,7 +85,7 @@ def run(options: CalibrateOptions) -> int:
         if options.cases:
             judges.check_reachable(scorer.metrics)
         with _scored(options, scorer) as store:
-            from evaltap.evaluator.calibration.verdicts import calibrate_metric
+            from evaltap.evaluator.curation.calibration.verdicts import calibrate_metric
             from evaltap.evaluator.scoring.run_metrics import run_metrics
 
             found = [
@@ -112,8 +112,8 @@ def _scored(options: CalibrateOptions, scorer: "CaseScorer") -> "Iterator[Store]
     """Yield a store with the verdicts, after scoring `--cases` into it."""
     with open_store(options.db, create=bool(options.cases)) as store:
         if options.cases:
-            from evaltap.evaluator.batch.files import FileScorer
-            from evaltap.evaluator.batch.run import score_files
+            from evaltap.evaluator.pipeline.batch.files import FileScorer
+            from evaltap.evaluator.pipeline.batch.run import score_files
 
             for path in options.cases:
                 if not path.is_file():

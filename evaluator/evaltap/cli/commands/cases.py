@@ -16,7 +16,7 @@ from evaltap.schemas.text import counted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from evaltap.evaluator.filters.listing import ListedCase, Listing
+    from evaltap.evaluator.analysis.filters.listing import ListedCase, Listing
 
 NARROW = 80
 """Width of the table without a terminal."""
@@ -36,7 +36,7 @@ class CasesOptions:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    from evaltap.evaluator.filters.language import FIELDS
+    from evaltap.evaluator.analysis.filters.language import FIELDS
 
     fields = "\n".join(f"  {name + ':':<13}{meaning}" for name, meaning in FIELDS.items())
     parser.epilog = (
@@ -66,9 +66,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: CasesOptions) -> int:
     """List the cases."""
-    from evaltap.evaluator.filters.listing import list_cases
-    from evaltap.evaluator.filters.unknown import unknown_values
-    from evaltap.evaluator.summaries.summaries import catch_up
+    from evaltap.evaluator.analysis.filters.listing import list_cases
+    from evaltap.evaluator.analysis.filters.unknown import unknown_values
+    from evaltap.evaluator.analysis.summaries.summaries import catch_up
 
     choice = options.chosen.choice()
     with open_stores([options.db]) as store:
@@ -93,7 +93,7 @@ def _print(found: "Listing", out: "Console") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from evaltap.evaluator.filters.case_names import SHORT
+    from evaltap.evaluator.analysis.filters.case_names import SHORT
 
     if not found.cases:
         return
@@ -112,8 +112,8 @@ def _print(found: "Listing", out: "Console") -> None:
 
 def _columns(cases: "Sequence[ListedCase]", id_width: int) -> dict[str, list[str]]:
     """Return the cells by column, without empty columns."""
+    from evaltap.evaluator.analysis.filters.case_names import shortened
     from evaltap.evaluator.cases.text import one_line
-    from evaltap.evaluator.filters.case_names import shortened
     from evaltap.evaluator.reports.safe_text import visible
 
     times = [case.started_at for case in cases]

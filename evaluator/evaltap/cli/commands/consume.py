@@ -61,13 +61,13 @@ from evaltap.cli.signals import stopped_by_signals
 from evaltap.schemas.log.location import parse_log_location
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.batch.engine import Engine
-    from evaltap.evaluator.batch.scorer import PendingScorer
     from evaltap.evaluator.cases.references import References
-    from evaltap.evaluator.live.consumer import Consumer, ConsumerTask
-    from evaltap.evaluator.live.log_cursor import LogCursor
+    from evaltap.evaluator.ingest.sources.base import CaseSource
+    from evaltap.evaluator.pipeline.batch.engine import Engine
+    from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
+    from evaltap.evaluator.pipeline.live.consumer import Consumer, ConsumerTask
+    from evaltap.evaluator.pipeline.live.log_cursor import LogCursor
     from evaltap.evaluator.scoring.scorer import CaseScorer
-    from evaltap.evaluator.sources.base import CaseSource
     from evaltap.evaluator.store.database import Store
     from evaltap.schemas.formats.monitor import MonitorFile
 
@@ -255,8 +255,8 @@ def _consume(
     ending: Ending,
 ) -> int:
     """Land a log and score it until stopped, or until it is idle; return the exit code."""
-    from evaltap.evaluator.live.consumer import Consumer
-    from evaltap.evaluator.remote.server import served
+    from evaltap.evaluator.pipeline.live.consumer import Consumer
+    from evaltap.evaluator.store.remote.server import served
 
     references = options.scoring.read_references()
     trace_url = read_trace_url(options.trace_url)
@@ -357,7 +357,7 @@ def _log_cursors(
     options: ConsumeOptions, source: "CaseSource", store: "Store", opened: ExitStack
 ) -> "list[LogCursor]":
     """Return the task that stores this consumer's position in a local log; topics need none."""
-    from evaltap.evaluator.live.log_cursor import LogCursor
+    from evaltap.evaluator.pipeline.live.log_cursor import LogCursor
 
     location = parse_log_location(options.log)
     if not isinstance(location, Path):

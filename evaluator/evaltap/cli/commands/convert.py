@@ -18,7 +18,7 @@ from evaltap.schemas.files.documents import (
 from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.datasets.openai_evals import EvalConfig
+    from evaltap.evaluator.cases.datasets.openai_evals import EvalConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ def _check(options: ConvertOptions) -> None:
 def _config(options: ConvertOptions) -> "EvalConfig | None":
     if options.openai_eval is None:
         return None
-    from evaltap.evaluator.datasets.columns import parse_columns
-    from evaltap.evaluator.datasets.openai_evals import read_eval_config
+    from evaltap.evaluator.cases.datasets.columns import parse_columns
+    from evaltap.evaluator.cases.datasets.openai_evals import read_eval_config
 
     config = read_eval_config(options.openai_eval, parse_columns(options.map).given)
     if config.unsupported and not options.skip_unsupported:
@@ -128,8 +128,8 @@ def _config(options: ConvertOptions) -> "EvalConfig | None":
 
 
 def _convert(options: ConvertOptions, out: Path, config: "EvalConfig | None") -> int:
-    from evaltap.evaluator.datasets.cases import dataset_cases, write_case_lines
-    from evaltap.evaluator.datasets.columns import Columns, parse_columns
+    from evaltap.evaluator.cases.datasets.cases import dataset_cases, write_case_lines
+    from evaltap.evaluator.cases.datasets.columns import Columns, parse_columns
 
     columns = Columns(config.columns) if config else parse_columns(options.map)
     found = dataset_cases(options.files, columns, split=options.split, app_name=options.app_name)

@@ -79,6 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: CoverageOptions) -> int:
     """Compare the sets with the traffic and print the result."""
+    from evaltap.evaluator.cases.evalsets.files import read_set
     from evaltap.evaluator.curation.coverage import coverage
     from evaltap.evaluator.curation.values import (
         Period,
@@ -87,7 +88,6 @@ def run(options: CoverageOptions) -> int:
         seen_in,
         seen_of_set,
     )
-    from evaltap.evaluator.evalsets.files import read_set
 
     check_dimensions(options.by)
     sets = [read_set(path).cases for path in options.sets]

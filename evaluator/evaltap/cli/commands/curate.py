@@ -17,10 +17,10 @@ from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:
+    from evaltap.evaluator.cases.evalsets.files import SetFile
     from evaltap.evaluator.curation.curate import Curated
     from evaltap.evaluator.curation.recipe import Recipe
     from evaltap.evaluator.curation.updating import Updated
-    from evaltap.evaluator.evalsets.files import SetFile
     from evaltap.evaluator.scoring.scorer import CaseScorer
     from evaltap.evaluator.store.queries import StoreReader
     from evaltap.schemas.formats.metric import EvalMetric
@@ -163,7 +163,7 @@ def run(options: CurateOptions) -> int:
     printed = dict(report)
     if options.diff:
         from evaltap.cli.commands.diff import print_difference
-        from evaltap.evaluator.evalsets.difference import difference
+        from evaltap.evaluator.cases.evalsets.difference import difference
 
         found = difference(existing.cases, updated.cases)
         if options.json:
@@ -226,7 +226,7 @@ def _recipe(options: CurateOptions) -> "Recipe":
 
 
 def _existing_set(options: CurateOptions) -> "SetFile":
-    from evaltap.evaluator.evalsets.files import SetFile, read_set
+    from evaltap.evaluator.cases.evalsets.files import SetFile, read_set
     from evaltap.schemas.files.documents import check_set_name, eval_set_name
 
     check_set_name(options.target)
@@ -241,9 +241,9 @@ def _curated(
     options: CurateOptions, recipe: "Recipe", store: "StoreReader", judges: JudgeSession
 ) -> "Curated":
     from evaltap.cli.options.redaction import case_redactor
+    from evaltap.evaluator.analysis.filters.conditions import check_condition
     from evaltap.evaluator.curation.curate import Means, curate
-    from evaltap.evaluator.filters.conditions import check_condition
-    from evaltap.evaluator.review.results import decisions
+    from evaltap.evaluator.curation.review.results import decisions
     from evaltap.schemas.files.documents import iter_cases
 
     if recipe.where:
@@ -273,7 +273,7 @@ def _landed(store: "StoreReader") -> set[str]:
 
 
 def _write(options: CurateOptions, name: str, made: "Curated", updated: "Updated") -> None:
-    from evaltap.evaluator.evalsets.files import write_set
+    from evaltap.evaluator.cases.evalsets.files import write_set
     from evaltap.schemas.files.documents import read_metrics, write_document
 
     if made.metrics:

@@ -131,8 +131,8 @@ def _record(spans: Path, plugin: Path) -> None:
 
 def _landed(log: Path, path: Path | None) -> "Store":
     from evaltap.cli.options.common import open_store
-    from evaltap.evaluator.live.consumer import Consumer
-    from evaltap.evaluator.sources.local_log import LocalLogSource
+    from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
+    from evaltap.evaluator.pipeline.live.consumer import Consumer
 
     store = open_store(path)
     source = LocalLogSource(log)
@@ -143,7 +143,7 @@ def _landed(log: Path, path: Path | None) -> "Store":
 
 def sessions(store: "Store") -> dict[str, list[JsonObject]]:
     """Return the turns of each session, without ids, times and origin of the recording."""
-    from evaltap.evaluator.landing.cases import landed_cases
+    from evaltap.evaluator.ingest.landing.cases import landed_cases
 
     return {
         case["evalId"]: [_content(turn) for turn in case["actualConversation"]]
@@ -178,9 +178,9 @@ def compare(
 
 
 def _score(store: "Store") -> "Summary":
-    from evaltap.evaluator.batch.scorer import PendingScorer
+    from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
     from evaltap.evaluator.reports.summary import summarise
-    from evaltap.evaluator.results.runs import end_run
+    from evaltap.evaluator.scoring.results.runs import end_run
 
     scorer = PendingScorer(store, _scorer(), references=_references())
     scored, cases = scorer.score("landed", "demo")
@@ -191,8 +191,8 @@ def _score(store: "Store") -> "Summary":
 
 def _scorer() -> "CaseScorer":
     from evaltap.cli.demo.script import judge_answer
-    from evaltap.evaluator.contract.context import Services
-    from evaltap.evaluator.contract.judge import ScriptedJudge
+    from evaltap.evaluator.scoring.contract.context import Services
+    from evaltap.evaluator.scoring.contract.judge import ScriptedJudge
     from evaltap.evaluator.scoring.scorer import CaseScorer
     from evaltap.schemas.files.documents import read_metrics
 

@@ -10,7 +10,7 @@ from evaltap.cli.options.common import add_json
 from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.evalsets.difference import Difference
+    from evaltap.evaluator.cases.evalsets.difference import Difference
 
 SHOWN_FIELDS = 12
 
@@ -53,8 +53,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: DiffOptions) -> int:
     """Print the differences between the sets."""
-    from evaltap.evaluator.evalsets.difference import difference, only_content
-    from evaltap.evaluator.evalsets.files import read_set
+    from evaltap.evaluator.cases.evalsets.difference import difference, only_content
+    from evaltap.evaluator.cases.evalsets.files import read_set
 
     found = difference(read_set(options.before).cases, read_set(options.after).cases)
     if options.content:
@@ -68,8 +68,8 @@ def run(options: DiffOptions) -> int:
 
 def print_difference(found: "Difference") -> None:
     """Print a difference for people."""
-    from evaltap.evaluator.evalsets.content import user_texts
-    from evaltap.evaluator.evalsets.difference import shown
+    from evaltap.evaluator.cases.evalsets.content import user_texts
+    from evaltap.evaluator.cases.evalsets.difference import shown
     from evaltap.evaluator.reports.safe_text import visible
 
     def line(text: str) -> None:

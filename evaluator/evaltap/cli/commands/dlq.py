@@ -14,7 +14,7 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.known import check_known
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.landing.dead_letters import DeadLetter
+    from evaltap.evaluator.ingest.landing.dead_letters import DeadLetter
     from evaltap.evaluator.store.queries import StoreReader
 
 SHOWN_BYTES = 4_000
@@ -90,7 +90,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(options: ListOptions) -> int:
-    from evaltap.evaluator.landing.dead_letters import letters
+    from evaltap.evaluator.ingest.landing.dead_letters import letters
 
     with open_stores([options.db]) as store:
         found = letters(store, reason=options.reason, limit=options.limit)
@@ -120,7 +120,7 @@ def _check_reason(store: "StoreReader", reason: str) -> None:
 
 
 def _show(options: ShowOptions) -> int:
-    from evaltap.evaluator.landing.dead_letters import letters
+    from evaltap.evaluator.ingest.landing.dead_letters import letters
 
     with open_stores([options.db]) as store:
         found = letters(store, only=options.number)
@@ -148,7 +148,7 @@ def _show(options: ShowOptions) -> int:
 
 
 def _replay(options: ReplayOptions) -> int:
-    from evaltap.evaluator.landing.dead_letters import replay
+    from evaltap.evaluator.ingest.landing.dead_letters import replay
     from evaltap.schemas.text import counted
 
     with open_store(options.db, create=False) as store:

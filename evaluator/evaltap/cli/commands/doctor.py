@@ -19,9 +19,9 @@ from evaltap.schemas.log.location import OTLP, KafkaLocation, parse_log_location
 from evaltap.schemas.text import PIPE_WIDTH
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.maintenance.completeness import Account
-    from evaltap.evaluator.maintenance.lag import Lag
-    from evaltap.evaluator.sources.positions import LogPosition
+    from evaltap.evaluator.ingest.sources.positions import LogPosition
+    from evaltap.evaluator.pipeline.maintenance.completeness import Account
+    from evaltap.evaluator.pipeline.maintenance.lag import Lag
     from evaltap.recorder.diagnostics import Diagnostic
 
 _SIGNS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
@@ -153,7 +153,7 @@ def _accounts(log: Path | None, options: DoctorOptions) -> "Sequence[Account]":
 
     If the log comes from the settings and cannot be read, return none: the diagnostics report that.
     """
-    from evaltap.evaluator.maintenance.completeness import accounts
+    from evaltap.evaluator.pipeline.maintenance.completeness import accounts
 
     try:
         return accounts(log, options.db)
@@ -184,7 +184,7 @@ def _lag(db: Path | None) -> "Lag | None":
     if db is None or not db.exists():
         return None
     from evaltap.cli.options.common import open_stores
-    from evaltap.evaluator.maintenance.lag import oldest_unscored
+    from evaltap.evaluator.pipeline.maintenance.lag import oldest_unscored
 
     with open_stores([db]) as store:
         return oldest_unscored(store)
@@ -200,8 +200,12 @@ def _positions(
     location: KafkaLocation, db: Path | None
 ) -> "tuple[list[LogPosition], Sequence[str]]":
     """Return the store's position in the topics (never read, without a store), and missing topics."""
-    from evaltap.evaluator.sources.kafka import KafkaSource
-    from evaltap.evaluator.sources.positions import log_positions, partly_read, stored_offsets
+    from evaltap.evaluator.ingest.sources.kafka import KafkaSource
+    from evaltap.evaluator.ingest.sources.positions import (
+        log_positions,
+        partly_read,
+        stored_offsets,
+    )
 
     offsets, partly = {}, set()
     if db is not None:
@@ -283,7 +287,7 @@ def _ending(account: "Account") -> str:
 
 
 def _data(account: "Account") -> JsonObject:
-    from evaltap.evaluator.landing.seq_ranges import size
+    from evaltap.evaluator.ingest.landing.seq_ranges import size
 
     return {
         "producer_id": account.producer_id,

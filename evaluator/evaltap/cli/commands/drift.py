@@ -109,8 +109,8 @@ def run(options: DriftOptions) -> int:
 
 
 def _seen(store: "StoreReader", period: PeriodOrSet, app: str) -> "list[Seen]":
+    from evaltap.evaluator.cases.evalsets.files import read_set
     from evaltap.evaluator.curation.values import Period, seen_in, seen_of_set
-    from evaltap.evaluator.evalsets.files import read_set
 
     if isinstance(period, Path):
         found = seen_of_set(read_set(period).cases, store)

@@ -92,8 +92,8 @@ def _print(groups: "Sequence[TurnGroup]", figures: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from evaltap.evaluator.analysis.filters.case_names import SHORT, shortened
     from evaltap.evaluator.cases.text import one_line
-    from evaltap.evaluator.filters.case_names import SHORT, shortened
     from evaltap.evaluator.reports.console import console
     from evaltap.evaluator.reports.safe_text import visible
 

@@ -11,7 +11,7 @@ from evaltap.cli.options.common import add_json
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.maintenance.erasure import Erased, Subject
+    from evaltap.evaluator.pipeline.maintenance.erasure import Erased, Subject
 
 OUT_OF_REACH = (
     "copies: backups, exports, files and databases that you did not name",
@@ -118,7 +118,7 @@ def run(options: EraseOptions) -> int:
 
 def _erase(options: EraseOptions, subject: "Subject") -> "list[Erased]":
     """Erase after searching all places: one may contain the user's id, another only the session's."""
-    from evaltap.evaluator.maintenance import erasure
+    from evaltap.evaluator.pipeline.maintenance import erasure
 
     known = -1
     while known < len(subject.sessions):  # ids found in one place may match more in another
@@ -138,8 +138,8 @@ def _erase(options: EraseOptions, subject: "Subject") -> "list[Erased]":
 
 
 def _subject(options: EraseOptions) -> "Subject":
-    from evaltap.evaluator.maintenance.erasure import Subject
-    from evaltap.evaluator.maintenance.mentions import spellings
+    from evaltap.evaluator.pipeline.maintenance.erasure import Subject
+    from evaltap.evaluator.pipeline.maintenance.mentions import spellings
     from evaltap.recorder.privacy.pseudonyms import Pseudonyms
     from evaltap.recorder.privacy.redactor import PatternRedactor
 

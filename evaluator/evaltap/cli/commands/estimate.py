@@ -90,9 +90,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: EstimateOptions) -> int:
     """Estimate and print the rates; return 3 when there is no turn to estimate from."""
-    from evaltap.evaluator.estimates.labels import read_labels
-    from evaltap.evaluator.estimates.rates import estimate_rates
-    from evaltap.evaluator.estimates.scope import Scope
+    from evaltap.evaluator.analysis.estimates.labels import read_labels
+    from evaltap.evaluator.analysis.estimates.rates import estimate_rates
+    from evaltap.evaluator.analysis.estimates.scope import Scope
 
     if options.labels and options.signal != "pass_rate":
         raise InputError(f"--labels corrects the pass rate, not --signal {options.signal}")

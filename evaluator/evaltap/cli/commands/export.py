@@ -40,7 +40,7 @@ class ExportOptions:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    from evaltap.evaluator.datasets.exports.forms import ENDINGS
+    from evaltap.evaluator.cases.datasets.exports.forms import ENDINGS
 
     parser.epilog = (
         "examples:\n"
@@ -82,8 +82,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: ExportOptions) -> int:
     """Write the cases, or compare them with the existing file."""
-    from evaltap.evaluator.landing.cases import landed_cases, write_json_lines
-    from evaltap.evaluator.landing.own_ids import repeated_ids, with_own_ids
+    from evaltap.evaluator.ingest.landing.cases import landed_cases, write_json_lines
+    from evaltap.evaluator.ingest.landing.own_ids import repeated_ids, with_own_ids
     from evaltap.evaluator.store.file_type import is_database
 
     source = options.source
@@ -102,15 +102,15 @@ def run(options: ExportOptions) -> int:
             return _export(options, list(cases), "")
     if options.chosen.choice():
         raise InputError("--filter, --where: only work on a store; the source is an eval set")
-    from evaltap.evaluator.evalsets.files import read_set
+    from evaltap.evaluator.cases.evalsets.files import read_set
 
     found = read_set(source)
     return _export(options, found.cases, found.eval_set_id)
 
 
 def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) -> int:
-    from evaltap.evaluator.datasets.exports.forms import files_of
-    from evaltap.evaluator.datasets.exports.losses import losses
+    from evaltap.evaluator.cases.datasets.exports.forms import files_of
+    from evaltap.evaluator.cases.datasets.exports.losses import losses
     from evaltap.schemas.files.documents import eval_set_name, write_bytes
 
     name = options.id or set_id or eval_set_name(options.out)

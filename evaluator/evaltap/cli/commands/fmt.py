@@ -90,7 +90,7 @@ def _format(path: Path, options: FormatOptions) -> bool:
 
 
 def _report_losses(path: Path) -> None:
-    from evaltap.evaluator.datasets.exports.losses import losses
+    from evaltap.evaluator.cases.datasets.exports.losses import losses
 
     for loss in losses("adk", list(iter_cases(path))):
         print(f"evaltap fmt: {path}: {loss}", file=sys.stderr)

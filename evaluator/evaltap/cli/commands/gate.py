@@ -22,10 +22,10 @@ from evaltap.schemas.files.documents import eval_set_name, iter_cases
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from evaltap.evaluator.compare.gating import GatedCase
-    from evaltap.evaluator.compare.model import Comparison
-    from evaltap.evaluator.compare.sides import Side
-    from evaltap.evaluator.gates.gate import Gate, GateResult
+    from evaltap.evaluator.reports.compare.gating import GatedCase
+    from evaltap.evaluator.reports.compare.model import Comparison
+    from evaltap.evaluator.reports.compare.sides import Side
+    from evaltap.evaluator.scoring.gates.gate import Gate, GateResult
     from evaltap.schemas.formats.case import CaseData
 
 SHOWN = 10
@@ -119,7 +119,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: GateOptions) -> int:
     """Check the cases and print the verdicts; return the exit code."""
-    from evaltap.evaluator.gates.gate import Gate
+    from evaltap.evaluator.scoring.gates.gate import Gate
     from evaltap.schemas.files.documents import read_gate
 
     base = _baseline(options)
@@ -162,7 +162,7 @@ def run(options: GateOptions) -> int:
 
 def _baseline(options: GateOptions) -> "Side | None":
     """Return the baseline; it is read first because the gate may write to the same file."""
-    from evaltap.evaluator.compare.reading import read_side
+    from evaltap.evaluator.reports.compare.reading import read_side
 
     if options.write_baseline is not None and options.write_baseline.suffix != ".json":
         raise InputError(f"--write-baseline {options.write_baseline}: expected a .json file")
@@ -179,10 +179,10 @@ def _comparison(
     gate: "Gate", options: GateOptions, base: "Side | None", gated: "Sequence[GatedCase]"
 ) -> "Comparison | None":
     """Write the new baseline and the reports; return the comparison with the old baseline."""
-    from evaltap.evaluator.compare.baseline import write_baseline
-    from evaltap.evaluator.compare.comparison import compare
-    from evaltap.evaluator.compare.formats import write_comparison
-    from evaltap.evaluator.compare.gating import dimensions_only, gate_sides, gated_side
+    from evaltap.evaluator.reports.compare.baseline import write_baseline
+    from evaltap.evaluator.reports.compare.comparison import compare
+    from evaltap.evaluator.reports.compare.formats import write_comparison
+    from evaltap.evaluator.reports.compare.gating import dimensions_only, gate_sides, gated_side
 
     head = gated_side(gate, gated, ", ".join(map(str, options.cases)))
     if options.write_baseline is not None:
@@ -207,7 +207,7 @@ def _verdict(
     options: GateOptions, gated: "Sequence[GatedCase]", found: "Comparison | None"
 ) -> tuple[int, list[str]]:
     """Return the exit code, the worst of the requested checks, and the messages about it."""
-    from evaltap.evaluator.compare.gating import pass_rate
+    from evaltap.evaluator.reports.compare.gating import pass_rate
 
     codes, messages = [0], []
     if found is not None:
@@ -237,7 +237,7 @@ def _verdict(
 def _data(
     gated: "Sequence[GatedCase]", found: "Comparison | None", passed: bool, code: int
 ) -> dict[str, object]:
-    from evaltap.evaluator.compare.data import comparison_data
+    from evaltap.evaluator.reports.compare.data import comparison_data
 
     data: dict[str, object] = {
         "passed": passed,
@@ -249,9 +249,9 @@ def _data(
 
 def _checked(gate: "Gate", options: GateOptions, show: Callable[[int], None]) -> "list[GatedCase]":
     from evaltap.evaluator.cases.identity import CaseKey, case_identity
-    from evaltap.evaluator.compare.gating import GatedCase
-    from evaltap.evaluator.gates.gate import Attempt
-    from evaltap.evaluator.gates.revision import attempts_into
+    from evaltap.evaluator.reports.compare.gating import GatedCase
+    from evaltap.evaluator.scoring.gates.gate import Attempt
+    from evaltap.evaluator.scoring.gates.revision import attempts_into
 
     checked: list[GatedCase] = []
     threads = options.concurrency if gate.scorer.waits else 1

@@ -144,7 +144,7 @@ def _observed(log: str) -> "Observed":
     from evaltap.cli.options.common import open_store
     from evaltap.cli.options.logs import open_source
     from evaltap.evaluator.curation.starter_metrics import Observed, observed
-    from evaltap.evaluator.landing.lander import Lander
+    from evaltap.evaluator.ingest.landing.lander import Lander
 
     if isinstance(parse_log_location(log), KafkaLocation) or not Path(log).is_file():
         return Observed()

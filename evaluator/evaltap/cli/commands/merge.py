@@ -46,8 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: MergeOptions) -> int:
     """Merge the sets and write the result."""
-    from evaltap.evaluator.evalsets.files import read_set, write_set
-    from evaltap.evaluator.evalsets.merging import merge
+    from evaltap.evaluator.cases.evalsets.files import read_set, write_set
+    from evaltap.evaluator.cases.evalsets.merging import merge
     from evaltap.schemas.files.documents import check_set_name
 
     check_set_name(options.out)

@@ -12,7 +12,7 @@ from evaltap.cli.options.common import add_json
 from evaltap.schemas.known import check_known
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.evaluators.catalogue import Description
+    from evaltap.evaluator.scoring.evaluators.catalogue import Description
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: MetricsOptions) -> int:
     """List all evaluators, or describe the named ones."""
-    from evaltap.evaluator.evaluators.catalogue import described
+    from evaltap.evaluator.scoring.evaluators.catalogue import described
 
     found = _named(described(), options.names)
     if options.example:
@@ -72,7 +72,7 @@ def _named(known: "Sequence[Description]", names: Sequence[str]) -> "list[Descri
 
 
 def _listed(found: "Sequence[Description]") -> str:
-    from evaltap.evaluator.evaluators.catalogue import GROUPS
+    from evaltap.evaluator.scoring.evaluators.catalogue import GROUPS
 
     width = max(len(one.name) for one in found)
     columns = shutil.get_terminal_size().columns

@@ -16,8 +16,8 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted, did_you_mean, utc_text
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.batch.pricing import Price
     from evaltap.evaluator.monitoring.model import Event
+    from evaltap.evaluator.pipeline.batch.pricing import Price
     from evaltap.schemas.formats.model import Json
     from evaltap.schemas.formats.monitor import MonitorFile, Watch
 
@@ -138,7 +138,7 @@ def _usual_store() -> list[Path]:
 
 def _prices(rules: "MonitorFile", stores: Sequence[Path]) -> "list[Price] | None":
     """Return what the rules would have scored and spent per day; None without a store."""
-    from evaltap.evaluator.batch.pricing import price_rules
+    from evaltap.evaluator.pipeline.batch.pricing import price_rules
 
     if not rules.score or not stores:
         return None if rules.score else []

@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: PruneOptions) -> int:
     """Delete old sessions and report how many rows were deleted."""
-    from evaltap.evaluator.maintenance.pruning import prune
+    from evaltap.evaluator.pipeline.maintenance.pruning import prune
 
     before = datetime.now(UTC) - options.older_than
     found = prune(options.db, before, dry_run=options.dry_run)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-    from evaltap.evaluator.estimates.rates import Rate
+    from evaltap.evaluator.analysis.estimates.rates import Rate
     from evaltap.evaluator.store.queries import StoreReader
 
 
@@ -142,7 +142,7 @@ def run(options: ReportOptions) -> int:
     if wanted not in (None, "console") and (options.by or options.pass_k):
         raise InputError("--by, --pass-k: only for the console and --json; leave out --out")
     section = _compared(options, wanted)  # before the file is opened and locked
-    from evaltap.evaluator.datasets.trials import trials_apart
+    from evaltap.evaluator.cases.datasets.trials import trials_apart
 
     with trials_apart(options.cases) as trials, options.chosen.open(options.db) as store:
         options = replace(options, cases=tuple(trials.files.paths))
@@ -192,8 +192,8 @@ def _on_console(options: ReportOptions, store: "StoreReader") -> int:
 
 def _rates(options: ReportOptions, store: "StoreReader") -> "tuple[Rate, ...]":
     """Return the rates by the requested names; empty without `--by`."""
-    from evaltap.evaluator.estimates.rates import estimate_rates
-    from evaltap.evaluator.estimates.scope import Scope as Turns
+    from evaltap.evaluator.analysis.estimates.rates import estimate_rates
+    from evaltap.evaluator.analysis.estimates.scope import Scope as Turns
 
     if not options.by:
         return ()
@@ -210,9 +210,9 @@ def _compared(options: ReportOptions, wanted: str | None) -> "Markup | None":
             "--baseline: only for the HTML report of one DuckDB file; use `evaltap compare --report` for"
             " other formats"
         )
-    from evaltap.evaluator.compare.html import comparison_section
-    from evaltap.evaluator.compare.model import Rules
-    from evaltap.evaluator.compare.reading import compare_sides
+    from evaltap.evaluator.reports.compare.html import comparison_section
+    from evaltap.evaluator.reports.compare.model import Rules
+    from evaltap.evaluator.reports.compare.reading import compare_sides
 
     head = f"{store}#{options.run_id}" if options.run_id else str(store)
     return comparison_section(compare_sides(options.baseline, head, Rules()))

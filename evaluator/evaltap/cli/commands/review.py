@@ -19,7 +19,7 @@ from evaltap.schemas.known import check_known
 from evaltap.schemas.text import counted, did_you_mean
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.review.queue import Item
+    from evaltap.evaluator.curation.review.queue import Item
     from evaltap.evaluator.store.database import Store
     from evaltap.evaluator.store.queries import StoreReader
 
@@ -224,7 +224,7 @@ def _refuse_unheard(options: ReviewOptions, action: str, rest: Sequence[str]) ->
 def _add(options: ReviewOptions, path: Path) -> int:
     from evaltap.evaluator.curation.choosing import choose
     from evaltap.evaluator.curation.recipe import built_in, read_recipe
-    from evaltap.evaluator.review.queue import DEFAULT_QUEUE, Wanted, add_items
+    from evaltap.evaluator.curation.review.queue import DEFAULT_QUEUE, Wanted, add_items
 
     if options.draw:
         return _draw(options, path, options.draw)
@@ -246,8 +246,8 @@ def _add(options: ReviewOptions, path: Path) -> int:
 
 
 def _draw(options: ReviewOptions, path: Path, metric: str) -> int:
-    from evaltap.evaluator.review.drawing import draw_for_labels
-    from evaltap.evaluator.review.queue import DEFAULT_QUEUE, add_items
+    from evaltap.evaluator.curation.review.drawing import draw_for_labels
+    from evaltap.evaluator.curation.review.queue import DEFAULT_QUEUE, add_items
 
     if options.like or options.recipe or options.chosen.choice():
         raise InputError("--draw: samples by itself; leave out --like, --recipe and filters")
@@ -271,7 +271,7 @@ def _queued(options: ReviewOptions, added: int, already: int) -> int:
 
 
 def _decide(options: ReviewOptions, store: "Store", action: str, item_id: str) -> int:
-    from evaltap.evaluator.review.queue import decide, edited, item
+    from evaltap.evaluator.curation.review.queue import decide, edited, item
 
     if not item_id:
         raise InputError(f"review {action}: name the ITEM (`evaltap review list` shows ids)")
@@ -290,14 +290,14 @@ def _decide(options: ReviewOptions, store: "Store", action: str, item_id: str) -
 
 
 def _undo(options: ReviewOptions, store: "Store", item_id: str) -> int:
-    from evaltap.evaluator.review.queue import undo
+    from evaltap.evaluator.curation.review.queue import undo
 
     return _show(options, undo(store, options.who, item_id))
 
 
 def _next(options: ReviewOptions, store: "Store") -> int:
     from evaltap.cli.reviewing import show
-    from evaltap.evaluator.review.queue import next_item
+    from evaltap.evaluator.curation.review.queue import next_item
 
     found = next_item(store, options.who, options.queue)
     if found is None:
@@ -324,9 +324,9 @@ def _show(options: ReviewOptions, one: "Item") -> int:
 
 def _list(options: ReviewOptions, store: "StoreReader") -> int:
     from evaltap.evaluator.cases.text import one_line
+    from evaltap.evaluator.curation.review.queue import items
+    from evaltap.evaluator.curation.review.results import agreement_of
     from evaltap.evaluator.reports.safe_text import visible
-    from evaltap.evaluator.review.queue import items
-    from evaltap.evaluator.review.results import agreement_of
 
     found = items(store, options.queue)
     _, figures = agreement_of(store)
@@ -348,8 +348,8 @@ def _list(options: ReviewOptions, store: "StoreReader") -> int:
 
 
 def _export(options: ReviewOptions, store: "StoreReader") -> int:
-    from evaltap.evaluator.datasets.exports.rows import json_lines
-    from evaltap.evaluator.review.exchange import exported, exported_labels
+    from evaltap.evaluator.cases.datasets.exports.rows import json_lines
+    from evaltap.evaluator.curation.review.exchange import exported, exported_labels
     from evaltap.schemas.files.documents import write_bytes
 
     rows = (exported_labels if options.labels else exported)(store, options.queue)
@@ -364,7 +364,7 @@ def _export(options: ReviewOptions, store: "StoreReader") -> int:
 
 
 def _import(options: ReviewOptions, store: "Store") -> int:
-    from evaltap.evaluator.review.exchange import import_decisions
+    from evaltap.evaluator.curation.review.exchange import import_decisions
 
     if options.file is None:
         raise InputError("review import: give --from FILE")

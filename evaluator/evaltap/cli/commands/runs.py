@@ -69,7 +69,7 @@ def run(options: RunsOptions) -> int:
         return _export(options)
     if options.out is not None:
         raise InputError("--out: only works with export: `evaltap runs export X.duckdb --out FILE`")
-    from evaltap.evaluator.results.runs import listed_runs, run_states
+    from evaltap.evaluator.scoring.results.runs import listed_runs, run_states
 
     with open_stores([Path(name) for name in options.db]) as store:
         rows = listed_runs(store)
@@ -162,7 +162,7 @@ def _cells(row: "Record", counts: Sequence[str], narrow: bool) -> dict[str, str]
 
 
 def _export(options: RunsOptions) -> int:
-    from evaltap.evaluator.compare.reading import export_scores
+    from evaltap.evaluator.reports.compare.reading import export_scores
 
     sides = [side for side in options.db if side != "export"]
     if not sides or options.out is None:

@@ -45,9 +45,9 @@ from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.batch.run import FilesScored
+    from evaltap.evaluator.cases.datasets.trials import TrialFiles
     from evaltap.evaluator.cases.identity import BadLine
-    from evaltap.evaluator.datasets.trials import TrialFiles
+    from evaltap.evaluator.pipeline.batch.run import FilesScored
     from evaltap.evaluator.reports.summary import Difference, Summary
     from evaltap.evaluator.scoring.scorer import CaseScorer
     from evaltap.evaluator.store.database import Store
@@ -185,9 +185,9 @@ def run(options: ScoreOptions) -> int:
                 )
             check_files(options.cases)
             return _score_files(options, chosen, options.cases)
-        from evaltap.evaluator.datasets.cases import as_case_files
-        from evaltap.evaluator.datasets.columns import parse_columns
-        from evaltap.evaluator.datasets.trials import trials_apart
+        from evaltap.evaluator.cases.datasets.cases import as_case_files
+        from evaltap.evaluator.cases.datasets.columns import parse_columns
+        from evaltap.evaluator.cases.datasets.trials import trials_apart
 
         with as_case_files(options.cases, parse_columns(options.map)) as files:
             check_files(files.paths)
@@ -207,7 +207,7 @@ def _score_case_files(
     references = options.scoring.read_references()
     if references is None:
         return _score_files(options, chosen, paths, bad_lines)
-    from evaltap.evaluator.datasets.joined import joined_files
+    from evaltap.evaluator.cases.datasets.joined import joined_files
 
     with joined_files(paths, references) as joined:
         code = _score_files(options, chosen, joined.paths, [*bad_lines, *joined.bad_lines])
@@ -256,7 +256,7 @@ def _here(
     bad_lines: "Sequence[BadLine]",
 ) -> "tuple[FilesScored, _Verdict]":
     """Score in this process and its workers."""
-    from evaltap.evaluator.batch.files import FileScorer
+    from evaltap.evaluator.pipeline.batch.files import FileScorer
 
     kept = KeptResults() if options.result else None
     selection = options.chosen.selection()
@@ -271,7 +271,7 @@ def _here(
     )
     try:
         # Loaded while the workers score: they need no database.
-        from evaltap.evaluator.batch.run import score_files
+        from evaltap.evaluator.pipeline.batch.run import score_files
 
         with open_store(options.db) as store, progress("cases scored") as report:
             scored = score_files(store, files, scorer, options.source, report)
@@ -288,7 +288,7 @@ def _on_ray(
     options: ScoreOptions, scorer: "CaseScorer", paths: Sequence[Path]
 ) -> "tuple[FilesScored, _Verdict]":
     """Score on a Ray cluster; the results are Parquet files, which the DuckDB file reads."""
-    from evaltap.evaluator.datasets.cases import SUFFIXES
+    from evaltap.evaluator.cases.datasets.cases import SUFFIXES
 
     scoring = options.scoring
     files = RayFiles(tuple(paths), options.source, options.map, scoring.concurrency, scoring.judges)
@@ -317,7 +317,7 @@ def _score_landed(
     options: ScoreOptions, chosen: ChosenMetrics, path: Path, judges: JudgeSession
 ) -> int:
     from evaltap.evaluator.reports.summary import summarise
-    from evaltap.evaluator.results.runs import end_run
+    from evaltap.evaluator.scoring.results.runs import end_run
     from evaltap.schemas.text import counted
 
     if options.db not in (None, path):
@@ -351,7 +351,7 @@ def _score_landed(
         if keys is None:
             verdict = _verdict(options, store, summarise(store, metrics=digests), scope)
     if verdict is None:
-        from evaltap.evaluator.filters.restricted import RestrictedStore
+        from evaltap.evaluator.analysis.filters.restricted import RestrictedStore
 
         with RestrictedStore([path], options.filtered.choice(), keys) as shown:
             verdict = _verdict(options, shown, summarise(shown, metrics=digests), scope)

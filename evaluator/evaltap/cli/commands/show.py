@@ -118,7 +118,7 @@ def run(options: ShowOptions) -> int:
 
 
 def _key(store: "StoreReader", case: str, app: str | None) -> dict[str, object]:
-    from evaltap.evaluator.filters.case_names import IS_CASE, NAMES, full_name, nearest
+    from evaltap.evaluator.analysis.filters.case_names import IS_CASE, NAMES, full_name, nearest
 
     case = full_name(store, case)
     found = store.records(f"{NAMES} WHERE {IS_CASE}", {"case": case})
@@ -166,7 +166,7 @@ def _load(store: "StoreReader", key: dict[str, object]) -> dict[str, object]:
 
 def _expect(store: "StoreReader", key: Row, turns: Sequence[dict[str, object]]) -> None:
     """Attach the references of the scores to turns that landed without an expected turn."""
-    from evaltap.evaluator.results.references import attach_kept
+    from evaltap.evaluator.scoring.results.references import attach_kept
 
     if any(turn["expected"] for turn in turns):
         return

@@ -73,7 +73,7 @@ def run(options: SqlOptions) -> int:
     """Run the statement and print its rows."""
     import duckdb
 
-    from evaltap.evaluator.remote.client import one_statement
+    from evaltap.evaluator.store.remote.client import one_statement
 
     if options.json and options.csv:
         raise InputError("--json, --csv: give only one of them")

@@ -178,12 +178,12 @@ def run(options: UiOptions) -> int:
 
 
 def _serve(options: UiOptions, access: "Access", me: "Person") -> int:
+    from evaltap.evaluator.analysis.summaries.summaries import MOST_CAUGHT_UP, Summaries
     from evaltap.evaluator.page.app import create_app
     from evaltap.evaluator.page.running import announced
     from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer
-    from evaltap.evaluator.remote.server import served
     from evaltap.evaluator.store.readers import Readers
-    from evaltap.evaluator.summaries.summaries import MOST_CAUGHT_UP, Summaries
+    from evaltap.evaluator.store.remote.server import served
     from evaltap.recorder.sources.connections import connection_settings
 
     references = read_references(options.references, options.join)

@@ -19,7 +19,7 @@ from evaltap.schemas.log.location import parse_log_location
 
 if TYPE_CHECKING:
     from evaltap.cli.receiving import Receiver
-    from evaltap.evaluator.live.consumer import Consumer
+    from evaltap.evaluator.pipeline.live.consumer import Consumer
 
 LAST_SECONDS: Final = 20.0
 """Time limit for landing and scoring the last records at the end; the rest stays on the log."""

@@ -16,7 +16,7 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.location import parse_log_location
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.maintenance.why import Answer
+    from evaltap.evaluator.pipeline.maintenance.why import Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: WhyOptions) -> int:
     """Explain the case, or each case that matches the filter."""
-    from evaltap.evaluator.filters.case_names import full_name
-    from evaltap.evaluator.maintenance.why import explained, why
+    from evaltap.evaluator.analysis.filters.case_names import full_name
+    from evaltap.evaluator.pipeline.maintenance.why import explained, why
 
     if (options.case is None) == (not options.chosen.choice()):
         raise InputError("expected either a CASE or a choice of cases with --filter or --where")

@@ -31,10 +31,10 @@ def show(
     at: str, log: Path, store: "Store", scorer: "CaseScorer", references: "References"
 ) -> None:
     """Serve the page at an address and land new sessions of the agent until a signal stops it."""
-    from evaltap.evaluator.batch.scorer import PendingScorer
-    from evaltap.evaluator.live.consumer import Consumer
-    from evaltap.evaluator.remote.server import served
-    from evaltap.evaluator.sources.local_log import LocalLogSource
+    from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
+    from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
+    from evaltap.evaluator.pipeline.live.consumer import Consumer
+    from evaltap.evaluator.store.remote.server import served
 
     page = LivePage("demo", opens=True)
     source = LocalLogSource(log, must_exist=False)

@@ -100,7 +100,7 @@ def add_databases(parser: argparse.ArgumentParser) -> None:
 
 def open_stores(paths: Sequence[Path]) -> "StoreReader":
     """Open one DuckDB file, or several as one, for reading."""
-    from evaltap.evaluator.remote.client import open_to_read
+    from evaltap.evaluator.store.remote.client import open_to_read
     from evaltap.evaluator.store.shards import ShardedStore
 
     return open_to_read(paths[0]) if len(paths) == 1 else ShardedStore(paths)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from evaltap.cli.parsing import names
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.compare.model import Comparison, Rules
+    from evaltap.evaluator.reports.compare.model import Comparison, Rules
 
 _STYLES = {"-": "red", "+": "green", "!": "yellow", ">": "yellow"}
 
@@ -29,7 +29,7 @@ class RuleOptions:
 
     def rules(self) -> "Rules":
         """Return the rules of the comparison."""
-        from evaltap.evaluator.compare.model import Rules
+        from evaltap.evaluator.reports.compare.model import Rules
 
         return Rules(
             self.alpha,
@@ -97,7 +97,7 @@ def print_comparison(found: "Comparison") -> None:
     """Print a comparison on the console."""
     from rich.text import Text
 
-    from evaltap.evaluator.compare.console import console_lines
+    from evaltap.evaluator.reports.compare.console import console_lines
     from evaltap.evaluator.reports.console import console
 
     out = console()

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession
 from evaltap.cli.parsing import positive
-from evaltap.evaluator.contract.hosts import PROVIDERS
+from evaltap.evaluator.scoring.contract.hosts import PROVIDERS
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.batch.engine import Engine
-    from evaltap.evaluator.batch.run import FilesScored
-    from evaltap.evaluator.batch.scorer import Progress
     from evaltap.evaluator.cases.pairing import Placeholders
-    from evaltap.evaluator.judges.budget import BudgetAccount
+    from evaltap.evaluator.pipeline.batch.engine import Engine
+    from evaltap.evaluator.pipeline.batch.run import FilesScored
+    from evaltap.evaluator.pipeline.batch.scorer import Progress
+    from evaltap.evaluator.scoring.judges.budget import BudgetAccount
     from evaltap.evaluator.scoring.scorer import CaseScorer
     from evaltap.evaluator.store.database import Store
     from evaltap.schemas.formats.metric import EvalMetric
@@ -163,12 +163,12 @@ def score_on_ray(
     progress: "Progress",
 ) -> "FilesScored":
     """Score files on a cluster, and let the store read the results."""
-    from evaltap.evaluator.batch.ray_files import RayTask
-    from evaltap.evaluator.batch.ray_files import score_on_ray as scored_parts
-    from evaltap.evaluator.batch.run import end_files, write_bad_lines
-    from evaltap.evaluator.datasets.columns import parse_columns
-    from evaltap.evaluator.results.parquet import read_results_from
-    from evaltap.evaluator.results.runs import new_run, write_run
+    from evaltap.evaluator.cases.datasets.columns import parse_columns
+    from evaltap.evaluator.pipeline.batch.ray_files import RayTask
+    from evaltap.evaluator.pipeline.batch.ray_files import score_on_ray as scored_parts
+    from evaltap.evaluator.pipeline.batch.run import end_files, write_bad_lines
+    from evaltap.evaluator.scoring.results.parquet import read_results_from
+    from evaltap.evaluator.scoring.results.runs import new_run, write_run
     from evaltap.evaluator.scoring.run_metrics import run_metrics
 
     folder = options.out
@@ -256,8 +256,8 @@ def live_engine(
     if options.engine != "ray":
         yield None
         return
-    from evaltap.evaluator.batch.ray_engine import RayEngine, RayWorkers
-    from evaltap.evaluator.judges.settings import most_parts
+    from evaltap.evaluator.pipeline.batch.ray_engine import RayEngine, RayWorkers
+    from evaltap.evaluator.scoring.judges.settings import most_parts
 
     given, environ = judges.options, judges.options.environ()
     workers = RayWorkers(

@@ -10,8 +10,8 @@ from evaltap.cli.options.common import open_stores
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
+    from evaltap.evaluator.analysis.filters.choice import Choice
     from evaltap.evaluator.cases.identity import CaseKey
-    from evaltap.evaluator.filters.choice import Choice
     from evaltap.evaluator.store.queries import StoreReader
 
 
@@ -24,8 +24,8 @@ class FilterOptions:
 
     def choice(self) -> "Choice":
         """Parse the filter; raise InputError if it is invalid."""
-        from evaltap.evaluator.filters.choice import Choice
-        from evaltap.evaluator.filters.language import parse_filter
+        from evaltap.evaluator.analysis.filters.choice import Choice
+        from evaltap.evaluator.analysis.filters.language import parse_filter
 
         return Choice(parse_filter(" ".join(self.filter)), self.where)
 
@@ -38,7 +38,7 @@ class FilterOptions:
         choice = self.choice()
         if not choice:
             return open_stores(paths)
-        from evaltap.evaluator.filters.restricted import RestrictedStore, restrict
+        from evaltap.evaluator.analysis.filters.restricted import RestrictedStore, restrict
         from evaltap.evaluator.store.errors import StoreHeldError
 
         try:
@@ -50,9 +50,9 @@ class FilterOptions:
 
     def keys(self, store: "StoreReader") -> "list[CaseKey] | None":
         """Return the chosen cases, None without a filter; raise InputError when no case matches."""
-        from evaltap.evaluator.filters.choice import chosen_keys
-        from evaltap.evaluator.filters.restricted import no_case
-        from evaltap.evaluator.summaries.summaries import catch_up
+        from evaltap.evaluator.analysis.filters.choice import chosen_keys
+        from evaltap.evaluator.analysis.filters.restricted import no_case
+        from evaltap.evaluator.analysis.summaries.summaries import catch_up
 
         choice = self.choice()
         if not choice:

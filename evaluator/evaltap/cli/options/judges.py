@@ -10,13 +10,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from evaltap.cli.parsing import amount, of_environment, positive
-from evaltap.evaluator.contract.judge import JudgeNotConfigured
+from evaltap.evaluator.scoring.contract.judge import JudgeNotConfigured
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.contract.context import Services
-    from evaltap.evaluator.judges.budget import Budget, BudgetAccount, BudgetLimits, Spending
-    from evaltap.evaluator.judges.cache import JudgeCache
-    from evaltap.evaluator.judges.provider import EnvironmentJudges
+    from evaltap.evaluator.scoring.contract.context import Services
+    from evaltap.evaluator.scoring.judges.budget import (
+        Budget,
+        BudgetAccount,
+        BudgetLimits,
+        Spending,
+    )
+    from evaltap.evaluator.scoring.judges.cache import JudgeCache
+    from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges
     from evaltap.schemas.formats.metric import EvalMetric, JudgeModel
 
 
@@ -50,7 +55,7 @@ class JudgeOptions:
 
     def budget_limits(self, environ: Mapping[str, str]) -> "BudgetLimits | None":
         """Return the budget, None without one; raise ConfigurationError if it is not an amount."""
-        from evaltap.evaluator.judges.budget import BudgetLimits
+        from evaltap.evaluator.scoring.judges.budget import BudgetLimits
 
         given = {"USD": self.budget_usd, "TOKENS": self.budget_tokens, "CALLS": self.budget_calls}
         found: dict[str, float | None] = {}
@@ -128,12 +133,12 @@ class JudgeSession:
 
         Raises ConfigurationError for a cache that cannot be used, or a budget that cannot be enforced.
         """
-        from evaltap.evaluator.contract.context import Services
-        from evaltap.evaluator.embeddings import EnvironmentEmbedders
-        from evaltap.evaluator.judges.budget import Budget
-        from evaltap.evaluator.judges.cache import cache_from
-        from evaltap.evaluator.judges.provider import EnvironmentJudges
-        from evaltap.evaluator.judges.settings import (
+        from evaltap.evaluator.scoring.contract.context import Services
+        from evaltap.evaluator.scoring.embeddings import EnvironmentEmbedders
+        from evaltap.evaluator.scoring.judges.budget import Budget
+        from evaltap.evaluator.scoring.judges.cache import cache_from
+        from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges
+        from evaltap.evaluator.scoring.judges.settings import (
             divided_limits,
             embedding_models_of,
             judge_models_of,
@@ -178,7 +183,7 @@ class JudgeSession:
         Call it after `services` and before the first case. If `required`, an unreachable model raises
         ConfigurationError. A judge whose answers are cached needs no connection.
         """
-        from evaltap.evaluator.judges.http import UnreachableError
+        from evaltap.evaluator.scoring.judges.http import UnreachableError
 
         messages: dict[str, None] = {}
         for reach in dict.fromkeys(self._reaching(metrics)):
@@ -193,8 +198,8 @@ class JudgeSession:
 
     def _reaching(self, metrics: "Iterable[EvalMetric]") -> "Iterator[Callable[[], str]]":
         """Yield a function that connects, for each judge and each embedder of the metrics."""
-        from evaltap.evaluator.embeddings import reach
-        from evaltap.evaluator.judges.settings import embedding_models_of, judge_models_of
+        from evaltap.evaluator.scoring.embeddings import reach
+        from evaltap.evaluator.scoring.judges.settings import embedding_models_of, judge_models_of
 
         judges = self._judges
         for metric in metrics:

@@ -22,12 +22,12 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.known import check_known
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.alerting.notice import Notice
-    from evaltap.evaluator.alerting.receivers import Receiver
-    from evaltap.evaluator.live.consumer import ConsumerTask
-    from evaltap.evaluator.live.figures import Figures
-    from evaltap.evaluator.live.outbox import Outbox
+    from evaltap.evaluator.monitoring.alerting.notice import Notice
+    from evaltap.evaluator.monitoring.alerting.receivers import Receiver
     from evaltap.evaluator.monitoring.history import Alert
+    from evaltap.evaluator.pipeline.live.consumer import ConsumerTask
+    from evaltap.evaluator.pipeline.live.figures import Figures
+    from evaltap.evaluator.pipeline.live.outbox import Outbox
     from evaltap.evaluator.scoring.scorer import CaseScorer
     from evaltap.evaluator.store.database import Store
     from evaltap.schemas.formats.monitor import MonitorFile
@@ -91,8 +91,8 @@ def otlp_outboxes(
         raise InputError("--explanations: only works with --scores-otlp; add it")
     if endpoint is None:
         return []
-    from evaltap.evaluator.live.otlp import OtlpWriter, otlp_scores
-    from evaltap.evaluator.live.outbox import Outbox
+    from evaltap.evaluator.pipeline.live.otlp import OtlpWriter, otlp_scores
+    from evaltap.evaluator.pipeline.live.outbox import Outbox
 
     scores = otlp_scores
     if explanations:  # keeps the function's name, under which the outbox stores its progress
@@ -112,8 +112,8 @@ def figures_of(
     """Return the task that updates the values of `/metrics` and OTLP; empty if neither is enabled."""
     if not serve and endpoint is None:
         return []
-    from evaltap.evaluator.live.figures import Figures
-    from evaltap.evaluator.live.otlp import OtlpWriter
+    from evaltap.evaluator.pipeline.live.figures import Figures
+    from evaltap.evaluator.pipeline.live.otlp import OtlpWriter
 
     otlp = OtlpWriter(endpoint) if endpoint else None
     return [Figures(store, service.status, otlp, rules=rules, evidence=evidence)]
@@ -133,9 +133,9 @@ class Running:
     """The outside view of a consumer: its status, notifications to systemd, and reloads on SIGHUP."""
 
     def __init__(self, command: str, check: Callable[[], None]) -> None:
-        from evaltap.evaluator.live.reloading import Reload
-        from evaltap.evaluator.live.status import LiveStatus
-        from evaltap.evaluator.live.systemd import Systemd
+        from evaltap.evaluator.pipeline.live.reloading import Reload
+        from evaltap.evaluator.pipeline.live.status import LiveStatus
+        from evaltap.evaluator.pipeline.live.systemd import Systemd
 
         self.status = LiveStatus()
         self.reload = Reload(
@@ -187,7 +187,7 @@ def running(
         if serve is None:
             yield found
             return
-        from evaltap.evaluator.live.service import serving
+        from evaltap.evaluator.pipeline.live.service import serving
 
         with serving(found.status, *serve) as at:
             print(f"evaltap {command}: {at}/metrics, /healthz, /readyz", file=sys.stderr)
@@ -222,9 +222,9 @@ def watchers(
     """
     if path is None or not rules.watch:
         return []
-    from evaltap.evaluator.alerting.outbox import AlertOutbox
-    from evaltap.evaluator.live.watcher import Watcher
+    from evaltap.evaluator.monitoring.alerting.outbox import AlertOutbox
     from evaltap.evaluator.monitoring.wording import summary
+    from evaltap.evaluator.pipeline.live.watcher import Watcher
 
     silences = {one.name: one.silence_ends for one in rules.watch}
 
@@ -256,7 +256,7 @@ def watchers(
 
 def evidence_of(tasks: "Sequence[ConsumerTask]") -> "Mapping[str, float]":
     """Return the evidence of each watch at its last check, by name: how close it was to an alarm."""
-    from evaltap.evaluator.live.watcher import Watcher
+    from evaltap.evaluator.pipeline.live.watcher import Watcher
 
     return {name: one for task in tasks if isinstance(task, Watcher)
             for name, one in task.evidence.items()}  # fmt: skip
@@ -266,7 +266,7 @@ def check_receivers(
     rules: "MonitorFile", path: Path | None, *, allow_code: bool
 ) -> "list[Receiver]":
     """Return the receivers of alerts; raise InputError for a receiver that cannot be used."""
-    from evaltap.evaluator.alerting.receivers import make_receiver
+    from evaltap.evaluator.monitoring.alerting.receivers import make_receiver
     from evaltap.evaluator.monitoring.rules import name_of
 
     found = []
@@ -282,7 +282,7 @@ def check_receivers(
 
 
 def _notices(rules: "MonitorFile", store: "Store") -> "Callable[[Alert, datetime, bool], Notice]":
-    from evaltap.evaluator.alerting.notice import Notice, evidence_page
+    from evaltap.evaluator.monitoring.alerting.notice import Notice, evidence_page
     from evaltap.schemas.formats.monitor import Watch
 
     watches = {watch.name: watch for watch in rules.watch}

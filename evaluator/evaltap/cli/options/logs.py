@@ -8,8 +8,8 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.location import OTLP, KafkaLocation, LogLocation, parse_log_location
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.sources.base import CaseSource
-    from evaltap.evaluator.sources.otlp_topics import TraceAssembler
+    from evaltap.evaluator.ingest.sources.base import CaseSource
+    from evaltap.evaluator.ingest.sources.otlp_topics import TraceAssembler
     from evaltap.evaluator.store.database import Store
 
 
@@ -25,15 +25,15 @@ def open_source(
     if partitions is not None:
         _check_partitions(log, location)
     if isinstance(location, KafkaLocation):
-        from evaltap.evaluator.sources.kafka import KafkaSource
+        from evaltap.evaluator.ingest.sources.kafka import KafkaSource
 
         if location.format != OTLP:
             return KafkaSource(location, partitions=partitions, to_end=until_idle)
-        from evaltap.evaluator.sources.otlp_topics import OtlpSource
+        from evaltap.evaluator.ingest.sources.otlp_topics import OtlpSource
 
         source = KafkaSource(location)
         return OtlpSource(source, _assembler(location), closes_at_end=until_idle)
-    from evaltap.evaluator.sources.local_log import LocalLogSource
+    from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 
     return LocalLogSource(location, must_exist=until_idle)
 
@@ -55,8 +55,8 @@ def restore_progress(log: str, source: "CaseSource", store: "Store") -> list[str
 
     Returns a message for each topic that is read from its start because it belongs to another cluster.
     """
-    from evaltap.evaluator.landing.trace_progress import progress
-    from evaltap.evaluator.sources.otlp_topics import OtlpSource
+    from evaltap.evaluator.ingest.landing.trace_progress import progress
+    from evaltap.evaluator.ingest.sources.otlp_topics import OtlpSource
 
     location, records = parse_log_location(log), source
     if isinstance(source, OtlpSource):
@@ -64,8 +64,8 @@ def restore_progress(log: str, source: "CaseSource", store: "Store") -> list[str
         records = source.source
     if not isinstance(location, KafkaLocation):
         return []
-    from evaltap.evaluator.sources.kafka import KafkaSource
-    from evaltap.evaluator.sources.positions import moved_topics
+    from evaltap.evaluator.ingest.sources.kafka import KafkaSource
+    from evaltap.evaluator.ingest.sources.positions import moved_topics
 
     assert isinstance(records, KafkaSource)
     return moved_topics(store, location.topics, records.cluster_id)
@@ -90,7 +90,7 @@ def _assembler(location: KafkaLocation) -> "TraceAssembler":
 
 def report_telemetry(source: "CaseSource") -> None:
     """Report the counts of raw telemetry on stderr, if the source reads any."""
-    from evaltap.evaluator.sources.otlp_topics import OtlpSource
+    from evaltap.evaluator.ingest.sources.otlp_topics import OtlpSource
     from evaltap.recorder.sources.otlp_topics import TopicTraces
 
     if not isinstance(source, OtlpSource) or not isinstance(source.assembler, TopicTraces):
@@ -114,7 +114,7 @@ def report_start_position(
 
     Also report that `begin`, the choice of `--from`, is without effect on a store that has read the log.
     """
-    from evaltap.evaluator.sources.positions import stored_offsets
+    from evaltap.evaluator.ingest.sources.positions import stored_offsets
 
     known = stored_offsets(store)
     if begin == "oldest" and any(known.get(partition) for partition in source.bounds()):

@@ -17,7 +17,7 @@ from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
     from evaltap.evaluator.cases.references import References
-    from evaltap.evaluator.live.consumer import ConsumerTask
+    from evaltap.evaluator.pipeline.live.consumer import ConsumerTask
     from evaltap.evaluator.reports.tracing import TraceUrl
     from evaltap.evaluator.store.database import Store
     from evaltap.schemas.formats.case import CaseData
@@ -100,13 +100,13 @@ class LivePage:
         if at is None:
             yield []
             return
-        from evaltap.evaluator.live.summary_keeper import SummaryKeeper, Ticks
         from evaltap.evaluator.page.app import create_app
         from evaltap.evaluator.page.request import Source
         from evaltap.evaluator.page.running import announced
         from evaltap.evaluator.page.security.access import Access, Person, state_folder
         from evaltap.evaluator.page.security.site import Site
         from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer
+        from evaltap.evaluator.pipeline.live.summary_keeper import SummaryKeeper, Ticks
         from evaltap.evaluator.store.readers import Readers
         from evaltap.recorder.sources.connections import connection_settings
 

@@ -17,10 +17,10 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import read_metrics
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.batch.engine import Engine
-    from evaltap.evaluator.batch.scorer import PendingScorer
     from evaltap.evaluator.cases.pairing import Placeholders
     from evaltap.evaluator.cases.references import Join, JoinCount, References
+    from evaltap.evaluator.pipeline.batch.engine import Engine
+    from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
     from evaltap.evaluator.scoring.scorer import CaseScorer, OnUnknownMetric
     from evaltap.evaluator.scoring.selection import Selection
     from evaltap.evaluator.store.database import Store
@@ -272,7 +272,7 @@ def pending_scorer(
     rules: "Sequence[ScoreRule]" = (),
 ) -> "PendingScorer":
     """Build the scorer of landed cases."""
-    from evaltap.evaluator.batch.scorer import PendingScorer
+    from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 
     return PendingScorer(
         store,

@@ -8,7 +8,7 @@ from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.log.location import KafkaLocation, parse_log_location
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.live.outbox import Outbox, Reader
+    from evaltap.evaluator.pipeline.live.outbox import Outbox, Reader
     from evaltap.evaluator.store.database import Store
 
 
@@ -42,7 +42,7 @@ def add_dlq_topic(parser: argparse.ArgumentParser) -> None:
 
 def outboxes(options: PublishOptions, store: "Store") -> "list[Outbox]":
     """Return the outboxes of the given topics."""
-    from evaltap.evaluator.live.outbox import dead_letters, scores
+    from evaltap.evaluator.pipeline.live.outbox import dead_letters, scores
 
     found: list[Outbox] = []
     if options.dlq_topic:
@@ -53,9 +53,9 @@ def outboxes(options: PublishOptions, store: "Store") -> "list[Outbox]":
 
 
 def _outbox(option: str, place: str, log: str, store: "Store", read: "Reader") -> "Outbox":
-    from evaltap.evaluator.live.outbox import Outbox
-    from evaltap.evaluator.topics.clients import create_topics
-    from evaltap.evaluator.topics.writer import TopicWriter
+    from evaltap.evaluator.ingest.topics.clients import create_topics
+    from evaltap.evaluator.ingest.topics.writer import TopicWriter
+    from evaltap.evaluator.pipeline.live.outbox import Outbox
 
     location = parse_log_location(place if "://" in place else log)
     if not isinstance(location, KafkaLocation) or ("://" in place and len(location.topics) != 1):

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evaltap.evaluator.cases.evalsets.content import expected_turns, message_text, tool_path
+from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.cases.language import language_of
 from evaltap.evaluator.curation.grouping import (
     Block,
@@ -20,8 +22,6 @@ from evaltap.evaluator.curation.recipe import Pick, Recipe
 from evaltap.evaluator.curation.texts import SimilarTexts, normal
 from evaltap.evaluator.curation.values import Seen, seen_of_set
 from evaltap.evaluator.curation.window import WindowTurns
-from evaltap.evaluator.evalsets.content import expected_turns, message_text, tool_path
-from evaltap.evaluator.evalsets.files import read_set
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import did_you_mean_one_of

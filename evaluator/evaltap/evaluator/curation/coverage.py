@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
+from evaltap.evaluator.analysis.stats.sample import Cell, Profile
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.values import Seen, values_of
-from evaltap.evaluator.stats.estimate import Estimate, estimate
-from evaltap.evaluator.stats.sample import Cell, Profile
 
 SHOWN_GAPS: Final = 20
 EXAMPLES: Final = 5

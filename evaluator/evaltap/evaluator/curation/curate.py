@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from evaltap.evaluator.cases.evalsets.content import content_hash
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.choosing import Choices, Chosen, Progress, choose
 from evaltap.evaluator.curation.expectations import (
@@ -16,9 +17,8 @@ from evaltap.evaluator.curation.expectations import (
 )
 from evaltap.evaluator.curation.grouping import health
 from evaltap.evaluator.curation.recipe import Recipe
+from evaltap.evaluator.curation.review.results import NOTHING_DECIDED, Decisions
 from evaltap.evaluator.curation.sessions import Session, provenance, read_sessions, recorded_case
-from evaltap.evaluator.evalsets.content import content_hash
-from evaltap.evaluator.review.results import NOTHING_DECIDED, Decisions
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files import canonical

@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
+from evaltap.evaluator.analysis.stats.student import Z95
 from evaltap.evaluator.curation.texts import Numbers
 from evaltap.evaluator.curation.values import Seen, values_of
-from evaltap.evaluator.stats.student import Z95
 
 PERMUTATIONS: Final = 2_000
 AT_A_TIME: Final = 100

@@ -4,11 +4,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from evaltap.evaluator.cases.evalsets.content import plain_turn, user_texts
 from evaltap.evaluator.cases.pairing import placeholder
-from evaltap.evaluator.contract.context import Status
 from evaltap.evaluator.curation.sessions import LandedTurn, Session
-from evaltap.evaluator.evalsets.content import plain_turn, user_texts
 from evaltap.evaluator.scoring.batch import compares
+from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric

@@ -120,7 +120,7 @@ def _group(
 def _embedder() -> Callable[[Sequence[str]], Any]:
     import numpy as np
 
-    from evaltap.evaluator.embeddings import WordLlamaEmbedder
+    from evaltap.evaluator.scoring.embeddings import WordLlamaEmbedder
 
     embedder = WordLlamaEmbedder()
 

@@ -7,12 +7,12 @@ from typing import Any, Final
 import orjson
 
 from evaltap.evaluator.cases.contexts import without_repeats
+from evaltap.evaluator.cases.evalsets.content import plain_turns
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.turn import EARLIER_TURNS
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.recipe import Unit
-from evaltap.evaluator.evalsets.content import plain_turns
-from evaltap.evaluator.landing.documents import DocumentReader, LandedTurns, TurnDocuments
+from evaltap.evaluator.ingest.landing.documents import DocumentReader, LandedTurns, TurnDocuments
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import Row, StoreReader
 from evaltap.schemas.formats.case import CaseData

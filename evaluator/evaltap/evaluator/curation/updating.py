@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from evaltap.evaluator.evalsets.content import content_hash
+from evaltap.evaluator.cases.evalsets.content import content_hash
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
+from evaltap.evaluator.analysis.filters.turns import turns_with
 from evaltap.evaluator.curation.grouping import Block, ComparedTurn
 from evaltap.evaluator.curation.picks import TurnKey, scope_of
 from evaltap.evaluator.curation.recipe import Recipe
-from evaltap.evaluator.filters.turns import turns_with
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
 

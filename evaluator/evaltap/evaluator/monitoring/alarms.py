@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Self
 
-from evaltap.evaluator.stats.detector import BadTurns, Detector, Usual
+from evaltap.evaluator.analysis.stats.detector import BadTurns, Detector, Usual
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ from datetime import datetime
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
+from evaltap.evaluator.analysis.stats.several import benjamini_hochberg
 from evaltap.evaluator.monitoring.model import Changed
-from evaltap.evaluator.stats.several import benjamini_hochberg
 from evaltap.evaluator.store.queries import StoreReader
 
 SHOWN: Final = 3

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from evaltap.evaluator.filters.language import FIELDS, quoted
+from evaltap.evaluator.analysis.filters.language import FIELDS, quoted
 from evaltap.evaluator.monitoring.model import Changed
 from evaltap.schemas.formats.monitor import Watch
 

@@ -10,7 +10,10 @@ from datetime import UTC, date, datetime, time, timedelta
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.estimates.slices import SLICES
+from evaltap.evaluator.analysis.estimates.slices import SLICES
+from evaltap.evaluator.analysis.stats.detector import Usual, longest_session, usual
+from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
+from evaltap.evaluator.analysis.stats.sample import Profile
 from evaltap.evaluator.monitoring.alarms import Alarms
 from evaltap.evaluator.monitoring.changed import Candidate, changed_slices, explaining
 from evaltap.evaluator.monitoring.changes import Changes
@@ -31,9 +34,6 @@ from evaltap.evaluator.monitoring.turns import (
     select_turns,
     sessions_of,
 )
-from evaltap.evaluator.stats.detector import Usual, longest_session, usual
-from evaltap.evaluator.stats.estimate import Estimate, estimate
-from evaltap.evaluator.stats.sample import Profile
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, NamedTuple
 
+from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
+from evaltap.evaluator.analysis.stats.sample import Cell, Profile
 from evaltap.evaluator.monitoring.changes import Changes
 from evaltap.evaluator.monitoring.evidence import filter_of
 from evaltap.evaluator.monitoring.model import Event, Status
@@ -26,8 +28,6 @@ from evaltap.evaluator.monitoring.turns import (
     read_turns,
     sessions_of,
 )
-from evaltap.evaluator.stats.estimate import Estimate, estimate
-from evaltap.evaluator.stats.sample import Cell, Profile
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, time, timedelta
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.estimates.scope import Scope, Signal
-from evaltap.evaluator.estimates.turns import choose_turns
+from evaltap.evaluator.analysis.estimates.scope import Scope, Signal
+from evaltap.evaluator.analysis.estimates.turns import choose_turns
 from evaltap.evaluator.monitoring.changes import Changes
 from evaltap.evaluator.monitoring.model import Event
 from evaltap.evaluator.monitoring.rules import where_of

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.estimates.quantiles import COMMON, MEDIAN, measure
-from evaltap.evaluator.estimates.scope import SIGNALS, Scope
-from evaltap.evaluator.estimates.turns import choose_turns
+from evaltap.evaluator.analysis.estimates.quantiles import COMMON, MEDIAN, measure
+from evaltap.evaluator.analysis.estimates.scope import SIGNALS, Scope
+from evaltap.evaluator.analysis.estimates.turns import choose_turns
+from evaltap.evaluator.analysis.stats.detector import BadTurns
+from evaltap.evaluator.analysis.stats.sample import Cell
 from evaltap.evaluator.monitoring.changes import EVERYTHING, Changes
 from evaltap.evaluator.monitoring.rules import where_of
 from evaltap.evaluator.monitoring.starts import start_of
-from evaltap.evaluator.stats.detector import BadTurns
-from evaltap.evaluator.stats.sample import Cell
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
 

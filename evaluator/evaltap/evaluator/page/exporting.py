@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from evaltap.evaluator.analysis.filters.choice import Choice, chosen_keys
+from evaltap.evaluator.analysis.filters.language import parse_filter, quoted
+from evaltap.evaluator.analysis.filters.restricted import restrict
+from evaltap.evaluator.cases.datasets.exports.forms import ENDINGS, files_of
+from evaltap.evaluator.cases.evalsets.files import set_bytes
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.curate import Means, curate
 from evaltap.evaluator.curation.recipe import BUILT_IN, Expect, Recipe
-from evaltap.evaluator.datasets.exports.forms import ENDINGS, files_of
-from evaltap.evaluator.evalsets.files import set_bytes
-from evaltap.evaluator.filters.choice import Choice, chosen_keys
-from evaltap.evaluator.filters.language import parse_filter, quoted
-from evaltap.evaluator.filters.restricted import restrict
-from evaltap.evaluator.landing.cases import landed_cases
-from evaltap.evaluator.landing.own_ids import repeated_ids, with_own_ids
+from evaltap.evaluator.curation.review.results import decisions
+from evaltap.evaluator.ingest.landing.cases import landed_cases
+from evaltap.evaluator.ingest.landing.own_ids import repeated_ids, with_own_ids
 from evaltap.evaluator.page.request import Download
-from evaltap.evaluator.review.results import decisions
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData

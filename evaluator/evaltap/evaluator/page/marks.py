@@ -5,10 +5,10 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from evaltap.evaluator.landing.seq_ranges import size
-from evaltap.evaluator.maintenance.completeness import landed_accounts
+from evaltap.evaluator.ingest.landing.seq_ranges import size
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.security.access import Person
+from evaltap.evaluator.pipeline.maintenance.completeness import landed_accounts
 from evaltap.evaluator.store.queries import StoreReader
 
 _EVERY_SECONDS: Final = 10.0

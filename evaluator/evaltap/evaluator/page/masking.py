@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
-from evaltap.evaluator.filters.language import Filter
+from evaltap.evaluator.analysis.filters.language import Filter
 from evaltap.evaluator.page.request import PageAnswer
 
 HIDDEN: Final = "(hidden)"

@@ -9,12 +9,17 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from evaltap.evaluator.analysis.filters.choice import (
+    Choice,
+    ChosenQuery,
+    first_cases,
+    fitting_query,
+)
+from evaltap.evaluator.analysis.filters.listing import ListedCase, listed_cases
+from evaltap.evaluator.analysis.filters.terms import KEYS
+from evaltap.evaluator.analysis.summaries.case_key import key_of_case
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.filters.choice import Choice, ChosenQuery, first_cases, fitting_query
-from evaltap.evaluator.filters.listing import ListedCase, listed_cases
-from evaltap.evaluator.filters.terms import KEYS
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.evaluator.summaries.case_key import key_of_case
 
 
 class SortKey(NamedTuple):

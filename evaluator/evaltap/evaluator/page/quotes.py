@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from evaltap.evaluator.evaluators.judged.quotes import places_of
+from evaltap.evaluator.scoring.evaluators.judged.quotes import places_of
 
 
 class Quote(NamedTuple):

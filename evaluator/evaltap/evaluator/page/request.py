@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from evaltap.evaluator.analysis.filters.language import quoted
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.references import References
-from evaltap.evaluator.filters.language import quoted
 from evaltap.evaluator.page.security.access import Access, Person
 from evaltap.evaluator.page.sharing import SharedAnswers, of_the_past
 from evaltap.evaluator.reports.tracing import TraceUrl

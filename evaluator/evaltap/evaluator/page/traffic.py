@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from evaltap.evaluator.analysis.stats.difference import Rate, difference
+from evaltap.evaluator.analysis.stats.intervals import Interval, wilson_of
 from evaltap.evaluator.reports.model import SEVERITY
-from evaltap.evaluator.stats.difference import Rate, difference
-from evaltap.evaluator.stats.intervals import Interval, wilson_of
 from evaltap.evaluator.store.queries import StoreReader
 
 SPANS: Final = {

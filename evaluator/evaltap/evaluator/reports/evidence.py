@@ -8,10 +8,6 @@ from evaltap.evaluator.cases.costs import cost_of
 from evaltap.evaluator.cases.pairing import UnscorableCaseError, has_references, pair_turns
 from evaltap.evaluator.cases.text import cut
 from evaltap.evaluator.cases.turn import Case, ToolCall, Turn, gaps_of
-from evaltap.evaluator.criteria.calls.attempts import calls_of, select
-from evaltap.evaluator.criteria.calls.diff import DiffRow, trajectory_diff
-from evaltap.evaluator.criteria.calls.pairs import CallPairs, CallSimilarity
-from evaltap.evaluator.criteria.calls.scores import shares
 from evaltap.evaluator.reports.model import (
     ArgumentDifference,
     Call,
@@ -20,6 +16,10 @@ from evaltap.evaluator.reports.model import (
     StepKind,
     TurnEvidence,
 )
+from evaltap.evaluator.scoring.criteria.calls.attempts import calls_of, select
+from evaltap.evaluator.scoring.criteria.calls.diff import DiffRow, trajectory_diff
+from evaltap.evaluator.scoring.criteria.calls.pairs import CallPairs, CallSimilarity
+from evaltap.evaluator.scoring.criteria.calls.scores import shares
 from evaltap.schemas.formats.criteria import ValueCriterion
 from evaltap.schemas.formats.metric import (
     EvalMetric,

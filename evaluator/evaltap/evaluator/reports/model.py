@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
-from evaltap.evaluator.criteria.calls.diff import DiffKind
 from evaltap.evaluator.reports.summary import Summary, exit_code
+from evaltap.evaluator.scoring.criteria.calls.diff import DiffKind
 
 SEVERITY: Final = ("crashed", "failed", "error", "not_evaluated", "passed")
 """The statuses of a case, worst first."""

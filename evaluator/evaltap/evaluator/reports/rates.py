@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from evaltap.evaluator.estimates.rates import Rate
+from evaltap.evaluator.analysis.estimates.rates import Rate
 from evaltap.evaluator.reports.safe_text import visible
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Final
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.cases.text import cut
-from evaltap.evaluator.landing.cases import assembled
-from evaltap.evaluator.landing.documents import DocumentReader
+from evaltap.evaluator.ingest.landing.cases import assembled
+from evaltap.evaluator.ingest.landing.documents import DocumentReader
 from evaltap.evaluator.reports import grouping
 from evaltap.evaluator.reports.case_files import FileCases
 from evaltap.evaluator.reports.details import JudgeCalls, with_details
@@ -44,7 +44,7 @@ from evaltap.evaluator.reports.usage import (
 )
 from evaltap.evaluator.reports.wording import readable
 from evaltap.evaluator.reports.words import CaseWords, landed_words, words_of
-from evaltap.evaluator.results.references import attach_kept
+from evaltap.evaluator.scoring.results.references import attach_kept
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError

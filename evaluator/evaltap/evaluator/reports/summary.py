@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from evaltap.evaluator.estimates.rates import Rate
-from evaltap.evaluator.filters.case_names import repeated_ids
+from evaltap.evaluator.analysis.estimates.rates import Rate
+from evaltap.evaluator.analysis.filters.case_names import repeated_ids
+from evaltap.evaluator.analysis.stats import Interval, wilson
 from evaltap.evaluator.reports.exit_status import (
     BELOW_THE_BAR,
     INCOMPLETE,
@@ -16,7 +17,6 @@ from evaltap.evaluator.reports.exit_status import (
 from evaltap.evaluator.reports.scope import score_scope
 from evaltap.evaluator.reports.traffic import read_traffic
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
-from evaltap.evaluator.stats import Interval, wilson
 from evaltap.evaluator.store.queries import Row, Rows, StoreReader
 
 WORST_CASES = 10

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from evaltap.evaluator.estimates.rates import Rate, estimate_rates
-from evaltap.evaluator.estimates.scope import Scope, Signal, Unit
-from evaltap.evaluator.estimates.turns import choose_turns
-from evaltap.evaluator.stats.estimate import Estimate, estimate
-from evaltap.evaluator.stats.sample import Cell, Profile
+from evaltap.evaluator.analysis.estimates.rates import Rate, estimate_rates
+from evaltap.evaluator.analysis.estimates.scope import Scope, Signal, Unit
+from evaltap.evaluator.analysis.estimates.turns import choose_turns
+from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
+from evaltap.evaluator.analysis.stats.sample import Cell, Profile
 from evaltap.evaluator.store.queries import StoreReader
 
 _VERDICT: Final = Signal("verdict", "TRUE", of_metric=True)

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
+from evaltap.evaluator.analysis.estimates.quantiles import weighted_quantiles
+from evaltap.evaluator.analysis.stats import percentile
 from evaltap.evaluator.cases.costs import cost_of
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.turn import FAILED_RUNS
-from evaltap.evaluator.estimates.quantiles import weighted_quantiles
 from evaltap.evaluator.reports.model import Usage
-from evaltap.evaluator.stats import percentile
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData

@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from evaltap.evaluator.cases.identity import CaseIdentity, NamedCase, is_sampled
-from evaltap.evaluator.contract.context import Status
-from evaltap.evaluator.results.rows import (
+from evaltap.evaluator.scoring.contract.context import Status
+from evaltap.evaluator.scoring.results.rows import (
     JudgedTurn,
     ScoreRow,
     ScoreRows,
@@ -18,7 +18,7 @@ from evaltap.evaluator.results.rows import (
     add_vote_rows,
 )
 from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer, KnownScores
-from evaltap.evaluator.waiting import Together
+from evaltap.evaluator.scoring.waiting import Together
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 

@@ -6,8 +6,8 @@ from typing import Final, TypeAlias, TypeVar
 from msgspec import structs
 
 from evaltap.evaluator.cases.turn import Case, Turn, run_failure
-from evaltap.evaluator.contract.aggregation import joined_reasons
-from evaltap.evaluator.contract.context import MetricScore, Status, TurnScore
+from evaltap.evaluator.scoring.contract.aggregation import joined_reasons
+from evaltap.evaluator.scoring.contract.context import MetricScore, Status, TurnScore
 
 RunFailures: TypeAlias = Sequence[str | None]
 """Why the run of each turn failed; None for a turn whose run succeeded."""

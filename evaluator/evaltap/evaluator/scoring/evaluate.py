@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from evaltap.evaluator.cases.pairing import PairedTurns, UnscorableCaseError, pair_turns
 from evaltap.evaluator.cases.turn import Case, Turn
-from evaltap.evaluator.contract.context import MetricScore, Services, Status, TurnScore
-from evaltap.evaluator.contract.evaluator import Registry
+from evaltap.evaluator.scoring.contract.context import MetricScore, Services, Status, TurnScore
+from evaltap.evaluator.scoring.contract.evaluator import Registry
 from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer, MetricOutcome, OnUnknownMetric
 from evaltap.schemas.files.documents import case_data, metrics_of
 from evaltap.schemas.files.run_error import with_run_error

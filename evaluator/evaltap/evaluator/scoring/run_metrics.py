@@ -1,7 +1,7 @@
 """The metrics of a scorer as stored with a run."""
 
 from evaltap.evaluator.cases.references import References
-from evaltap.evaluator.results.runs import RunMetric, run_metric
+from evaltap.evaluator.scoring.results.runs import RunMetric, run_metric
 from evaltap.evaluator.scoring.scorer import CaseScorer
 
 

@@ -16,8 +16,8 @@ from evaltap.evaluator.cases.pairing import (
     with_case_rubrics,
 )
 from evaltap.evaluator.cases.turn import Case
-from evaltap.evaluator.contract.aggregation import summarize
-from evaltap.evaluator.contract.context import (
+from evaltap.evaluator.scoring.contract.aggregation import summarize
+from evaltap.evaluator.scoring.contract.context import (
     EvaluationContext,
     EvaluatorFailure,
     MetricScore,
@@ -25,8 +25,8 @@ from evaltap.evaluator.contract.context import (
     Status,
     TurnScore,
 )
-from evaltap.evaluator.contract.errors import MetricError, UnknownEvaluatorError
-from evaltap.evaluator.contract.evaluator import (
+from evaltap.evaluator.scoring.contract.errors import MetricError, UnknownEvaluatorError
+from evaltap.evaluator.scoring.contract.evaluator import (
     CostClass,
     Evaluator,
     Registry,
@@ -45,7 +45,7 @@ from evaltap.evaluator.scoring.crashed import (
 from evaltap.evaluator.scoring.services import DEFAULT_SERVICES
 from evaltap.evaluator.scoring.settings import checked
 from evaltap.evaluator.scoring.time_limit import DEFAULT_SECONDS, WATCH, TookTooLongError
-from evaltap.evaluator.waiting import in_thread
+from evaltap.evaluator.scoring.waiting import in_thread
 from evaltap.schemas.formats.metric import EvalMetric
 
 OnUnknownMetric = Literal["error", "skip"]

@@ -3,19 +3,19 @@
 from functools import cache
 from typing import Final
 
-from evaltap.evaluator.contract.context import EmbedderProvider, JudgeProvider, Services
+from evaltap.evaluator.scoring.contract.context import EmbedderProvider, JudgeProvider, Services
 
 
 @cache
 def _judges() -> JudgeProvider:
-    from evaltap.evaluator.judges.provider import EnvironmentJudges
+    from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges
 
     return EnvironmentJudges()
 
 
 @cache
 def _embedders() -> EmbedderProvider:
-    from evaltap.evaluator.embeddings import EnvironmentEmbedders
+    from evaltap.evaluator.scoring.embeddings import EnvironmentEmbedders
 
     return EnvironmentEmbedders()
 

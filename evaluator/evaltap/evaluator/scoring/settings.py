@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from pydantic import BaseModel
 
-from evaltap.evaluator.contract.errors import MetricError
-from evaltap.evaluator.criteria.content.rouge import RougeScore, rouge_scorer
+from evaltap.evaluator.scoring.contract.errors import MetricError
+from evaltap.evaluator.scoring.criteria.content.rouge import RougeScore, rouge_scorer
 from evaltap.evaluator.scoring.unread import unread
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.formats.metric import (

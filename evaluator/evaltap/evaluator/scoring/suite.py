@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaltap.evaluator.contract.context import (
+from evaltap.evaluator.scoring.contract.context import (
     EvaluationContext,
     EvaluatorFailure,
     RubricVerdict,
     Services,
     Status,
 )
-from evaltap.evaluator.contract.errors import MetricError
-from evaltap.evaluator.contract.evaluator import CostClass, Evaluator, Registry, traits_of
-from evaltap.evaluator.contract.turn_evaluator import CaseResult, Finding, TurnEvaluator
-from evaltap.evaluator.contract.validation import require
+from evaltap.evaluator.scoring.contract.errors import MetricError
+from evaltap.evaluator.scoring.contract.evaluator import CostClass, Evaluator, Registry, traits_of
+from evaltap.evaluator.scoring.contract.turn_evaluator import CaseResult, Finding, TurnEvaluator
+from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.scorer import CaseScorer, MetricOutcome, failed
 from evaltap.schemas.files.documents import case_data
 from evaltap.schemas.formats.case import EvalCase

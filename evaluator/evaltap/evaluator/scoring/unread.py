@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from evaltap.evaluator.judges.settings import judge_models
+from evaltap.evaluator.scoring.judges.settings import judge_models
 from evaltap.schemas.formats.metric import EvalMetric
 
 _SHARES: Final = ("trajectory_precision", "trajectory_recall", "trajectory_f1")

@@ -6,13 +6,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from evaltap.evaluator.analysis.filters.choice import Choice
+from evaltap.evaluator.analysis.filters.listing import ListedCase, listed_cases
+from evaltap.evaluator.analysis.filters.terms import KEYS
+from evaltap.evaluator.cases.datasets.exports.forms import ENDINGS
+from evaltap.evaluator.cases.evalsets.files import read_set, write_set
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.updating import add_to
-from evaltap.evaluator.datasets.exports.forms import ENDINGS
-from evaltap.evaluator.evalsets.files import read_set, write_set
-from evaltap.evaluator.filters.choice import Choice
-from evaltap.evaluator.filters.listing import ListedCase, listed_cases
-from evaltap.evaluator.filters.terms import KEYS
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.changes import Change
 from evaltap.evaluator.page.exporting import (

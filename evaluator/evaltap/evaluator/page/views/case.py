@@ -8,10 +8,8 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from evaltap.evaluator.analysis.filters.restricted import restricted_to_case
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.evaluators.judged.quotes import places_of
-from evaltap.evaluator.filters.restricted import restricted_to_case
-from evaltap.evaluator.maintenance.why import MetricAnswer, statuses
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.problems import problem
 from evaltap.evaluator.page.quotes import Quote
@@ -26,6 +24,7 @@ from evaltap.evaluator.page.views.turn_ranges import (
     TurnRange,
     first_shown,
 )
+from evaltap.evaluator.pipeline.maintenance.why import MetricAnswer, statuses
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import (
     SEVERITY,
@@ -39,6 +38,7 @@ from evaltap.evaluator.reports.model import (
 from evaltap.evaluator.reports.one_case import read_case
 from evaltap.evaluator.reports.reader import landed_data
 from evaltap.evaluator.reports.tracing import TraceUrl
+from evaltap.evaluator.scoring.evaluators.judged.quotes import places_of
 from evaltap.evaluator.store.queries import Record, StoreReader
 
 LIMITS: Final = Limits(cases=1, turns=TOGETHER, calls=200, text=20_000, turn_scores=10_000)

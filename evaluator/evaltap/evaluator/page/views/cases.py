@@ -5,10 +5,16 @@ from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import Final
 
+from evaltap.evaluator.analysis.filters.choice import Choice, chosen_query
+from evaltap.evaluator.analysis.filters.language import (
+    FIELDS,
+    NO_FILTER,
+    SORTS,
+    Filter,
+    parse_filter,
+)
+from evaltap.evaluator.analysis.filters.listing import ListedCase
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.filters.choice import Choice, chosen_query
-from evaltap.evaluator.filters.language import FIELDS, NO_FILTER, SORTS, Filter, parse_filter
-from evaltap.evaluator.filters.listing import ListedCase
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.masking import without_words
 from evaltap.evaluator.page.paging import list_page

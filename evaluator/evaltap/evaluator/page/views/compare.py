@@ -7,14 +7,14 @@ from typing import Final
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.references import References
-from evaltap.evaluator.compare import wording
-from evaltap.evaluator.compare.comparison import compare
-from evaltap.evaluator.compare.metrics import improved, regressed
-from evaltap.evaluator.compare.model import CaseChange, Comparison, MetricChange, Rules
-from evaltap.evaluator.compare.sides import Side, no_turns
-from evaltap.evaluator.compare.stores import side_of
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.views.runs import RunLine, newest_first, whole
+from evaltap.evaluator.reports.compare import wording
+from evaltap.evaluator.reports.compare.comparison import compare
+from evaltap.evaluator.reports.compare.metrics import improved, regressed
+from evaltap.evaluator.reports.compare.model import CaseChange, Comparison, MetricChange, Rules
+from evaltap.evaluator.reports.compare.sides import Side, no_turns
+from evaltap.evaluator.reports.compare.stores import side_of
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import Cell, Limits, TurnEvidence
 from evaltap.evaluator.reports.one_case import read_case

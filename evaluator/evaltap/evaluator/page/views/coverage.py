@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.curation.coverage import Coverage, CoveredValue, coverage
 from evaltap.evaluator.curation.drift import Drift, Shift, drift
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.values import DIMENSIONS, Period, Seen, seen_in, seen_of_set
-from evaltap.evaluator.evalsets.files import read_set
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link, list_of
 from evaltap.evaluator.store.queries import StoreReader
 

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import orjson
 
-from evaltap.evaluator.landing.dead_letters import letters
-from evaltap.evaluator.landing.seq_ranges import Ranges, size
-from evaltap.evaluator.maintenance.completeness import landed_accounts
-from evaltap.evaluator.maintenance.why import Answer, why
+from evaltap.evaluator.ingest.landing.dead_letters import letters
+from evaltap.evaluator.ingest.landing.seq_ranges import Ranges, size
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link, list_of
+from evaltap.evaluator.pipeline.maintenance.completeness import landed_accounts
+from evaltap.evaluator.pipeline.maintenance.why import Answer, why
 from evaltap.evaluator.store.queries import StoreReader
 
 SHOWN_LETTERS: Final = 50

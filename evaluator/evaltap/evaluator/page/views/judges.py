@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from evaltap.evaluator.calibration.verdicts import Calibrated, calibrate_metric
+from evaltap.evaluator.analysis.estimates.labels import Label, reviewed_labels
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.estimates.labels import Label, reviewed_labels
+from evaltap.evaluator.curation.calibration.verdicts import Calibrated, calibrate_metric
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
-from evaltap.evaluator.results.runs import RunMetric
+from evaltap.evaluator.scoring.results.runs import RunMetric
 from evaltap.evaluator.store.queries import Record, Row, StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.metric import EvalMetric

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.filters.choice import Choice
 from evaltap.evaluator.page.paging import around
 from evaltap.evaluator.page.request import PageRequest, link
 from evaltap.evaluator.page.views.cases import chosen

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from evaltap.evaluator.landing.seq_ranges import size
-from evaltap.evaluator.maintenance.completeness import landed_accounts
+from evaltap.evaluator.ingest.landing.seq_ranges import size
 from evaltap.evaluator.page import plots, traffic
 from evaltap.evaluator.page.design_effects import design_effects
 from evaltap.evaluator.page.reasons import ReasonCount, TurnCounts, reasons
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.traffic import Change, Latency, MetricRate, Span, ToolUse, TurnBucket
 from evaltap.evaluator.page.views.overview_charts import alarms_in, charts
+from evaltap.evaluator.pipeline.maintenance.completeness import landed_accounts
 from evaltap.evaluator.reports.charts import duration, money
 from evaltap.evaluator.reports.model import SEVERITY
 from evaltap.evaluator.store.queries import StoreReader

@@ -8,7 +8,7 @@ from typing import Any, Final
 from evaltap.evaluator.page.problems import problem
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.reports.summary import CaseRow, Summary, summarise
-from evaltap.evaluator.results.runs import RunState, listed_runs, run_states
+from evaltap.evaluator.scoring.results.runs import RunState, listed_runs, run_states
 from evaltap.evaluator.store.queries import StoreReader
 
 PER_PAGE: Final = 50

@@ -1,0 +1,1 @@
+"""Choosing turns, and honest figures over them: filters, estimates, summaries, statistics."""

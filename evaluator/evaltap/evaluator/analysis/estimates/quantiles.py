@@ -1,0 +1,112 @@
+"""Usage of all traffic: mean, total and quantiles of latency, cost, tokens and calls."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from evaltap.evaluator.analysis.estimates.profiles import read_profiles
+from evaltap.evaluator.analysis.estimates.scope import Scope, Signal
+from evaltap.evaluator.analysis.estimates.turns import choose_turns
+from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
+from evaltap.evaluator.analysis.stats.intervals import Interval
+from evaltap.evaluator.analysis.stats.quantiles import Quantile, quantile
+from evaltap.evaluator.store.queries import StoreReader
+
+MEASURES: Final = ("latency_ms", "cost_usd", "input_tokens", "output_tokens", "tool_count")
+"""The measurable columns of turns; NULL means unknown, and is not counted."""
+COMMON: Final = 0.95
+MEDIAN: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A column over the traffic, in its own unit; the intervals are 95 %."""
+
+    turns: int
+    """The number of recorded turns with a known value."""
+    sessions: int
+    estimated_turns: float
+    mean: float
+    process: Interval
+    traffic: Interval
+    quantiles: tuple[Quantile, ...]
+
+    @property
+    def total(self) -> float:
+        """The sum over the turns that the recorded ones represent."""
+        return self.mean * self.estimated_turns
+
+
+def measure(
+    store: StoreReader, column: str, scope: Scope | None = None, *, shares: Sequence[float] = ()
+) -> Measure | None:
+    """Return mean and quantiles of a column of MEASURES; None if no turn has a known value."""
+    if column not in MEASURES:
+        raise ValueError(f"{column} is not measured; expected one of {', '.join(MEASURES)}")
+    choose_turns(store, scope or Scope(), (), Signal(column, f"{column} IS NOT NULL"))
+    values = [
+        value
+        for (value,) in store.rows(
+            "SELECT DISTINCT has::DOUBLE FROM estimate_turns WHERE counts ORDER BY 1"
+        )
+    ]
+    if not values:
+        return None
+    low, width = values[0], values[-1] - values[0]
+    # Shifted and scaled to 0 to 1, a mean is a mean of scores.
+    mean = _estimate(store, f"(has - {low!r}) / {width or 1.0!r}", scores=True)
+
+    def scaled(ends: Interval) -> Interval:
+        return Interval(low + ends.low * width, low + ends.high * width)
+
+    def below(value: float) -> Estimate:
+        return _estimate(store, f"(has <= {value!r})::DOUBLE")
+
+    found = (quantile(values, share, below) for share in shares)
+    return Measure(
+        mean.turns,
+        mean.sessions,
+        mean.estimated_turns,
+        low + mean.rate * width,
+        scaled(mean.process),
+        scaled(mean.traffic),
+        tuple(one for one in found if one is not None),
+    )
+
+
+def _estimate(store: StoreReader, value: str, *, scores: bool = False) -> Estimate:
+    (profiles,) = read_profiles(store, value=value).values()
+    found = estimate(profiles, scores=scores)
+    assert found is not None  # every profile has turns
+    return found
+
+
+def common_limit(store: StoreReader, column: str) -> float | None:
+    """Return the weighted 95th percentile of a column over all stored turns; None if no value is known."""
+    (found,) = weighted_quantiles(store, "FROM latest_turns", column, (COMMON,))
+    return found
+
+
+def weighted_quantiles(
+    store: StoreReader, turns: str, column: str, shares: Sequence[float]
+) -> list[float | None]:
+    """Return quantiles of a column over the traffic, without intervals, in a single query.
+
+    `turns` is SQL, `FROM …`, over rows with the column and their inclusion probability.  A quantile is None
+    if no value is known.
+    """
+    rows = store.rows(
+        f"""
+        SELECT min(value) FILTER (share >= wanted - 1e-9)
+        FROM (
+          SELECT value, sum(weight) OVER (ORDER BY value) / sum(weight) OVER () AS share
+          FROM (
+            SELECT {column} AS value, 1 / coalesce(inclusion_probability, 1) AS weight
+            {turns}
+            WHERE {column} IS NOT NULL AND coalesce(inclusion_probability, 1) > 0
+          )
+        ) RIGHT JOIN (SELECT unnest($shares::DOUBLE[]) AS wanted) ON TRUE
+        GROUP BY wanted ORDER BY wanted""",
+        {"shares": sorted(shares)},
+    )
+    return [None if value is None else float(value) for (value,) in rows]

@@ -1,0 +1,222 @@
+"""`estimate_rates`: the share of all traffic that passes, or has another signal, in total and by slice."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from evaltap.evaluator.analysis.estimates.coverage import EVERY_PRODUCER, bucket_of, note_uncovered
+from evaltap.evaluator.analysis.estimates.labelled import LabelledTurns, choose_labels
+from evaltap.evaluator.analysis.estimates.labels import Label
+from evaltap.evaluator.analysis.estimates.profiles import read_profiles, slice_columns
+from evaltap.evaluator.analysis.estimates.quantiles import common_limit
+from evaltap.evaluator.analysis.estimates.scope import TIMES, Scope, Unit, check_by, check_signal
+from evaltap.evaluator.analysis.estimates.turns import choose_turns
+from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
+from evaltap.evaluator.analysis.stats.intervals import Interval
+from evaltap.evaluator.analysis.stats.sample import Profile
+from evaltap.evaluator.store.database import sql
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.known import check_known
+
+FEW_SESSIONS: Final = 10
+LEAST_COVERED: Final = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """The share of a signal in one slice, under one metric version or none."""
+
+    slice: Mapping[str, str | None]
+    signal: str
+    metric: str | None
+    metric_digest: str | None
+    rate: float | None
+    """None: no turn of the slice could be evaluated."""
+    process: Interval | None
+    """The 95 % interval for the general behaviour of agent and users."""
+    traffic: Interval | None
+    """The 95 % interval for the actual turns."""
+    turns: int
+    """The number of counted turns, as recorded."""
+    sessions: int
+    estimated_turns: float
+    """The number of turns of the traffic that they represent."""
+    effective_turns: float
+    design_effect: float | None
+    covered: float
+    """The share of the traffic that could be recorded."""
+    flags: tuple[str, ...]
+    sample_rate: float | None
+    """The share among the recorded turns, unweighted."""
+    not_counted: float
+    """The weighted share of turns without a verdict (not_evaluated, error), which the rate excludes."""
+    mean_score: float | None
+    """The weighted mean of the existing scores, on the metric's scale."""
+    labels: int | None = None
+    """The number of human labels behind the rate; None: the rate is the metric's own."""
+
+    def data(self) -> dict[str, Any]:
+        """Return the rate as JSON data."""
+        process, traffic = self.process or (None, None), self.traffic or (None, None)
+        found: dict[str, object] = {
+            "slice": dict(self.slice),
+            "metric": self.metric,
+            "metric_digest": self.metric_digest,
+            "rate": self.rate,
+            "low": process[0],
+            "high": process[1],
+            "traffic_low": traffic[0],
+            "traffic_high": traffic[1],
+            "turns": self.turns,
+            "sessions": self.sessions,
+            "estimated_turns": self.estimated_turns,
+            "effective_turns": self.effective_turns,
+            "design_effect": self.design_effect,
+            "covered": self.covered,
+            "flags": list(self.flags),
+            "signal": self.signal,
+            "sample_rate": self.sample_rate,
+            "not_counted": self.not_counted,
+            "mean_score": self.mean_score,
+        }
+        return found if self.labels is None else {**found, "labels": self.labels}
+
+
+class Rates(NamedTuple):
+    """Rates by slice, metric and version, the newest version last, with notes for readers."""
+
+    rates: tuple[Rate, ...]
+    notes: tuple[str, ...]
+
+
+def estimate_rates(
+    store: StoreReader,
+    scope: Scope | None = None,
+    *,
+    by: Sequence[str] = (),
+    signal: str = "pass_rate",
+    unit: Unit = Unit.TURN,
+    labels: Sequence[Label] = (),
+    now: datetime | None = None,
+) -> Rates:
+    """Return the estimated rate of each slice and metric version.
+
+    Human `labels` correct the judge's verdicts; `now` (aware) identifies windows that are not over.  Raises
+    InputError for an invalid slice, signal, condition or label.
+    """
+    scope = scope or Scope()
+    check_by(by, unit)
+    found = check_signal(signal)
+    if found.of_metric:
+        _check_metric(store, scope.metric)
+    limit = common_limit(store, found.limit) if found.limit else None
+    choose_turns(store, scope, by, found, unit, limit)
+    uncovered = note_uncovered(store, scope, by)
+    labelled = choose_labels(store, labels, len(by)) if labels else None
+    profiles = read_profiles(store, len(by))
+    sliced = sql(__name__, "slices").format(
+        slices=slice_columns(len(by)),
+        bucket=bucket_of(by),
+        spread=not scope.where and all(name in TIMES for name in by),
+    )
+    now = now or datetime.now(UTC)
+    rates = []
+    for row in store.rows(sliced, {"every": EVERY_PRODUCER}):
+        key = row[: len(by) + 2]
+        context = _SliceContext(*row[len(by) + 2 : -1])
+        slice_ = dict(zip(by, key[: len(by)], strict=True))
+        ended = _ended(scope, slice_, now)
+        rates.append(_rate(slice_, signal, key, context, profiles.get(key, ()), ended, labelled))
+    notes = [uncovered.note] if uncovered else []
+    if limit is not None:
+        notes.append(f"{signal}: the share of turns with {found.limit} above {limit:,.6g}")
+    if scope.since or scope.until:
+        notes.extend(_without_time(store))
+    return Rates(tuple(rates), (*notes, *(labelled.notes if labelled else ())))
+
+
+def _check_metric(store: StoreReader, name: str) -> None:
+    if not name:
+        return
+    known = store.column("SELECT DISTINCT metric_name FROM turn_scores ORDER BY 1")
+    if not known:
+        raise InputError(
+            f"--metric {name}: no turn has a score yet; score some with `evaltap score`"
+        )
+    check_known(name, known, f"--metric {name}: no turn has a score of it")
+
+
+def _without_time(store: StoreReader) -> Iterable[str]:
+    ((turns,),) = store.rows("SELECT count(*) FROM latest_turns WHERE started_at IS NULL")
+    if turns:
+        yield f"turns without a start time, which are in no window: {turns:,}"
+
+
+class _SliceContext(NamedTuple):
+    turns: int
+    having: int
+    not_counted: float
+    mean_score: float | None
+    uncovered: float
+    """The number of unrecordable turns for each turn of the traffic that recorded turns represent."""
+
+
+def _rate(
+    slice_: Mapping[str, str | None],
+    signal: str,
+    key: tuple[str | None, ...],
+    context: _SliceContext,
+    profiles: Iterable[Profile],
+    ended: bool,
+    labelled: LabelledTurns | None,
+) -> Rate:
+    found = estimate(profiles)
+    covered = 1 / (1 + context.uncovered)
+    flags = []
+    if covered < LEAST_COVERED:
+        flags.append("uncovered")
+    if found is not None and found.effective_sessions < FEW_SESSIONS:
+        flags.append("few_sessions")
+    if not ended:
+        flags.append("open")
+    metric, digest = key[-2:]
+    corrected = labelled.correct(key, found) if labelled and found else None
+    if corrected is not None:
+        flags.extend(corrected.flags)
+    return Rate(
+        slice_,
+        signal,
+        metric,
+        digest,
+        *(_figures(found) if corrected is None else corrected.figures),
+        found.turns if found else 0,
+        found.sessions if found else 0,
+        found.estimated_turns if found else 0.0,
+        found.effective_turns if found else 0.0,
+        found.design_effect if found else None,
+        covered,
+        tuple(flags),
+        context.having / context.turns if context.turns else None,
+        context.not_counted,
+        context.mean_score,
+        None if corrected is None else corrected.labels,
+    )
+
+
+def _figures(found: Estimate | None) -> tuple[float | None, Interval | None, Interval | None]:
+    return (None, None, None) if found is None else (found.rate, found.process, found.traffic)
+
+
+_LASTS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
+
+
+def _ended(scope: Scope, slice_: Mapping[str, str | None], now: datetime) -> bool:
+    """Return whether the window, and the period of the slice, are over."""
+    ends = [scope.until] if scope.until else []
+    for name, lasts in _LASTS.items():
+        if begins := slice_.get(name):
+            start = datetime.fromisoformat(begins)
+            ends.append(start.replace(tzinfo=start.tzinfo or UTC) + lasts)
+    return not ends or min(ends) <= now

@@ -1,0 +1,147 @@
+"""The cases that a filter selects, as a query and as a temporary table."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from evaltap.evaluator.analysis.filters.conditions import check_condition
+from evaltap.evaluator.analysis.filters.indexed import condition_of
+from evaltap.evaluator.analysis.filters.language import NO_FILTER, Filter
+from evaltap.evaluator.analysis.filters.terms import KEYS, Bound, cases_of
+from evaltap.evaluator.analysis.filters.turns import turns_with
+from evaltap.evaluator.analysis.summaries.marks import current_marks
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.store.queries import StoreReader
+
+_SORTED: Final = {
+    "newest": "last_at DESC NULLS LAST",
+    "oldest": "first_at NULLS LAST",
+    "cost": "cost_usd DESC NULLS LAST",
+    "latency": "latency_ms DESC NULLS LAST",
+    "worst": "not_passed DESC NULLS LAST, lowest NULLS FIRST, last_at DESC NULLS LAST",
+    "score": "lowest NULLS LAST, last_at DESC NULLS LAST",
+}
+
+_INDEXED: Final = f"""SELECT {KEYS}, first_at, last_at, cost_usd, latency_ms, turns, lowest,
+       {{not_passed}} AS not_passed
+{{chosen}}"""
+
+_FROM_ROWS: Final = f"""FROM (
+  SELECT {KEYS}, min(coalesce(started_at, landed_at)) AS first_at,
+         max(coalesce(started_at, landed_at)) AS last_at,
+         sum(cost_usd) AS cost_usd, max(latency_ms) AS latency_ms, count(*) AS turns
+  FROM latest_turns {{chosen}} GROUP BY ALL
+)"""
+
+_LOWEST: Final = f"""LEFT JOIN (
+  SELECT {KEYS}, min(score) AS lowest,
+         nullif(count(*) FILTER (status IN ('failed', 'crashed', 'error')), 0) AS not_passed
+  FROM latest_scores GROUP BY ALL
+) USING ({KEYS})"""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A filter and an SQL condition that one turn of the case must meet."""
+
+    filter: Filter = NO_FILTER
+    where: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.filter.terms or self.where)
+
+    @property
+    def text(self) -> str:
+        """The choice as the user wrote it."""
+        parts = [self.filter.text, f"where {self.where}" if self.where else ""]
+        return ", ".join(part for part in parts if part)
+
+
+class ChosenQuery(NamedTuple):
+    """A statement and the values of its parameters."""
+
+    statement: str
+    parameters: dict[str, object]
+    is_indexed: bool
+    """Whether the query only reads the summary of cases."""
+
+
+def chosen_query(
+    store: StoreReader,
+    choice: Choice,
+    *,
+    columns: str = KEYS,
+    limit: int | None = None,
+    now: datetime | None = None,
+) -> ChosenQuery:
+    """Return a query for the cases, sorted as the filter specifies; otherwise like `fitting_query`."""
+    fitting = fitting_query(store, choice, now=now)
+    statement = f"""
+        SELECT {columns} FROM ({fitting.statement})
+        ORDER BY {order_of(choice)}
+        {"" if limit is None else f"LIMIT {limit}"}"""
+    return ChosenQuery(statement, fitting.parameters, fitting.is_indexed)
+
+
+def fitting_query(
+    store: StoreReader, choice: Choice, *, now: datetime | None = None
+) -> ChosenQuery:
+    """Return a query for the cases; it reads the summaries if they exist and are current.
+
+    Its columns: the keys, first_at, last_at, cost_usd, latency_ms, turns and, for orders that need them,
+    lowest and not_passed of the latest scores.  Raises InputError for an invalid condition.
+    """
+    if choice.where:
+        check_condition(store, choice.where)
+    bound, indexed = Bound(), current_marks(store) is not None
+    joins, conditions = [], ["first_seq IS NOT NULL"]
+    for term in choice.filter.terms:
+        moment = now or datetime.now(UTC)
+        condition = condition_of(term, bound, moment) if indexed else None
+        if condition is not None:
+            conditions.append(f"({condition}) IS {'NOT ' if term.negated else ''}TRUE")
+        else:
+            cases = cases_of(term, choice.filter, bound, moment)
+            joins.append(f"{'ANTI' if term.negated else 'SEMI'} JOIN ({cases}) USING ({KEYS})")
+    if choice.where:
+        turns = f"SELECT {KEYS} FROM ({turns_with(choice.where)}) WHERE (\n{choice.where}\n)"
+        joins.append(f"SEMI JOIN ({turns}) USING ({KEYS})")
+    ranks = choice.filter.sort in ("worst", "score")
+    if indexed:
+        not_passed = "nullif(len(failed) + len(errored), 0)" if ranks else "NULL"
+        chosen = f"FROM case_index {' '.join(joins)} WHERE {' AND '.join(conditions)}"
+        statement = _INDEXED.format(chosen=chosen, not_passed=not_passed)
+    else:
+        ranked = _LOWEST if ranks else ""
+        statement = f"{_FROM_ROWS.format(chosen=' '.join(joins))} {ranked}"
+    return ChosenQuery(statement, bound.values, indexed and not joins)
+
+
+def order_of(choice: Choice) -> str:
+    """Return SQL for the order that the filter specifies."""
+    return f"{_SORTED[choice.filter.sort]}, {KEYS}"
+
+
+def first_cases(
+    query: ChosenQuery, limit: int, *, ordered: str, where: str = "TRUE", columns: str = "*"
+) -> str:
+    """Return a statement for the first `limit` cases of a query, and `matched`: the total number of cases.
+
+    `columns` are selected from the query before `where` and `ordered` are applied.
+    """
+    # Reading the summary again is cheaper than materialising it: finding its newest rows reads few
+    # rows.
+    kept = "NOT MATERIALIZED" if query.is_indexed else "MATERIALIZED"
+    return f"""
+        WITH fitting AS {kept} ({query.statement})
+        SELECT *, (SELECT count(*) FROM fitting) AS matched FROM (
+          FROM (SELECT {columns} FROM fitting) WHERE {where} ORDER BY {ordered} LIMIT {limit}
+        )"""
+
+
+def chosen_keys(store: StoreReader, choice: Choice, *, limit: int | None = None) -> list[CaseKey]:
+    """Return the application, eval set and id of the selected cases, in order."""
+    query = chosen_query(store, choice, limit=limit)
+    return [
+        (app, name, eval_id) for app, name, eval_id in store.rows(query.statement, query.parameters)
+    ]

@@ -1,0 +1,126 @@
+"""A page of the list of cases: time, question, tools and outcome."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from evaltap.evaluator.analysis.filters.choice import Choice, first_cases, fitting_query, order_of
+from evaltap.evaluator.analysis.summaries.marks import current_marks
+from evaltap.evaluator.store.database import STORE, sql
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.text import utc_text
+
+OPENING_LENGTH = 160
+
+
+class MetricVerdict(NamedTuple):
+    """The latest score of a case by one metric."""
+
+    metric: str
+    status: str
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedCase:
+    """A case in a list."""
+
+    app: str
+    eval_set_id: str
+    eval_id: str
+    started_at: datetime
+    """When its first turn started, or landed if the start is unknown, in UTC."""
+    opening: str
+    """The beginning of the first user message."""
+    tools: tuple[str, ...]
+    """In the order of the first call, without repetitions."""
+    outcome: str
+    """As in reports: the first of crashed, failed, error, passed, not_evaluated among its latest scores, or
+    unscored."""
+    verdicts: tuple[MetricVerdict, ...]
+    """By the metrics that failed, crashed or returned an error."""
+    passed: int
+    """The number of metrics that the case passed."""
+    not_evaluated: int
+    """The number of metrics that could not evaluate the case."""
+    feedback: str | None
+    """up, down or mixed."""
+    version: str | None
+    turns: int
+    cost_usd: float | None
+    latency_ms: float | None
+    """The latency of its slowest turn."""
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The metrics that the case failed, including by a crash."""
+        return tuple(one.metric for one in self.verdicts if one.status != "error")
+
+    def data(self) -> dict[str, object]:
+        """Return the case as JSON data."""
+        return {
+            "app": self.app,
+            "eval_set_id": self.eval_set_id,
+            "eval_id": self.eval_id,
+            "started_at": utc_text(self.started_at, "milliseconds"),
+            "opening": self.opening,
+            "tools": list(self.tools),
+            "outcome": self.outcome,
+            "failed": list(self.failed),
+            "verdicts": [one._asdict() for one in self.verdicts],
+            "passed": self.passed,
+            "not_evaluated": self.not_evaluated,
+            "feedback": self.feedback,
+            "version": self.version,
+            "turns": self.turns,
+            "cost_usd": self.cost_usd,
+            "latency_ms": self.latency_ms,
+        }
+
+
+class Listing(NamedTuple):
+    """The listed cases, and the number of all matching ones."""
+
+    cases: list[ListedCase]
+    matched: int
+
+
+def list_cases(
+    store: StoreReader, choice: Choice, limit: int, *, now: datetime | None = None
+) -> Listing:
+    """Return the first `limit` matching cases, in the order that the filter specifies."""
+    query = fitting_query(store, choice, now=now)
+    first = first_cases(query, limit, ordered=order_of(choice))
+    # A table with few rows, so that later queries read little.
+    store.execute(
+        "CREATE OR REPLACE TEMP TABLE listed_cases AS SELECT *, row_number() OVER () AS place"
+        f" FROM ({first})",
+        query.parameters,
+    )
+    matched = store.rows("SELECT coalesce(max(matched), 0) FROM listed_cases")[0][0]
+    return Listing(listed_cases(store), matched)
+
+
+def listed_cases(store: StoreReader) -> list[ListedCase]:
+    """Return the cases of `listed_cases`, sorted by its column `place`."""
+    scores = sql(__name__, "listed_scores")
+    if current_marks(store) is not None:
+        listed = sql(__name__, "listing_indexed").format(scores=scores)
+    else:
+        listed = sql(__name__, "listing").format(
+            newest=sql(STORE, "newest"), scores=scores, length=OPENING_LENGTH
+        )
+    return [
+        ListedCase(
+            app,
+            name,
+            eval_id,
+            at,
+            opening or "",
+            tuple(tools),
+            outcome,
+            tuple(MetricVerdict(**one) for one in verdicts),
+            *rest,
+        )
+        for app, name, eval_id, at, opening, tools, outcome, verdicts, *rest in store.rows(listed)
+    ]

@@ -1,0 +1,191 @@
+"""A rate or mean of all traffic from sampled turns, with 95 % intervals that account for sessions and strata.
+
+w = 1/π is the weight of a turn, y its score, h a stratum of equal π; sums are over scored turns.
+
+- Rate: p = Σwy/Σw (Hájek; Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992).
+- Process interval, for other traffic that the same agent and users could have made: a Wilson interval in
+  each stratum, with an effective size that accounts for its sessions (Korn and Graubard, Survey Methodology
+  24, 1998).  Strata are added by "square and add" (Newcombe 1998; Zou and Donner, Statistics in Medicine 27,
+  2008), since a stratum without observed failures is still uncertain.  Variances leave one session
+  out at a time, and Student's t has as many degrees as there are effective sessions (Carter, Schnepel and
+  Steigerwald, Review of Economics and Statistics 99, 2017).
+- Traffic interval, for the actual turns: the same, with only the variance of the draws.
+
+The steps in the comments are those of docs/explanation/estimates.md.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from evaltap.evaluator.analysis.stats.draws import drawn_variance
+from evaltap.evaluator.analysis.stats.intervals import Interval, wilson_of
+from evaltap.evaluator.analysis.stats.sample import Cell, Profile, Sample, Stratum, sample_of
+from evaltap.evaluator.analysis.stats.sessions import (
+    effective_sessions,
+    stratum_variance,
+    total_variance,
+)
+from evaltap.evaluator.analysis.stats.student import t95
+
+ENOUGH_SESSIONS: Final = 10
+"""With fewer sessions in a stratum, its own variance alone is not reliable."""
+LEAN: Final = 0.07
+"""Set by simulation: docs/benchmarks/estimates.py."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A weighted rate or mean in [0, 1], and its uncertainty."""
+
+    rate: float
+    process: Interval
+    """The 95 % interval for the general behaviour of agent and users."""
+    traffic: Interval
+    """The 95 % interval for the actual turns; a point if all of them were scored."""
+    turns: int
+    sessions: int
+    estimated_turns: float
+    """The number of turns of the traffic that the scored turns represent."""
+    effective_turns: float
+    """The number of independent turns with the same information."""
+    design_effect: float | None
+    """The variance relative to that of independent turns with the same weights; None if all scores are
+    equal."""
+    effective_sessions: float
+    """The number of sessions of equal weight with the same information."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    """A stratum in relation to the others."""
+
+    stratum: Stratum
+    share: float
+    """W, its share of the estimated traffic."""
+    mean: float
+    trials: float
+    """m, its effective size."""
+    default_trials: float
+    """m as the other strata and the stratum's weights suggest it."""
+
+
+def estimate(profiles: Iterable[Profile], *, scores: bool = False) -> Estimate | None:
+    """Return the estimate of a pass rate or, with `scores`, of a mean score in [0, 1]; None without turns."""
+    sample = sample_of(profiles)
+    if not sample.turns:
+        return None
+    count = sample.weight
+    deff = _design_effect(sample, scores=scores)
+    strata = [_weighed(stratum, count, deff, scores=scores) for stratum in sample.strata]
+    rate = min(sum(one.share * one.mean for one in strata), 1.0)
+    sessions = effective_sessions(sample, deff)  # step 6
+    t = t95(max(sessions - 1, 1))
+    ends = [wilson_of(one.mean, one.trials, t) for one in strata]  # step 7
+    between = total_variance(sample, lambda at, part: (strata[at].mean - rate) * part.weight)
+    variance = total_variance(sample, lambda _, part: part.total - rate * part.weight)
+    within = sum(one.share**2 * one.mean * (1 - one.mean) / one.trials for one in strata)
+    known = within + between
+    factor = max(1.0, variance / known) if known > 0 else 1.0  # step 8
+    reach = _Reach(rate, factor, strata, ends)
+    return Estimate(
+        rate,
+        reach.interval([1.0] * len(strata), t * t * between),  # step 9
+        _traffic(sample, reach, t),
+        sample.turns,
+        sample.sessions,
+        count,
+        rate * (1 - rate) / variance if variance > 0 else sum(one.default_trials for one in strata),
+        deff,
+        sessions,
+    )
+
+
+def _design_effect(sample: Sample, *, scores: bool) -> float | None:
+    """Return step 4: the variance of the rate within strata over that of independent turns."""
+    found = simple = 0.0
+    for stratum in sample.strata:
+        spread = stratum.mean * (1 - stratum.mean)
+        if spread > 0 and stratum.sessions > 1:
+            found += stratum.all.weight**2 * stratum_variance(stratum)
+            simple += stratum.all.weight**2 * spread / stratum.kish
+    if not found:
+        return None if scores or not simple else 1.0
+    return found / simple if scores else max(1.0, found / simple)
+
+
+def _weighed(stratum: Stratum, count: float, deff: float | None, *, scores: bool) -> _Weighed:
+    """Return a stratum with its effective size (step 5)."""
+    mean, variance = stratum.mean, stratum_variance(stratum)
+    default = min(stratum.kish, stratum.sessions) if deff is None else stratum.kish / deff
+    trials = default
+    if 0 < mean < 1 and variance > 0:
+        own = mean * (1 - mean) / variance
+        if not scores:
+            own = min(_with_few_rare(stratum, own), stratum.all.turns)
+        trials = own if stratum.sessions >= ENOUGH_SESSIONS else min(own, default)
+    return _Weighed(stratum, stratum.all.weight / count, mean, trials, default)
+
+
+def _with_few_rare(stratum: Stratum, own: float) -> float:
+    """Return the effective size of a stratum in which few sessions have the rarer verdict.
+
+    Only these sessions show how similar the turns of a session are, and a single one shows almost nothing.
+    So the variance is shifted towards that of sessions whose turns are all alike; the more such sessions
+    there are, the smaller the shift.
+    """
+    lean = LEAN / stratum.sessions_with_rarer
+    return 1 / ((1 - lean) / own + lean / min(own, stratum.whole_sessions))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """How far each stratum extends the interval of the rate."""
+
+    rate: float
+    factor: float
+    strata: Sequence[_Weighed]
+    ends: Sequence[Interval]
+
+    def interval(self, thinned: Sequence[float], between: float) -> Interval:
+        """Combine the strata's intervals, each scaled by a share, and the variance between, by square and
+        add."""
+        below = above = between
+        for one, end, share in zip(self.strata, self.ends, thinned, strict=True):
+            below += share * (one.share * (one.mean - end.low)) ** 2
+            above += share * (one.share * (end.high - one.mean)) ** 2
+        low = self.rate - math.sqrt(self.factor * below)
+        return Interval(max(0.0, low), min(1.0, self.rate + math.sqrt(self.factor * above)))
+
+
+def _traffic(sample: Sample, reach: _Reach, t: float) -> Interval:
+    """Return step 10: the interval from the draws alone."""
+    if all(cell.probability >= 1 for profile, _ in sample.profiles for cell in profile.cells):
+        return Interval(reach.rate, reach.rate)
+
+    def residuals(cell: Cell) -> tuple[float, float]:
+        residual = reach.strata[sample.places[cell.probability]].mean - reach.rate
+        return cell.turns * residual, cell.turns * residual**2
+
+    sessions = ((profile.sessions, profile.cells) for profile, _ in sample.profiles)
+    between = drawn_variance(sessions, residuals) / sample.weight**2
+    return reach.interval([_drawn_share(one) for one in reach.strata], t * t * between)
+
+
+def _drawn_share(one: _Weighed) -> float:
+    """Return φ: the variance of the draws over the squares of the sessions' residuals, at most 1."""
+    stratum, mean = one.stratum, one.mean
+
+    def residuals(cell: Cell) -> tuple[float, float]:
+        squares = cell.squares - 2 * mean * cell.total + mean * mean * cell.turns
+        return cell.total - mean * cell.turns, squares
+
+    squared = sum(n * (part.total - mean * part.weight) ** 2 for n, part, _ in stratum.profiles)
+    if 0 < mean < 1 and squared > 1e-20 * stratum.all.weight**2:  # more than a rounding error
+        drawn = drawn_variance(((n, cells) for n, _, cells in stratum.profiles), residuals)
+        return min(1.0, drawn / squared)
+    cells = (
+        (n * cell.turns, cell.probability) for n, _, found in stratum.profiles for cell in found
+    )
+    return sum(turns * (1 - p) / (p * p) for turns, p in cells) / stratum.all.squares

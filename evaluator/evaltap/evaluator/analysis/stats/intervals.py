@@ -1,0 +1,83 @@
+"""Intervals of counts and measurements, for reports and comparisons."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from evaltap.evaluator.analysis.stats.student import Z95
+
+
+class Interval(NamedTuple):
+    """The two ends of an interval, both included."""
+
+    low: float
+    high: float
+
+
+def wilson(successes: int, total: int) -> Interval | None:
+    """Return Wilson's 95 % interval of a proportion; None if `total` is 0.
+
+    It stays within 0 and 1 and, unlike the normal interval, is meaningful for few trials.  Raises ValueError
+    unless 0 <= successes <= total.
+    """
+    if not 0 <= successes <= total:
+        raise ValueError(f"{successes} successes of {total}; expected 0 to {total}")
+    return wilson_of(successes / total, total) if total else None
+
+
+def wilson_of(share: float, trials: float, z: float = Z95) -> Interval:
+    """Return Wilson's interval, 95 % unless z is given; `trials` need not be whole."""
+    square = z * z
+    centre = share + square / (2 * trials)
+    spread = z * math.sqrt(share * (1 - share) / trials + square / (4 * trials * trials))
+    scale = 1 + square / trials
+    # At the ends, rounding may put the bound slightly outside 0 to 1.
+    low = 0.0 if share <= 0 else max(0.0, (centre - spread) / scale)
+    high = 1.0 if share >= 1 else min(1.0, (centre + spread) / scale)
+    return Interval(low, high)
+
+
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """Return a percentile by linear interpolation between neighbours; None without values."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * share
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Return 1 - C(n-c, k) / C(n, k), the unbiased estimate; raise ValueError unless 1 <= k <= n."""
+    _check(n, c, k)
+    if k > n:
+        raise ValueError(f"k is {k} with {n} runs; expected at most as many tries as runs")
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def pass_hat_k(n: int, c: int, k: int) -> float:
+    """Return (c/n)^k, the estimate of tRPC-Agent-Go; raise ValueError for n or k below 1."""
+    _check(n, c, k)
+    if n < 1:
+        raise ValueError(f"n is {n}; expected at least one run")
+    return (c / n) ** k
+
+
+def pass_hat_k_unbiased(n: int, c: int, k: int) -> float:
+    """Return C(c, k) / C(n, k); NaN if there are fewer runs than tries."""
+    _check(n, c, k)
+    return math.comb(c, k) / math.comb(n, k) if k <= n else math.nan
+
+
+def runs_passed(summary: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the number of runs in a result's `summary`, and the number of runs that passed."""
+    counts = summary.get("runStatusCounts") or {}
+    return int(summary.get("numRuns") or 0), int(counts.get("passed") or 0)
+
+
+def _check(n: int, c: int, k: int) -> None:
+    if n < 0 or not 0 <= c <= n:
+        raise ValueError(f"c is {c} of n = {n} runs; expected 0 <= c <= n")
+    if k < 1:
+        raise ValueError(f"k is {k}; expected 1 or more")

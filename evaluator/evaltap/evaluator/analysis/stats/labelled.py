@@ -1,0 +1,101 @@
+"""Combine a few human labels with many verdicts of a judge.
+
+Labels only have to be a random sample *within* each verdict of the judge: taking half of them from the
+failures is a good design, not a bias.  The judge's verdict is the predictor of prediction-powered inference
+(Angelopoulos et al., Science 382, 2023), which works best for a judge that returns pass or fail.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from evaltap.evaluator.analysis.stats.intervals import Interval, wilson_of
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Labels of the turns with one verdict of the judge, weighted by inverse inclusion probability."""
+
+    count: int = 0
+    weight: float = 0.0
+    squares: float = 0.0
+    """The sum of the squares of the weights."""
+    passes: float = 0.0
+    """The weight of the turns that people pass."""
+
+    @classmethod
+    def of(cls, labels: Iterable[tuple[float, bool]]) -> "Labels":
+        """Return the sums of labels, each given as its weight and whether people pass the turn."""
+        found = list(labels)
+        return cls(
+            len(found),
+            sum(weight for weight, _ in found),
+            sum(weight * weight for weight, _ in found),
+            sum(weight for weight, passes in found if passes),
+        )
+
+    @property
+    def share(self) -> float:
+        """The share that people pass; one half without labels, where the interval is 0 to 1."""
+        return min(self.passes / self.weight, 1.0) if self.count else 0.5
+
+    @property
+    def interval(self) -> Interval:
+        """Wilson's interval, with the effective number of equally weighted trials; 0 to 1 without labels."""
+        if not self.count:
+            return Interval(0.0, 1.0)
+        return wilson_of(self.share, self.weight**2 / self.squares)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The judge's pass rate q, and the labels of the turns it passed and failed."""
+
+    rate: float
+    half_width: float
+    """Half the width of the rate's 95 % interval."""
+    passed: Labels
+    failed: Labels
+
+    def derive(self, function: Callable[[float, float, float], float | None]) -> "Derived | None":
+        """Return a function of q, g1 and g0 (the shares that people pass of each verdict), with its interval.
+
+        By square and add: the distance that each of the three alone may move it at its 95 % ends (Zou and
+        Donner 2008).  None if the function is undefined; an end at which it is undefined does not count.
+        """
+        point = (self.rate, self.passed.share, self.failed.share)
+        value = function(*point)
+        if value is None:
+            return None
+        around = Interval(self.rate - self.half_width, self.rate + self.half_width)
+        below = above = 0.0
+        for at, ends in enumerate((around, self.passed.interval, self.failed.interval)):
+            moved = [function(*_with(point, at, end)) for end in ends]
+            shifts = [0.0 if one is None else one - value for one in moved]
+            below += min(0.0, *shifts) ** 2
+            above += max(0.0, *shifts) ** 2
+        return Derived(value, Interval(value - math.sqrt(below), value + math.sqrt(above)))
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A figure with its 95 % interval, which may exceed the figure's possible range."""
+
+    value: float
+    interval: Interval
+
+    def within(self, low: float, high: float) -> Interval:
+        """Return the interval, cut to the possible range of the figure."""
+        return Interval(max(low, self.interval.low), min(high, self.interval.high))
+
+
+def people_rate(judged: Judged) -> Derived:
+    """Return the pass rate that people would find: q·g1 + (1-q)·g0, cut to 0 to 1."""
+    found = judged.derive(lambda q, g1, g0: q * g1 + (1 - q) * g0)
+    assert found is not None  # it is defined everywhere
+    return Derived(found.value, found.within(0.0, 1.0))
+
+
+def _with(point: Sequence[float], at: int, value: float) -> tuple[float, float, float]:
+    q, passed, failed = (value if place == at else one for place, one in enumerate(point))
+    return q, passed, failed

@@ -1,0 +1,376 @@
+"""Convert rows of a data set to eval cases: map columns to fields, and build turns from a row."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from typing import Final
+
+import orjson
+
+from evaltap.evaluator.cases.datasets.conversations import read_message, read_turns
+from evaltap.evaluator.cases.datasets.inspect_logs import RUN, TELEMETRY
+from evaltap.evaluator.cases.datasets.shapes import unwrapped
+from evaltap.evaluator.cases.identity import BadLine
+from evaltap.schemas.errors import FormatError, InputError
+from evaltap.schemas.files.documents import case_data
+from evaltap.schemas.files.validation import describe
+from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.model import Json
+from evaltap.schemas.text import did_you_mean
+
+FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "case": ("eval_case", "case_json"),
+    "id": ("evalId", "eval_id", "id", "name", "key"),
+    "input": ("input", "question", "prompt", "query", "instruction", "user_input"),
+    "output": ("actual_output", "actualOutput", "output", "response", "completion", "prediction"),
+    "expected": (
+        "expected_output", "expectedOutput", "expected", "reference", "ground_truth", "ideal",
+        "answer", "target",
+    ),
+    "tools": ("tools_called", "toolsCalled", "tool_calls"),
+    "expected_tools": ("expected_tools", "expectedTools"),
+    "messages": ("turns", "messages", "conversation", "conversations"),
+    "run": (RUN,),
+}  # fmt: skip
+"""The fields, each with the known names of its column; the first existing one is used."""
+
+_LISTS: Final = {"context", "retrieval_context", "retrievalContext"}
+"""DeepEval's columns that contain a list, joined by `|` in its JSON Lines and CSV."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The mapping from fields of a case to columns of a data set."""
+
+    given: Mapping[str, str] = field(default_factory=dict)
+    """Columns by field; these override the known names."""
+
+    def value(self, name: str, row: Mapping[str, Json]) -> Json:
+        """Return a row's value for a field; None if it has none."""
+        column = self.column(name, row)
+        return None if column is None else _at(row, column)
+
+    def answer(self, row: Mapping[str, Json]) -> Json:
+        """Return a row's expected answer; None if it has none, or an empty list of right answers."""
+        found = self.value("expected", row)
+        return None if found == [] else found
+
+    def column(self, name: str, row: Mapping[str, Json]) -> str | None:
+        """Return the column of a field in a row, or the dotted path to it."""
+        if name in self.given:
+            return self.given[name] if _at(row, self.given[name]) is not None else None
+        taken = set(self.given.values())
+        return next(
+            (one for one in FIELDS[name] if row.get(one) is not None and one not in taken), None
+        )
+
+
+class ColumnCheck:
+    """Checks that each given column has a value in at least one row."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._missing = dict(columns.given)
+        self._found: dict[str, None] = {}
+
+    def see(self, row: Mapping[str, Json]) -> None:
+        """Record the columns of a row."""
+        if self._missing:
+            row = unwrapped(row)
+            self._found |= dict.fromkeys(row)
+            for name, column in list(self._missing.items()):
+                if _at(row, column) is not None:
+                    del self._missing[name]
+
+    def require(self) -> None:
+        """Raise InputError for the given columns without a value in any row."""
+        for name, column in self._missing.items():
+            found = ", ".join(self._found) or "none"
+            near = did_you_mean(column, self._found)
+            raise InputError(
+                f"--map {name}={column}: no row has a value there; found the columns {found}"
+                f"{near and f'; {near}'}"
+            )
+
+
+def _at(row: Mapping[str, Json], path: str) -> Json:
+    """Return a row's value in a column, or at a dotted path into one; None if it is missing."""
+    if path in row:
+        return row[path]
+    value: Json = row
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value
+
+
+def parse_columns(pairs: Sequence[str]) -> Columns:
+    """Return the mapping of `field=column` pairs; raise InputError for an invalid pair."""
+    given: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, column = pair.partition("=")
+        if not equals or not column or name not in FIELDS:
+            raise InputError(
+                f"--map {pair}: expected FIELD=COLUMN, where FIELD is one of {', '.join(FIELDS)}"
+            )
+        given[name] = column
+    return Columns(given)
+
+
+def row_case(
+    row: Mapping[str, Json], columns: Columns, *, number: int, app_name: str, path: str, place: str
+) -> CaseData:
+    """Return the eval case of a row.
+
+    A row with an output is a recorded case (trace mode), with the expected turn next to it.  A row without an
+    output is a case still to be run, with the expected turn as its conversation.  Other columns become
+    `sessionInput.state`.  A row that contains a whole eval case as JSON becomes that case.  Raises
+    FormatError if the row has no input.
+    """
+    row = unwrapped(row)
+    reader = _Reader(path, place)
+    if _is_eval_case(row):
+        raise FormatError(
+            "is an eval case, which every command reads unchanged; expected a row of a data set",
+            path=path,
+            place=place,
+        )
+    whole = columns.value("case", row)
+    if whole is not None:
+        return case_data(reader.parsed(whole), path=path, place=place)
+    case: CaseData = {"evalId": reader.id(columns.value("id", row), number)}
+    fields = [*FIELDS]
+    messages = columns.value("messages", row)
+    if messages is not None:
+        recorded = read_turns(messages, reader)
+        expected = _expected_of(recorded, row, columns, reader)
+        acted = any("finalResponse" in turn or "tools" in turn for turn in recorded)
+        if not acted and TELEMETRY not in row:
+            # No answer yet: the user's input, for an agent that is still to run.
+            recorded, expected = [], expected or recorded
+        fields = [
+            "case",
+            "id",
+            "run",
+            "messages",
+            *(("expected", "expected_tools") if expected else ()),
+        ]
+    else:
+        recorded, expected = _one_turn(row, columns, reader)
+    if recorded:
+        case |= {"evalMode": "trace", "conversation": expected, "actualConversation": recorded}
+    else:
+        case["conversation"] = expected
+    if (run := columns.value("run", row)) is not None:
+        case["source"] = {"run": str(run)}
+    elif recorded and not expected:
+        case["source"] = {}  # a row that expects nothing has no reference, rather than an empty one
+    if (telemetry := row.get(TELEMETRY)) is not None and recorded:
+        _end(recorded[-1], telemetry, whole=len(recorded) == 1)
+    used = {TELEMETRY, *(columns.column(name, row) for name in fields)}
+    state = {
+        key: reader.plain(_listed(key, value), key)
+        for key, value in row.items()
+        if key not in used and value is not None
+    }
+    case["sessionInput"] = {"appName": app_name, "userId": "dataset", "state": state}
+    return case_data(case, path=path, place=place)
+
+
+def _end(turn: dict[str, Json], telemetry: Mapping[str, Json], *, whole: bool) -> None:
+    """Record the end of a dialogue on its last turn, and the usage if the turn is the `whole` dialogue."""
+    status = {name: telemetry[name] for name in ("status", "error") if name in telemetry}
+    turn["telemetry"] = {**telemetry} if whole else status
+    if status["status"] != "ok" and (said := turn.pop("finalResponse", None)) is not None:
+        turn.setdefault("intermediateResponses", []).append(said)
+
+
+def case_or_bad_line(
+    row: Mapping[str, Json], columns: Columns, *, number: int, path: str, place: str
+) -> CaseData | BadLine:
+    """Return the eval case of a row, or a BadLine with its content; rows are numbered from 0."""
+    try:
+        return row_case(row, columns, number=number + 1, app_name="", path=path, place=place)
+    except FormatError as error:
+        raw = orjson.dumps(row, default=str, option=orjson.OPT_NON_STR_KEYS)
+        return BadLine(path, number, str(error), raw)
+
+
+def _expected_of(
+    recorded: list[dict[str, Json]], row: Mapping[str, Json], columns: Columns, reader: "_Reader"
+) -> list[dict[str, Json]]:
+    """Return the expected turn of a one-turn dialogue; for several turns, it would be ambiguous."""
+    wanted, tools = columns.answer(row), columns.value("expected_tools", row)
+    if len(recorded) > 1 or (wanted is None and tools is None):
+        return []
+    (turn,) = recorded
+    asked = {name: turn[name] for name in ("invocationId", "userContent")}
+    return [asked | reader.expected(wanted, tools)]
+
+
+def _is_eval_case(row: Mapping[str, Json]) -> bool:
+    turns = row.get("actualConversation") or row.get("conversation")
+    first = turns[0] if isinstance(turns, list) and turns else None
+    return "evalId" in row and isinstance(first, dict) and "userContent" in first
+
+
+def _one_turn(
+    row: Mapping[str, Json], columns: Columns, reader: "_Reader"
+) -> tuple[list[dict[str, Json]], list[dict[str, Json]]]:
+    """Return the recorded turn and the expected turn of a row, each in a list with at most one item."""
+    asked = columns.value("input", row)
+    if asked is None:
+        names = [columns.given["input"]] if "input" in columns.given else FIELDS["input"]
+        if empty := next((name for name in (*names, *FIELDS["messages"]) if name in row), None):
+            raise FormatError(
+                f"the column {empty} is empty here, and it is the input; fill it, or leave the row out",
+                path=reader.path,
+                place=reader.place,
+            )
+        found = ", ".join(row) or "none"
+        raise FormatError(
+            f"no column for the input; found the columns {found}; expected one of "
+            f"{', '.join(FIELDS['input'])}, or --map input={_inner_column(row) or 'COLUMN'}",
+            path=reader.path, place=reader.place,
+        )  # fmt: skip
+    turn = reader.asked(asked)
+    output, wanted = columns.value("output", row), columns.answer(row)
+    tools, wanted_tools = columns.value("tools", row), columns.value("expected_tools", row)
+    recorded, expected = [], []
+    if output is not None or tools is not None:
+        recorded.append(turn | reader.answered(output, tools))
+        if tools is None:
+            # A table without a column for tools does not mean that none was called.
+            recorded[0]["capture"] = {"tools": "missing"}
+        if output is None:
+            recorded[0].setdefault("capture", {})["finalResponse"] = "missing"
+    if wanted is not None or wanted_tools is not None or not recorded:
+        expected.append(turn | reader.expected(wanted, wanted_tools))
+    return recorded, expected
+
+
+class _Reader:
+    """Reads the cells of one row, and names its position in messages."""
+
+    def __init__(self, path: str, place: str) -> None:
+        self.path = path
+        self.place = place
+
+    def id(self, value: Json, number: int) -> str:
+        text = str(value).strip() if isinstance(value, str | int) else ""
+        return text or f"row-{number}"
+
+    def text(self, value: Json, what: str) -> str:
+        """Return a cell as text: from a text, a number, or the first of a list of texts."""
+        if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+            value = value[0]
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise self.wrong(what, value, "a text")
+        return str(value)
+
+    def asked(self, value: Json) -> dict[str, Json]:
+        """Return the user's side of a turn: a text, or a list of messages that ends with the user's."""
+        if not isinstance(value, list):
+            return {"userContent": {"role": "user", "content": self.text(value, "input")}}
+        messages = [read_message(one, self) for one in value]
+        if not messages or messages[-1]["role"] != "user":
+            raise self.wrong("input", value, "messages, the user's last")
+        turn: dict[str, Json] = {"userContent": messages[-1]}
+        if messages[:-1]:
+            turn["contextMessages"] = messages[:-1]
+        return turn
+
+    def answered(self, answer: Json, tools: Json) -> dict[str, Json]:
+        """Return the agent's side of a turn."""
+        turn: dict[str, Json] = {}
+        if answer is not None:
+            text = self.text(answer, "the answer")
+            turn["finalResponse"] = {"role": "assistant", "content": text}
+        if tools is not None:
+            turn["tools"] = self.tools(tools)
+        return turn
+
+    def expected(self, answer: Json, tools: Json) -> dict[str, Json]:
+        """Return the expected turn, with several right answers as alternatives, and missing parts marked."""
+        several = (
+            isinstance(answer, list) and answer and all(isinstance(one, str) for one in answer)
+        )
+        first, *others = [self.answered(one, tools) for one in (answer if several else [answer])]
+        capture = {
+            name: "missing"
+            for name, given in (("finalResponse", answer), ("tools", tools))
+            if given is None
+        }
+        if capture and len(capture) < 2:
+            first["capture"] = capture
+        if others:
+            first["references"] = [one | {"capture": capture} if capture else one for one in others]
+        return first
+
+    def tools(self, value: Json) -> list[dict[str, Json]]:
+        """Return tool calls in the format of DeepEval, evaltap or OpenAI, from a list or its JSON text."""
+        value = self.parsed(value)
+        if not isinstance(value, list):
+            raise self.wrong("tools", value, "a list of tool calls")
+        return [self.tool(call) for call in value]
+
+    def tool(self, call: Json) -> dict[str, Json]:
+        if isinstance(call, str):
+            return {"name": call}
+        inner = call.get("function") if isinstance(call, Mapping) else None
+        if isinstance(inner, Mapping):
+            call = {**call, **inner}
+        if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
+            raise self.wrong("tools", call, "tool calls with a `name`")
+        made: dict[str, Json] = {"name": call["name"]}
+        for key, names in (
+            ("id", ("id",)),
+            ("arguments", ("arguments", "inputParameters", "input_parameters", "args")),
+            ("result", ("result", "output")),
+        ):
+            found = next((call[name] for name in names if call.get(name) is not None), None)
+            if found is not None:
+                made[key] = self.parsed(found) if key == "arguments" else self.plain(found, key)
+        return made
+
+    def parsed(self, value: Json) -> Json:
+        """Return the value of JSON text, because cells of CSV contain lists that way."""
+        if not isinstance(value, str):
+            return self.plain(value, "tools")
+        try:
+            return orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return value
+
+    def plain(self, value: Json, column: str) -> Json:
+        """Return a cell as JSON data: times as text; bytes are rejected."""
+        if isinstance(value, Mapping):
+            return {str(key): self.plain(item, column) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.plain(item, column) for item in value]
+        if isinstance(value, datetime | date | time):
+            return value.isoformat()
+        if isinstance(value, timedelta):
+            return value.total_seconds()
+        if value is None or isinstance(value, str | bool | int | float):
+            return value
+        if isinstance(value, bytes | bytearray | memoryview):
+            raise self.wrong(f"column {column}", "bytes", "text, numbers, lists or objects")
+        return str(value)  # Decimal, UUID
+
+    def wrong(self, what: str, found: Json, expected: str) -> FormatError:
+        shown = found if found == "bytes" else describe(found)
+        return FormatError(
+            f"{what}: found {shown}; expected {expected}", path=self.path, place=self.place
+        )
+
+
+def _inner_column(row: Mapping[str, Json]) -> str:
+    """Return the path to the first text in an object of a row; empty without one."""
+    for column, value in row.items():
+        for key, text in value.items() if isinstance(value, Mapping) else ():
+            if isinstance(text, str):
+                return f"{column}.{key}"
+    return ""
+
+
+def _listed(key: str, value: Json) -> Json:
+    return value.split("|") if key in _LISTS and isinstance(value, str) else value

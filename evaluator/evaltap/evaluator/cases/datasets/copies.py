@@ -1,0 +1,44 @@
+"""Create copies of case files with modified cases, for commands that read files."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from evaltap.evaluator.cases.datasets.cases import CaseFiles
+from evaltap.evaluator.cases.identity import BadLine
+from evaltap.schemas.data import json_bytes
+from evaltap.schemas.errors import FormatError
+from evaltap.schemas.files.documents import is_json_lines, iter_case_lines, iter_cases, read_case
+from evaltap.schemas.formats.case import CaseData
+
+
+@contextmanager
+def changed_copies(
+    paths: Sequence[Path], change: Callable[[Path, CaseData], CaseData]
+) -> Iterator[CaseFiles]:
+    """Yield temporary copies of the files, with modified cases, and the lines that are not cases.
+
+    The copies preserve the name of a file's eval set.
+    """
+    made = CaseFiles([], [])
+    with tempfile.TemporaryDirectory(prefix="evaltap-") as folder:
+        for number, path in enumerate(paths):
+            copy = Path(folder) / str(number) / f"{path.name.removesuffix(path.suffix)}.jsonl"
+            copy.parent.mkdir()
+            with copy.open("wb") as file:
+                for case in _cases(path, made.bad_lines):
+                    file.write(json_bytes(change(path, case)) + b"\n")
+            made.paths.append(copy)
+        yield made
+
+
+def _cases(path: Path, bad_lines: list[BadLine]) -> Iterator[CaseData]:
+    if not is_json_lines(path):
+        yield from iter_cases(path)
+        return
+    for number, line in iter_case_lines(path):
+        try:
+            yield read_case(line, path=str(path), place=f"line {number}")
+        except FormatError as error:
+            bad_lines.append(BadLine(str(path), number - 1, str(error), line))

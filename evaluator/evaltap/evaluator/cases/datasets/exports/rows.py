@@ -1,0 +1,172 @@
+"""Cases in the form that most tools use: one row for each turn, with the preceding messages."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from evaltap.evaluator.cases.evalsets.content import message_text
+from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.model import Json
+
+_OF_CASES: Final = {
+    "adk": ("rubrics", "contextMessages"),
+    "": ("rubrics", "conversationScenario"),
+}
+_OF_TURNS: Final = {"adk": ("references", "contextMessages"), "": ("references", "state")}
+"""Of expected turns."""
+_MESSAGES: Final = ("userContent", "finalResponse")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The recorded or the expected actions of an agent in a turn."""
+
+    content: str | None
+    tools: tuple[dict[str, Json], ...] | None
+    """`name`, `arguments`, `result`; None if it is not specified which tools are called."""
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether there is neither an answer nor a call."""
+        return self.content is None and not self.tools
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One turn of a case."""
+
+    id: str
+    eval_id: str
+    messages: tuple[dict[str, str], ...]
+    """The preceding messages, ending with the user's last message."""
+    expected: Side | None
+    actual: Side | None
+    metadata: dict[str, Json]
+
+    @property
+    def text(self) -> str:
+        """The user's message."""
+        return self.messages[-1]["content"]
+
+
+def rows_of(cases: Sequence[CaseData], set_name: str) -> list[Row]:
+    """Return the rows of cases, sorted by id."""
+    ordered = sorted(cases, key=lambda case: str(case["evalId"]))
+    return [row for case in ordered for row in _rows(case, set_name)]
+
+
+def _rows(case: CaseData, set_name: str) -> Iterator[Row]:
+    pairs = pairs_of(case)
+    said = [_message(one) for one in case.get("contextMessages") or ()]
+    for number, (expected, actual) in enumerate(pairs, start=1):
+        turn = expected or actual or {}
+        said += [_message(one) for one in turn.get("contextMessages") or ()]
+        said.append({"role": "user", "content": message_text(turn.get("userContent"))})
+        name = str(case["evalId"])
+        yield Row(
+            name if len(pairs) == 1 else f"{name}/{number}",
+            name,
+            tuple(said),
+            side(expected),
+            side(actual),
+            metadata(case, set_name, number if len(pairs) > 1 else None),
+        )
+        answer = message_text((expected or actual or {}).get("finalResponse"))
+        said.append({"role": "assistant", "content": answer})
+
+
+def pairs_of(case: CaseData) -> list[tuple[CaseData | None, CaseData | None]]:
+    """Return the pairs of expected and recorded turns."""
+    expected, actual = case.get("conversation") or [], case.get("actualConversation") or []
+    count = max(len(expected), len(actual))
+    return [
+        (
+            expected[number] if number < len(expected) else None,
+            actual[number] if number < len(actual) else None,
+        )
+        for number in range(count)
+    ]
+
+
+def side(turn: CaseData | None) -> Side | None:
+    """Return the actions in a turn; None if nothing is specified."""
+    if turn is None:
+        return None
+    answer = turn.get("finalResponse")
+    calls = tuple(_call(tool) for tool in turn.get("tools") or () if tool)
+    unknown = not calls and (turn.get("capture") or {}).get("tools") == "missing"
+    found = Side(message_text(answer) if answer else None, None if unknown else calls)
+    return None if found.says_nothing else found
+
+
+def calls_of(one: Side | None) -> list[Json] | None:
+    """Return the calls of a side as a list; None if they are not specified."""
+    return None if one is None or one.tools is None else list(one.tools)
+
+
+def _call(tool: CaseData) -> dict[str, Json]:
+    return {"name": tool.get("name") or ""} | {
+        key: tool[key] for key in ("arguments", "result") if tool.get(key) is not None
+    }
+
+
+def _message(message: Mapping[str, Json]) -> dict[str, str]:
+    return {"role": str(message.get("role") or "user"), "content": message_text(message)}
+
+
+def metadata(case: CaseData, set_name: str, turn: int | None = None) -> dict[str, Json]:
+    """Return metadata for other tools: origin, labels, and parts of the case that rows cannot represent."""
+    curation = (case.get("source") or {}).get("curation") or {}
+    session = case.get("sessionInput") or {}
+    ours: dict[str, object] = {"evalSetId": set_name, "evalId": case["evalId"]}
+    if turn is not None:
+        ours["turn"] = turn
+    ours |= {
+        key: curation[key]
+        for key in ("labels", "weight", "members", "contentHash")
+        if curation.get(key) is not None
+    }
+    if session.get("appName"):
+        ours["appName"] = session["appName"]
+    if session.get("state"):
+        ours["state"] = session["state"]
+    if omitted := omitted_parts(case):
+        ours["omitted"] = omitted
+    return {"evaltap": ours}
+
+
+def omitted_parts(case: CaseData, form: str = "") -> list[str]:
+    """Return the names of the parts of a case that a format, rows unless it is adk, cannot represent."""
+    form = form if form in _OF_CASES else ""
+    turns = [turn for pair in pairs_of(case) for turn in pair if turn]
+    names = [name for name in _OF_CASES[form] if case.get(name)]
+    expected = [turn for turn, _ in pairs_of(case) if turn]
+    names += [name for name in _OF_TURNS[form] if any(turn.get(name) for turn in expected)]
+    messages = [turn.get(name) or {} for turn in turns for name in _MESSAGES]
+    if any(
+        _has_more_than_text(message) or (not form and "parts" in message) for message in messages
+    ):
+        names.append("images and other content_parts")
+    return list(dict.fromkeys(names))
+
+
+def _has_more_than_text(message: Mapping[str, Json]) -> bool:
+    return any(part.get("type") != "text" for part in message.get("content_parts") or ())
+
+
+def json_lines(rows: Sequence[Json]) -> bytes:
+    """Return JSON Lines without letters that some readers treat as line ends."""
+    return b"".join(_one_line(orjson.dumps(row)) for row in rows)
+
+
+def _one_line(text: bytes) -> bytes:
+    for letter in ("\u2028", "\u2029", "\x85"):
+        text = text.replace(letter.encode(), f"\\u{ord(letter):04x}".encode())
+    return text + b"\n"
+
+
+def json_text(value: Json) -> str:
+    """Return a value as JSON text."""
+    return orjson.dumps(value).decode()

@@ -1,0 +1,200 @@
+"""Flatten rows of other tools: objects of LangSmith, Langfuse and OpenAI's evals.
+
+Also trajectories with one object per file: chat messages, ATIF (Harbor, Terminal-Bench), SWE-agent.
+"""
+
+import re
+from collections.abc import Mapping
+from itertools import chain
+from typing import Final
+
+import orjson
+
+from evaltap.evaluator.cases.datasets.conversations import part_text
+from evaltap.evaluator.cases.datasets.inspect_logs import inspect_sample
+from evaltap.schemas.formats.model import Json
+
+Row = Mapping[str, Json]
+
+_COMMAND: Final = re.compile(r"```\w*\n(.*?)\n?```", re.DOTALL)
+_HUGGING_FACE: Final = {"id", "input", "messages", "expected_tools", "tools_called", "metadata"}
+"""Columns of the folders that `evaltap export --format huggingface` writes."""
+
+
+def unwrapped(row: Row) -> Row:
+    """Return a row with its parts as columns; rows of unknown shape are returned unchanged."""
+    for shape in _SHAPES:
+        if (found := shape(row)) is not None:
+            return found
+    return row
+
+
+def is_trajectory(data: Mapping[str, Json]) -> bool:
+    """Return whether an object is one dialogue, not a wrapper around rows."""
+    return _is_atif(data) or _is_swe_agent(data) or _is_dialogue(data.get("messages"))
+
+
+def _is_dialogue(said: Json) -> bool:
+    return (
+        isinstance(said, list)
+        and bool(said)
+        and all(isinstance(one, Mapping) and "role" in one for one in said)
+    )
+
+
+def _is_swe_agent(row: Row) -> bool:
+    return "trajectory" in row and _is_dialogue(row.get("history"))
+
+
+def _swe_agent(row: Row) -> Row | None:
+    """Read a trajectory of SWE-agent, or of mini-swe-agent, where observations are messages of the user."""
+    if _is_swe_agent(row):
+        said = [_with_call_id(one) for one in row["history"]]
+        return {"messages": said, "environment": row.get("environment")}
+    if not str(row.get("trajectory_format", "")).startswith("mini-swe-agent"):
+        return None
+    asked = False
+    messages: list[dict[str, Json]] = []
+    for one in row["messages"]:
+        observed = asked and one["role"] == "user" and messages[-1]["role"] == "assistant"
+        asked = asked or one["role"] == "user"
+        if observed:
+            code = _COMMAND.findall(str(messages[-1]["content"]))
+            call = {"name": "bash", "arguments": {"command": code[-1]} if code else {}}
+            messages[-1] = {**messages[-1], "tool_calls": [call]}
+        messages.append({**one, "role": "tool"} if observed else {**one})
+    return {**row, "messages": messages}
+
+
+def _with_call_id(message: Row) -> Row:
+    ids = message.get("tool_call_ids")
+    return {**message, "tool_call_id": ids[0]} if isinstance(ids, list) and ids else message
+
+
+def _is_atif(row: Row) -> bool:
+    version = row.get("schema_version")
+    return (
+        isinstance(version, str)
+        and version.startswith("ATIF")
+        and isinstance(row.get("steps"), list)
+    )
+
+
+def _atif(row: Row) -> Row | None:
+    """Read Harbor's Agent Trajectory Interchange Format: steps of user and agent as chat messages."""
+    if not _is_atif(row):
+        return None
+    messages: list[Json] = []
+    for step in row["steps"]:
+        if not isinstance(step, Mapping):
+            continue
+        speaker = str(step.get("source"))
+        calls = [_atif_call(one) for one in step.get("tool_calls") or ()]
+        said: dict[str, Json] = {
+            "role": "assistant" if speaker == "agent" else speaker,
+            "content": step.get("message"),
+        }
+        messages.append({**said, "tool_calls": calls} if calls else said)
+        observed = step.get("observation")
+        for result in (observed.get("results") or ()) if isinstance(observed, Mapping) else ():
+            messages.append(
+                {
+                    "role": "tool",
+                    "tool_call_id": result.get("source_call_id"),
+                    "content": result.get("content"),
+                }
+            )
+    return {"id": row.get("session_id"), "messages": messages, "agent": row.get("agent")}
+
+
+def _atif_call(call: Mapping[str, Json]) -> Json:
+    return {
+        "id": call.get("tool_call_id"),
+        "name": call.get("function_name"),
+        "arguments": call.get("arguments"),
+    }
+
+
+def _openai(row: Row) -> Row | None:
+    """Read `{"item": {...}, "sample": {...}}`."""
+    item, sample = row.get("item"), row.get("sample")
+    if not isinstance(item, Mapping) or set(row) - {"item", "sample"}:
+        return None
+    text = sample.get("output_text") if isinstance(sample, Mapping) else None
+    flat = dict(item)
+    if _ours(item) is not None:
+        flat["expected_tools"] = flat.pop("tools", None)
+        del flat["metadata"]
+    return flat if text is None else {**flat, "actual_output": text}
+
+
+def _langsmith(row: Row) -> Row | None:
+    """Read `{"inputs": {"messages"}, "outputs": {"messages"}}`, an example."""
+    inputs, outputs = row.get("inputs"), row.get("outputs")
+    if not isinstance(inputs, Mapping) or not isinstance(inputs.get("messages"), list):
+        return None
+    flat = {"id": _id(row), "input": inputs["messages"]}
+    answers = outputs.get("messages") if isinstance(outputs, Mapping) else None
+    if isinstance(answers, list) and answers and all(isinstance(one, Mapping) for one in answers):
+        said = answers[-1].get("content")
+        text = "".join(map(part_text, said)) if isinstance(said, list) else said
+        flat["expected_output"] = text or None
+        calls = [one["tool_calls"] for one in answers if isinstance(one.get("tool_calls"), list)]
+        flat["expected_tools"] = list(chain(*calls)) if calls else None
+    elif isinstance(outputs, Mapping) and len(outputs) == 1:
+        (flat["expected_output"],) = outputs.values()
+    else:
+        flat["outputs"] = outputs
+    return flat
+
+
+def _langfuse(row: Row) -> Row | None:
+    """Read a dataset item: `{"datasetName", "input": {"messages"}, "expectedOutput"}`."""
+    given, expected = row.get("input"), row.get("expectedOutput")
+    asked = given.get("messages") if isinstance(given, Mapping) else None
+    if "datasetName" not in row or not isinstance(asked, list):
+        return None
+    flat: dict[str, Json] = {"id": _id(row), "input": asked, "expectedOutput": expected}
+    if isinstance(expected, Mapping) and "content" in expected:
+        flat["expectedOutput"] = expected["content"]
+        flat["expected_tools"] = expected.get("tools")
+    return flat
+
+
+def _hugging_face(row: Row) -> Row | None:
+    messages = row.get("messages")
+    if not set(row) >= _HUGGING_FACE or not isinstance(messages, str):
+        return None
+    flat: dict[str, Json] = {"id": _id(row), "input": orjson.loads(messages)}
+    for output, tools in (("expected_output", "expected_tools"), ("actual_output", "tools_called")):
+        flat[output], flat[tools] = row.get(output) or None, row.get(tools) or None
+    return flat
+
+
+def _id(row: Row) -> Json:
+    """Return evaltap's id from the metadata, or otherwise the tool's id."""
+    ours = _ours(row)
+    if ours is None:
+        return row.get("id")
+    turn = ours.get("turn")
+    return ours["evalId"] if turn is None else f"{ours['evalId']}/{turn}"
+
+
+def _ours(row: Row) -> Row | None:
+    """Return evaltap's metadata of a row that `evaltap export` wrote; None for other rows."""
+    metadata = row.get("metadata")
+    if isinstance(metadata, str) and metadata.startswith("{"):
+        metadata = orjson.loads(metadata)
+    ours = metadata.get("evaltap") if isinstance(metadata, Mapping) else None
+    return ours if isinstance(ours, Mapping) and ours.get("evalId") else None
+
+
+_SHAPES: Final = (
+    _openai,
+    _langsmith,
+    _langfuse,
+    _hugging_face,
+    _atif,
+    _swe_agent,
+    inspect_sample,
+)

@@ -1,0 +1,264 @@
+"""Iterate over the rows of data sets on disk, in any supported file format.
+
+JSON Lines, also in a folder as `evaltap export` writes it, JSON arrays, CSV; Parquet and Arrow files, and
+folders that Hugging Face `datasets` saved (`save_to_disk`, or Parquet files), through pyarrow.  Nothing is
+downloaded.
+"""
+
+import csv
+from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Final
+
+from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, samples_of
+from evaltap.evaluator.cases.datasets.shapes import is_trajectory
+from evaltap.schemas.errors import ConfigurationError, FormatError, InputError
+from evaltap.schemas.files import canonical
+from evaltap.schemas.files.devices import regular_files
+from evaltap.schemas.files.documents import iter_case_lines, read_bytes
+from evaltap.schemas.files.missing import no_such_file
+from evaltap.schemas.files.validation import describe
+from evaltap.schemas.formats.model import Json
+
+Row = tuple[str, dict[str, Json]]
+"""The position of a row in its file (`line 3`, `row 3 of train`), and its columns."""
+
+FORMS: Final = (
+    "a file .jsonl, .ndjson, .json, .csv, .parquet or .arrow, or a folder of Hugging Face datasets"
+)
+
+
+def read_rows(path: Path, *, split: str = "") -> Iterator[Row]:
+    """Yield the rows of a data set; `split` selects a split of a folder, or all if empty.
+
+    Raises InputError for an unreadable file, and FormatError for one that is not a table.
+    """
+    try:
+        is_folder, exists = path.is_dir(), path.exists()
+    except PermissionError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    if is_folder:
+        yield from _folder_rows(path, split)
+        return
+    if not exists:
+        raise InputError(no_such_file(path, f"expected {FORMS}"))
+    if split:
+        raise InputError(f"--split {split}: {path} is one file; splits are folders")
+    read = _READERS.get(path.suffix.lower())
+    if path.suffix.lower() == ".eval":
+        raise InputError(
+            f"{path}: is a log of Inspect in its binary form; expected JSON (`inspect log convert --to json"
+            " --output-dir DIR LOGS`)"
+        )
+    if read is None:
+        raise InputError(f"{path}: unknown format; expected {FORMS}")
+    yield from read(path)
+
+
+def _json_lines(path: Path) -> Iterator[Row]:
+    for number, line in iter_case_lines(path):
+        place = f"line {number}"
+        yield place, _object(canonical.loads(line, path=str(path), place=place), path, place)
+
+
+def _json(path: Path) -> Iterator[Row]:
+    data = canonical.loads(read_bytes(path), path=str(path))
+    if isinstance(data, dict) and is_trajectory(data):
+        yield "", data
+        return
+    if isinstance(data, dict) and is_inspect_log(data):
+        for number, sample in enumerate(samples_of(data)):
+            yield f"samples[{number}]", _object(sample, path, f"samples[{number}]")
+        return
+    if isinstance(data, dict) and not {"evalCases", "eval_cases"}.isdisjoint(data):
+        raise FormatError(
+            "is an eval set, which every command reads unchanged; expected rows of a data set (to rewrite"
+            " ADK's in evaltap's form, use `evaltap fmt --to trpc`)",
+            path=str(path),
+        )
+    if isinstance(data, dict) and len(data.keys() - {"meta"}) == 1:
+        # Some tools wrap the rows as {"data": [...]}, with the number of the page in "meta".
+        (data,) = (value for key, value in data.items() if key != "meta")
+    if not isinstance(data, list):
+        raise FormatError(f"found {describe(data)}; expected an array of rows", path=str(path))
+    for number, row in enumerate(data):
+        place = f"[{number}]"
+        yield place, _object(row, path, place)
+
+
+def _csv(path: Path) -> Iterator[Row]:
+    csv.field_size_limit(1 << 30)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            for row in reader:
+                place = f"line {reader.line_num}"
+                if None in row or None in row.values():
+                    raise FormatError(
+                        f"another number of cells than the {len(reader.fieldnames or [])} columns",
+                        path=str(path), place=place,
+                    )  # fmt: skip
+                # An empty cell means no value, because it cannot be distinguished from an empty
+                # text.
+                yield place, {key: value or None for key, value in row.items()}
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise FormatError(f"not CSV in UTF-8: {error}", path=str(path)) from None
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    arrow = _pyarrow()
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            yield from _batch_rows(file.iter_batches(batch_size=1000))
+    except _broken(arrow) as error:
+        raise FormatError(f"not a Parquet file: {error}", path=str(path)) from None
+
+
+def row_group_starts(path: Path) -> list[int]:
+    """Return the number of the first row of each row group of a Parquet file."""
+    arrow = _pyarrow()
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+    except _broken(arrow) as error:
+        raise FormatError(f"not a Parquet file: {error}", path=str(path)) from None
+    return list(accumulate(sizes, initial=0))[:-1]
+
+
+def row_group(path: Path, number: int, first_row: int) -> Iterator[tuple[int, dict[str, Json]]]:
+    """Yield the rows of one row group of a Parquet file, numbered starting at `first_row`."""
+    arrow = _pyarrow()
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            batches = file.iter_batches(batch_size=1000, row_groups=[number])
+            rows = (row for _, row in _batch_rows(batches))
+            yield from enumerate(rows, start=first_row)
+    except _broken(arrow) as error:
+        raise FormatError(f"not a Parquet file: {error}", path=str(path)) from None
+
+
+def _arrow(path: Path) -> Iterator[Row]:
+    """Read the streaming format, which `datasets` writes, or the file format."""
+    arrow = _pyarrow()
+    try:
+        with arrow.memory_map(str(path)) as source:
+            try:
+                batches: object = arrow.ipc.open_stream(source)
+            except arrow.ArrowInvalid:
+                reader = arrow.ipc.open_file(source)
+                batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
+            yield from _batch_rows(batches)
+    except _broken(arrow) as error:
+        raise FormatError(f"not an Arrow file: {error}", path=str(path)) from None
+
+
+_READERS: Final[Mapping[str, Callable[[Path], Iterator[Row]]]] = {
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".json": _json,
+    ".traj": _json,
+    ".csv": _csv,
+    ".parquet": _parquet,
+    ".arrow": _arrow,
+}
+
+
+def _folder_rows(path: Path, split: str) -> Iterator[Row]:
+    """Read the output of `save_to_disk` (one data set, or splits), or Parquet or JSON Lines files."""
+    splits = _splits(path)
+    if split and split not in splits:
+        known = ", ".join(filter(None, splits)) or "none"
+        raise InputError(f"--split {split}: {path} has the splits {known}")
+    for name, files in splits.items():
+        if split in ("", name):
+            number = 0
+            for file in files:
+                for _, row in _READERS[file.suffix](file):
+                    yield f"row {number}" + (f" of {name}" if name else ""), row
+                    number += 1
+
+
+def _splits(path: Path) -> dict[str, list[Path]]:
+    """Return the files of each split; the name is '' for a data set without splits."""
+    if (path / "dataset_dict.json").is_file():
+        data = _described(path / "dataset_dict.json")
+        names = data.get("splits")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise FormatError(
+                "expected `splits`, a list of names", path=f"{path}/dataset_dict.json"
+            )
+        return {name: _saved(path / name) for name in names}
+    if (path / "state.json").is_file():
+        return {"": _saved(path)}
+    found = regular_files(path, "*.parquet") or regular_files(path, "*.jsonl")
+    if not found:
+        raise InputError(
+            f"{path}: contains no data set; expected dataset_dict.json or state.json (save_to_disk), or"
+            " Parquet or JSON Lines files"
+        )
+    splits: dict[str, list[Path]] = {}
+    for file in found:
+        # Hugging Face names shards `train-00000-of-00002.parquet`.
+        splits.setdefault(file.stem.split("-")[0], []).append(file)
+    return splits
+
+
+def _saved(path: Path) -> list[Path]:
+    state = _described(path / "state.json")
+    files = state.get("_data_files")
+    given = [one.get("filename") for one in files] if isinstance(files, list) else [None]
+    names = [name for name in given if isinstance(name, str) and Path(name).name == name]
+    if len(names) < len(given):
+        raise FormatError("expected `_data_files` with file names", path=str(path / "state.json"))
+    if state.get("_indices_data_files"):
+        raise FormatError(
+            "the data set is a selection of rows; call flatten_indices() before save_to_disk()",
+            path=str(path / "state.json"),
+        )
+    return [path / name for name in names]
+
+
+def _described(path: Path) -> dict[str, Json]:
+    return _object(canonical.loads(read_bytes(path), path=str(path)), path, "")
+
+
+def _batch_rows(batches: Any) -> Iterator[Row]:
+    number = 0
+    for batch in batches:
+        batch.validate(full=True)  # invalid offsets would crash the process
+        for row in batch.to_pylist():
+            yield f"row {number}", row
+            number += 1
+
+
+def _broken(arrow: Any) -> tuple[type[Exception], ...]:
+    """Return the exceptions that reading a broken file may raise."""
+    return (arrow.ArrowException, OSError, SystemError, UnicodeDecodeError, OverflowError)
+
+
+def _object(row: Json, path: Path, place: str) -> dict[str, Json]:
+    if not isinstance(row, dict):
+        raise FormatError(
+            f"found {describe(row)}; expected an object with columns", path=str(path), place=place
+        )
+    return row
+
+
+def _pyarrow() -> Any:  # the module
+    try:
+        import pyarrow
+        import pyarrow.ipc
+    except ImportError as error:
+        raise ConfigurationError(
+            "Parquet and Arrow files need the package pyarrow; install evaltap[datasets]"
+        ) from error
+    return pyarrow

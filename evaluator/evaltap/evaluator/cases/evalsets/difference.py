@@ -1,0 +1,141 @@
+"""Compare two eval sets, case by case and field by field."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from evaltap.evaluator.cases.evalsets.content import content_hash, user_texts
+from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.model import Json
+
+_PROVENANCE: Final = "source"
+_LONGEST: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """A field that differs; None means that it is missing."""
+
+    place: str
+    before: Json
+    after: Json
+
+    def data(self) -> dict[str, Json]:
+        """Return the change as JSON data."""
+        return {"field": self.place, "before": self.before, "after": self.after}
+
+
+@dataclass(frozen=True, slots=True)
+class CaseChange:
+    """A case that is in both sets with differences."""
+
+    eval_id: str
+    fields: tuple[FieldChange, ...]
+    content: bool
+    """Whether input, expectation, rubrics or context differ, not only recording and provenance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The cases in only one set, and the cases that differ, by id."""
+
+    added: tuple[CaseData, ...]
+    removed: tuple[CaseData, ...]
+    changed: tuple[CaseChange, ...]
+    renamed: tuple[tuple[str, str], ...]
+    """Old and new ids of cases with the same content."""
+    same: int
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed or self.renamed)
+
+    def data(self) -> dict[str, object]:
+        """Return the difference as JSON data."""
+        return {
+            "added": [_short(case) for case in self.added],
+            "removed": [_short(case) for case in self.removed],
+            "changed": [
+                {
+                    "eval_id": one.eval_id,
+                    "content": one.content,
+                    "fields": [field.data() for field in one.fields],
+                }
+                for one in self.changed
+            ],
+            "renamed": [{"before": before, "after": after} for before, after in self.renamed],
+            "same": self.same,
+        }
+
+
+def difference(before: Sequence[CaseData], after: Sequence[CaseData]) -> Difference:
+    """Return the changes from one set to the other; the order of cases does not matter."""
+    old = {case["evalId"]: case for case in before}
+    new = {case["evalId"]: case for case in after}
+    gone = {content_hash(case): name for name, case in old.items() if name not in new}
+    renamed, added = [], []
+    for name, case in sorted(new.items()):
+        if name in old:
+            continue
+        # Only expectations identify a case by its content: recordings of one question differ.
+        same = gone.pop(content_hash(case), None) if case.get("conversation") else None
+        if same is None:
+            added.append(case)
+        else:
+            renamed.append((same, name))
+    left = {name for name, _ in renamed}
+    removed = [case for name, case in sorted(old.items()) if name not in new and name not in left]
+    changed = []
+    for name in sorted(old.keys() & new.keys()):
+        fields = tuple(_changes("", old[name], new[name]))
+        if fields:
+            content = content_hash(old[name]) != content_hash(new[name])
+            changed.append(CaseChange(name, fields, content))
+    same_count = len(old.keys() & new.keys()) - len(changed)
+    return Difference(tuple(added), tuple(removed), tuple(changed), tuple(renamed), same_count)
+
+
+def _changes(place: str, before: Json, after: Json) -> Iterator[FieldChange]:
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in sorted({*before, *after}):
+            inner = f"{place}.{key}" if place else key
+            yield from _changes(inner, before.get(key), after.get(key))
+    elif isinstance(before, list) and isinstance(after, list):
+        for number in range(max(len(before), len(after))):
+            yield from _changes(
+                f"{place}[{number}]",
+                before[number] if number < len(before) else None,
+                after[number] if number < len(after) else None,
+            )
+    elif before != after:
+        yield FieldChange(place, before, after)
+
+
+def _short(case: CaseData) -> dict[str, Json]:
+    return {"eval_id": case["evalId"], "text": " / ".join(user_texts(case))[:_LONGEST]}
+
+
+def shown(value: Json) -> str:
+    """Return a value on one line, truncated if it is long."""
+    if value is None:
+        return "(none)"
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}… ({len(line):,} characters)"
+
+
+def only_content(found: Difference) -> Difference:
+    """Return a difference without cases that only differ in recording or provenance."""
+    changed = [one for one in found.changed if one.content]
+    return Difference(
+        found.added,
+        found.removed,
+        tuple(CaseChange(one.eval_id, tuple(_of_content(one.fields)), True) for one in changed),
+        found.renamed,
+        found.same + len(found.changed) - len(changed),
+    )
+
+
+def _of_content(fields: Sequence[FieldChange]) -> Iterator[FieldChange]:
+    return (field for field in fields if not field.place.startswith(_PROVENANCE))

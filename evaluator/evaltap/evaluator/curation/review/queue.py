@@ -1,0 +1,282 @@
+"""The queue of reviews: turns are added once and handed out one by one; decisions determine their state."""
+
+import hashlib
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+import orjson
+
+from evaltap.evaluator.cases.evalsets.content import plain_turn
+from evaltap.evaluator.ingest.landing.documents import DocumentReader, LandedTurns
+from evaltap.evaluator.store.database import utc_now
+from evaltap.evaluator.store.queries import Row, StoreReader, StoreWriter
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.model import Json
+
+DEFAULT_QUEUE: Final = "default"
+LEASE: Final = timedelta(minutes=30)
+"""How long a handed-out item is reserved for its reviewer."""
+DECIDED: Final = ("approve", "edit", "reject", "skip")
+
+
+class Wanted(NamedTuple):
+    """A turn that people should review."""
+
+    app: str
+    eval_set_id: str
+    eval_id: str
+    invocation_id: str
+    reason: str
+    priority: float = 0.0
+    needed: int = 1
+    inclusion_probability: float | None = None
+    alone: bool = False
+    """Whether this very turn was picked: it is queued even if another session contains the same turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A turn in a queue, with the information for a reviewer."""
+
+    item_id: str
+    queue: str
+    app: str
+    eval_set_id: str
+    eval_id: str
+    invocation_id: str
+    reason: str
+    state: str
+    verdict: str | None
+    reviewers: tuple[str, ...]
+    needed: int
+    waiting: bool
+    """Whether it needs a (further) reviewer."""
+    before: tuple[CaseData, ...]
+    """The preceding turns of the session."""
+    turn: CaseData
+    correction: str
+    """The answer that a user requested instead."""
+    after: CaseData | None
+    """The turn as a reviewer edited it."""
+
+    def seen_by(self, reviewer: str) -> "Item":
+        """Return the item without others' decisions, as long as the reviewer still has to decide."""
+        if not self.waiting or reviewer in self.reviewers:
+            return self
+        return replace(self, state="open", verdict=None, reviewers=(), after=None)
+
+    def data(self) -> dict[str, Json]:
+        """Return the item as JSON data."""
+        return {
+            "item_id": self.item_id,
+            "queue": self.queue,
+            "app": self.app,
+            "eval_set_id": self.eval_set_id,
+            "eval_id": self.eval_id,
+            "invocation_id": self.invocation_id,
+            "reason": self.reason,
+            "state": self.state,
+            "verdict": self.verdict,
+            "reviewers": list(self.reviewers),
+            "needed": self.needed,
+            "turn": plain_turn(self.turn, "1"),
+            "correction": self.correction or None,
+            "after": self.after,
+        }
+
+
+def add_items(store: StoreWriter, wanted: Sequence[Wanted], queue: str = DEFAULT_QUEUE) -> int:
+    """Queue turns that are not queued yet; return the number of new items."""
+    known = set(store.column("SELECT item_id FROM review_items"))
+    turns = _turns(store, {one[:4] for one in wanted})
+    now = utc_now()
+    rows: list[tuple[object, ...]] = []
+    for one in wanted:
+        revision, turn = turns[one[:4]]
+        item_id = _item_id(queue, turn, one[:4] if one.alone else ())
+        if item_id not in known:
+            known.add(item_id)
+            rows.append((item_id, queue, *one[:4], revision, *one[4:8], now))
+    with store.transaction():
+        store.append("review_items", rows)
+    return len(rows)
+
+
+def _turns(
+    store: StoreReader, wanted: Set[tuple[str, ...]]
+) -> dict[tuple[str, ...], tuple[int, CaseData]]:
+    """Return the latest revision of some turns, with its number."""
+    rows = store.rows(_LATEST, {"ids": sorted({key[2] for key in wanted})})
+    found = [(tuple(key), revision, at) for *key, revision, at in rows if tuple(key) in wanted]
+    at_positions = [LandedTurns((key[0], key[1], key[2]), [at]) for key, _, at in found]
+    return {
+        key: (revision, orjson.loads(*texts.actual))
+        for (key, revision, _), texts in zip(
+            found, DocumentReader(store).read(at_positions), strict=True
+        )
+    }
+
+
+_LATEST: Final = """
+SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, landed_seq
+FROM latest_turns WHERE eval_id IN $ids ORDER BY landed_seq
+"""
+
+
+def _item_id(queue: str, turn: CaseData, key: Sequence[str]) -> str:
+    content = orjson.dumps(plain_turn(turn, "1"), option=orjson.OPT_SORT_KEYS)
+    named = "\0".join((queue, *key)).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(named + b"\0" + content).hexdigest()[:16]
+
+
+_ITEMS: Final = """
+SELECT i.item_id, i.queue, i.app_name, i.eval_set_id, i.eval_id, i.invocation_id, i.reason, i.state,
+       i.verdict, i.reviewers, i.needed, i.waiting, i.after,
+       (SELECT arg_max(f.correction, f.given_at) FROM feedback f
+        WHERE f.correction <> '' AND f.eval_set_id = i.eval_set_id AND f.eval_id = i.eval_id
+          AND f.app_name IN ('', i.app_name) AND coalesce(f.invocation_id, '') IN ('', i.invocation_id))
+FROM v_review_items i
+WHERE ($queue::VARCHAR = '' OR i.queue = $queue) AND ($item::VARCHAR = '' OR i.item_id = $item)
+ORDER BY i.priority DESC, i.added_at, i.item_id
+"""
+
+_SESSIONS: Final = """
+SELECT app_name, eval_set_id, eval_id,
+       list(invocation_id ORDER BY started_at NULLS FIRST, first_landed_seq),
+       list(landed_seq    ORDER BY started_at NULLS FIRST, first_landed_seq)
+FROM latest_turns SEMI JOIN (
+  SELECT app_name, eval_set_id, eval_id FROM review_items
+  WHERE ($queue::VARCHAR = '' OR queue = $queue) AND ($item::VARCHAR = '' OR item_id = $item)
+) USING (app_name, eval_set_id, eval_id)
+GROUP BY ALL ORDER BY min(landed_seq)
+"""
+
+
+def items(store: StoreReader, queue: str = "", item_id: str = "") -> list[Item]:
+    """Return the items of a queue (or of all queues, if empty), in the order in which they are handed out.
+
+    Items whose turn was erased are excluded.
+    """
+    asked = {"queue": queue, "item": item_id}
+    rows = store.rows(_SESSIONS, asked)
+    turns = [LandedTurns((app, name, eval_id), at) for app, name, eval_id, _, at in rows]
+    sessions = {
+        tuple(names): [*zip(ids, texts.actual, strict=True)]
+        for (*names, ids, _), texts in zip(rows, DocumentReader(store).read(turns), strict=True)
+    }
+    found = (_item(row, sessions.get(tuple(row[2:5]), ())) for row in store.rows(_ITEMS, asked))
+    return [one for one in found if one is not None]
+
+
+def _item(row: Row, turns: Sequence[tuple[str, str]]) -> Item | None:
+    name, queue, app, eval_set_id, eval_id, invocation_id, reason, state, *rest = row
+    verdict, reviewers, needed, waiting, after, correction = rest
+    at = next((n for n, (one, _) in enumerate(turns) if one == invocation_id), None)
+    if at is None:
+        return None
+    return Item(
+        name, queue, app, eval_set_id, eval_id, invocation_id, reason, state, verdict,
+        tuple(reviewers), needed, waiting, tuple(orjson.loads(text) for _, text in turns[:at]),
+        orjson.loads(turns[at][1]), correction or "", orjson.loads(after) if after else None,
+    )  # fmt: skip
+
+
+def item(store: StoreReader, item_id: str) -> Item:
+    """Return an item; raise InputError for an unknown one."""
+    found = items(store, item_id=item_id)
+    if not found:
+        raise InputError(f"no item {item_id!r} to review; `evaltap review list` shows the ids")
+    return found[0]
+
+
+def next_item(
+    store: StoreWriter, reviewer: str, queue: str = "", *, now: datetime | None = None
+) -> Item | None:
+    """Hand out and claim the next item that this reviewer has not decided; None if there is none."""
+    now = now or utc_now()
+    mine = {
+        row[0]
+        for row in store.rows(
+            "SELECT item_id FROM v_review_decisions WHERE reviewer = ?", [reviewer]
+        )
+    }
+    held = {
+        row[0]
+        for row in store.rows(
+            "SELECT item_id FROM reviews WHERE action = 'claim' AND reviewer <> ? AND reviewed_at > ?"
+            " AND item_id NOT IN (SELECT item_id FROM v_review_decisions)",
+            [reviewer, now - LEASE],
+        )
+    }
+    for row in store.rows(_ITEMS, {"queue": queue, "item": ""}):
+        name, waiting = row[0], row[11]
+        if not waiting or name in mine | held:
+            continue
+        for one in items(store, item_id=name):  # none if the turn was erased
+            decide(store, one, reviewer, "claim", now=now)
+            return one
+    return None
+
+
+def decide(
+    store: StoreWriter,
+    one: Item,
+    reviewer: str,
+    action: str,
+    *,
+    after: CaseData | None = None,
+    labels: Sequence[str] = (),
+    comment: str = "",
+    undoes: str | None = None,
+    now: datetime | None = None,
+) -> None:
+    """Write a reviewer's action."""
+    if not reviewer:
+        raise InputError("no reviewer given; add --as NAME, or set EVALTAP_REVIEWER")
+    now = now or utc_now()
+    count = store.rows("SELECT count(*) FROM reviews")[0][0]
+    parts = (one.item_id, reviewer, action, now.isoformat(), str(count))
+    review_id = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    written = orjson.dumps(after).decode() if after is not None else None
+    row = (
+        review_id, one.item_id, one.app, one.eval_set_id, one.eval_id, one.invocation_id, reviewer,
+        action, written, list(labels), comment or None, undoes, now,
+    )  # fmt: skip
+    with store.transaction():
+        store.append("reviews", [row])
+
+
+def undo(store: StoreWriter, reviewer: str, item_id: str = "") -> Item:
+    """Undo this reviewer's last decision (optionally on one item); raise InputError if there is none."""
+    rows = store.rows(
+        "SELECT review_id, item_id FROM v_review_decisions WHERE reviewer = $reviewer"
+        " AND ($item::VARCHAR = '' OR item_id = $item) ORDER BY reviewed_at DESC LIMIT 1",
+        {"reviewer": reviewer, "item": item_id},
+    )
+    if not rows:
+        raise InputError(f"{reviewer} has no decision to undo")
+    ((review_id, decided),) = rows
+    one = item(store, decided)
+    decide(store, one, reviewer, "undo", undoes=review_id)
+    return item(store, decided)
+
+
+def edited(one: Item, *, answer: str | None = None, tools: Json = None) -> CaseData:
+    """Return the turn with a reviewer's edits."""
+    turn = {
+        key: value
+        for key, value in plain_turn(one.after or one.turn, "1").items()
+        if key not in ("telemetry", "capture", "state")
+    }
+    if answer is not None:
+        turn["finalResponse"] = {"role": "assistant", "content": answer}
+    if tools is not None:
+        if not isinstance(tools, list) or not all(
+            isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in tools
+        ):
+            raise InputError('expected tools: a JSON list of {"name", "arguments", "result"}')
+        turn["tools"] = tools
+    return turn

@@ -1,0 +1,383 @@
+"""Landing: records of a log become rows, in one DuckDB transaction with the log's offsets.
+
+A crash before the commit leaves no trace of the batch; a crash after it loses nothing.  The next start
+resumes at the stored offset.  Records that cannot be decoded become dead letters with the reason and the raw
+bytes.  A turn that is already stored in the same revision is a redelivery: it is counted, not stored again.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from itertools import chain
+
+from msgspec import Struct
+
+from evaltap.evaluator.cases.identity import CaseKey, FirstPosition
+from evaltap.evaluator.ingest.landing.bloom_filter import BloomFilter
+from evaltap.evaluator.ingest.landing.reading import read_record
+from evaltap.evaluator.ingest.landing.recent_cases import RecentCases
+from evaltap.evaluator.ingest.landing.row_types import (
+    CaseRow,
+    DeadLetterId,
+    DeadLetterRow,
+    FeedbackRow,
+    LandedRow,
+    LandedTurn,
+    ManifestRow,
+)
+from evaltap.evaluator.ingest.landing.rows import dead_letter_row, feedback_row, manifest_row
+from evaltap.evaluator.ingest.landing.seq_ranges import merged
+from evaltap.evaluator.ingest.landing.trace_progress import ReadTraces
+from evaltap.evaluator.ingest.sources.base import Partition, ReadTrace, SourceBatch
+from evaltap.evaluator.ingest.sources.positions import stored_offsets
+from evaltap.evaluator.store.database import LANDING_MEMORY, Store
+from evaltap.evaluator.store.queries import Appendable, Row
+from evaltap.schemas.wire.feedback import Feedback
+from evaltap.schemas.wire.record import (
+    Manifest,
+    RecordError,
+    parse_seq,
+)
+
+REMEMBERED_CASES = 10_000
+"""Cases whose state is kept in memory, so that the next turn of a session needs no query."""
+
+
+@dataclass(slots=True)
+class LandedCounts:
+    """The outcome of the records of one or more batches; the other counts add up to `records`."""
+
+    records: int = 0
+    turns: int = 0
+    duplicates: int = 0
+    dead_letters: int = 0
+    manifests: int = 0
+    feedback: int = 0
+
+    def add(self, other: "LandedCounts") -> None:
+        """Add the counts of another batch."""
+        self.records += other.records
+        self.turns += other.turns
+        self.duplicates += other.duplicates
+        self.dead_letters += other.dead_letters
+        self.manifests += other.manifests
+        self.feedback += other.feedback
+
+
+@dataclass(slots=True)
+class _Known:
+    """The state of a case: its header, the revisions of its turns, its first position."""
+
+    header: str
+    turns: dict[str, int] = field(default_factory=dict)
+    inclusion_probability: float = 0.0
+    """The largest among its turns, which share one sampling draw."""
+    begin: FirstPosition | None = None
+    """None until its first rows are written."""
+
+    @property
+    def revision(self) -> int:
+        return sum(self.turns.values())
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The rows of a transaction."""
+
+    turns: list[LandedTurn] = field(default_factory=list)
+    dead_letters: list[DeadLetterRow] = field(default_factory=list)
+    manifests: list[ManifestRow] = field(default_factory=list)
+    feedback: dict[str, FeedbackRow] = field(default_factory=dict)
+    changed: dict[CaseKey, CaseRow] = field(default_factory=dict)
+    """The cases of the turns, as in the last record of each."""
+    consumed: dict[str, list[int]] = field(default_factory=dict)
+
+    def consume(self, producer_id: str, seq: int) -> None:
+        """Note a record's sequence number, whatever its outcome."""
+        if producer_id:
+            self.consumed.setdefault(producer_id, []).append(seq)
+
+    def consumed_ranges(self) -> list[Row]:
+        """Return the sequence numbers as ranges."""
+        return [
+            (producer_id, first, last)
+            for producer_id, numbers in self.consumed.items()
+            for first, last in merged((number, number) for number in numbers)
+        ]
+
+
+class Lander:
+    """Writes batches of records to a store.  Used from one thread.
+
+    Every new turn is added to `recent`.  With `ahead`, `land` writes in the background and returns before
+    the batch is stored.  If that fails, the next use of the store raises the error, and the lander must be
+    discarded.
+    """
+
+    def __init__(
+        self, store: Store, *, recent: RecentCases | None = None, ahead: bool = False
+    ) -> None:
+        self._store = store
+        self._recent = recent
+        self._ahead = ahead
+        self._read_traces = ReadTraces(store)
+        self._known: OrderedDict[CaseKey, _Known] = OrderedDict()
+        self._changed: dict[CaseKey, FirstPosition] = {}
+        self._seen = BloomFilter()
+        with store.limited_memory(LANDING_MEMORY):  # DuckDB would keep what it reads
+            for names in store.stream(_NAMES, size=10_000):
+                for name in set(names):
+                    self._seen.add(name)
+        last = store.rows("SELECT max(landed_seq) FROM turns")[0][0]
+        self._landed_seq = int(last or 0)
+
+    def offsets(self) -> dict[Partition, int]:
+        """Return the offset at which to continue each partition."""
+        return stored_offsets(self._store)
+
+    @property
+    def changed(self) -> Mapping[CaseKey, FirstPosition]:
+        """The cases that changed since `take_changed`."""
+        return self._changed
+
+    def take_changed(self) -> dict[CaseKey, FirstPosition]:
+        """Return the cases that changed since the last call."""
+        taken, self._changed = self._changed, {}
+        return taken
+
+    def land(self, batch: SourceBatch, *, instead_of: Sequence[DeadLetterId] = ()) -> LandedCounts:
+        """Write a batch and its offsets in one transaction; return the counts of its records.
+
+        The dead letters `instead_of` are deleted in the same transaction.
+        """
+        counts = LandedCounts(records=len(batch.records))
+        rows = _Rows()
+        turns: list[tuple[LandedTurn, int]] = []
+        for record in batch.records:
+            # Convert each record to rows immediately, while the decoded case is in the processor's cache.
+            match record.error or read_record(record.record):
+                case LandedTurn() as landed:
+                    turns.append((landed, len(record.record.value or b"")))
+                    rows.consume(landed.turn.producer_id, landed.turn.seq)
+                case Manifest() as manifest:
+                    rows.manifests.append(manifest_row(manifest))
+                case Feedback() as feedback:
+                    rows.feedback.setdefault(feedback.feedback_id, feedback_row(feedback, record))
+                    counts.feedback += 1
+                case RecordError() as error:
+                    rows.dead_letters.append(dead_letter_row(record, error))
+                    if (seq := parse_seq(record.record.header("seq"))) is not None:
+                        rows.consume(record.record.header("producer_id") or "", seq)
+        self._recall({landed.key for landed, _ in turns})
+        for landed, size in turns:
+            counts.duplicates += not self._add(landed, size, rows)
+        received, counts.feedback = counts.feedback, self._only_new_feedback(rows)
+        counts.duplicates += received - counts.feedback
+        received_bad = len(rows.dead_letters)
+        if not instead_of:  # a replayed dead letter is deleted, and may be written again
+            rows.dead_letters = self._only_new_dead_letters(rows.dead_letters)
+        counts.duplicates += received_bad - len(rows.dead_letters)
+        counts.turns = len(rows.turns)
+        counts.manifests = len(rows.manifests)
+        counts.dead_letters = len(rows.dead_letters)
+        self._commit(rows, batch, instead_of)
+        while len(self._known) > REMEMBERED_CASES:
+            self._known.popitem(last=False)
+        return counts
+
+    def _only_new_feedback(self, rows: _Rows) -> int:
+        """Remove feedback that is already stored; return how much is new."""
+        if rows.feedback:
+            known = self._store.rows(
+                "SELECT feedback_id FROM feedback WHERE feedback_id IN $ids::VARCHAR[]",
+                {"ids": list(rows.feedback)},
+            )
+            for (feedback_id,) in known:
+                rows.feedback.pop(feedback_id, None)
+        return len(rows.feedback)
+
+    def _only_new_dead_letters(self, letters: list[DeadLetterRow]) -> list[DeadLetterRow]:
+        """Return the dead letters that are not stored yet: a restored log is read a second time."""
+        if not letters:
+            return letters
+        again = {row.position for row in letters}
+        again &= set(self._store.rows(_DEAD_LETTERS_AT.format(what=_PLACE), _columns(again)))
+        if not again:
+            return letters
+        # Values may be large, so they are only read when positions match.
+        query = _DEAD_LETTERS_AT.format(what=f"{_PLACE}, sha256(record_value)")
+        known = set(self._store.large_rows(query, _columns(again)))
+        return [row for row in letters if (*row.position, _digest(row.record_value)) not in known]
+
+    def _recall(self, keys: set[CaseKey]) -> None:
+        """Load the state of cases that are in the store but not in memory."""
+        unknown = []
+        for key in keys:
+            if key in self._known:
+                self._known.move_to_end(key)
+            elif key in self._seen:
+                unknown.append(key)
+        if not unknown:
+            return
+        names = _columns(unknown)
+        for (
+            app,
+            eval_set,
+            eval_id,
+            header,
+            ids,
+            revisions,
+            probability,
+            *begin,
+        ) in self._store.large_rows(_RECALL, names):
+            turns = dict(zip(ids, revisions, strict=True))
+            first = FirstPosition(*begin)
+            self._known[(app, eval_set, eval_id)] = _Known(header, turns, probability, first)
+
+    def _add(self, landed: LandedTurn, size: int, rows: _Rows) -> bool:
+        """Add a turn; return False if it is already stored in that revision or a later one."""
+        key = landed.key
+        known = self._known.get(key)
+        if known is not None and known.turns.get(landed.invocation_id, -1) >= landed.revision:
+            # A late older revision is superseded: the newer one contains its evidence.
+            return False
+        begins = known is None
+        if known is None:
+            known = self._known[key] = _Known(landed.case.case_json)
+        known.turns[landed.invocation_id] = landed.revision
+        probability = landed.case.inclusion_probability
+        known.inclusion_probability = max(
+            known.inclusion_probability, 1.0 if probability is None else probability
+        )
+        self._landed_seq += 1
+        rows.turns.append(landed)
+        rows.changed[key] = landed.case
+        if self._recent is not None:
+            self._recent.add(landed, self._landed_seq, size, begins=begins)
+        return True
+
+    def _commit(
+        self,
+        rows: _Rows,
+        batch: SourceBatch,
+        instead_of: Sequence[DeadLetterId],
+    ) -> None:
+        first_seq = self._landed_seq - len(rows.turns) + 1
+        try:
+            now = self._store.now()
+            self._complete(rows, first_seq, now)
+            tables = self._tables(rows, batch, now)
+            write = partial(self._write, tables, batch.traces, instead_of, now)
+            if self._ahead:
+                self._store.run_in_background(write)
+            else:
+                write()
+        except BaseException:
+            # The state in memory may now be ahead of the file.
+            self._known.clear()
+            raise
+        self._note(rows, first_seq, now)
+
+    def _complete(self, rows: _Rows, first_seq: int, now: datetime) -> None:
+        """Set what only the lander knows: the place and time of landing, and the state of each case."""
+        for seq, landed in enumerate(rows.turns, first_seq):
+            landed.turn.landed_seq, landed.turn.landed_at = seq, now
+        for key, row in rows.changed.items():
+            known = self._known[key]
+            row.revision, row.turn_count = known.revision, len(known.turns)
+            row.case_json = known.header
+            if row.inclusion_probability is not None:
+                row.inclusion_probability = known.inclusion_probability
+        stamped: Iterable[LandedRow] = chain(
+            rows.changed.values(), rows.dead_letters, rows.manifests, rows.feedback.values()
+        )
+        for one in stamped:
+            one.landed_at = now
+
+    def _tables(
+        self, rows: _Rows, batch: SourceBatch, now: datetime
+    ) -> Sequence[tuple[str, Appendable]]:
+        """Return the rows of each table in the form in which the writing thread needs the lock least."""
+        offsets = batch.next_offsets.items()
+        tables: dict[str, Sequence[Struct] | Sequence[Row]] = {
+            "turns": [landed.turn for landed in rows.turns],
+            "tool_calls": [call for landed in rows.turns for call in landed.calls],
+            "cases": [*rows.changed.values()],
+            "dead_letters": rows.dead_letters,
+            "manifests": rows.manifests,
+            "feedback": [*rows.feedback.values()],
+            "consumed_ranges": [(*row, now) for row in rows.consumed_ranges()],
+            "offsets": [(*partition, next_offset, now) for partition, next_offset in offsets],
+        }
+        return [
+            (table, self._store.prepared(table, some)) for table, some in tables.items() if some
+        ]
+
+    def _write(
+        self,
+        tables: Sequence[tuple[str, Appendable]],
+        traces: Sequence[ReadTrace],
+        instead_of: Sequence[DeadLetterId],
+        now: datetime,
+    ) -> None:
+        with self._store.transaction():
+            for letter in instead_of:
+                self._store.execute(_DELETE_DEAD_LETTER, letter)
+            for table, rows in tables:
+                self._store.append(table, rows)
+            self._read_traces.write(traces, now)
+
+    def _note(self, rows: _Rows, first_seq: int, now: datetime) -> None:
+        """Note the changed cases, and the first position of new ones."""
+        for key in rows.changed:
+            known = self._known[key]
+            if known.begin is None:
+                known.begin = FirstPosition(first_seq, now)
+                self._seen.add(key)
+            self._changed[key] = known.begin
+
+
+def _columns(places: Iterable[Row]) -> list[list[object]]:
+    return [list(column) for column in zip(*places, strict=True)]
+
+
+def _digest(value: bytes | None) -> str | None:
+    return None if value is None else hashlib.sha256(value).hexdigest()
+
+
+_PLACE = "topic, partition_number, record_offset"
+
+_DEAD_LETTERS_AT = """
+WITH places AS (
+  SELECT unnest(?) AS topic, unnest(?) AS partition_number, unnest(?) AS record_offset
+)
+SELECT {what} FROM dead_letters SEMI JOIN places USING (topic, partition_number, record_offset)
+"""
+
+_DELETE_DEAD_LETTER = """
+DELETE FROM dead_letters
+WHERE (topic, partition_number, record_offset, reason, detail, landed_at) = (?, ?, ?, ?, ?, ?)
+"""
+
+# Without DISTINCT, which would hold the names of all cases in memory.
+_NAMES = "SELECT app_name, eval_set_id, eval_id FROM cases"
+
+_RECALL = """
+WITH keys AS (SELECT unnest(?) AS app_name, unnest(?) AS eval_set_id, unnest(?) AS eval_id)
+SELECT app_name, eval_set_id, eval_id,
+       (SELECT arg_min(c.case_json, c.revision) FROM cases c
+        WHERE (c.app_name, c.eval_set_id, c.eval_id)
+            = (known.app_name, known.eval_set_id, known.eval_id)),
+       list(invocation_id), list(turn_revision), max(probability), min(landed_seq), min(landed_at)
+FROM (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, max(turn_revision) AS turn_revision,
+         max(coalesce(inclusion_probability, 1)) AS probability,
+         min(landed_seq) AS landed_seq, min(landed_at) AS landed_at
+  FROM turns SEMI JOIN keys USING (app_name, eval_set_id, eval_id)
+  GROUP BY ALL
+) known
+GROUP BY app_name, eval_set_id, eval_id
+"""

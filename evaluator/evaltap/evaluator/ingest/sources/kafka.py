@@ -1,0 +1,388 @@
+"""Read topics of a Kafka cluster, with assigned partitions and the offsets in the store.
+
+There is no consumer group: the process that owns the DuckDB file stores the offsets in it, so nothing needs
+to be rebalanced or committed.  A partition that is added later is read from its start.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
+
+from evaltap.evaluator.ingest.sources.base import (
+    BATCH_BYTES,
+    Bounds,
+    Partition,
+    SourceBatch,
+    SourceRecord,
+)
+from evaltap.evaluator.ingest.sources.positions import LogPosition, recreated
+from evaltap.evaluator.ingest.sources.unreadable import is_unreadable, unreadable_ranges
+from evaltap.evaluator.ingest.topics.clients import (
+    COMMITTED,
+    ask_offsets,
+    create_client,
+    is_transient,
+    poll_or_nothing,
+    retry_transient,
+    wire_record,
+)
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.log.kafka_settings import kafka_settings
+from evaltap.schemas.log.location import KafkaLocation
+
+T = TypeVar("T")
+
+REFRESH_SECONDS = 30.0
+"""How often the source checks for new partitions."""
+
+CHECK_SECONDS = 1.0
+"""How often an idle source checks whether a topic was recreated."""
+
+SILENT_SECONDS = 60.0
+"""How long brokers may fail to return a log's bounds, as while leaders change or brokers restart."""
+
+_LOG = logging.getLogger("evaltap.kafka")
+
+RECORDS_PER_POLL = 250
+"""Records taken from the client before their size is checked."""
+
+FETCH_BYTES = 2 << 20
+"""The compressed size of a broker's response; in memory, unpacked records take ten times as much."""
+
+
+class KafkaSource:
+    """Reads the topics of `location`, starting at the oldest records unless `seek` sets other offsets.
+
+    Reads all partitions of each topic, or only those numbered in `partitions`.  With `to_end`, the source
+    asks the brokers whether an empty batch has `more` records to follow.  Raises InputError if no broker
+    answers within `timeout_seconds`, for a partition that does not exist and, with `to_end`, for a topic that
+    does not exist.  Without `to_end`, it logs a warning and waits for the topic.
+    """
+
+    def __init__(
+        self,
+        location: KafkaLocation,
+        *,
+        partitions: Collection[int] | None = None,
+        to_end: bool = False,
+        timeout_seconds: float = 10.0,
+    ) -> None:
+        from kafka.errors import KafkaError
+
+        self._location = location
+        self._partitions = None if partitions is None else frozenset(partitions)
+        self._timeout_seconds = timeout_seconds
+        self._to_end = to_end
+        self._silent_since: float | None = None
+        self._offsets: dict[Partition, int] = {}
+        self._known: set[Partition] = set()
+        self._next: dict[Partition, int] = {}
+        """The expected next offset of each partition."""
+        self._refresh_at = self._check_at = 0.0
+        try:
+            self._consumer = self._connect()
+        except KafkaError as error:
+            raise InputError(
+                f"{location}: no broker answers ({error}); check address and settings"
+            ) from None
+        try:
+            self._report_missing_topics()
+        except InputError:
+            self.close()
+            raise
+
+    def _report_missing_topics(self) -> None:
+        if missing := self.missing_topics():
+            named = f"{self._location}: no such topic: {', '.join(missing)}"
+            if self._to_end:
+                raise InputError(f"{named}; check the name, or record to it first")
+            _LOG.warning("%s; waiting until it exists", named)
+
+    def _connect(self) -> Any:
+        """Return a client without assigned partitions; raise KafkaError if no broker answers."""
+        from kafka import KafkaConsumer
+
+        return create_client(
+            KafkaConsumer,
+            {
+                "bootstrap_servers": list(self._location.brokers),
+                "client_id": "evaltap-evaluator",
+                "group_id": None,
+                "enable_auto_commit": False,
+                # Never `latest`: records written before the first start would be lost silently.
+                "auto_offset_reset": "earliest",
+                "isolation_level": COMMITTED,
+                "bootstrap_timeout_ms": int(self._timeout_seconds * 1000),
+                "fetch_max_bytes": FETCH_BYTES,
+                "max_partition_fetch_bytes": FETCH_BYTES // 8,
+                **kafka_settings(KafkaConsumer.DEFAULT_CONFIG),
+            },
+        )
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The id of the cluster; None if it has none."""
+        found = getattr(self._consumer._cluster, "cluster_id", None)
+        return str(found) if found else None
+
+    def seek(self, offsets: Mapping[Partition, int]) -> None:
+        """Continue at these offsets; partitions without an offset are read from their start."""
+        self._offsets = dict(offsets)
+        self._known.clear()
+        self._refresh()
+
+    def poll(self, max_records: int, timeout_seconds: float) -> SourceBatch:
+        """Return the next records; none while no broker answers.
+
+        Raises InputError if the log is read to its end and no broker tells where that is.
+        """
+        if time.monotonic() >= self._refresh_at:
+            self._refresh()
+        if not self._known:
+            time.sleep(timeout_seconds)
+            self._refresh_at = 0.0
+            return SourceBatch()
+        records: list[SourceRecord] = []
+        size = 0
+        next_offsets: dict[Partition, int] = {}
+        gaps: list[str] = []
+        wait = int(timeout_seconds * 1000)
+        # A poll of the client returns the records of at most one fetch, though others may be ready.
+        while True:
+            try:
+                found = poll_or_nothing(
+                    self._consumer, wait, min(RECORDS_PER_POLL, max_records - len(records))
+                )
+            except Exception as error:
+                if not is_unreadable(error):
+                    raise
+                gaps += self._skip_unreadable(error, next_offsets)
+                break
+            if not found:
+                if not records and self._is_check_due():
+                    gaps += self._check_positions(next_offsets)
+                break
+            wait = 0
+            for place, messages in found.items():
+                partition = Partition(place.topic, place.partition)
+                if messages[0].offset < self._next.get(partition, 0):
+                    gaps.append(self._restart_partition(place, messages[0].offset, next_offsets))
+                    continue
+                gaps += self._gap(place, partition, messages[0].offset)
+                records += [_record(partition, message) for message in messages]
+                size += sum(len(message.value or b"") for message in messages)
+                next_offsets[partition] = self._next[partition] = messages[-1].offset + 1
+            if len(records) >= max_records or size >= BATCH_BYTES:
+                break
+        more = self._to_end and not records and self._is_behind()
+        return SourceBatch(tuple(records), next_offsets, gaps=tuple(gaps), more=more)
+
+    def _is_check_due(self) -> bool:
+        # The batch that ends a log read `to_end` is the last that can store the offset after its markers.
+        if self._to_end:
+            return True
+        now = time.monotonic()
+        due = now >= self._check_at
+        if due:
+            self._check_at = now + CHECK_SECONDS
+        return due
+
+    def _skip_unreadable(self, error: Exception, next_offsets: dict[Partition, int]) -> list[str]:
+        """Skip records that the client cannot unpack, with a new client; return a message for each range."""
+        from kafka.structs import TopicPartition
+
+        reports = []
+        positions = {TopicPartition(*one): self._next[one] for one in self._known}
+        for place, (first, behind) in unreadable_ranges(self._connect, positions).items():
+            partition = Partition(*place)
+            next_offsets[partition] = self._next[partition] = positions[place] = behind
+            reports.append(
+                f"{place.topic}[{place.partition}]: records {first} to {behind - 1} cannot be unpacked"
+                f" ({type(error).__name__}: {error}) and were never landed"
+            )
+        paused = self._consumer.paused()
+        self._consumer.close()
+        self._consumer = self._connect()
+        self._consumer.assign(list(positions))
+        for place, offset in positions.items():
+            self._consumer.seek(place, offset)
+        self._consumer.pause(*paused)
+        return reports
+
+    def _check_positions(self, next_offsets: dict[Partition, int]) -> list[str]:
+        """Compare the client's positions with the expected offsets; return messages about differences.
+
+        To the client, a recreated topic is a truncated log: it continues at the new end.  Its position is
+        ahead after records that it does not return: transaction markers and aborted records.
+        """
+        from kafka.structs import TopicPartition
+
+        reports = []
+        for partition, expected in self._next.items():
+            place = TopicPartition(*partition)
+            position = self._consumer.position(place, timeout_ms=0)
+            if position is not None and position < expected:
+                reports.append(self._restart_partition(place, position, next_offsets))
+            elif position is not None and position > expected:
+                reports += self._gap(place, partition, position)
+                next_offsets[partition] = self._next[partition] = position
+        return reports
+
+    def _restart_partition(self, place: Any, end: int, next_offsets: dict[Partition, int]) -> str:
+        """Seek to the start of a recreated partition; return a message about it."""
+        partition = Partition(place.topic, place.partition)
+        message = recreated(f"{place.topic}[{place.partition}]", self._next[partition], end)
+        start = self._offsets_of(self._consumer.beginning_offsets, [place])[place]
+        self._consumer.seek(place, start)
+        next_offsets[partition] = self._next[partition] = start
+        return message
+
+    def _gap(self, place: Any, partition: Partition, found: int) -> list[str]:
+        """Return a message if retention deleted records between the expected offset and `found`.
+
+        The client then continues at the start of the log silently.  Offsets are also missing where records
+        were compacted or belong to transactions; in that case, the log still holds earlier records.
+        """
+        expected = self._next.get(partition, found)
+        if found <= expected:
+            return []
+        start = self._offsets_of(self._consumer.beginning_offsets, [place])[place]
+        gap = LogPosition(partition, Bounds(start, max(start, found)), expected).gap
+        return [gap] if gap else []
+
+    def missing_topics(self) -> Sequence[str]:
+        """Return the topics that do not exist or that this user may not see."""
+        there = {place.topic for place in self._retried(self._places)}
+        return [topic for topic in self._location.topics if topic not in there]
+
+    def bounds(self) -> Mapping[Partition, Bounds]:
+        """Return the offsets that each partition holds now."""
+        places = self._retried(self._places)
+        starts = self._offsets_of(self._consumer.beginning_offsets, places)
+        ends = self._offsets_of(self._consumer.end_offsets, places)
+        return {
+            Partition(place.topic, place.partition): Bounds(starts[place], ends[place])
+            for place in places
+        }
+
+    def behind(self) -> Collection[Partition]:
+        """Return the partitions that hold records which `poll` has not returned yet."""
+        from kafka.errors import KafkaError
+
+        try:
+            return self._unread()
+        except KafkaError:
+            # Unknown: treat no topic as read to its end.  Each has at least partition 0.
+            return self._known.union(Partition(topic, 0) for topic in self._location.topics)
+
+    def _is_behind(self) -> bool:
+        from kafka.errors import KafkaError
+
+        try:
+            behind = bool(self._unread())
+            self._silent_since = None
+        except KafkaError as error:
+            now = time.monotonic()
+            self._silent_since = self._silent_since or now
+            if now - self._silent_since < SILENT_SECONDS:
+                return True  # perhaps a broker is being restarted
+            raise self._no_broker_error(error) from None
+        return behind
+
+    def _unread(self) -> Collection[Partition]:
+        places = self._places()
+        ends = ask_offsets(self._consumer.end_offsets, places)
+        return [
+            Partition(place.topic, place.partition)
+            for place in places
+            if Partition(place.topic, place.partition) not in self._known
+            or (self._consumer.position(place) or 0) < ends[place]
+        ]
+
+    def _offsets_of(
+        self, ask: Callable[[Sequence[Any]], Mapping[Any, int]], places: Sequence[Any]
+    ) -> Mapping[Any, int]:
+        return self._retried(lambda: ask_offsets(ask, places))
+
+    def _retried(self, ask: Callable[[], T]) -> T:
+        """Return the brokers' answer, retrying while brokers fail or elect leaders."""
+        from kafka.errors import KafkaError
+
+        try:
+            return retry_transient(ask, SILENT_SECONDS)
+        except KafkaError as error:
+            raise self._no_broker_error(error) from None
+
+    def _no_broker_error(self, error: Exception) -> InputError:
+        return InputError(
+            f"{self._location}: no broker returns the bounds of the log ({error}); the records read so far"
+            " have landed, start again for the rest"
+        )
+
+    def pause(self, partitions: Collection[Partition]) -> None:
+        """Stop fetching these partitions, and resume all others."""
+        from kafka.structs import TopicPartition
+
+        self._consumer.resume(*self._consumer.paused())
+        self._consumer.pause(*(TopicPartition(topic, number) for topic, number in partitions))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
+
+    def _places(self) -> list[Any]:
+        """Return the partitions of the topics; raise KafkaError if no broker answers."""
+        from kafka.structs import TopicPartition
+
+        return [
+            TopicPartition(topic, number)
+            for topic in self._location.topics
+            for number in self._numbers(topic)
+        ]
+
+    def _numbers(self, topic: str) -> Sequence[int]:
+        """Return the numbers of a topic's partitions to read; raise InputError if one does not exist."""
+        there = set(self._consumer.partitions_for_topic(topic) or ())
+        if self._partitions is None or not there:
+            return sorted(there)
+        if lacking := sorted(self._partitions - there):
+            raise InputError(
+                f"{self._location}: {topic} has partitions {min(there)} to {max(there)}, but not"
+                f" {', '.join(map(str, lacking))}; name existing ones with --partitions"
+            )
+        return sorted(self._partitions)
+
+    def _refresh(self) -> None:
+        """Assign new partitions; known ones keep their position.
+
+        Without `to_end`, brokers that do not answer are ignored until the next refresh.
+        """
+        from kafka.errors import KafkaError
+
+        self._refresh_at = time.monotonic() + REFRESH_SECONDS
+        try:
+            places = self._retried(self._places) if self._to_end else self._places()
+        except KafkaError as error:
+            if not is_transient(error):
+                raise
+            return
+        fresh = [p for p in places if Partition(p.topic, p.partition) not in self._known]
+        if not fresh:
+            return
+        self._consumer.assign(places)
+        starts = self._offsets_of(self._consumer.beginning_offsets, fresh)
+        ends = self._offsets_of(self._consumer.end_offsets, fresh)
+        for place in fresh:
+            partition = Partition(place.topic, place.partition)
+            wanted = self._offsets.get(partition, 0)
+            # Beyond the end: the topic was recreated, so its records have not been read yet.
+            inside = starts[place] <= wanted <= ends[place]
+            self._next[partition] = wanted if inside else starts[place]
+            self._consumer.seek(place, self._next[partition])
+            self._known.add(partition)
+
+
+def _record(partition: Partition, message: Any) -> SourceRecord:
+    time_ms = message.timestamp if message.timestamp >= 0 else None
+    return SourceRecord(partition, message.offset, wire_record(message), time_ms)

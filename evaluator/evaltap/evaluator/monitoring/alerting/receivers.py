@@ -1,0 +1,194 @@
+"""Receivers: deliver a notification to a web service or a program."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+from evaltap.evaluator.monitoring.addresses import (
+    address_is,
+    address_problem,
+    host_of,
+    is_local,
+)
+from evaltap.evaluator.monitoring.alerting.notice import (
+    Notice,
+    alertmanager,
+    pagerduty,
+    slack,
+    webhook,
+)
+from evaltap.evaluator.monitoring.rules import PAGERDUTY
+from evaltap.evaluator.scoring.evaluators.external.command import PASSED_ON
+from evaltap.evaluator.scoring.evaluators.external.subprocess_runner import (
+    CommandError,
+    Limits,
+    run_command,
+)
+from evaltap.evaluator.scoring.judges.http import (
+    BrokenResponseError,
+    HttpClient,
+    NoAnswerInTimeError,
+    NotSentError,
+    ResponseTooLargeError,
+)
+from evaltap.schemas.errors import ConfigurationError, InputError
+from evaltap.schemas.formats.model import Json
+from evaltap.schemas.formats.monitor import AlertReceiver
+
+SECONDS: Final = 10.0
+COMMAND_SECONDS: Final = 30.0
+_COMMAND_MEMORY: Final = 1 << 30
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class NotDeliveredError(Exception):
+    """Report a notice that a receiver did not accept; the message contains neither address nor key."""
+
+
+class Receiver(Protocol):
+    """Delivers notices; `deliver` is called from the receiver's own thread, for one notice at a time."""
+
+    name: str
+    repeat_seconds: float
+    """The interval between notifications about an alarm that continues."""
+    keeps_all: bool
+    """Whether repeated notifications are stored as deliveries."""
+    content: bool
+    """Whether notices include excerpts of cases."""
+
+    def deliver(self, notice: Notice) -> None:
+        """Deliver a notice within a few seconds, or raise NotDeliveredError."""
+        ...
+
+
+class HttpReceiver:
+    """Posts JSON to one address, with headers; does not follow redirects."""
+
+    def __init__(
+        self,
+        name: str,
+        client: HttpClient,
+        body: Callable[[Notice], Json],
+        repeat_seconds: float,
+        *,
+        keeps_all: bool = True,
+        content: bool = False,
+    ) -> None:
+        self.name = name
+        self.content = content
+        self.repeat_seconds = repeat_seconds
+        self.keeps_all = keeps_all
+        self._client = client
+        self._body = body
+
+    def deliver(self, notice: Notice) -> None:
+        """Post the notice; any response other than 2xx is a failure."""
+        try:
+            status = self._client.post(json.dumps(self._body(notice)).encode(), SECONDS).status
+        except NoAnswerInTimeError:
+            raise NotDeliveredError(f"no answer within {SECONDS:g} s") from None
+        except NotSentError as error:
+            raise NotDeliveredError(f"no connection ({error})") from None
+        except (BrokenResponseError, ResponseTooLargeError) as error:
+            raise NotDeliveredError(f"no answer ({type(error).__name__})") from None
+        if 300 <= status < 400:
+            raise NotDeliveredError(
+                f"answered {status}; redirects are not followed: name the final address"
+            )
+        if not 200 <= status < 300:
+            raise NotDeliveredError(f"answered {status}")
+
+
+class CommandReceiver:
+    """Runs a program with the notice on its standard input, as the JSON of a webhook."""
+
+    keeps_all = True
+
+    def __init__(
+        self, name: str, argv: Sequence[str], repeat_seconds: float, *, content: bool = False
+    ) -> None:
+        self.name = name
+        self.content = content
+        self.repeat_seconds = repeat_seconds
+        self._argv = tuple(argv)
+
+    def deliver(self, notice: Notice) -> None:
+        """Run the program; any exit code other than 0 is a failure."""
+        environ = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        given = json.dumps(webhook(notice)).encode()
+        try:
+            run_command(self._argv, given, Limits(COMMAND_SECONDS, _COMMAND_MEMORY), environ)
+        except (CommandError, OSError) as error:
+            raise NotDeliveredError(str(error)) from None
+
+
+def make_receiver(
+    settings: AlertReceiver, place: str, environ: Mapping[str, str], *, name: str
+) -> Receiver:
+    """Return the receiver for some settings; raise InputError that names `place` but no secret."""
+    seconds, content = settings.repeat_hours * 3600, settings.content
+    if settings.type == "command":
+        return CommandReceiver(name, settings.argv, seconds, content=content)
+    filled = _Secrets(environ, place)
+    url = filled(settings.url) if settings.url else PAGERDUTY
+    if settings.type == "alertmanager" and not url.rstrip("/").endswith("/api/v2/alerts"):
+        url = f"{url.rstrip('/')}/api/v2/alerts"
+    headers = {key: filled(value) for key, value in settings.headers.items()}
+    client = _client(url, headers, place, private=settings.allow_private)
+    if settings.type == "alertmanager":
+        return HttpReceiver(name, client, alertmanager, 60.0, keeps_all=False, content=content)
+    if settings.type == "pagerduty":
+        key = filled(settings.routing_key)
+        incident = partial(pagerduty, routing_key=key)
+        return HttpReceiver(name, client, incident, seconds, content=content)
+    body = slack if settings.type == "slack" else webhook
+    return HttpReceiver(name, client, body, seconds, content=content)
+
+
+class _Secrets:
+    """Replaces names of environment variables by their values."""
+
+    def __init__(self, environ: Mapping[str, str], place: str) -> None:
+        self._environ = environ
+        self._place = place
+
+    def __call__(self, text: str) -> str:
+        def value(found: re.Match[str]) -> str:
+            given = self._environ.get(found[1], "").strip()
+            if not given:
+                raise InputError(
+                    f"{self._place}: the environment variable {found[1]} is not set; set it, or remove the"
+                    " receiver"
+                )
+            return given
+
+        return _VARIABLE.sub(value, text)
+
+
+def _client(url: str, headers: Mapping[str, str], place: str, *, private: bool) -> HttpClient:
+    """Return a client for an address: https, or http within this machine and allowed networks."""
+    parts = urlsplit(url)
+    if problem := address_problem(parts, private=private):
+        raise InputError(f"{place}: {problem}")
+    local = is_local(host_of(parts))
+
+    def refuses(address: str) -> str:
+        near = not address_is(address, "is_global")
+        if near and not (local or private):
+            return "its host is in a private network; set `allowPrivate` to allow it"
+        if not near and parts.scheme == "http":
+            return "its host is not in a private network; expected https"
+        return ""
+
+    given = {"Content-Type": "application/json", "User-Agent": "evaltap", **headers}
+    path = parts._replace(scheme="", netloc="", path=parts.path or "/", fragment="").geturl()
+    try:
+        return HttpClient(f"{parts.scheme}://{parts.netloc}", path, given, refuses=refuses)
+    except ConfigurationError:
+        raise InputError(
+            f"{place}: the address or a header contains characters that HTTP does not allow"
+        ) from None

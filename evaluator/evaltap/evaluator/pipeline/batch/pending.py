@@ -1,0 +1,282 @@
+"""Landed cases without a score: at their latest revision, with the metrics that they lack.
+
+The whole store is scanned once.  Later scans only read what landing has changed, and no further back in the
+file than where those cases begin, so their cost depends on what is new and not on what is stored.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Final, NamedTuple
+
+from evaltap.evaluator.cases.identity import (
+    OLDEST,
+    CaseIdentity,
+    CaseKey,
+    ChangedCases,
+    FirstPosition,
+)
+from evaltap.evaluator.cases.references import JoinCount, References
+from evaltap.evaluator.cases.turn import Case
+from evaltap.evaluator.ingest.landing.cases import assemble
+from evaltap.evaluator.ingest.landing.documents import (
+    PORTION_BYTES,
+    DocumentReader,
+    LandedTurns,
+    TurnDocuments,
+)
+from evaltap.evaluator.scoring.batch import Known
+from evaltap.evaluator.scoring.contract.context import Status, TurnScore
+from evaltap.evaluator.scoring.results.runs import RunMetric
+from evaltap.evaluator.scoring.scorer import KnownScores
+from evaltap.evaluator.store.database import STORE, Store, sql
+from evaltap.evaluator.store.queries import Row, Rows
+
+NAMES_PER_READ: Final = 50_000
+"""Most names of pending cases in memory."""
+FIRST_NAMES: Final = 1_000
+"""Names of the first query for turns; each such query reads all names that landed later."""
+
+LAST: Final = 2**63 - 1
+"""A position after every other in the order of landing."""
+
+
+class PendingCase(NamedTuple):
+    """A case revision, and the run's indexes of the metrics that it lacks."""
+
+    identity: CaseIdentity
+    case: Case
+    indexes: tuple[int, ...]
+
+    @property
+    def key(self) -> CaseKey:
+        """The name of the case."""
+        return self.identity[:3]
+
+
+class PendingCases:
+    """Finds landed cases that lack scores under a run's metrics.
+
+    With `sampled`, cases that a rule has left out are not pending.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        metrics: Sequence[RunMetric],
+        *,
+        references: References | None = None,
+        sampled: bool = False,
+    ) -> None:
+        self._store = store
+        self._references = references
+        self._missing = sql(__name__, "pending_cases").format(
+            unless_left_out=_UNLESS_LEFT_OUT if sampled else ""
+        )
+        self._documents = DocumentReader(store)
+        self.joined = JoinCount()
+        """How many of the assembled cases found a reference."""
+        self._digests = {metric.digest: index for index, metric in enumerate(metrics)}
+        self._names = {index: digest for digest, index in self._digests.items()}
+        kinds = set(store.column("SELECT DISTINCT kind FROM runs"))
+        self.scored_after_landing = kinds <= {"live", "landed"}
+        """Whether scores are always newer than their case; those of files and gates may be older."""
+
+    def read(
+        self,
+        changed: ChangedCases,
+        at_a_time: int,
+        *,
+        fewest: int = 1,
+        ahead: int = NAMES_PER_READ,
+        retry: bool = False,
+    ) -> Iterator[tuple[list[PendingCase], FirstPosition]]:
+        """Yield the pending ones of these cases in batches, oldest first, with the first position of each.
+
+        A batch has at most `at_a_time` cases, or fewer if they are large, but at least `fewest`.  Whether
+        they are pending is decided for at most `ahead` cases at once: what lands later is not seen.
+        """
+        batch: list[PendingCase] = []
+        size = 0
+        for case, characters in self._sized(changed, ahead, retry=retry):
+            batch.append(case)
+            size += characters
+            if len(batch) >= at_a_time or (size >= PORTION_BYTES and len(batch) >= fewest):
+                yield batch, min(changed[one.key] for one in batch)
+                batch, size = [], 0
+        if batch:
+            yield batch, min(changed[one.key] for one in batch)
+
+    def _sized(
+        self, changed: ChangedCases, ahead: int, *, retry: bool
+    ) -> Iterator[tuple[PendingCase, int]]:
+        """Yield the pending ones of some cases in the order of landing, with the length of their turns."""
+        if not self._digests:
+            return
+        oldest_first = sorted(changed.items(), key=lambda item: item[1])
+        first, count = 0, min(FIRST_NAMES, ahead)
+        while first < len(oldest_first):
+            some = dict(oldest_first[first : first + count])
+            rows = self._store.with_memory(partial(self._pending_rows, some, retry=retry))
+            turns = [LandedTurns((app, name, eval_id), at) for app, name, eval_id, *_, at in rows]
+            for row, texts in zip(rows, self._documents.read(turns), strict=True):
+                yield self._assembled(row, texts), texts.size
+            first += len(some)
+            headers = 1 + sum(len(header) for *_, header, _, _ in rows)
+            count = min(ahead, 4 * count, max(1, count * PORTION_BYTES // headers))
+
+    def _pending_rows(self, changed: ChangedCases, *, retry: bool) -> Rows:
+        apps, sets, ids = (list(names) for names in zip(*changed, strict=True))
+        since = min(changed.values())
+        bounds = {
+            "turns": f"landed_seq >= {since.landed_seq}",
+            "cases": f"landed_at >= TIMESTAMP '{since.landed_at}'",
+            "scores": f"scored_at >= TIMESTAMP '{self._scored_since(since)}'",
+        }
+        try:
+            for table, bound in bounds.items():
+                self._store.execute(
+                    _SOME.format(table=table, columns=_COLUMNS.get(table, "*"), bound=bound),
+                    {"apps": apps, "sets": sets, "ids": ids},
+                )
+            query = f"WITH {_OF_SOME} {sql(STORE, 'newest')}, {self._missing} {_CASES}"
+            return self._store.rows(query, self._wanted(retry=retry))
+        finally:
+            for table in bounds:
+                self._store.execute(f"DROP TABLE IF EXISTS temp.some_{table}")
+
+    @property
+    def indexes(self) -> tuple[int, ...]:
+        """The indexes of all metrics: those that a case without any score lacks."""
+        return tuple(sorted(self._digests.values()))
+
+    def names(
+        self, limit: int, *, after: int = -1, until: int = LAST, retry: bool = False
+    ) -> dict[CaseKey, FirstPosition]:
+        """Return the names of the first `limit` pending cases, in the order of landing.
+
+        Only cases whose first position is after `after` and not after `until`.  With `retry`, also cases
+        whose scoring ended in an error.  Reads no turns, so it takes little memory.
+        """
+        if not self._digests:
+            return {}
+        query = f"WITH {_EVERYTHING} {sql(STORE, 'newest')}, {self._missing} {_NAMES}"
+        parameters = {**self._wanted(retry=retry), "limit": limit, "after": after, "until": until}
+        return {
+            (app, eval_set, eval_id): FirstPosition(*begin)
+            for app, eval_set, eval_id, *begin in self._store.rows(query, parameters)
+        }
+
+    def last_place(self) -> int:
+        """Return the position of the newest turn in the order of landing."""
+        ((last,),) = self._store.rows("SELECT coalesce(max(landed_seq), 0) FROM turns")
+        return int(last)
+
+    def known(
+        self, indexes: Sequence[int], cases: Sequence[PendingCase], since: FirstPosition = OLDEST
+    ) -> Known:
+        """Return earlier scores of turns, so that only the new turns of a session are judged.
+
+        Scores are keyed by the metric's place in `indexes`.
+        """
+        digests = [self._names[index] for index in indexes]
+        found: dict[tuple[object, ...], TurnScore] = {}
+        parameters = {
+            "ids": [one.identity.eval_id for one in cases],
+            "digests": digests,
+            "scored_at": self._scored_since(since),
+        }
+        for *key, score, status, reason in self._store.large_rows(_KNOWN, parameters):
+            found[tuple(key)] = TurnScore(Status(status), score, reason or "", score)
+        turns = {id(one.identity): one.case["actualConversation"] for one in cases}
+
+        def known(identity: CaseIdentity) -> KnownScores:
+            case = identity[:3]
+            revised = list(zip(turns[id(identity)], identity.turn_revisions, strict=True))
+            return {
+                number: [
+                    found.get((*case, turn.get("invocationId"), revision, digest))
+                    for turn, revision in revised
+                ]
+                for number, digest in enumerate(digests)
+            }
+
+        return known
+
+    def _wanted(self, *, retry: bool) -> dict[str, object]:
+        return {"digests": list(self._digests), "retry": retry}
+
+    def _scored_since(self, begin: FirstPosition) -> datetime:
+        return begin.landed_at if self.scored_after_landing else OLDEST.landed_at
+
+    def _assembled(self, row: Row, turns: TurnDocuments) -> PendingCase:
+        app, eval_set, eval_id, revision, digests, header, revisions, _ = row
+        case = assemble(header, turns.actual, turns.expected)
+        if self._references is not None:
+            self.joined.add(self._references.attach(case))
+        identity = CaseIdentity(app, eval_set, eval_id, revision, revisions)
+        return PendingCase(
+            identity, case, tuple(sorted(self._digests[digest] for digest in digests))
+        )
+
+
+_EVERYTHING = """
+these_cases AS (FROM cases), these_turns AS (FROM turns), these_scores AS (FROM scores),
+"""
+
+# Copies the rows first: a single query would reserve memory for the rows that DuckDB expects, a fifth of the
+# table.  The bounds let DuckDB skip older rows without reading them.
+_SOME = """
+CREATE OR REPLACE TEMP TABLE some_{table} AS
+SELECT {columns} FROM {table} SEMI JOIN (
+  SELECT unnest($apps::VARCHAR[]) AS app_name, unnest($sets::VARCHAR[]) AS eval_set_id,
+         unnest($ids::VARCHAR[]) AS eval_id
+) USING (app_name, eval_set_id, eval_id)
+WHERE {bound}
+"""
+_COLUMNS: Final[Mapping[str, str]] = {
+    "turns": "app_name, eval_set_id, eval_id, invocation_id, turn_revision, started_at, status, landed_seq"
+}
+"""The columns that are needed of a table, if not all; the turns themselves may be large."""
+
+_OF_SOME = """
+these_cases AS (FROM some_cases), these_turns AS (FROM some_turns), these_scores AS (FROM some_scores),
+"""
+
+_CASES = """
+SELECT m.app_name, m.eval_set_id, m.eval_id, m.revision, m.digests, c.case_json,
+       list(t.turn_revision ORDER BY t.started_at NULLS FIRST, t.first_landed_seq),
+       list(t.landed_seq    ORDER BY t.started_at NULLS FIRST, t.first_landed_seq)
+FROM missing m
+JOIN newest_cases c USING (app_name, eval_set_id, eval_id)
+JOIN newest_turns t USING (app_name, eval_set_id, eval_id)
+GROUP BY m.app_name, m.eval_set_id, m.eval_id, m.revision, m.digests, c.case_json
+ORDER BY min(t.first_landed_seq)
+"""
+
+# A turn without a decision, or with the decision to score it.
+_UNLESS_LEFT_OUT = """AND EXISTS (
+    FROM newest_turns t
+    WHERE t.app_name = c.app_name AND t.eval_set_id = c.eval_set_id AND t.eval_id = c.eval_id
+      AND NOT EXISTS (
+        FROM latest_decisions d
+        WHERE d.app_name = c.app_name AND d.eval_set_id = c.eval_set_id AND d.eval_id = c.eval_id
+          AND d.invocation_id = t.invocation_id AND d.turn_revision = t.turn_revision
+          AND d.metric_digest = w.metric_digest AND d.decision <> 'score'
+      )
+  )"""
+
+_NAMES = """
+SELECT app_name, eval_set_id, eval_id, min(landed_seq), min(landed_at)
+FROM these_turns SEMI JOIN missing USING (app_name, eval_set_id, eval_id)
+GROUP BY ALL HAVING min(landed_seq) > $after AND min(landed_seq) <= $until
+ORDER BY min(landed_seq) LIMIT $limit
+"""
+
+_KNOWN = """
+SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_digest,
+       score, status, reason
+FROM turn_scores
+WHERE eval_id IN $ids::VARCHAR[] AND metric_digest IN $digests::VARCHAR[]
+  AND status IN ('passed', 'failed') AND scored_at >= $scored_at
+"""

@@ -1,0 +1,110 @@
+"""Estimate how much the rules of a monitoring file would score and spend per day, from recent turns."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from evaltap.evaluator.pipeline.batch.sampling import facts_query
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.formats.model import Json
+from evaltap.schemas.formats.monitor import MonitorFile, ScoreRule
+
+DAYS: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The price of a rule; numbers are per day, and None where the store has no data for them."""
+
+    rule: str
+    metrics: tuple[str, ...]
+    rate: float
+    """The share of its turns that would be scored: all that match `always`, and the rate of the others."""
+    turns: float
+    """Turns that match its `where`."""
+    always: float
+    """Those of them that match a condition of `always`."""
+    scored: float
+    calls: float | None
+    """Requests to judges; None if the metrics scored nothing in these days."""
+    usd: float | None
+    over_budget: bool
+    """Whether the budget would lower the rate."""
+
+    def data(self) -> dict[str, Json]:
+        """Return the price as JSON data."""
+        return {
+            "name": self.rule,
+            "metrics": list(self.metrics),
+            "rate": self.rate,
+            "turns_per_day": self.turns,
+            "always_per_day": self.always,
+            "scored_per_day": self.scored,
+            "calls_per_day": self.calls,
+            "usd_per_day": self.usd,
+            "over_budget": self.over_budget,
+        }
+
+
+def price_rules(store: StoreReader, rules: MonitorFile) -> list[Price]:
+    """Return how much each rule would have scored and spent per day over the last days of the traffic.
+
+    They end with the newest turn.  Less than a day of traffic counts as a day.
+    """
+    ((oldest, newest),) = store.rows(f"SELECT min({_AT}), max({_AT}) FROM turns")
+    if newest is None:
+        return []
+    since = newest - timedelta(days=DAYS)
+    days = min(DAYS, max(1.0, (newest - oldest) / timedelta(days=1)))
+    ids = [one for (one,) in store.rows(_RECENT, {"since": since})]
+    return [_price(store, rule, ids, days, since) for rule in rules.score]
+
+
+def _price(
+    store: StoreReader, rule: ScoreRule, ids: Sequence[str], days: float, since: datetime
+) -> Price:
+    query, columns = facts_query([rule])
+    held = store.rows(query, {"ids": ids})
+    inside = [row[-columns:] for row in held if row[-columns]]
+    turns, always = len(inside) / days, sum(any(row[1:]) for row in inside) / days
+    given = {"metrics": rule.metrics, "since": since}
+    ((known, calls, usd, unpriced),) = store.rows(_SPENT, given)
+    scored = always + (turns - always) * rule.rate
+    calls_each = calls / known if known else None
+    usd_each = usd / known if known and not unpriced else None
+    found = Price(
+        rule.name,
+        tuple(rule.metrics),
+        scored / turns if turns else rule.rate,
+        turns,
+        always,
+        scored,
+        None if calls_each is None else scored * calls_each,
+        None if usd_each is None else scored * usd_each,
+        over_budget=False,
+    )
+    budget = rule.budget
+    over = budget is not None and (
+        _more(found.usd, budget.usd_per_day) or _more(found.calls, budget.calls_per_day)
+    )
+    return Price(**{**asdict(found), "over_budget": over})
+
+
+def _more(spent: float | None, limit: float | None) -> bool:
+    return spent is not None and limit is not None and spent > limit
+
+
+_AT: Final = "coalesce(started_at, landed_at)"
+_RECENT: Final = f"SELECT DISTINCT eval_id FROM turns WHERE {_AT} > $since ORDER BY 1"
+
+# Counts turns that any of the metrics scored.  A cached answer is priced as when it was first paid for.
+_SPENT: Final = """
+WITH scored AS (
+  SELECT DISTINCT app_name, eval_set_id, eval_id, invocation_id, turn_revision
+  FROM turn_scores WHERE metric_name IN $metrics::VARCHAR[] AND scored_at >= $since
+)
+SELECT (SELECT count(*) FROM scored), count(*), coalesce(sum(if(cached, saved_usd, cost_usd)), 0),
+       count(*) FILTER (model IS NOT NULL AND if(cached, saved_usd, cost_usd) IS NULL)
+FROM judge_calls WHERE metric_name IN $metrics::VARCHAR[] AND scored_at >= $since
+"""

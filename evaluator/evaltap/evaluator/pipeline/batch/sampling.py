@@ -1,0 +1,243 @@
+"""Decide by rules which turns of live traffic a metric scores, with draws that are hashes and are stored.
+
+A draw depends neither on the metric nor on the rule, so an expensive metric scores a subset of the turns that
+a cheaper one with a higher rate scores.  The hash differs from the recorder's: among recorded turns, all of
+the recorder's draws are small.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from evaltap.evaluator.analysis.estimates.slices import condition
+from evaltap.evaluator.cases.identity import CaseIdentity, CaseKey
+from evaltap.evaluator.pipeline.batch.budget import Budgets
+from evaltap.evaluator.pipeline.batch.pending import PendingCase
+from evaltap.evaluator.scoring.contract.context import Status, TurnScore
+from evaltap.evaluator.scoring.results.runs import RunMetric
+from evaltap.evaluator.scoring.scorer import KnownScores
+from evaltap.evaluator.store.database import Store, sql
+from evaltap.schemas.formats.monitor import Condition, ScoreRule
+
+SEED: Final = "evaltap score sample v1\0"
+LEFT_OUT: Final = TurnScore(Status.NOT_EVALUATED, None, "left out by a rule")
+"""Marks a turn that is not scored although others of its case are; it gets no row."""
+_SCORE, _SKIP, _UNCOVERED = "score", "skip", "uncovered"
+TurnKey = tuple[str, str, str, str]
+
+
+class Decision(NamedTuple):
+    """Whether a metric scores a turn, by which rule, and with what probability."""
+
+    rule: str | None
+    unit: str
+    probability: float
+    draw: float
+    decision: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """Which conditions a turn meets, by the rules' indexes: `where`, and each of `always`."""
+
+    where: Sequence[bool]
+    always: Sequence[Sequence[bool]]
+
+
+def draw_of(eval_id: str, invocation_id: str | None = None) -> float:
+    """Return the draw of a session or turn: 53 bits of a hash, scaled to [0, 1)."""
+    named = SEED + eval_id + ("" if invocation_id is None else f"\0{invocation_id}")
+    digest = hashlib.sha256(named.encode("utf-8", "surrogatepass")).digest()
+    return (int.from_bytes(digest[:8], "big") >> 11) / (1 << 53)
+
+
+class ScoreSampling:
+    """Applies the rules to the turns of pending cases, and stores the decisions."""
+
+    def __init__(
+        self, store: Store, rules: Sequence[ScoreRule], metrics: Sequence[RunMetric]
+    ) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._rules = rules
+        self._budgets = Budgets(store)
+        names = [one.metric.metric_name for one in metrics]
+        self._of = {
+            index: [number for number, rule in enumerate(rules) if name in rule.metrics]
+            for index, name in enumerate(names)
+        }
+        waiting = {
+            index for index, of in self._of.items()
+            if any(one.failed for number in of for one in rules[number].always)
+        }  # fmt: skip
+        every = range(len(names))
+        self.stages = [
+            tuple(one for one in every if one not in waiting),
+            *([tuple(waiting)] if waiting else []),
+        ]
+        """The metrics in stages: first those whose rules do not depend on other metrics' scores."""
+        self._left_out: dict[tuple[CaseKey, int], frozenset[int]] = {}
+
+    @staticmethod
+    def left_anything_out(store: Store) -> bool:
+        """Return whether rules have left out turns of a store; they stay left out without the rules."""
+        return bool(store.rows("SELECT 1 FROM sampling_decisions LIMIT 1"))
+
+    def choose(self, cases: Sequence[PendingCase], stage: Sequence[int]) -> list[PendingCase]:
+        """Return the cases of which a metric of the stage scores any turn, with those metrics."""
+        self._left_out.clear()
+        staged = [
+            one._replace(indexes=tuple(index for index in one.indexes if index in stage))
+            for one in cases
+        ]
+        found: list[PendingCase] = []
+        rows: list[tuple[object, ...]] = []
+        facts, known = self._facts(staged), self._known(staged)
+        for one in staged:
+            kept = [index for index in one.indexes if self._keeps(one, index, facts, known, rows)]
+            if kept:
+                found.append(one._replace(indexes=tuple(kept)))
+        if rows:
+            with self._store.transaction():
+                self._store.append("sampling_decisions", rows)
+        return found
+
+    def without_left_out(
+        self, identity: CaseIdentity, indexes: Sequence[int], known: KnownScores, turns: int
+    ) -> KnownScores:
+        """Return the known scores of a case's turns, with turns that must not be scored marked."""
+        found: dict[int, Sequence[TurnScore | None]] = {}
+        for number, index in enumerate(indexes):
+            places = self._left_out.get((identity[:3], index), frozenset())
+            before = known.get(number) or [None] * turns
+            found[number] = [
+                score or (LEFT_OUT if place in places else None)
+                for place, score in enumerate(before)
+            ]
+        return found
+
+    def _keeps(
+        self,
+        one: PendingCase,
+        index: int,
+        facts: Mapping[TurnKey, _Facts],
+        known: Mapping[tuple[TurnKey, int, str], Decision],
+        rows: list[tuple[object, ...]],
+    ) -> bool:
+        """Decide on the turns of a case under a metric; return whether any is scored."""
+        of = self._of[index]
+        if not of:
+            return True
+        metric, key = self._metrics[index], one.key
+        left_out = set()
+        turns = [str(turn.get("invocationId") or "") for turn in one.case["actualConversation"]]
+        of_turns = [facts.get((*key, name), _Facts((), ())) for name in turns]
+        for place, name in enumerate(turns):
+            revision = one.identity.turn_revisions[place]
+            before = known.get(((*key, name), revision, metric.digest))
+            decision = self._decide(of, key[2], name, of_turns, place)
+            if before is not None and before.probability >= decision.probability:
+                decision = before
+            else:
+                rows.append(
+                    (*key, name, revision, metric.metric.metric_name, metric.digest, *decision,
+                     self._store.now())
+                )  # fmt: skip
+            if decision.decision != _SCORE:
+                left_out.add(place)
+        self._left_out[key, index] = frozenset(left_out)
+        return len(left_out) < len(turns)
+
+    def _decide(
+        self, of: Sequence[int], eval_id: str, turn: str, facts: Sequence[_Facts], place: int
+    ) -> Decision:
+        """Return the decision by the rule with the largest probability."""
+        best = Decision(None, "turn", 0.0, draw_of(eval_id, turn), _UNCOVERED, "no_rule")
+        for number in of:
+            rule = self._rules[number]
+            session = rule.unit == "session"
+            mine = facts if session else facts[place : place + 1]
+            if not any(number < len(one.where) and one.where[number] for one in mine):
+                continue
+            draw = draw_of(eval_id, None if session else turn)
+            held = [
+                at for at in range(len(rule.always)) if any(one.always[number][at] for one in mine)
+            ]
+            planned = self._budgets.rate(rule)
+            probability, reason = (1.0, f"always:{held[0]}") if held else (planned, "rate")
+            if self._budgets.spent(rule):
+                probability, reason = 0.0, "budget"
+            if probability < best.probability or (best.rule is not None and not probability):
+                continue
+            taken = draw < probability
+            decision = _SCORE if taken else _SKIP if probability else _UNCOVERED
+            best = Decision(rule.name, rule.unit or "turn", probability, draw, decision, reason)
+        if best.decision == _SCORE and best.rule is not None:
+            self._budgets.take(best.rule)
+        return best
+
+    def _known(self, cases: Sequence[PendingCase]) -> Mapping[tuple[TurnKey, int, str], Decision]:
+        found = {}
+        for row in self._store.rows(_KNOWN, {"ids": [one.identity.eval_id for one in cases]}):
+            *key, revision, digest = row[:6]
+            found[(tuple(key), revision, digest)] = Decision(*row[6:])
+        return found
+
+    def _facts(self, cases: Sequence[PendingCase]) -> Mapping[TurnKey, _Facts]:
+        query, _ = facts_query(self._rules)
+        found: dict[TurnKey, _Facts] = {}
+        for app, name, eval_id, turn, *held in self._store.rows(
+            query, {"ids": [one.identity.eval_id for one in cases]}
+        ):
+            wheres: list[bool] = []
+            always: list[list[bool]] = []
+            for rule in self._rules:
+                first, held = held[: 1 + len(rule.always)], held[1 + len(rule.always) :]
+                wheres.append(first[0])
+                always.append(first[1:])
+            found[app, name, eval_id, turn] = _Facts(wheres, always)
+        return found
+
+
+def facts_query(rules: Sequence[ScoreRule]) -> tuple[str, int]:
+    """Return a query over the turns of the sessions $ids, and the number of its boolean columns at the end.
+
+    For each rule, there is a column for its `where`, then one for each condition of its `always`.
+    """
+    columns = []
+    for rule in rules:
+        where = [condition(name, value, where="score") for name, value in rule.where.items()]
+        columns += [" AND ".join(where) or "TRUE", *(_held(one) for one in rule.always)]
+    selected = "".join(f", coalesce({one}, false)" for one in columns)
+    return sql(__name__, "turn_facts").format(conditions=selected), len(columns)
+
+
+def _held(given: Condition) -> str:
+    """Return a condition as SQL over the columns of `turn_facts`."""
+    parts = []
+    if given.error is not None:
+        failed = "(status = 'error' OR failed_calls > 0)"
+        parts.append(failed if given.error else f"NOT {failed}")
+    if given.negative_feedback is not None:
+        parts.append("complaints > 0" if given.negative_feedback else "complaints = 0")
+    bounds: Mapping[str, Any] = {
+        "latency_ms": given.slower_than_ms,
+        "cost_usd": given.costlier_than_usd,
+        "tool_count": given.more_steps_than,
+    }
+    parts += [
+        f"{column} > {float(value)!r}" for column, value in bounds.items() if value is not None
+    ]
+    if given.failed:
+        quoted = given.failed.replace("'", "''")
+        parts.append(f"list_contains(failed_metrics, '{quoted}')")
+    return f"({' AND '.join(parts)})"
+
+
+_KNOWN: Final = """
+SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_digest,
+       rule, unit, probability, draw, decision, reason
+FROM latest_decisions WHERE eval_id IN $ids::VARCHAR[]
+"""

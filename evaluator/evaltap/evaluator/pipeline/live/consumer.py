@@ -1,0 +1,222 @@
+"""The consumer: reads a log, lands its records, scores what has no score, again and again.
+
+Landing and scoring are separate steps over the same store, so a crash between them loses nothing:
+what is landed is pending until it has a score.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from evaltap.evaluator.cases.identity import ChangedCases
+from evaltap.evaluator.ingest.landing.lander import LandedCounts, Lander
+from evaltap.evaluator.ingest.landing.recent_cases import RecentCases, RecentLimits
+from evaltap.evaluator.ingest.landing.seq_ranges import compact
+from evaltap.evaluator.ingest.sources.base import CaseSource, Partition, SourceBatch
+from evaltap.evaluator.ingest.sources.positions import log_positions, partly_read
+from evaltap.evaluator.pipeline.live.landing_memory import LandingMemory
+from evaltap.evaluator.pipeline.live.schedule import ConsumerLimits, Schedule
+from evaltap.evaluator.store.database import Store
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
+
+
+class ConsumerTask(Protocol):
+    """Work that the consumer's thread does with the store besides landing and scoring."""
+
+    def begin(self) -> None:
+        """Prepare; called once, before the first record lands."""
+
+    def step(self, changed: ChangedCases | None) -> bool:
+        """Do what is due, briefly; return whether there is more to do immediately.
+
+        `changed` holds the cases that changed since scoring last ran; None if scoring did not run.
+        """
+        ...
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is left to do until another record lands."""
+        ...
+
+    def close(self) -> None:
+        """Close connections; called once, by its creator."""
+
+
+@dataclass(slots=True)
+class Consumed:
+    """What a consumer has done since it started."""
+
+    landed: LandedCounts = field(default_factory=LandedCounts)
+    cases_scored: int = 0
+    gaps: list[str] = field(default_factory=list)
+
+
+class Consumer:
+    """Lands the records of a source in a store and scores them; `stop` may be called from any thread.
+
+    `log` is stored as the `source` of the run.  `tasks` run on the same thread, and `beat` is called at
+    every step.  A partition read for the first time is read from its oldest record, or from its end with
+    `from_now`.
+    """
+
+    def __init__(
+        self,
+        source: CaseSource,
+        store: Store,
+        *,
+        scorer: "PendingScorer | None" = None,
+        tasks: Sequence[ConsumerTask] = (),
+        log: str = "",
+        from_now: bool = False,
+        limits: ConsumerLimits | None = None,
+        recent_limits: RecentLimits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        beat: Callable[[Consumed], None] = lambda _: None,
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._limits = limits or ConsumerLimits()
+        self._recent = (
+            RecentCases(recent_limits or RecentLimits())
+            if scorer is not None and scorer.takes_recent
+            else None
+        )
+        self._lander = Lander(store, recent=self._recent, ahead=True)
+        self._scorer = scorer
+        self._tasks = tasks
+        self._log = log
+        self._from_now = from_now
+        self._clock = clock
+        self._beat = beat
+        self._backlog = (  # cases left by a killed run, or not scored by these metrics
+            scorer.backlog(log, stopped=self._is_stopped) if scorer is not None else None
+        )
+        self._memory = LandingMemory(store)
+        self._landed_since_opening = 0
+        self._stopped = False
+        self._finishing = threading.Event()
+        self.consumed = Consumed()
+
+    def stop(self) -> None:
+        """Stop the loop after its current step.
+
+        Signal handlers call this too, so it takes no lock: the loop that they interrupt may hold it.
+        """
+        self._stopped = True
+
+    def finish(self) -> None:
+        """Stop the loop once the log is read to its end and everything is scored."""
+        self._finishing.set()
+
+    def _is_stopped(self) -> bool:
+        """Return whether `stop` was called.  Every step calls this, so it also sends the heartbeat."""
+        self._beat(self.consumed)
+        return self._stopped
+
+    def run(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> Consumed:
+        """Consume until `stop`; with `until_idle`, until the log is at its end and everything is scored."""
+        compact(self._store)
+        for task in self._tasks:
+            task.begin()
+        offsets = self._lander.offsets()
+        self._source.seek(self._pass_gaps(offsets, report))
+        with self._store.limited_memory(self._memory.megabytes):
+            self._loop(until_idle=until_idle, report=report)
+            self._store.join()
+        return self.consumed
+
+    def _pass_gaps(
+        self, offsets: Mapping[Partition, int], report: Callable[[Consumed], None]
+    ) -> Mapping[Partition, int]:
+        """Report the gaps that deleted records left in the log; return the offsets to continue from.
+
+        The first offset of a new partition is stored too, so that later deletions there count as gaps.
+        """
+        positions = log_positions(self._source.bounds(), offsets, partly_read(self._store))
+        self.consumed.gaps += [position.gap for position in positions if position.gap]
+        passed = {
+            one.partition: one.bounds.end
+            if self._from_now and one.next_offset is None
+            else one.bounds.start
+            for one in positions
+            if one.gap or one.next_offset is None
+        }
+        if self.consumed.gaps:
+            report(self.consumed)
+        if passed:
+            # Stored after reporting, so that the next start does not report the gaps again.
+            self._lander.land(SourceBatch(next_offsets=passed))
+        return {**offsets, **passed}
+
+    def _loop(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> None:
+        limits = self._limits
+        schedule = Schedule(limits, self._clock, until_idle=until_idle)
+        busy, waits = self._score_backlog(report), False
+        while not self._is_stopped():
+            if self._finishing.is_set():
+                schedule.finish()
+            time.sleep(schedule.rest_seconds(busy=busy, waits=waits))
+            batch = self._source.poll(limits.records_per_batch, schedule.poll_seconds(busy=busy))
+            self._land(batch, report)
+            schedule.landed(len(batch.records), more=batch.more)
+            at_end = not batch.records and not batch.more
+            if at_end:
+                self._store.join()
+            due = schedule.is_due(len(batch.records), at_end=at_end, full=self._is_full())
+            changed = self._lander.take_changed() if due else None
+            if changed is not None:
+                self._score(changed)
+                schedule.scored()
+                report(self.consumed)
+            busy = any([self._score_backlog(report), *(task.step(changed) for task in self._tasks)])
+            idle = self._backlog is None and all(task.idle for task in self._tasks)
+            if schedule.is_over(at_end=at_end, due=due, idle=idle):
+                break
+            waits = at_end and not (busy or due or idle)
+
+    def _land(self, batch: SourceBatch, report: Callable[[Consumed], None]) -> None:
+        self.consumed.gaps += batch.gaps
+        if self._memory.rises(batch):
+            self._store.limit_memory(self._memory.megabytes)
+        if batch.records or batch.next_offsets or batch.traces:
+            self.consumed.landed.add(self._lander.land(batch))
+            self._reopen_at_times(len(batch.records))
+            report(self.consumed)
+
+    def _is_full(self) -> bool:
+        """Return whether as many cases wait for scores as memory allows."""
+        recent = self._recent is not None and self._recent.full
+        return recent or len(self._lander.changed) >= self._limits.most_changed
+
+    def _reopen_at_times(self, landed: int) -> None:
+        self._landed_since_opening += landed
+        after = self._limits.reopen_after
+        # Current readers get time to finish, but not indefinitely: nobody can read during the reopening.
+        if self._landed_since_opening >= (3 * after if self._store.gate.is_read else after):
+            self._landed_since_opening = 0
+            compact(self._store)
+            self._store.reopen()
+
+    def _score_backlog(self, report: Callable[[Consumed], None]) -> bool:
+        """Score some of the cases that were pending at the start; return whether there are more."""
+        if self._backlog is None:
+            return False
+        cases = next(self._backlog, None)
+        if cases is None:
+            self._backlog = None
+            return False
+        self.consumed.cases_scored += cases
+        report(self.consumed)
+        return True
+
+    def _score(self, changed: ChangedCases) -> None:
+        recent = {} if self._recent is None else self._recent.take()
+        if self._scorer is not None:
+            _, cases = self._scorer.score(
+                "live", self._log, changed=changed, recent=recent, stopped=self._is_stopped
+            )
+            self.consumed.cases_scored += cases

@@ -1,0 +1,127 @@
+"""A task of the consumer: evaluate the watches while turns land, and store new alarms."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from evaltap.evaluator.cases.identity import ChangedCases
+from evaltap.evaluator.monitoring.history import Alert, note_alerts
+from evaltap.evaluator.monitoring.model import Event
+from evaltap.evaluator.monitoring.replay import Watches
+from evaltap.evaluator.monitoring.rules import SILENCE
+from evaltap.evaluator.pipeline.live.background import BackgroundRead
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.errors import NoMemoryError
+from evaltap.schemas.formats.monitor import MonitorFile
+
+LOOK_SECONDS: Final = 2.0
+"""Least time between two evaluations; a large store is evaluated less often."""
+AGAIN_SECONDS: Final = 60.0
+"""Watches are evaluated at least this often, even if nothing has landed: sessions may have ended."""
+MOST_OF_TIME: Final = 20
+"""After an evaluation of one second, none starts for twenty: landing has priority."""
+CAUGHT_UP_SECONDS: Final = 10.0
+"""Without a record for this long, the log counts as read to its end, so that silence is the traffic's."""
+log = logging.getLogger(__name__)
+
+
+class Watcher:
+    """Evaluates watches when records have landed or been scored; calls `notify` with new alarms.
+
+    Watches are evaluated on another thread; rows are written on the consumer's.  Alarms follow from stored
+    rows alone: a consumer that was killed finds the same alarms again, and stores them once.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        rules: MonitorFile,
+        notify: Callable[[Sequence[Alert]], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.rules = rules
+        self._store = store
+        self._notify = notify
+        self._clock = clock
+        self._now = now
+        watches = Watches(rules)
+        self._evaluation = BackgroundRead(
+            store, lambda reader: watches.evaluate(reader, self._now()), "watch"
+        )
+        self._began = clock()
+        self._due = True
+        self._quiet = False
+        """Whether the log was read to its end when the evaluation started."""
+        self._not_before = 0.0
+        self._changed_at = clock()
+        self.evidence: dict[str, float] = {}
+        """By watch, the evidence for a change at the last evaluation, divided by what raises an alarm."""
+
+    def begin(self) -> None:
+        """Do nothing: the first step evaluates the stored rows."""
+
+    def step(self, changed: ChangedCases | None) -> bool:
+        """Take the result of an evaluation, or start one if due."""
+        now = self._clock()
+        if changed is not None:
+            self._due, self._changed_at = True, now
+        if self._evaluation.runs:
+            self._take()
+        elif now >= self._not_before and self._is_due(now):
+            self._began, self._due = now, False
+            self._quiet = now - self._changed_at >= CAUGHT_UP_SECONDS
+            self._evaluation.start()
+        return False
+
+    def _is_due(self, now: float) -> bool:
+        caught_up = now - self._changed_at >= CAUGHT_UP_SECONDS
+        return self._due or now - self._began >= AGAIN_SECONDS or (caught_up and self._listens)
+
+    @property
+    def idle(self) -> bool:
+        """Whether the watches were evaluated on everything that landed."""
+        return not (self._due or self._evaluation.runs)
+
+    def close(self) -> None:
+        """Wait for an evaluation under way; the next start evaluates again."""
+        self._evaluation.close()
+
+    @property
+    def _listens(self) -> bool:
+        return any(watch.signal == SILENCE for watch in self.rules.watch)
+
+    def _take(self) -> None:
+        try:
+            found = self._evaluation.take()
+        except NoMemoryError as error:
+            log.warning("the watches could not be evaluated: %s", error)
+            found = []
+        if found is None:
+            return
+        took = self._clock() - self._began
+        self._not_before = self._clock() + max(LOOK_SECONDS, MOST_OF_TIME * took)
+        for events in found:
+            self._note(events)
+        self._due = self._due or not found
+
+    def _note(self, events: Sequence[Event]) -> None:
+        # Before the log is read to its end, silence only means that the consumer is behind.
+        silent = [one.name for one in self.rules.watch if one.signal == SILENCE]
+        heard = events if self._quiet else [one for one in events if one.watch not in silent]
+        self.evidence = _evidence(heard)
+        new = note_alerts(self._store, heard, [one.name for one in self.rules.watch])
+        if new:
+            self._notify(new)
+
+
+def _evidence(events: Sequence[Event]) -> dict[str, float]:
+    last = {one.stream: one for one in events}
+    found: dict[str, float] = {}
+    for event in last.values():
+        if event.evidence is not None:
+            found[event.watch] = max(found.get(event.watch, 0.0), event.evidence)
+    return found

@@ -1,0 +1,339 @@
+"""Erase a person: their cases are removed from log, store and eval sets, and no byte of them remains.
+
+A subject is identified by a user id or a session id, and by the pseudonyms that replaced it in redacted
+content. Whole sessions are removed.  Cases of other people that only mention the subject are counted, not
+changed.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from evaltap.evaluator.analysis.summaries.summaries import Summaries
+from evaltap.evaluator.pipeline.maintenance.mentions import mention_pattern, mentions
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.rewriting import rewrite_file
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.files import canonical
+from evaltap.schemas.files.documents import is_json_lines, read_bytes, write_bytes
+from evaltap.schemas.formats.model import Json
+from evaltap.schemas.log.local import LocalLog, open_log
+from evaltap.schemas.wire.dead_letter import read_headers
+
+LETTERS_PER_READ = 100
+
+_LISTS = ("evalCases", "eval_cases", "evalCaseResults", "eval_case_results")
+_USER_NAMES = ("userId", "user_id")
+_SESSION_NAMES = ("evalId", "eval_id", "sessionId", "session_id")
+
+
+@dataclass(slots=True)
+class Subject:
+    """The person to erase: `names` are the id and its pseudonyms, `sessions` the person's known sessions."""
+
+    names: frozenset[str]
+    sessions: set[str] = field(default_factory=set)
+
+    def owns(self, case: Json) -> bool:
+        """Return whether a case (or the result of one) belongs to the subject."""
+        if not isinstance(case, Mapping):
+            return False
+        session = case.get("sessionInput") or case.get("session_input") or {}
+        users = [
+            one.get(name)
+            for one in (case, session)
+            if isinstance(one, Mapping)
+            for name in _USER_NAMES
+        ]
+        sessions = [case.get(name) for name in _SESSION_NAMES] + [_curated_from(case)]
+        return any(one in self.names for one in (*users, *sessions) if isinstance(one, str)) or any(
+            one in self.sessions for one in sessions if isinstance(one, str)
+        )
+
+    def gave(self, feedback: Json) -> bool:
+        """Return whether this is feedback of the subject, possibly on another person's session."""
+        if not isinstance(feedback, Mapping) or "feedbackId" not in feedback:
+            return False
+        given_by = feedback.get("givenBy")
+        return isinstance(given_by, str) and given_by in self.names
+
+    def is_mentioned(self, text: bytes) -> bool:
+        """Return whether a text contains a name in any spelling."""
+        return mentions(text, self.names)
+
+
+def _curated_from(case: Mapping[str, Any]) -> Json:
+    """Return the session of origin of a curated case, from its provenance."""
+    place: Json = case
+    for name in ("source", "curation", "from", "evalId"):
+        place = place.get(name) if isinstance(place, Mapping) else None
+    return place
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """The result for one place: removed items by kind, and items that only mention the subject."""
+
+    place: str
+    removed: Mapping[str, int]
+    mentions: int = 0
+
+
+# -- the log ---------------------------------------------------------------------------------------
+
+
+def find_in_log(path: Path, subject: Subject) -> None:
+    """Add the subject's sessions on a log."""
+    with closing(open_log(path, mode="read")) as log:
+        subject.sessions.update(case["evalId"] for _, _, case in _cases(log) if subject.owns(case))
+
+
+def erase_from_log(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
+    """Delete the subject's records and rewrite the file; raise InputError while others have it open."""
+    with closing(open_log(path, mode="read" if dry_run else "append")) as log:
+        theirs, others = [], 0
+        for offset, value, case in _cases(log):
+            mentioned = subject.is_mentioned(value)
+            # A record that is not a case becomes a dead letter, which may contain anything: a
+            # mention suffices.
+            theirs_by_name = subject.owns(case) or subject.gave(case)
+            if theirs_by_name or (mentioned and not _is_case(case)):
+                theirs.append(offset)
+            else:
+                others += mentioned
+        if not dry_run:
+            # Also with nothing to delete, because a previous erasure may have been interrupted.
+            log.erase(theirs)
+    return Erased(str(path), {"records": len(theirs)}, others)
+
+
+def _is_case(value: Json) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("evalId"), str)
+
+
+def _cases(log: LocalLog) -> Iterator[tuple[int, bytes, Any]]:
+    for number, record in log.records():
+        value = record.value or b""
+        try:
+            case = orjson.loads(value)
+        except ValueError:
+            case = None
+        yield number, value, case
+
+
+# -- the store -------------------------------------------------------------------------------------
+
+
+def find_in_store(path: Path, subject: Subject) -> None:
+    """Add the subject's sessions in a DuckDB file."""
+    names = list(subject.names)
+    with Store(path, create=False) as store:
+        rows = store.rows(
+            "SELECT eval_id FROM cases WHERE user_id IN $names OR eval_id IN $names"
+            " UNION SELECT eval_id FROM gate_results WHERE user_id IN $names",
+            {"names": names},
+        )
+    subject.sessions.update(eval_id for (eval_id,) in rows)
+
+
+def erase_from_store(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
+    """Delete the subject's rows and rewrite the file, because DuckDB retains deleted bytes."""
+    sessions = list(subject.sessions | subject.names)
+    removed: dict[str, int] = {}
+    with Store(path, create=False) as store:
+        letters = [
+            letter
+            for chunk in store.stream(_DEAD_LETTERS, size=LETTERS_PER_READ)
+            for letter, headers, *texts in chunk
+            if any(subject.is_mentioned(one) for one in (*_parts(headers), *map(_bytes, texts)))
+        ]
+        found = _mentions(store, subject, sessions)
+        for table in _session_tables(store):
+            where, given = _theirs(table, subject, sessions)
+            count = store.rows(f"SELECT count(*) FROM {table} WHERE {where}", given)[0][0]
+            if count:
+                removed[table] = count
+        if letters:
+            removed["dead_letters"] = len(letters)
+        if removed and not dry_run:
+            _delete(store, removed, subject, letters)
+    if not dry_run:
+        # See erase_from_log.
+        rewrite_file(path)
+    return Erased(str(path), removed, found)
+
+
+_DEAD_LETTERS = """
+SELECT rowid, record_headers, record_key, record_value, detail FROM dead_letters
+"""
+
+
+# The reading position of a trace remains; otherwise its telemetry would be read again at the next
+# start.
+_FORGET_NAMES = """
+UPDATE read_traces SET memory = ''
+WHERE trace_id IN (SELECT trace_id FROM turns WHERE eval_id IN $sessions)
+   OR EXISTS (SELECT 1 FROM unnest($sessions) AS s(name) WHERE contains(memory, s.name))
+"""
+
+
+def _session_tables(store: Store) -> list[str]:
+    rows = store.rows(
+        "SELECT c.table_name FROM duckdb_columns() c JOIN duckdb_tables() t USING (table_name)"
+        " WHERE c.column_name = 'eval_id' ORDER BY c.table_name"
+    )
+    return [name for (name,) in rows]
+
+
+def _delete(
+    store: Store,
+    tables: Collection[str],
+    subject: Subject,
+    letters: list[int],
+) -> None:
+    sessions = list(subject.sessions | subject.names)
+    summaries = Summaries(store)
+    with store.transaction():
+        summarised = summaries.find(
+            _SUMMARISED, {"sessions": sessions, "names": list(subject.names)}
+        )
+        # The numbers remain, so that a gap in them can be explained.
+        store.execute(
+            "INSERT INTO erasures SELECT producer_id, seq, current_timestamp::TIMESTAMP"
+            " FROM turns WHERE eval_id IN $sessions",
+            {"sessions": sessions},
+        )
+        store.execute(_FORGET_NAMES, {"sessions": sessions})
+        for table in tables:
+            if table != "dead_letters":
+                where, given = _theirs(table, subject, sessions)
+                store.execute(f"DELETE FROM {table} WHERE {where}", given)
+        store.execute("DELETE FROM dead_letters WHERE rowid IN $letters", {"letters": letters})
+        if summarised:
+            summaries.rewrite()
+
+
+# The cases whose summaries contain erased rows: the subject's own, and those with the subject's
+# feedback.
+_SUMMARISED = """
+SELECT app_name, eval_set_id, eval_id FROM case_index WHERE eval_id IN $sessions
+UNION SELECT c.app_name, c.eval_set_id, c.eval_id FROM case_index c JOIN feedback f
+  ON f.eval_set_id = c.eval_set_id AND f.eval_id = c.eval_id
+WHERE f.given_by IN $names
+"""
+
+
+def _theirs(table: str, subject: Subject, sessions: list[str]) -> tuple[str, dict[str, list[str]]]:
+    """Return the condition for the subject's rows in a table, and its parameters."""
+    given = {"sessions": sessions}
+    if table != "feedback":
+        return "eval_id IN $sessions", given
+    return "(eval_id IN $sessions OR given_by IN $names)", given | {"names": list(subject.names)}
+
+
+_TEXTS = {
+    "turns": ("actual_json", "expected_json"),
+    "cases": ("case_json",),
+    "reference_cases": ("turns_json",),
+    "gate_results": ("case_json", "feedback", "feedback_given"),
+    "feedback": ("comment", "correction", "name", "given_by"),
+}
+"""The columns in which other people's data may name the subject."""
+
+
+def _mentions(store: Store, subject: Subject, sessions: list[str]) -> int:
+    """Count the rows of other people that mention the subject."""
+    # `lower` would copy the texts of 2,048 rows for each form, and a subquery would hold those of all rows.
+    pattern = mention_pattern(subject.names)
+    found = 0
+    for table, columns in _TEXTS.items():
+        where, given = _theirs(table, subject, sessions)
+        named = " OR ".join(f"regexp_matches({column}, $pattern)" for column in columns)
+        found += store.rows(
+            f"SELECT count(*) FROM {table} WHERE NOT {where} AND ({named})",
+            given | {"pattern": pattern},
+        )[0][0]
+    return found
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def find_in_file(path: Path, subject: Subject) -> None:
+    """Add the subject's sessions in an eval set or a JSON Lines file."""
+    for case in _file_cases(path):
+        if subject.owns(case):
+            named = (case.get(name) for name in _SESSION_NAMES)
+            subject.sessions.update(name for name in named if isinstance(name, str) and name)
+
+
+def erase_from_file(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
+    """Remove the subject's cases from a file; in JSON Lines, other lines keep their bytes."""
+    if is_json_lines(path):
+        return _erase_lines(path, subject, dry_run=dry_run)
+    document = canonical.loads(read_bytes(path), path=str(path))
+    name = _list_name(document, path)
+    kept = [case for case in document[name] if not subject.owns(case)]
+    removed = len(document[name]) - len(kept)
+    if removed and not dry_run:
+        _replace(path, canonical.dumps({**document, name: kept}))
+    return Erased(str(path), {"cases": removed}, _count(kept, subject, orjson.dumps))
+
+
+def _erase_lines(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
+    lines = read_bytes(path).splitlines(keepends=True)
+    kept = [line for line in lines if not subject.owns(_line(line))]
+    removed = len(lines) - len(kept)
+    if removed and not dry_run:
+        _replace(path, b"".join(kept))
+    return Erased(str(path), {"cases": removed}, _count(kept, subject, lambda line: line))
+
+
+def _file_cases(path: Path) -> Iterator[dict[str, Json]]:
+    if is_json_lines(path):
+        found: Iterable[Json] = map(_line, read_bytes(path).splitlines())
+    else:
+        document = canonical.loads(read_bytes(path), path=str(path))
+        found = document[_list_name(document, path)]
+    yield from (case for case in found if isinstance(case, dict))
+
+
+def _list_name(document: Json, path: Path) -> str:
+    for name in _LISTS:
+        if isinstance(document, dict) and isinstance(document.get(name), list):
+            return name
+    raise InputError(
+        f"{path}: expected an eval set, a result file or JSON Lines of cases; edit this file by hand"
+    )
+
+
+def _line(line: bytes) -> Json:
+    try:
+        return orjson.loads(line)
+    except ValueError:
+        return None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    mode = path.stat().st_mode & 0o777
+    write_bytes(path, content)
+    path.chmod(mode)
+
+
+def _count(kept: Iterable[Json], subject: Subject, text: Callable[[Json], bytes]) -> int:
+    return sum(subject.is_mentioned(text(one)) for one in kept)
+
+
+def _parts(headers: str | None) -> Iterator[bytes]:
+    """Yield the names and the values of a dead letter's headers."""
+    for name, value in read_headers(headers):
+        yield name.encode()
+        yield value
+
+
+def _bytes(value: Json) -> bytes:
+    return value if isinstance(value, bytes) else str(value or "").encode()

@@ -1,0 +1,98 @@
+"""Prune a store: delete the sessions that ended before a time, with all their data.
+
+Sessions are deleted as a whole, by their newest turn.  The proof of completeness (manifests, consumed
+numbers, offsets) is retained, so pruned turns are neither reported as missing nor landed again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from evaltap.evaluator.analysis.summaries.summaries import Summaries
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.rewriting import rewrite_file
+from evaltap.evaluator.store.times import stored_time
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """The deleted sessions, and the deleted rows by table."""
+
+    sessions: int
+    rows: Mapping[str, int]
+
+
+def prune(path: Path, before: datetime, *, dry_run: bool = False) -> Pruned:
+    """Delete sessions that ended before an aware time, and rewrite the file, which frees its space.
+
+    Rewriting temporarily needs as much free space as the file.  `dry_run` only counts.  Raises StoreError for
+    a file that is not evaltap's or that another process has open.
+    """
+    moment = stored_time(before)
+    with Store(path, create=False) as store:
+        store.execute(_SESSIONS, {"before": moment})
+        ((sessions,),) = store.rows("SELECT count(*) FROM pruned_sessions")
+        found = {
+            table: store.rows(f"SELECT count(*) FROM {table} WHERE {condition}", {**given})[0][0]
+            for table, condition, given in _conditions(moment)
+        }
+        rows = {table: count for table, count in found.items() if count}
+        if rows and not dry_run:
+            summaries = Summaries(store)
+            with store.transaction():
+                summarised = summaries.find("FROM pruned_sessions", {})
+                for table, condition, given in _conditions(moment):
+                    store.execute(f"DELETE FROM {table} WHERE {condition}", given)
+                if summarised:
+                    summaries.rewrite()
+    if rows and not dry_run:
+        rewrite_file(path)
+    return Pruned(sessions, rows)
+
+
+_OF_SESSIONS: Final = (
+    "cases", "turns", "tool_calls", "feedback", "scores", "turn_scores", "rubric_votes", "judge_calls",
+    "sampling_decisions", "gate_results", "gate_dimensions",
+)  # fmt: skip
+
+_SESSIONS: Final = """
+CREATE OR REPLACE TEMP TABLE pruned_sessions AS
+SELECT app_name, eval_set_id, eval_id
+FROM (
+  SELECT app_name, eval_set_id, eval_id, coalesce(started_at, landed_at) AS ended_at FROM turns
+  UNION ALL
+  SELECT app_name, eval_set_id, eval_id, scored_at FROM scores
+  WHERE (app_name, eval_set_id, eval_id) NOT IN (SELECT (app_name, eval_set_id, eval_id) FROM cases)
+)
+GROUP BY ALL
+HAVING max(ended_at) < $before
+"""
+
+# A live run continues as long as its consumer is started with the same metrics.
+_OLD_RUNS: Final = """
+run_id IN (
+  SELECT run_id FROM runs WHERE kind <> 'live' AND started_at < $before
+  EXCEPT SELECT run_id FROM scores
+)"""
+
+
+def _conditions(before: datetime) -> list[tuple[str, str, dict[str, datetime]]]:
+    """Return the conditions of rows to delete in each table, in an order that respects dependencies."""
+    of_session = (
+        "(app_name, eval_set_id, eval_id) IN"
+        " (SELECT (app_name, eval_set_id, eval_id) FROM pruned_sessions)"
+    )
+    found: list[tuple[str, str, dict[str, datetime]]] = [
+        (table, of_session, {}) for table in _OF_SESSIONS
+    ]
+    given = {"before": before}
+    found += [
+        (table, _OLD_RUNS, given) for table in ("run_metrics", "run_ends", "gate_runs", "runs")
+    ]
+    unused = (
+        "references_digest NOT IN"
+        " (SELECT references_digest FROM run_metrics WHERE references_digest IS NOT NULL)"
+    )
+    return [*found, ("reference_cases", unused, {}), ("dead_letters", "landed_at < $before", given)]

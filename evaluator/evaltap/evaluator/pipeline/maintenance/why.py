@@ -1,0 +1,280 @@
+"""Explain why a case has no score, from the store and from the log of its origin."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from evaltap.evaluator.analysis.filters.case_names import IS_CASE, NAMES, nearest
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.ingest.landing.dead_letters import naming
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.log.local import open_log
+from evaltap.schemas.log.location import OTLP, KafkaLocation, LogLocation
+from evaltap.schemas.text import counted
+from evaltap.schemas.wire.record import FEEDBACK_TYPE, MANIFEST_TYPE, WireRecord
+
+RECORDS_PER_READ = 500
+SILENT_SECONDS = 60.0
+"""How long brokers may return nothing although they report records."""
+SHOWN_LETTERS = 5
+CASES_PER_READ = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class MetricAnswer:
+    """The status of a case under one metric: that of its score, or `pending`."""
+
+    metric_name: str
+    status: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Answer:
+    """The known facts about a case; if it did not land, `notes` list the places that were searched."""
+
+    case: str
+    landed: bool = False
+    metrics: list[MetricAnswer] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the case has a verdict under every metric that was ever applied here."""
+        return bool(self.metrics) and all(
+            metric.status in ("passed", "failed", "crashed") for metric in self.metrics
+        )
+
+
+def why(store: StoreReader, case: str, log: LogLocation | None = None) -> Answer:
+    """Return the status of a case; `case` is its eval id, or eval set id and eval id with a slash.
+
+    Raises InputError for an unreadable `log`, which is only read if the case has not landed.
+    """
+    parameters = {"case": case}
+    keys: list[CaseKey] = [
+        (app, eval_set, eval_id)
+        for app, eval_set, eval_id in store.rows(
+            f"{NAMES} WHERE {IS_CASE} ORDER BY ALL", parameters
+        )
+    ]
+    if keys:
+        first, *others = (answer for _, answer in explained(store, keys))
+        for other in others:
+            first.metrics += other.metrics
+            first.notes += other.notes
+        first.case = case
+        return first
+    answer = Answer(case)
+    answer.notes.append(
+        f"this case is not in {store.path}: it has not landed, nor was it scored from a file; similar ids:"
+        f" {nearest(store, case)}"
+    )
+    ((given,),) = store.rows(f"SELECT count(*) FROM feedback WHERE {IS_CASE}", parameters)
+    if given:
+        answer.notes.append(
+            f"{counted(given, 'piece')} of feedback on this case landed, but none of its turns"
+        )
+    answer.notes.extend(_dead(store, case))
+    if log is not None:
+        answer.notes.append(_on_log(log, case))
+    answer.notes.extend(_left_out(store))
+    return answer
+
+
+def explained(
+    store: StoreReader, keys: Sequence[CaseKey], *, at_a_time: int = CASES_PER_READ
+) -> Iterator[tuple[CaseKey, Answer]]:
+    """Yield what `statuses` yields; answers without any metric say how to score the case."""
+    for key, answer in statuses(store, keys, at_a_time=at_a_time):
+        if not answer.metrics:
+            answer.notes.append(
+                "this case has landed, but no run has scored anything yet; score it with evaltap score"
+                f" {store.path} --metrics M.json"
+            )
+        yield key, answer
+
+
+def statuses(
+    store: StoreReader, keys: Sequence[CaseKey], *, at_a_time: int = CASES_PER_READ
+) -> Iterator[tuple[CaseKey, Answer]]:
+    """Yield the status of cases that landed or were scored, in the order of `keys`.
+
+    Each query looks at the whole store, and answers for `at_a_time` cases.
+    """
+    for first in range(0, len(keys), at_a_time):
+        some = keys[first : first + at_a_time]
+        answers = {key: Answer(f"{key[1]}/{key[2]}") for key in some}
+        apps, sets, ids = (list(names) for names in zip(*some, strict=True))
+        parameters = {"apps": apps, "sets": sets, "ids": ids}
+        for app, eval_set_id, eval_id, landed, *metric in store.rows(_STATUSES, parameters):
+            answer = answers[app, eval_set_id, eval_id]
+            answer.landed = landed
+            if metric[0] is not None:
+                answer.metrics.append(MetricAnswer(*metric))
+        left_out = f"WITH {_CHOSEN} {_LEFT_OUT_TURNS} ORDER BY ALL"
+        for app, eval_set_id, eval_id, metric, _, turns, said in store.rows(left_out, parameters):
+            answer = answers[app, eval_set_id, eval_id]
+            if any(
+                one.metric_name == metric and one.status != "not_scored" for one in answer.metrics
+            ):
+                answer.notes.append(f"{metric}: {counted(turns, 'turn')} not scored: {said}")
+        yield from answers.items()
+
+
+_CHOSEN = """
+chosen AS (
+  SELECT unnest($apps::VARCHAR[]) AS app_name, unnest($sets::VARCHAR[]) AS eval_set_id,
+         unnest($ids::VARCHAR[]) AS eval_id
+)
+"""
+
+# The turns of cases that rules excluded, by metric version.
+_LEFT_OUT_TURNS = """
+SELECT app_name, eval_set_id, eval_id, metric_name, metric_digest, count(*) AS turns,
+       string_agg(DISTINCT CASE reason
+         WHEN 'no_rule' THEN 'no rule selects this metric for this turn'
+         WHEN 'budget' THEN 'rule ' || rule || ', its daily budget was spent'
+         ELSE 'rule ' || rule || ', sampled out at rate ' || round(probability, 6)
+       END, '; ') AS said
+FROM latest_decisions SEMI JOIN chosen USING (app_name, eval_set_id, eval_id)
+WHERE decision <> 'score'
+GROUP BY ALL
+"""
+
+# The latest version of each metric that was applied here, and the score of each case's latest revision.
+_STATUSES = f"""
+WITH {_CHOSEN},
+metrics AS (
+  SELECT m.metric_name, m.metric_digest
+  FROM run_metrics m JOIN runs r USING (run_id)
+  QUALIFY row_number() OVER (PARTITION BY m.metric_name ORDER BY r.started_at DESC) = 1
+),
+scored AS MATERIALIZED (
+  SELECT app_name, eval_set_id, eval_id, metric_digest, revision, status, reason, scored_at
+  FROM scores SEMI JOIN chosen USING (app_name, eval_set_id, eval_id)
+),
+landed AS (
+  SELECT app_name, eval_set_id, eval_id, max(revision) AS revision
+  FROM cases SEMI JOIN chosen USING (app_name, eval_set_id, eval_id)
+  GROUP BY ALL
+),
+latest AS (
+  SELECT app_name, eval_set_id, eval_id, max(revision) AS revision
+  FROM (FROM landed UNION ALL BY NAME SELECT app_name, eval_set_id, eval_id, revision FROM scored)
+  GROUP BY ALL
+),
+newest_scores AS (
+  FROM scored SEMI JOIN latest USING (app_name, eval_set_id, eval_id, revision)
+  QUALIFY row_number() OVER (
+    PARTITION BY app_name, eval_set_id, eval_id, metric_digest ORDER BY scored_at DESC
+  ) = 1
+),
+older_scores AS (
+  SELECT app_name, eval_set_id, eval_id, metric_digest, max(revision) AS revision
+  FROM scored GROUP BY ALL
+),
+left_out AS ({_LEFT_OUT_TURNS})
+SELECT c.app_name, c.eval_set_id, c.eval_id, landed.revision IS NOT NULL, m.metric_name,
+       coalesce(s.status, if(l.turns > 0, 'not_scored', 'pending')),
+       CASE
+         WHEN s.status IS NULL AND l.turns > 0 THEN l.said
+         WHEN s.status IS NOT NULL THEN coalesce(s.reason, '')
+         WHEN older.revision IS NOT NULL
+           THEN 'scored up to revision ' || older.revision || '; revision ' || latest.revision
+                || ' has landed since'
+         ELSE 'not scored since it landed, or only with another version of the metric'
+       END
+FROM chosen c
+LEFT JOIN metrics m ON true
+LEFT JOIN landed USING (app_name, eval_set_id, eval_id)
+LEFT JOIN latest USING (app_name, eval_set_id, eval_id)
+LEFT JOIN newest_scores s USING (app_name, eval_set_id, eval_id, metric_digest)
+LEFT JOIN older_scores older USING (app_name, eval_set_id, eval_id, metric_digest)
+LEFT JOIN left_out l USING (app_name, eval_set_id, eval_id, metric_digest)
+ORDER BY m.metric_name
+"""
+
+_LEFT_OUT = """
+SELECT dropped.key, sum(dropped.value::BIGINT) FROM (
+  SELECT drops FROM manifests
+  QUALIFY row_number() OVER (PARTITION BY producer_id ORDER BY stated_at DESC) = 1
+), json_each(drops) AS dropped
+GROUP BY dropped.key ORDER BY dropped.key
+"""
+
+
+def _dead(store: StoreReader, case: str) -> Iterator[str]:
+    """Yield the first dead letters that name the case, by their key or in their content."""
+    for number, reason, detail in naming(store, case, SHOWN_LETTERS):
+        yield f"dead letter {number} ({reason}) names this case: {detail}"
+
+
+def _left_out(store: StoreReader) -> Iterator[str]:
+    for reason, count in store.rows(_LEFT_OUT):
+        what = "sampling left out" if _is_sampling(reason) else "the recorder dropped"
+        yield f"{what} {counted(count, 'turn')} ({reason}), perhaps of this case; their ids are not stored"
+
+
+def _is_sampling(reason: str) -> bool:
+    return reason.startswith(("sampled_out", "rate_limited"))
+
+
+def _on_log(log: LogLocation, case: str) -> str:
+    place = _on_topics(log, case) if isinstance(log, KafkaLocation) else _in_file(log, case)
+    return (
+        f"{log} has it at {place}; land it with evaltap consume"
+        if place
+        else f"{log} does not contain it"
+    )
+
+
+def _in_file(path: Path, case: str) -> str:
+    """Return the position of a case in a local log; empty if it is not there."""
+    with closing(open_log(path, mode="read")) as log:
+        found = (f"offset {number}" for number, record in log.records() if _is_of(record, case))
+        return next(found, "")
+
+
+def _on_topics(location: KafkaLocation, case: str) -> str:
+    """Return the position of a case on topics, up to their current ends; empty if it is not there."""
+    from evaltap.evaluator.ingest.sources.kafka import KafkaSource
+
+    if location.format == OTLP:
+        raise InputError(
+            f"{location}: raw telemetry has no case ids yet; evaltap consume makes cases from it"
+        )
+    source = KafkaSource(location, to_end=True)
+    try:
+        bounds = source.bounds()
+        if not bounds:
+            raise InputError(f"{location}: the cluster has no such topic; check its name")
+        left = {partition: end for partition, (start, end) in bounds.items() if start < end}
+        source.seek({})
+        deadline = time.monotonic() + SILENT_SECONDS
+        while left:
+            batch = source.poll(RECORDS_PER_READ, 0.5)
+            for one in batch.records:
+                if _is_of(one.record, case):
+                    return f"offset {one.offset} of {one.partition.topic} {one.partition.number}"
+            for partition, next_offset in batch.next_offsets.items():
+                if next_offset >= left.get(partition, 0):
+                    left.pop(partition, None)
+            if batch.records:
+                deadline = time.monotonic() + SILENT_SECONDS
+            elif not batch.more:
+                break  # the last offsets contain no records, such as the end of a transaction
+            elif time.monotonic() > deadline:
+                raise InputError(f"{location}: the brokers return no records; try again later")
+    finally:
+        source.close()
+    return ""
+
+
+def _is_of(record: WireRecord, case: str) -> bool:
+    key = (record.key or b"").decode("utf-8", "replace")
+    named = key == case or key.endswith(f"/{case}")
+    return named and record.header("ce_type") not in (MANIFEST_TYPE, FEEDBACK_TYPE)

@@ -1,0 +1,206 @@
+"""Run the attacks: find those that turn a judge's fail into a pass, by family.
+
+The judge is called by the real evaluators, through every step of a real case.  A flip is an attacked case
+that passes although its plain form fails.  Scenarios whose plain form passes are excluded, because they prove
+nothing.
+"""
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import orjson
+
+from evaltap.evaluator.analysis.stats import Interval, wilson
+from evaltap.evaluator.cases.identity import CaseIdentity
+from evaltap.evaluator.pipeline.redteam.attacks import (
+    SCENARIOS,
+    Attack,
+    Scenario,
+    attacked_case,
+    attacks,
+)
+from evaltap.evaluator.scoring.batch import score_batches
+from evaltap.evaluator.scoring.contract.context import Services, Status
+from evaltap.evaluator.scoring.contract.judge import JudgeRequest
+from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer
+from evaltap.schemas.formats.case import Rubric
+from evaltap.schemas.formats.metric import Criterion, EvalMetric, LlmJudgeCriterion
+
+Progress = Callable[[int], None]
+
+_RUBRIC_ID: Final = "1"
+_BATCH: Final = 100
+
+
+class Flip(NamedTuple):
+    """A successful attack."""
+
+    attack: str
+    scenario: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyResult:
+    """The result of the attacks of one family."""
+
+    family: str
+    flips: int
+    held: int
+    no_verdict: int
+    """Missing or invalid answers: they count neither as flipped nor as held."""
+
+    @property
+    def rate(self) -> float | None:
+        """The share of flips among the verdicts."""
+        verdicts = self.flips + self.held
+        return self.flips / verdicts if verdicts else None
+
+    @property
+    def interval(self) -> Interval | None:
+        """The 95 % interval of the rate."""
+        return wilson(self.flips, self.flips + self.held)
+
+
+@dataclass(frozen=True, slots=True)
+class AttackReport:
+    """The result of a run of attacks."""
+
+    families: tuple[FamilyResult, ...]
+    flips: tuple[Flip, ...]
+    left_out: tuple[str, ...]
+    """Scenarios whose plain form does not fail, with the reason."""
+
+    @property
+    def total(self) -> FamilyResult:
+        """All families together."""
+        every = self.families
+        return FamilyResult(
+            "all",
+            sum(one.flips for one in every),
+            sum(one.held for one in every),
+            sum(one.no_verdict for one in every),
+        )
+
+
+class _Probe(NamedTuple):
+    scenario: Scenario
+    attack: Attack | None
+    on_knowledge: bool
+
+
+def run_attacks(
+    judge: LlmJudgeCriterion,
+    services: Services,
+    *,
+    families: Sequence[str] = (),
+    threads: int = 1,
+    progress: Progress = lambda _: None,
+) -> AttackReport:
+    """Attack the judge that `judge` (the `llmJudge` of a metric) describes, with all or some `families`."""
+    chosen = [attack for attack in attacks() if not families or attack.family in families]
+    plain = [_Probe(one, None, place) for one in SCENARIOS for place in (False, True)]
+    failing: set[tuple[str, bool]] = set()
+    left_out: list[str] = []
+    for probe, status, reason in _judged_probes(plain, judge, services, 1):
+        if status is Status.FAILED:
+            failing.add((probe.scenario.name, probe.on_knowledge))
+        else:
+            about = "retrieved knowledge" if probe.on_knowledge else "answer"
+            left_out.append(
+                f"{probe.scenario.name}, {about}: {status.value} without any attack {reason}"
+            )
+    probes = [
+        _Probe(scenario, attack, attack.position == "tool result")
+        for attack in chosen
+        for scenario in SCENARIOS
+        if (scenario.name, attack.position == "tool result") in failing
+    ]
+    counts = {attack.family: [0, 0, 0] for attack in chosen}
+    flips: list[Flip] = []
+    for done, (probe, status, reason) in enumerate(
+        _judged_probes(probes, judge, services, threads), 1
+    ):
+        assert probe.attack is not None
+        place = {Status.PASSED: 0, Status.FAILED: 1}.get(status, 2)
+        counts[probe.attack.family][place] += 1
+        if status is Status.PASSED:
+            flips.append(Flip(probe.attack.name, probe.scenario.name, reason))
+        progress(done)
+    results = tuple(FamilyResult(family, *count) for family, count in counts.items())
+    return AttackReport(results, tuple(flips), tuple(left_out))
+
+
+def _judged_probes(
+    probes: Sequence[_Probe], judge: LlmJudgeCriterion, services: Services, threads: int
+) -> Iterator[tuple[_Probe, Status, str]]:
+    scorers = {
+        (scenario.name, on_knowledge): CaseScorer(
+            [_metric(scenario, judge, on_knowledge=on_knowledge)], services=services
+        )
+        for scenario in SCENARIOS
+        for on_knowledge in (False, True)
+    }
+    for key, scorer in scorers.items():
+        mine = [probe for probe in probes if (probe.scenario.name, probe.on_knowledge) == key]
+        for probe, score in zip(mine, _scores(scorer, mine, threads), strict=True):
+            outcome = score.metrics[0]
+            yield probe, outcome.status, outcome.reason
+
+
+def _scores(scorer: CaseScorer, probes: Sequence[_Probe], threads: int) -> Iterator[CaseScore]:
+    scores: deque[CaseScore] = deque()
+    named = [
+        (
+            CaseIdentity("", "", str(number)),
+            attacked_case(probe.scenario, probe.attack, str(number)),
+        )
+        for number, probe in enumerate(probes)
+    ]
+    for _ in score_batches(
+        scorer, named, (0,), _BATCH, threads, observe=lambda _, __, score: scores.append(score)
+    ):
+        while scores:
+            yield scores.popleft()
+
+
+def _metric(scenario: Scenario, judge: LlmJudgeCriterion, *, on_knowledge: bool) -> EvalMetric:
+    name = "llm_rubric_knowledge_recall" if on_knowledge else "llm_rubric_response"
+    text = scenario.knowledge_rubric if on_knowledge else scenario.rubric
+    rubric = Rubric.model_validate({"id": _RUBRIC_ID, "content": {"text": text}})
+    asking = judge.model_copy(update={"rubrics": [rubric], "template": None})
+    return EvalMetric(metric_name=name, threshold=1.0, criterion=Criterion(llm_judge=asking))
+
+
+class FenceWatcher:
+    """An in-memory judge that believes everything outside the fences, and nothing inside.
+
+    It learns the texts around the fences from the plain scenarios, which are judged first.  If that text ever
+    differs, something has escaped the fences, and it passes everything.  So a flip means a hole in the
+    fences.
+    """
+
+    def __init__(self, learns: int = 2 * len(SCENARIOS)) -> None:
+        self._learns = learns
+        self._known: set[str] = set()
+
+    def __call__(self, request: JudgeRequest) -> str:
+        """Answer a rubric request; a script for `ScriptedJudge`."""
+        word = _ANNOUNCED.findall(request.prompt)[0]
+        fences = re.compile(rf"<<<{word} begin ([^\n]*)>>>.*?<<<{word} end \1>>>", re.DOTALL)
+        outside = fences.sub(lambda match: f"({match[1]})", request.prompt).replace(word, "")
+        ids = outside.rpartition("Grade these rubrics and no others: ")[2].partition(".")[0]
+        if len(self._known) < self._learns:
+            self._known.add(outside)
+        score = int(outside not in self._known)
+        rows = [
+            {"id": name, "score": score, "reason": "by the text outside"}
+            for name in ids.split(", ")
+        ]
+        return orjson.dumps({"rubricScores": rows}).decode()
+
+
+_ANNOUNCED: Final = re.compile(r"between fences marked (\w+)\.")

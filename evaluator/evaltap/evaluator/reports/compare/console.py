@@ -1,0 +1,102 @@
+"""A comparison as lines of text for a terminal of 80 columns; only very long names are truncated."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from evaltap.evaluator.reports.compare import wording
+from evaltap.evaluator.reports.compare.model import Comparison
+from evaltap.evaluator.reports.console import shorten
+from evaltap.evaluator.reports.safe_text import visible
+from evaltap.schemas.text import counted
+
+WIDTH: Final = 80
+_ROWS: Final = 20
+_DIFFERENCES: Final = 10
+
+
+def console_lines(found: Comparison) -> Iterator[str]:
+    """Yield the lines; omitted items of long lists are counted."""
+    for line in _lines(found):
+        yield from _wrapped(visible(line))
+
+
+def _wrapped(line: str) -> Sequence[str]:
+    if len(line) <= WIDTH:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.wrap(
+        line,
+        WIDTH,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _lines(found: Comparison) -> Iterator[str]:
+    yield wording.HEADLINES[found.verdict].upper()
+    yield f"  {wording.sides(found)}"
+    yield from (f"  {reason}" for reason in found.reasons)
+    for metric in found.metrics:
+        yield ""
+        yield metric.metric
+        yield f"  {wording.change(metric)}, {wording.certainty(metric)}"
+        yield f"  {wording.evidence(metric)}"
+        yield from (f"  undecided: {reason}" for reason in metric.undecided)
+    if found.usage:
+        yield ""
+    for use in found.usage:
+        yield f"{use.name}, {counted(use.cases, 'case')}"
+        yield f"  {wording.usage(use)}"
+    if found.strata:
+        yield ""
+        yield f"{wording.STRATA} ({len(found.strata):,})"
+        for one in found.strata[:_ROWS]:
+            yield from _row(wording.stratum_name(found, one), wording.stratum(one))
+        yield from _more(len(found.strata) - _ROWS)
+    for group in wording.groups(found):
+        yield ""
+        yield f"{group.title} ({len(group.rows):,})"
+        for row in group.rows[:_ROWS]:
+            name = shorten(row.case.name)
+            name = name if len(found.metrics) == 1 else f"{name}  {row.metric}"
+            yield from _row(name, row.figures)
+        yield from _more(len(group.rows) - _ROWS)
+    yield from _differences(found)
+    for title, names in wording.listed(found):
+        yield ""
+        yield f"{title} ({len(names):,})"
+        yield from (f"  {shorten(name)}" for name in names[:_ROWS])
+        yield from _more(len(names) - _ROWS)
+    if found.notes:
+        yield ""
+        yield from (f"note: {note}" for note in found.notes)
+
+
+def _row(name: str, figures: str) -> Iterator[str]:
+    """Yield a name and its figures on one line, or on two if the line is too long."""
+    if len(name) + len(figures) + 4 <= WIDTH:
+        yield f"  {name:<24}  {figures}" if len(figures) <= WIDTH - 28 else f"  {name}  {figures}"
+        return
+    yield f"  {name}"
+    yield f"    {figures}"
+
+
+def _differences(found: Comparison) -> Iterator[str]:
+    if not found.differences:
+        return
+    yield ""
+    yield (
+        "tool calls of these cases: - base (expected), + head (made), ! different arguments, > out of"
+        " order"
+    )
+    for one in found.differences[:_DIFFERENCES]:
+        yield f"  {shorten(one.name)} ({one.outcome.replace('_', ' ')})"
+        yield from (f"    {line}" for line in one.lines)
+    yield from _more(len(found.differences) - _DIFFERENCES)
+
+
+def _more(left: int) -> Iterator[str]:
+    if left > 0:
+        yield f"  and {left:,} more (--json lists all)"

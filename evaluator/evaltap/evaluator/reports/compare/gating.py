@@ -1,0 +1,154 @@
+"""A gate's verdicts as a side of a comparison: dimensions are its metrics."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from evaltap.evaluator.analysis.stats.drop import mean_rate
+from evaltap.evaluator.analysis.stats.exchange import Trials
+from evaltap.evaluator.analysis.stats.intervals import Interval
+from evaltap.evaluator.cases.identity import CaseKey, case_identity
+from evaltap.evaluator.cases.turn import Case, Turn
+from evaltap.evaluator.reports.compare.recordings import (
+    RecordedTurn,
+    Recording,
+    TrialTurns,
+    contents_of,
+    recording_of,
+)
+from evaltap.evaluator.reports.compare.sides import ScoreRow, Side, metrics_of
+from evaltap.evaluator.scoring.contract.context import Status
+from evaltap.evaluator.scoring.gates.gate import Gate, GateResult, dimension_verdict
+from evaltap.evaluator.scoring.gates.recording import digest_of, dimension_digests
+from evaltap.evaluator.scoring.run_metrics import run_metrics
+
+
+class GatedCase(NamedTuple):
+    """A case and the gate's result; repetitions of a case are separate trials."""
+
+    case: Case
+    result: GateResult
+
+
+def gated_side(gate: Gate, cases: Sequence[GatedCase], name: str) -> Side:
+    """Return the verdicts of the dimensions and of the metrics on some cases."""
+    digests = _digests(gate)
+    rows: list[ScoreRow] = []
+    made: defaultdict[CaseKey, dict[str, Sequence[Case]]] = defaultdict(dict)
+    recordings: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
+    seen: Counter[CaseKey] = Counter()
+    for case, result in cases:
+        key = case_identity(case, "")[:3]
+        seen[key] += 1
+        trial = str(seen[key])
+        for one in result.dimensions:
+            if one.threshold is None:
+                continue  # it is only informational
+            verdict = (one.status.value, one.score, one.threshold)
+            rows.append(ScoreRow(key, trial, one.name, digests[one.name], *verdict))
+        for metric in result.score.metrics:
+            if metric.name in gate.members:
+                continue  # the dimension of that name counts instead
+            scored = (metric.status.value, metric.score, metric.threshold)
+            rows.append(ScoreRow(key, trial, metric.name, digests[metric.name], *scored))
+        made[key][trial] = [turn or {} for turn in case.get("actualConversation") or ()]
+        recordings[key].append(_recording(trial, case))
+
+    def turns(wanted: Collection[CaseKey]) -> TrialTurns:
+        return made
+
+    return Side(
+        name, max(seen.values(), default=0), metrics_of(rows), recordings,
+        contents_of(recordings), turns, rows,
+    )  # fmt: skip
+
+
+def dimensions_only(gate: Gate, side: Side) -> Side:
+    """Return a side without the metrics that form dimensions."""
+    return _only(side, gate.members)
+
+
+def gate_sides(gate: Gate, base: Side, head: Side) -> tuple[Side, Side]:
+    """Return both sides, restricted to dimensions, or to metrics if base has no dimensions.
+
+    Base's scores are compared with the gate's current thresholds.
+    """
+    rows = _dimension_rows(gate, base)
+    dimensions = set(gate.members)
+    if rows:
+        base = replace(base, metrics=metrics_of(rows))
+    known = {name for name, _ in base.metrics}
+    wanted = known & dimensions or known
+    return _only(base, wanted), _only(head, wanted)
+
+
+def pass_rate(cases: Sequence[GatedCase]) -> tuple[float, Interval] | None:
+    """Return the share of trials that pass every dimension, by case, with its 95 % interval.
+
+    None if the gate could not check more than 5 % of them.
+    """
+    passed: Counter[CaseKey] = Counter()
+    checked: Counter[CaseKey] = Counter()
+    for case, result in cases:
+        key = case_identity(case, "")[:3]
+        checked[key] += result.status != "incomplete"
+        passed[key] += result.passed
+    trials = [Trials(passed[key], number) for key, number in checked.items() if number]
+    if sum(checked.values()) < 0.95 * len(cases) or not trials:
+        return None
+    return mean_rate(trials)
+
+
+def _only(side: Side, names: Collection[str]) -> Side:
+    metrics = {key: metric for key, metric in side.metrics.items() if key[0] in names}
+    return replace(side, metrics=metrics)
+
+
+def _digests(gate: Gate) -> dict[str, str]:
+    """Return the version digest of each metric and of each dimension."""
+    found = {one.metric.metric_name: one.digest for one in run_metrics(gate.scorer)}
+    return found | dimension_digests(gate)
+
+
+def _dimension_rows(gate: Gate, side: Side) -> list[ScoreRow]:
+    """Return the verdicts on dimensions, computed from the scores of their metrics if base only has those."""
+    digests = dimension_digests(gate)
+    trials: defaultdict[tuple[CaseKey, str], dict[str, ScoreRow]] = defaultdict(dict)
+    for row in side.rows:
+        trials[row.case, row.trial][row.metric] = row
+    rows = []
+    for scored in trials.values():
+        for name, members in gate.members.items():
+            own = scored.get(name)
+            if own is not None and own.digest == digests[name]:
+                rows.append(_dimension_row(gate, name, [own], own.digest))
+            elif all(member in scored for member in members):
+                found = [scored[member] for member in members]
+                rows.append(
+                    _dimension_row(gate, name, found, digest_of([row.digest for row in found]))
+                )
+    return rows
+
+
+def _dimension_row(gate: Gate, name: str, made_of: Sequence[ScoreRow], digest: str) -> ScoreRow:
+    threshold = gate.thresholds[name]
+    found = [(Status(row.status or "passed"), row.score) for row in made_of]
+    status, score = dimension_verdict(threshold, found)
+    key, trial = made_of[0][:2]
+    return ScoreRow(key, trial, name, digest, status.value, score, threshold)
+
+
+def _recording(trial: str, case: Case) -> Recording:
+    recorded = case.get("actualConversation") or case.get("conversation") or ()
+    expected = case.get("conversation") or [None] * len(recorded)
+    turns = []
+    for turn, wanted in zip(recorded, expected, strict=False):
+        used = (turn or {}).get("telemetry") or {}
+        seen = Turn(turn)
+        turns.append(
+            RecordedTurn(
+                seen.user_text, seen.final_text, wanted, used.get("costUsd"), used.get("latencyMs")
+            )
+        )
+    return recording_of(trial, turns)

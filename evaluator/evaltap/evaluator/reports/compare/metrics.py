@@ -1,0 +1,267 @@
+"""Compare one metric over the cases of both sides: the test, the drop with its interval, and each case."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import replace
+from statistics import fmean, stdev
+from typing import Final
+
+from evaltap.evaluator.analysis.stats.drop import detectable_drop, drop_of, mean_rate
+from evaltap.evaluator.analysis.stats.exchange import (
+    Pair,
+    Trials,
+    broken,
+    drop_p_value,
+    least_possible,
+    shift_p_value,
+)
+from evaltap.evaluator.analysis.stats.intervals import Interval
+from evaltap.evaluator.analysis.stats.several import benjamini_hochberg, fisher, holm
+from evaltap.evaluator.analysis.stats.student import t95
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.reports.compare.cases import case_changes
+from evaltap.evaluator.reports.compare.model import MetricChange, Rules, Stratum, Totals
+from evaltap.evaluator.reports.compare.pairing import PairedMetric
+from evaltap.evaluator.reports.compare.sides import Counts
+from evaltap.evaluator.reports.compare.strata import Members, with_holm
+
+_LEAST_CASES: Final = 8
+"""With one trial per case, a comparison of scores needs at least this many cases."""
+_MISSING: Final = 0.05
+_UNEVEN: Final = 0.05
+
+
+def metric_changes(
+    pairs: Sequence[PairedMetric], names: Mapping[CaseKey, str], rules: Rules
+) -> tuple[MetricChange, ...]:
+    """Compare metrics; deciding metrics are first, with p-values adjusted for their number."""
+    pairs = [_within(pair, names.keys()) for pair in pairs]
+    wanted = rules.fail_on_metrics or [one.name for one in pairs if not one.graded]
+    deciding_names = {*wanted} or {one.name for one in pairs}
+    found = [_metric(pair, pair.name in deciding_names, rules) for pair in pairs]
+    return tuple(_with_cases(one, pairs, names, rules) for one in with_adjusted_p(found))
+
+
+def stratified(
+    pairs: Sequence[PairedMetric], slices: Mapping[str, Members], rules: Rules
+) -> tuple[Stratum, ...]:
+    """Compare metrics within slices of the cases."""
+    return with_holm(
+        [
+            Stratum(by, value, _metric(_within(pair, keys), False, rules))
+            for by, members in slices.items()
+            for value, keys in members.items()
+            for pair in pairs
+        ]
+    )
+
+
+def with_adjusted_p(found: Sequence[MetricChange]) -> tuple[MetricChange, ...]:
+    """Return the deciding metrics first, with adjusted p-values, then the others with q-values."""
+    deciding = [one for one in found if one.decides]
+    others = [one for one in found if not one.decides]
+    worse = holm([_or_one(one.p_value) for one in deciding])
+    better = holm([_or_one(one.p_improvement) for one in deciding])
+    q_values = benjamini_hochberg([_or_one(one.p_value) for one in others])
+    return (
+        *(
+            replace(one, adjusted_p=p, adjusted_p_improvement=q)
+            for one, p, q in zip(deciding, worse, better, strict=True)
+        ),
+        *(replace(one, q_value=q) for one, q in zip(others, q_values, strict=True)),
+    )
+
+
+def regressed(metric: MetricChange, rules: Rules) -> bool:
+    """Return whether a metric is worse, at the level that the rules require."""
+    value = metric.q_value if metric.adjusted_p is None else metric.adjusted_p
+    return value is not None and value <= rules.alpha and metric.drop > rules.margin
+
+
+def improved(metric: MetricChange, rules: Rules) -> bool:
+    """Return whether a metric is better, at the level that the rules require."""
+    value = metric.adjusted_p_improvement
+    return value is not None and value <= rules.alpha and metric.drop < 0
+
+
+def _within(pair: PairedMetric, names: Set[CaseKey]) -> PairedMetric:
+    """Return a metric restricted to the compared cases.
+
+    Cases for which one side has no score at all are missing there, with the number of trials of the other
+    side.
+    """
+    base, head = (
+        {key: one for key, one in side.cases.items() if key in names}
+        for side in (pair.base, pair.head)
+    )
+    return PairedMetric(
+        pair.name,
+        replace(pair.base, cases=_absent(base, head) | base),
+        replace(pair.head, cases=_absent(head, base) | head),
+    )
+
+
+def _absent(
+    cases: Mapping[CaseKey, Counts], others: Mapping[CaseKey, Counts]
+) -> dict[CaseKey, Counts]:
+    return {
+        key: Counts(0, 0, one.trials + one.missing, 0 if one.trials else one.not_evaluated)
+        for key, one in others.items()
+        if key not in cases
+    }
+
+
+def _metric(pair: PairedMetric, decides: bool, rules: Rules) -> MetricChange:
+    compared = _graded if pair.graded else _passed
+    return compared(pair.name, decides, pair.base.cases, pair.head.cases, rules)
+
+
+def _passed(
+    name: str,
+    decides: bool,
+    base: Mapping[CaseKey, Counts],
+    head: Mapping[CaseKey, Counts],
+    rules: Rules,
+) -> MetricChange:
+    pairs = list(_pairs(base, head).values())
+    gaps = _missing(base, head)
+    if not pairs:
+        nothing = Totals(0, 0, math.nan, Interval(0.0, 1.0))
+        return MetricChange(
+            name, False, decides, nothing, nothing, math.nan, Interval(-1.0, 1.0), None, None, None,
+            undecided=("no case has a verdict on both sides",),
+        )  # fmt: skip
+    drop = drop_of(pairs)
+    undecided = [*gaps]
+    if (least := least_possible(pairs)) > rules.alpha:
+        undecided.append(
+            f"too few passing trials in base: even if all failed in head, p would be {least:.2g}"
+        )
+    return MetricChange(
+        name,
+        False,
+        decides,
+        _totals(base, [pair.base for pair in pairs]),
+        _totals(head, [pair.head for pair in pairs]),
+        drop.value,
+        drop.interval,
+        drop_p_value(pairs, level=rules.alpha),
+        drop_p_value([pair.swapped for pair in pairs], level=rules.alpha),
+        detectable_drop(pairs, rules.alpha),
+        undecided=tuple(undecided),
+    )
+
+
+def _graded(
+    name: str,
+    decides: bool,
+    base: Mapping[CaseKey, Counts],
+    head: Mapping[CaseKey, Counts],
+    rules: Rules,
+) -> MetricChange:
+    both = [key for key in base if key in head and base[key].scores and head[key].scores]
+    scores = [(base[key].scores, head[key].scores) for key in both]
+    undecided = _missing(base, head)
+    p_value = p_improvement = None
+    single = all(len(one) == len(other) == 1 for one, other in scores)
+    if not scores or (single and len(scores) < _LEAST_CASES):
+        undecided.append(
+            f"found scores of {len(scores)} cases with one trial each; expected at least {_LEAST_CASES}"
+            " cases, or several trials"
+        )
+    else:
+        p_value = shift_p_value(scores, level=rules.alpha)
+        p_improvement = shift_p_value([(b, a) for a, b in scores], level=rules.alpha)
+    means = [(fmean(one), fmean(other)) for one, other in scores]
+    drop, interval = mean_interval([one - other for one, other in means])
+    sides = [
+        Totals(
+            len(scores),
+            sum(len(pair[place]) for pair in scores),
+            *mean_interval([mean[place] for mean in means]),
+            sum(counts.missing for counts in cases.values()),
+        )
+        for place, cases in enumerate((base, head))
+    ]
+    base_totals, head_totals = sides
+    return MetricChange(
+        name, True, decides, base_totals, head_totals, drop, interval, p_value, p_improvement, None,
+        undecided=tuple(undecided),
+    )  # fmt: skip
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, Interval]:
+    """Return the mean over cases with its 95 % interval (Student's); unbounded with one case."""
+    if len(values) < 2:
+        return (values[0] if values else math.nan), Interval(-math.inf, math.inf)
+    mean = fmean(values)
+    half = t95(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return mean, Interval(mean - half, mean + half)
+
+
+def _totals(cases: Mapping[CaseKey, Counts], trials: Sequence[Trials]) -> Totals:
+    scores = [score for counts in cases.values() for score in counts.scores]
+    return Totals(
+        len(trials),
+        sum(one.trials for one in trials),
+        *mean_rate(trials),
+        sum(counts.missing for counts in cases.values()),
+        fmean(scores) if scores else None,
+    )
+
+
+def _pairs(base: Mapping[CaseKey, Counts], head: Mapping[CaseKey, Counts]) -> dict[CaseKey, Pair]:
+    return {
+        key: Pair(counts.verdicts, head[key].verdicts)
+        for key, counts in base.items()
+        if key in head and counts.trials and head[key].trials
+    }
+
+
+def _missing(base: Mapping[CaseKey, Counts], head: Mapping[CaseKey, Counts]) -> list[str]:
+    """Return why missing verdicts leave the comparison inconclusive, if they do.
+
+    Cases that neither side could evaluate, because the metric does not apply to them, are not a gap.
+    """
+    apply = [key for key in {*base, *head} if not _does_not_apply(key, base, head)]
+    gaps, totals = [], []
+    for cases in (base, head):
+        counts = [cases[key] for key in apply if key in cases]
+        gaps.append(sum(one.missing for one in counts))
+        totals.append(sum(one.trials + one.missing for one in counts))
+    found = []
+    for side, gap, total in zip(("base", "head"), gaps, totals, strict=True):
+        if gap > _MISSING * total:
+            found.append(f"{gap:,} of {total:,} trials of {side} have no verdict")
+    if not found and fisher(gaps[0], totals[0], gaps[1], totals[1]) < _UNEVEN:
+        found.append(
+            f"the sides differ in missing verdicts: {gaps[0]:,} of {totals[0]:,} in base, {gaps[1]:,} of"
+            f" {totals[1]:,} in head"
+        )
+    return found
+
+
+def _does_not_apply(
+    key: CaseKey, base: Mapping[CaseKey, Counts], head: Mapping[CaseKey, Counts]
+) -> bool:
+    counts = [cases[key] for cases in (base, head) if key in cases]
+    return all(not one.trials and one.not_evaluated == one.missing for one in counts)
+
+
+def _with_cases(
+    change: MetricChange,
+    pairs: Sequence[PairedMetric],
+    names: Mapping[CaseKey, str],
+    rules: Rules,
+) -> MetricChange:
+    if change.graded:
+        return change
+    pair = next(one for one in pairs if one.name == change.metric)
+    worse: Collection[CaseKey] = ()
+    if regressed(change, rules):
+        worse = broken(_pairs(pair.base.cases, pair.head.cases), level=rules.alpha)
+    return replace(change, cases=case_changes(pair.base.cases, pair.head.cases, names, worse))
+
+
+def _or_one(value: float | None) -> float:
+    return 1.0 if value is None else value

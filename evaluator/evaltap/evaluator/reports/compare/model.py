@@ -1,0 +1,204 @@
+"""The data of a comparison: plain and frozen, the same for every output format."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isnan
+from typing import Final, Literal
+
+from evaltap.evaluator.analysis.stats.exchange import Trials
+from evaltap.evaluator.analysis.stats.intervals import Interval
+from evaltap.evaluator.cases.identity import CaseKey
+
+Verdict = Literal["regression", "below_minimum", "inconclusive", "improvement", "pass"]
+EXIT_CODES: Final[dict[Verdict, int]] = {
+    "regression": 1,
+    "below_minimum": 1,
+    "inconclusive": 3,
+    "improvement": 0,
+    "pass": 0,
+}
+
+Change = Literal[
+    "regressed", "suspect", "improved", "flaky", "newly_flaky", "same", "missing", "not_evaluated"
+]
+"""The judgement on a case from its repeats: regressed is certain among all cases, suspect only alone (p <=
+0.05)."""
+
+Outcome = Literal["newly_failing", "newly_passing", "still_failing", "flaky", "passing", "unknown"]
+"""The current outcome of a case; flaky: it passes and fails, without a significant change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules that decide the verdict."""
+
+    alpha: float = 0.02
+    """The probability that a comparison of equal runs reports a regression."""
+    margin: float = 0.0
+    """A drop of at most this much, from 0 to 1, is not a regression."""
+    max_drop: float | None = None
+    """Requires proof of harmlessness: the interval of the drop must end below this."""
+    min_pass_rate: float | None = None
+    """The minimum pass rate of head: fails if its interval is below, passes if its interval is above."""
+    max_cost_ratio: float | None = None
+    max_latency_ratio: float | None = None
+    fail_on_metrics: tuple[str, ...] = ()
+    """The deciding metrics; empty: all metrics with verdicts."""
+    across_metrics: bool = False
+    """Compare scores of different versions of a metric."""
+    by: tuple[str, ...] = ()
+    """Also compare within these slices; they do not affect the verdict."""
+    pair_by_id: bool = False
+    """Pair cases by their eval ids alone: trials are in eval sets or apps with different names."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseChange:
+    """One case under one metric."""
+
+    key: CaseKey
+    name: str
+    """The eval id, preceded by the eval set and the app if ids repeat."""
+    base: Trials
+    head: Trials
+    p_value: float | None
+    """Of the hypothesis "head passes no less often", for this case alone; None without verdicts on both
+    sides."""
+    change: Change
+    outcome: Outcome
+    rate: float | None = None
+    """The pass rate of head's trials, for flaky cases."""
+    interval: Interval | None = None
+    passing: str = ""
+    """A trial of base that passed, otherwise any trial that passed."""
+    failing: str = ""
+    """A trial of head that did not pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """One side under one metric."""
+
+    cases: int
+    trials: int
+    rate: float
+    """The mean of the cases' pass rates; for a metric with only scores, of their mean scores."""
+    interval: Interval
+    missing: int = 0
+    """Trials without a verdict."""
+    mean_score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricChange:
+    """One metric over the cases that both sides have."""
+
+    metric: str
+    graded: bool
+    """Whether the metric has only scores; its drop is that of the mean score."""
+    decides: bool
+    """Whether the metric affects the verdict."""
+    base: Totals
+    head: Totals
+    drop: float
+    """Base minus head."""
+    interval: Interval
+    """The 95 % interval of the drop."""
+    p_value: float | None
+    """Of the hypothesis "no worse"; None if there are too few cases for a test."""
+    p_improvement: float | None
+    detectable: float | None
+    """The drop that 80 of 100 such comparisons would detect."""
+    adjusted_p: float | None = None
+    """Adjusted among the deciding metrics (Holm)."""
+    adjusted_p_improvement: float | None = None
+    q_value: float | None = None
+    """The q-value among the other metrics (Benjamini and Hochberg)."""
+    undecided: tuple[str, ...] = ()
+    """Why no conclusion is possible."""
+    cases: tuple[CaseChange, ...] = ()
+    unit: Literal["case", "session"] = "case"
+    """The unit of `Totals.cases`; sessions of traffic are not paired, and their trials are turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stratum:
+    """A metric within a slice of the cases or of the traffic."""
+
+    by: str
+    value: str
+    metric: MetricChange
+    """The p-value is adjusted for all slices (Holm)."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageChange:
+    """Cost or latency, over the cases for which both sides recorded it."""
+
+    name: Literal["cost", "latency"]
+    unit: str
+    cases: int
+    base: float
+    """The geometric mean over cases."""
+    head: float
+    ratio: float
+    """Head divided by base."""
+    interval: Interval | None
+    """The 95 % interval of the ratio; None with one case."""
+    p_value: float
+    """Two-sided, by flipping signs across cases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The recorded differences of a case between the sides."""
+
+    name: str
+    outcome: Outcome
+    lines: tuple[str, ...]
+    """The calls (`-` for base only, `+` for head only), and the answers if they differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The changes from base to head."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    """The reasons for the verdict, in words."""
+    rules: Rules
+    base_name: str
+    head_name: str
+    base_runs: int
+    head_runs: int
+    metrics: tuple[MetricChange, ...]
+    """Deciding metrics first."""
+    usage: tuple[UsageChange, ...] = ()
+    added: tuple[str, ...] = ()
+    """Cases only in head."""
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    """Cases with different input or expectation; they are not compared."""
+    notes: tuple[str, ...] = ()
+    differences: Sequence[Difference] = field(default_factory=tuple)
+    strata: tuple[Stratum, ...] = ()
+    """Most certain first."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 passed, 1 worse or below the minimum, 3 inconclusive."""
+        return EXIT_CODES[self.verdict]
+
+    @property
+    def leading(self) -> MetricChange:
+        """The metric of the headline: the deciding metric with the smallest p-value."""
+        better = self.verdict == "improvement"
+        return min(self.metrics, key=lambda one: _certainty(one, better=better))
+
+
+def _certainty(metric: MetricChange, *, better: bool) -> tuple[bool, float, float]:
+    """Return the sort key of a metric among those that got worse, or better: most certain first."""
+    adjusted = metric.adjusted_p_improvement if better else metric.adjusted_p
+    value = (metric.p_improvement if better else metric.p_value) if adjusted is None else adjusted
+    drop = 0.0 if isnan(metric.drop) else metric.drop
+    return not metric.decides, 1.0 if value is None else value, drop if better else -drop

@@ -1,0 +1,198 @@
+"""Find the cases and metric versions that two sides have in common."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.turn import Case
+from evaltap.evaluator.reports.compare.recordings import Recording, TrialTurns, contents_of
+from evaltap.evaluator.reports.compare.sides import Counts, MetricKey, MetricSide, Side
+from evaltap.schemas.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class PairedCases:
+    """The keys of the cases of two sides, each list sorted."""
+
+    both: Sequence[CaseKey]
+    added: Sequence[CaseKey]
+    removed: Sequence[CaseKey]
+    changed: Sequence[CaseKey]
+    """Their input or expectation differs; they are not in `both`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairedMetric:
+    """A metric on both sides."""
+
+    name: str
+    base: MetricSide
+    head: MetricSide
+
+    @property
+    def graded(self) -> bool:
+        """Whether the metric has only scores, no verdicts, on both sides."""
+        return self.base.graded and self.head.graded
+
+
+def alike(base: Side, head: Side, *, by_id: bool) -> tuple[Side, Side, list[str]]:
+    """Return the sides with comparable case names, and notes on the dropped parts of names.
+
+    Apps are dropped if one side has none.  With `by_id`, or if each side has one eval set and their names
+    differ, cases are identified by their eval ids alone.
+    """
+    if any(key[0] for key in base.cases) != any(key[0] for key in head.cases):
+        base, head = _renamed(base, _without_app), _renamed(head, _without_app)
+    if by_id:
+        return _renamed(base, _only_id), _renamed(head, _only_id), []
+    ones, others = ({key[:2] for key in side.cases} for side in (base, head))
+    if len(ones) == len(others) == 1 and ones != others:
+        before, now = ("/".join(filter(None, sets.pop())) for sets in (ones, others))
+        note = f"{before} in base and {now} in head are treated as the same eval set"
+        return _renamed(base, _only_id), _renamed(head, _only_id), [note]
+    return base, head, []
+
+
+def pair_cases(base: Side, head: Side) -> PairedCases:
+    """Pair cases by app, eval set and eval id; raise InputError if no case is on both sides."""
+    ones, others = set(base.cases), set(head.cases)
+    both = sorted(ones & others)
+    if not both:
+        raise InputError(
+            f"no case is in both: {base.name} has {_some(ones)}, {head.name} has {_some(others)}; expected"
+            " the same app, eval set (by default the file's name) and eval id; `evaltap compare` and `evaltap"
+            " gate` pair by eval id alone with --pair-by-id"
+        )
+    changed = [
+        key
+        for key in both
+        if key in base.contents
+        and key in head.contents
+        and base.contents[key] != head.contents[key]
+    ]
+    if len(changed) == len(both):
+        raise InputError(
+            f"all {len(both):,} cases that are in both have a different input or reference in {head.name}"
+            f" than in {base.name}; make a new baseline from the current cases"
+        )
+    left = set(changed)
+    return PairedCases(
+        [key for key in both if key not in left],
+        sorted(others - ones),
+        sorted(ones - others),
+        changed,
+    )
+
+
+def pair_metrics(base: Side, head: Side, *, across: bool) -> list[PairedMetric]:
+    """Pair metrics by name and version; raise InputError if no version is on both sides.
+
+    A file without versions (a result file) matches any version with the same thresholds.
+    """
+    names = [name for name in _names(base) if name in set(_names(head))]
+    if not names:
+        raise InputError(
+            f"no metric is in both: {base.name} has {', '.join(_names(base))}, {head.name} has"
+            f" {', '.join(_names(head))}"
+        )
+    return [_pair(name, base, head, across=across) for name in names]
+
+
+def only_one_side(base: Side, head: Side) -> list[str]:
+    """Return notes on metrics that only one side has."""
+    ones, others = set(_names(base)), set(_names(head))
+    return [
+        f"only in {side.name}, not compared: {', '.join(sorted(left))}"
+        for side, left in ((base, ones - others), (head, others - ones))
+        if left
+    ]
+
+
+def names_of(keys: Iterable[CaseKey]) -> Mapping[CaseKey, str]:
+    """Return the display names of cases: their eval id, preceded by eval set and app if ids repeat."""
+    every = list(keys)
+    ids = Counter(key[2] for key in every)
+    sets = Counter(key[1:] for key in every)
+    found = {}
+    for key in every:
+        first = 2 if ids[key[2]] == 1 else 1 if sets[key[1:]] == 1 else 0
+        found[key] = "/".join(key[first:])
+    return found
+
+
+def _pair(name: str, base: Side, head: Side, *, across: bool) -> PairedMetric:
+    ones, others = _versions(name, base), _versions(name, head)
+    same = [digest for digest in others if digest in ones]
+    if same:
+        return PairedMetric(name, ones[same[-1]], others[same[-1]])
+    pair = PairedMetric(name, list(ones.values())[-1], list(others.values())[-1])
+    unknown = not pair.base.digest or not pair.head.digest
+    thresholds = pair.base.thresholds == pair.head.thresholds
+    if across or (unknown and (thresholds or not pair.base.thresholds or not pair.head.thresholds)):
+        return pair
+    differ = (
+        f"thresholds {_list(pair.base.thresholds)} and {_list(pair.head.thresholds)}"
+        if unknown
+        else f"{pair.base.digest[:8]} in {base.name}, {pair.head.digest[:8]} in {head.name}"
+    )
+    raise InputError(
+        f"metric '{name}' differs between the sides ({differ}); score both with the same metrics file, or"
+        " compare them anyway with --across-metrics"
+    )
+
+
+def _names(side: Side) -> list[str]:
+    return list(dict.fromkeys(name for name, _ in side.metrics))
+
+
+def _versions(name: str, side: Side) -> Mapping[str, MetricSide]:
+    return {digest: metric for (found, digest), metric in side.metrics.items() if found == name}
+
+
+def _without_app(key: CaseKey) -> CaseKey:
+    return "", key[1], key[2]
+
+
+def _only_id(key: CaseKey) -> CaseKey:
+    return "", "", key[2]
+
+
+def _renamed(side: Side, rename: Callable[[CaseKey], CaseKey]) -> Side:
+    """Return a side with renamed cases; cases with the same new name become trials of one case."""
+    metrics: dict[MetricKey, MetricSide] = {}
+    for name, metric in side.metrics.items():
+        cases: dict[CaseKey, Counts] = {}
+        for key, counts in metric.cases.items():
+            known = cases.get(rename(key))
+            cases[rename(key)] = counts if known is None else known.plus(counts)
+        metrics[name] = replace(metric, cases=cases)
+    recordings: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
+    for key, found in side.recordings.items():
+        recordings[rename(key)] += found
+
+    def turns(cases: Collection[CaseKey]) -> TrialTurns:
+        chosen = set(cases)
+        wanted = {key: rename(key) for key in side.cases if rename(key) in chosen}
+        merged: defaultdict[CaseKey, dict[str, Sequence[Case]]] = defaultdict(dict)
+        for key, trials in side.turns(list(wanted)).items():
+            if key in wanted:
+                merged[wanted[key]] |= trials
+        return merged
+
+    return replace(
+        side,
+        metrics=metrics,
+        recordings=recordings,
+        contents=contents_of(recordings),
+        turns=turns,
+    )
+
+
+def _some(keys: Collection[CaseKey]) -> str:
+    shown = ", ".join("/".join(filter(None, key)) for key in sorted(keys)[:3])
+    return f"{len(keys):,} ({shown}{', …' if len(keys) > 3 else ''})"
+
+
+def _list(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:g}" for value in sorted(values)) or "none"

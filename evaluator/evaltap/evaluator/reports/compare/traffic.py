@@ -1,0 +1,183 @@
+"""Compare two slices of live traffic, such as versions or weeks; nothing is paired, as sessions differ.
+
+Rates are estimates of all traffic from the recorded part, and their intervals account for sessions and
+sampling (`estimates`).  A difference between two periods does not show why they differ.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from evaltap.evaluator.analysis.estimates.rates import Rate, estimate_rates
+from evaltap.evaluator.analysis.estimates.slices import SLICES
+from evaltap.evaluator.analysis.stats import difference as stats
+from evaltap.evaluator.analysis.stats.difference import detectable_difference, difference
+from evaltap.evaluator.reports.compare.metrics import with_adjusted_p
+from evaltap.evaluator.reports.compare.model import Comparison, MetricChange, Rules, Stratum, Totals
+from evaltap.evaluator.reports.compare.selections import Selection
+from evaltap.evaluator.reports.compare.strata import MOST_VALUES, check_by, with_holm
+from evaltap.evaluator.reports.compare.verdict import verdict_of
+from evaltap.evaluator.store.remote.client import open_to_read
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.known import check_known
+
+_NOT_COUNTED: Final = 0.05
+
+
+def compare_traffic(base: Selection, head: Selection, rules: Rules) -> Comparison:
+    """Compare two slices of traffic by metric.
+
+    Raises InputError if a side has no scored turns or they have no metric version in common.
+    """
+    ones, notes = _rates(base)
+    others, more = _rates(head)
+    names = [name for name in ones if name in others]
+    if not names:
+        raise InputError(
+            f"no metric is in both: {base.name} has {', '.join(ones)}, {head.name} has"
+            f" {', '.join(others)}"
+        )
+    for name in rules.fail_on_metrics:
+        check_known(name, names, f"--fail-on-metrics {name}: not a metric of both sides")
+    changes = [
+        _change(name, *_versions(name, ones[name], others[name], rules), rules) for name in names
+    ]
+    metrics = with_adjusted_p(changes)
+    verdict, reasons = verdict_of(metrics, (), rules)
+    strata = _strata(base, head, names, rules)
+    all_notes = tuple(
+        dict.fromkeys([*notes, *more, *_flags(base.name, ones), *_flags(head.name, others)])
+    )
+    return Comparison(
+        verdict, tuple(reasons), rules, base.name, head.name, 1, 1, metrics, notes=all_notes, strata=strata
+    )  # fmt: skip
+
+
+def _strata(
+    base: Selection, head: Selection, names: Sequence[str], rules: Rules
+) -> tuple[Stratum, ...]:
+    check_by(rules.by, SLICES)
+    found = []
+    for by in rules.by:
+        ones, others = (_by_slice(side, by) for side in (base, head))
+        for value in sorted(set(ones) & set(others)):
+            found += [
+                Stratum(
+                    by,
+                    value,
+                    replace(
+                        _change(
+                            name,
+                            *_versions(name, ones[value][name], others[value][name], rules),
+                            rules,
+                        ),
+                        decides=False,
+                    ),
+                )
+                for name in names
+                if name in ones[value] and name in others[value]
+            ]
+    return with_holm(found)
+
+
+def _by_slice(side: Selection, by: str) -> Mapping[str, Mapping[str, Mapping[str, Rate]]]:
+    """Return rates by the most frequent values of a slice, then metric and digest."""
+    found: dict[str, dict[str, dict[str, Rate]]] = {}
+    with open_to_read(side.path) as store:
+        rates = estimate_rates(store, side.scope, by=[by]).rates
+    turns: Counter[str] = Counter()
+    for rate in rates:
+        value = rate.slice[by]
+        if value is not None and rate.rate is not None:
+            turns[value] += rate.turns
+            found.setdefault(value, {}).setdefault(rate.metric or "", {})[
+                rate.metric_digest or ""
+            ] = rate
+    return {value: found[value] for value, _ in turns.most_common(MOST_VALUES)}
+
+
+def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, Rate]], list[str]]:
+    """Return the rates of a slice by metric and digest, with the newest version last."""
+    with open_to_read(side.path) as store:
+        found = estimate_rates(store, side.scope)
+    rates: dict[str, dict[str, Rate]] = {}
+    for rate in found.rates:
+        if rate.rate is not None:
+            rates.setdefault(rate.metric or "", {})[rate.metric_digest or ""] = rate
+    if not rates:
+        raise InputError(
+            f"{side.name}: contains no scored turns; count its turns with `evaltap estimate {side.path}"
+            " --by day`"
+        )
+    return rates, list(found.notes)
+
+
+def _versions(
+    name: str, ones: Mapping[str, Rate], others: Mapping[str, Rate], rules: Rules
+) -> tuple[Rate, Rate]:
+    same = [digest for digest in others if digest in ones]
+    if same:
+        return ones[same[-1]], others[same[-1]]
+    if rules.across_metrics:
+        return list(ones.values())[-1], list(others.values())[-1]
+    raise InputError(
+        f"metric '{name}' differs between the sides; score both with the same metrics file, or compare them"
+        " anyway with --across-metrics"
+    )
+
+
+def _change(name: str, base: Rate, head: Rate, rules: Rules) -> MetricChange:
+    before, now = _measured(base), _measured(head)
+    found, back = difference(before, now), difference(now, before)
+    return MetricChange(
+        name,
+        False,
+        name in rules.fail_on_metrics if rules.fail_on_metrics else True,
+        _totals(base, before),
+        _totals(head, now),
+        found.value,
+        found.interval,
+        found.p_value,
+        back.p_value,
+        detectable_difference(before, now, rules.alpha),
+        undecided=tuple(_undecided(base, head)),
+        unit="session",
+    )
+
+
+def _measured(rate: Rate) -> stats.Rate:
+    assert rate.rate is not None
+    assert rate.process is not None  # every rate has an interval
+    return stats.Rate(rate.rate, rate.process)
+
+
+def _totals(rate: Rate, measured: stats.Rate) -> Totals:
+    return Totals(rate.sessions, rate.turns, *measured, mean_score=rate.mean_score)
+
+
+def _undecided(base: Rate, head: Rate) -> Sequence[str]:
+    found = []
+    for side, rate in (("base", base), ("head", head)):
+        if "few_sessions" in rate.flags:
+            found.append(f"{side} has effectively fewer than 10 sessions")
+    if abs(base.not_counted - head.not_counted) > _NOT_COUNTED:
+        found.append(
+            f"the sides differ in missing verdicts: {base.not_counted:.1%} of the turns in base,"
+            f" {head.not_counted:.1%} in head"
+        )
+    return found
+
+
+def _flags(name: str, rates: Mapping[str, Mapping[str, Rate]]) -> Sequence[str]:
+    every = [rate for versions in rates.values() for rate in versions.values()]
+    found = []
+    if any("uncovered" in rate.flags for rate in every):
+        covered = min(rate.covered for rate in every)
+        found.append(
+            f"{name}: {1 - covered:.0%} of the traffic had no chance of being recorded; the rates do not"
+            " cover it"
+        )
+    if any("open" in rate.flags for rate in every):
+        found.append(f"{name}: the period has not ended yet")
+    return found

@@ -1,0 +1,115 @@
+"""Aggregate samples to a turn, turns to a metric, and metrics to a case.
+
+The rules are those of tRPC-Agent-Go, with one difference: a turn that could not be scored has no score
+instead of a zero, and retains its own status.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from evaltap.evaluator.scoring.contract.context import (
+    MetricScore,
+    RubricVerdict,
+    Status,
+    TurnScore,
+    Vote,
+)
+
+
+def status_of(score: float, threshold: float) -> Status:
+    """Return passed if the score reaches the threshold; the rule is the same for turns and cases."""
+    return Status.PASSED if score >= threshold else Status.FAILED
+
+
+def majority(votes: Sequence[Vote], threshold: float) -> Vote:
+    """Return the vote that represents all samples of a turn.
+
+    Votes without a score are ignored.  If strictly more votes pass than fail, it is the first passing vote,
+    otherwise (also on a tie) the first failing one.  If no vote has a score, it is the first vote.  Raises
+    ValueError if there are no votes.
+    """
+    if not votes:
+        raise ValueError("no votes to count; expected at least one sample")
+    passing = [vote for vote in votes if vote.score is not None and vote.score >= threshold]
+    failing = [vote for vote in votes if vote.score is not None and vote.score < threshold]
+    if len(passing) > len(failing):
+        return passing[0]
+    return failing[0] if failing else votes[0]
+
+
+def mean_vote(votes: Sequence[Vote], threshold: float) -> Vote:
+    """Return a vote with the mean score of the scored samples and the means of their rubrics.
+
+    Its reason joins the reasons of the scored samples.  If no sample has a score, the first vote is returned.
+    Raises ValueError if there are no votes.
+    """
+    if not votes:
+        raise ValueError("no votes to average; expected at least one sample")
+    scored = [vote for vote in votes if vote.score is not None]
+    if not scored:
+        return votes[0]
+    score = sum(vote.score or 0.0 for vote in scored) / len(scored)
+    rows: dict[str, list[RubricVerdict]] = {}
+    for vote in scored:
+        for row in vote.rubric_scores:
+            rows.setdefault(row.id, []).append(row)
+    means = tuple(
+        RubricVerdict(name, sum(row.score for row in same) / len(same), same[0].reason)
+        for name, same in rows.items()
+    )
+    reason = "\n".join(dict.fromkeys(vote.reason for vote in scored))
+    return Vote(scored[0].sample, status_of(score, threshold), score, reason, means, value=score)
+
+
+def average(turns: tuple[TurnScore, ...], threshold: float) -> MetricScore:
+    """Return the metric's score: the mean over the turns that were evaluated.
+
+    An error in one turn makes the whole metric an error without a score, because a mean over the rest would
+    hide it.  If no turn was evaluated, the metric is not evaluated.
+    """
+    total, scored, failed, reasons = 0.0, 0, False, False
+    for turn in turns:
+        if turn.reason:
+            reasons = True
+        if turn.score is not None:
+            total += turn.score
+            scored += 1
+        elif turn.status is Status.ERROR:
+            failed = True
+    reason = joined_reasons([turn.reason for turn in turns]) if reasons else ""
+    if failed:
+        return MetricScore(Status.ERROR, None, reason, turns)
+    if not scored:
+        return MetricScore(Status.NOT_EVALUATED, None, reason or "no turns to evaluate", turns)
+    score = total / scored
+    return MetricScore(Status.PASSED if score >= threshold else Status.FAILED, score, reason, turns)
+
+
+def joined_reasons(reasons: Sequence[str]) -> str:
+    """Join the reasons of turns; each distinct reason is listed once, with the numbers of its turns.
+
+    A reason that all turns share is returned without turn numbers.  Example: `turns 1, 3: no call; turn 2:
+    two calls`.
+    """
+    turns: dict[str, list[int]] = {}
+    for number, reason in enumerate(reasons, start=1):
+        if reason:
+            turns.setdefault(reason, []).append(number)
+    parts = []
+    for reason, numbers in turns.items():
+        if len(numbers) == len(reasons):
+            return reason
+        name = (
+            f"turn {numbers[0]}" if len(numbers) == 1 else f"turns {', '.join(map(str, numbers))}"
+        )
+        parts.append(f"{name}: {reason}")
+    return "; ".join(parts)
+
+
+def summarize(statuses: Iterable[Status]) -> Status:
+    """Return the status of a case: crashed over failed over passed; an error counts as failed."""
+    found = {*statuses}
+    if Status.CRASHED in found:
+        return Status.CRASHED
+    if Status.FAILED in found or Status.ERROR in found:
+        return Status.FAILED
+    return Status.PASSED if Status.PASSED in found else Status.NOT_EVALUATED

@@ -1,0 +1,143 @@
+"""The similarity of two JSON values, from 0 to 1, for arguments, results and states.
+
+The similarity of two objects is the weighted mean over their keys; any other values are equal or not. Numbers
+are equal by value (1 and 1.0), a boolean is never a number, and a string is a number only if the criterion
+coerces it. `Similarity.pair` is the definition; `Similarity.matrix` computes the same for many values, key by
+key instead of pair by pair.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import orjson
+
+from evaltap.evaluator.scoring.criteria.calls.comparison import Comparison, compile_comparison
+from evaltap.evaluator.scoring.criteria.calls.similarity_matrix import (
+    VETO,
+    Object,
+    Rows,
+    Value,
+    similarity_rows,
+)
+from evaltap.schemas.formats.criteria import ValueCriterion
+
+_FEW: Final = 9  # up to this number of pairs, comparing each is faster than building columns
+
+
+class Similarity:
+    """A compiled `ValueCriterion`; usable from any thread.
+
+    Raises MetricError if the criterion is invalid.
+    """
+
+    def __init__(self, criterion: ValueCriterion | None) -> None:
+        self._root = compile_comparison(criterion or ValueCriterion())
+        mode = self._root.mode
+        # A pattern need not match itself; any other value equals itself.
+        paths = criterion.paths if criterion else ()
+        self._same_bytes_are_alike = all(rule.match != "regex" for rule in paths)
+        self.ignores_values = mode == "ignore"
+        self._counts_missing = mode != "subset"
+        self._counts_extra = mode != "superset"
+
+    def pair(self, reference: Value, actual: Value) -> float:
+        """Return the similarity of two values; exactly 1 if and only if no compared part differs."""
+        if self.ignores_values:
+            return 1.0
+        if self._same_bytes_are_alike and _same_bytes(reference, actual):
+            return 1.0
+        reference, actual = _stated(reference), _stated(actual)
+        return max(0.0, self._score(self._root, reference, actual))
+
+    def matrix(self, references: Sequence[Value], actuals: Sequence[Value]) -> Rows:
+        """Return the similarity of each reference (a row) with each actual value."""
+        if self.ignores_values:
+            return [[1.0] * len(actuals) for _ in references]
+        if len(references) * len(actuals) <= _FEW:
+            return [[self.pair(one, other) for other in actuals] for one in references]
+        references, actuals = [*map(_stated, references)], [*map(_stated, actuals)]
+        rows = similarity_rows(self._root, references, actuals, self._score, self._counts)
+        return [[value if value > 0 else 0.0 for value in row] for row in rows]
+
+    def changes(self, reference: Value, actual: Value) -> list[tuple[str, Value, Value]]:
+        """Return the differences as (path, reference, actual), with `...` for a missing value."""
+        if self.ignores_values:
+            return []
+        return [*self._changes(self._root, "", _stated(reference), _stated(actual))]
+
+    def _score(self, node: Comparison, reference: Value, actual: Value) -> float:
+        score = self._raw_score(node, reference, actual)
+        return VETO if node.required and score < 1 else score
+
+    def _raw_score(self, node: Comparison, reference: Value, actual: Value) -> float:
+        if not node.whole:
+            if type(reference) is dict and type(actual) is dict:
+                return self._object_score(node, reference, actual)
+            if node.parts and type(reference) is list and type(actual) is list:
+                return self._list_score(node, reference, actual)
+        return 1.0 if node.equal(reference, actual) else 0.0
+
+    def _object_score(self, node: Comparison, reference: Object, actual: Object) -> float:
+        total = score = 0.0
+        for key in {**reference, **actual}:
+            part = node.part(key)
+            if part.ignore:
+                continue
+            if key in reference and key in actual:
+                total += part.weight
+                score += part.weight * self._score(part, reference[key], actual[key])
+            elif self._counts(node, key in reference, key in actual):
+                total += part.weight
+                if part.required:
+                    return VETO
+        # A weight of 0 times a veto is NaN, and must remain a veto.
+        if score != score or score == VETO:
+            return VETO
+        return score / total if total else 1.0
+
+    def _list_score(self, node: Comparison, reference: list[Value], actual: list[Value]) -> float:
+        longer = max(len(reference), len(actual))
+        pairs = zip(reference, actual, strict=False)
+        scores = [self._score(node.part(str(place)), *pair) for place, pair in enumerate(pairs)]
+        return sum(scores) / longer if longer else 1.0
+
+    def _counts(self, node: Comparison, wanted: bool, found: bool) -> bool:
+        """Return whether a key counts, given which sides have it.
+
+        The modes subset and superset ignore keys of only one side in the outermost object.
+        """
+        if node is not self._root or (wanted and found):
+            return True
+        return self._counts_missing if wanted else self._counts_extra
+
+    def _changes(
+        self, node: Comparison, path: str, reference: Value, actual: Value
+    ) -> list[tuple[str, Value, Value]]:
+        both = type(reference) is dict and type(actual) is dict and not node.whole
+        if not both:
+            same = self._raw_score(node, reference, actual) == 1
+            return [] if same else [(path, reference, actual)]
+        found: list[tuple[str, Value, Value]] = []
+        for key in {**reference, **actual}:
+            part = node.part(key)
+            weightless = not part.weight and not part.required
+            if part.ignore or weightless or not self._counts(node, key in reference, key in actual):
+                continue
+            inner = f"{path}.{key}" if path else key
+            if key in reference and key in actual:
+                found += self._changes(part, inner, reference[key], actual[key])
+            else:
+                found.append((inner, reference.get(key, ...), actual.get(key, ...)))
+        return found
+
+
+def _same_bytes(one: Value, other: Value) -> bool:
+    try:
+        return orjson.dumps(one) == orjson.dumps(other)
+    except orjson.JSONEncodeError:  # an integer beyond 64 bits
+        return False
+
+
+def _stated(value: Value) -> Value:
+    """Treat missing arguments as empty: recorders write either for a call without any."""
+    return {} if value is None else value

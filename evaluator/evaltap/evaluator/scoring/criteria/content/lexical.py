@@ -1,0 +1,105 @@
+"""The similarity of two texts by their letters or words, from 0 to 1; equal texts always score 1.
+
+It ignores the meaning of words: a missing "not" hardly changes it.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable
+from itertools import takewhile
+from typing import Final
+
+from evaltap.evaluator.scoring.criteria.content.bit_parallel import edit_distance, jaro
+from evaltap.evaluator.scoring.criteria.content.rouge import tokenize
+
+Measure = Callable[[str, str], float]
+
+BOOSTED_ABOVE: Final = 0.7
+BOOST: Final = 0.1
+MOST_BOOSTS: Final = 4
+
+_SPACE = re.compile(r"\s+")
+_CHINESE_JAPANESE_KOREAN: Final = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
+_THAI_LAO_BURMESE_KHMER: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
+
+
+def measure_of(algorithm: str) -> Measure | None:
+    """Return the measure of that name; None for an unknown name."""
+    return MEASURES.get(algorithm)
+
+
+def dice(one: str, other: str) -> float:
+    """Return the Sorensen-Dice coefficient of pairs of adjacent letters: 2 x common / (total of both)."""
+    if one == other:
+        return 1.0
+    left, right = _pairs(one), _pairs(other)
+    total = left.total() + right.total()
+    return 2 * (left & right).total() / total if total else 0.0
+
+
+def levenshtein(one: str, other: str) -> float:
+    """Return 1 - edit distance / length of the longer text."""
+    return 1.0 if one == other else 1.0 - edit_distance(one, other) / max(len(one), len(other))
+
+
+def jaro_winkler(one: str, other: str) -> float:
+    """Return the Jaro similarity; above 0.7, up to four equal first letters increase it."""
+    if one == other:
+        return 1.0
+    similarity = jaro(one, other)
+    if similarity > BOOSTED_ABOVE:
+        first = zip(one[:MOST_BOOSTS], other, strict=False)
+        prefix = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], first))
+        similarity += prefix * BOOST * (1.0 - similarity)
+    return similarity
+
+
+def rouge1(one: str, other: str) -> float:
+    """Return the F1 of the words in common, repetitions counted, as ADK's `response_match_score` does."""
+    if one == other:
+        return 1.0
+    left, right = Counter(_words(one)), Counter(_words(other))
+    total = left.total() + right.total()
+    return 2 * (left & right).total() / total if total else 0.0
+
+
+MEASURES: Final = {
+    "dice": dice,
+    "jaro_winkler": jaro_winkler,
+    "levenshtein": levenshtein,
+    "rouge1": rouge1,
+}
+"""The measures by the name of their algorithm."""
+
+
+def normalized(text: str, *, case_sensitive: bool, keep_space: bool) -> str:
+    """Return the text in the form in which it is compared."""
+    if not keep_space:
+        text = _SPACE.sub(" ", text).strip()
+    return text if case_sensitive else text.casefold()
+
+
+def _pairs(text: str) -> Counter[str]:
+    return Counter(map(str.__add__, text, text[1:]))
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text, English ones by their stem; in scripts without spaces, the letters."""
+    spaced = "".join(map(_word_part, unicodedata.normalize("NFKC", text).lower()))
+    return [
+        part
+        for word in spaced.split()
+        for part in (tokenize(word, use_stemmer=True) if word.isascii() else [word])
+    ]
+
+
+def _word_part(letter: str) -> str:
+    """Return a letter with space where a word begins or ends; marks stay with the letter before them."""
+    if _CHINESE_JAPANESE_KOREAN.match(letter):
+        return f" {letter} "
+    if unicodedata.category(letter).startswith("M"):
+        return letter
+    if _THAI_LAO_BURMESE_KHMER.match(letter):
+        return f" {letter}"
+    return letter if letter.isalnum() else " "

@@ -1,0 +1,155 @@
+"""Scales on which a judge answers, and the value of each answer from 0 to 1.
+
+An answer outside its scale is not a verdict: it is rejected, never clamped to the nearest end.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final
+
+from evaltap.evaluator.scoring.contract.errors import MetricError
+from evaltap.schemas.formats.criteria import GradedCriterion
+from evaltap.schemas.formats.model import Json
+from evaltap.schemas.text import did_you_mean_one_of
+
+Answer = float | bool | str
+
+DEFAULT_RANGE: Final = (0.0, 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The instructions for a judge's answer, its JSON Schema, and the function that reads it."""
+
+    instruction: str
+    schema: Mapping[str, Json]
+    normalise: Callable[[Json], float]
+    """Returns the value of an answer from 0 to 1; raises ValueError for an answer outside the scale."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledCriterion:
+    """A criterion ready for use."""
+
+    id: str
+    text: str
+    weight: float
+    scale: Scale
+
+
+def compile_criteria(criteria: list[GradedCriterion]) -> list[CompiledCriterion]:
+    """Return the compiled criteria; raise MetricError if one of them is invalid."""
+    if not criteria:
+        raise MetricError("criterion.grading.criteria is empty; add at least one")
+    seen: set[str] = set()
+    compiled = []
+    for place, criterion in enumerate(criteria):
+        where = f"grading.criteria[{place}]"
+        name = criterion.id.strip()
+        if not name or name in seen:
+            raise MetricError(f"{where} has the id {name!r}; give each criterion an id of its own")
+        seen.add(name)
+        if not criterion.text.strip():
+            raise MetricError(f"{where} '{name}' has no text; say what the judge should look at")
+        weight = 1.0 if criterion.weight is None else criterion.weight
+        if not 0 <= weight < float("inf"):
+            raise MetricError(f"{where} '{name}' has weight {weight}; expected 0 or more")
+        try:
+            scale = compile_scale(criterion)
+        except ValueError as error:
+            raise MetricError(f"{where} '{name}': {error}") from None
+        compiled.append(CompiledCriterion(name, criterion.text.strip(), weight, scale))
+    if not sum(one.weight for one in compiled):
+        raise MetricError("all criteria have weight 0; give one of them a positive weight")
+    return compiled
+
+
+def compile_scale(criterion: GradedCriterion) -> Scale:
+    """Return the scale of a criterion; raise ValueError if it is invalid."""
+    make = _SCALES.get(criterion.scale or "binary")
+    if make is None:
+        raise ValueError(
+            f"scale is '{criterion.scale}'; {did_you_mean_one_of(criterion.scale, _SCALES)}"
+        )
+    if criterion.labels and make is not _custom:
+        raise ValueError(f"labels are for scale custom; found scale '{criterion.scale}'")
+    bounded = criterion.min is not None or criterion.max is not None
+    if bounded and make is not _numeric:
+        raise ValueError(f"min and max are for scale numeric; found scale '{criterion.scale}'")
+    return make(criterion)
+
+
+def _binary(_: GradedCriterion) -> Scale:
+    def normalise(value: Json) -> float:
+        # true and false mean 1 and 0 here.
+        if isinstance(value, bool) or (isinstance(value, int | float) and value in (0, 1)):
+            return float(value)
+        raise ValueError(f"{value!r} is neither 0 nor 1")
+
+    schema = {"type": "integer", "minimum": 0, "maximum": 1}
+    return Scale("1 when it holds, 0 when it does not", schema, normalise)
+
+
+def _likert5(_: GradedCriterion) -> Scale:
+    def normalise(value: Json) -> float:
+        if _is_number(value) and value in (1, 2, 3, 4, 5):
+            return float((value - 1) / 4)
+        raise ValueError(f"{value!r} is not a whole number from 1 to 5")
+
+    schema = {"type": "integer", "minimum": 1, "maximum": 5}
+    return Scale("a whole number from 1 (not at all) to 5 (entirely)", schema, normalise)
+
+
+def _numeric(criterion: GradedCriterion) -> Scale:
+    low = DEFAULT_RANGE[0] if criterion.min is None else criterion.min
+    high = DEFAULT_RANGE[1] if criterion.max is None else criterion.max
+    if not (isfinite(low) and isfinite(high) and low < high):
+        raise ValueError(f"min is {low:g} and max is {high:g}; expected min < max")
+
+    def normalise(value: Json) -> float:
+        if _is_number(value) and low <= value <= high:
+            return float((value - low) / (high - low))
+        raise ValueError(f"{value!r} is not a number from {low:g} to {high:g}")
+
+    schema = {"type": "number", "minimum": low, "maximum": high}
+    return Scale(f"a number from {low:g} (worst) to {high:g} (best)", schema, normalise)
+
+
+def _pass_fail(_: GradedCriterion) -> Scale:
+    return _labelled({"pass": 1.0, "fail": 0.0}, fold=True)
+
+
+def _custom(criterion: GradedCriterion) -> Scale:
+    labels = {label.strip(): worth for label, worth in criterion.labels.items()}
+    if len(labels) < 2 or "" in labels or len(labels) < len(criterion.labels):
+        raise ValueError("scale custom needs two or more different labels")
+    for label, worth in labels.items():
+        if not 0 <= worth <= 1:
+            raise ValueError(f"label '{label}' is worth {worth:g}; expected 0 to 1")
+    return _labelled(labels, fold=False)
+
+
+def _labelled(labels: Mapping[str, float], *, fold: bool) -> Scale:
+    def normalise(value: Json) -> float:
+        label = value.strip() if isinstance(value, str) else None
+        worth = None if label is None else labels.get(label.lower() if fold else label)
+        if worth is None:
+            raise ValueError(f"{value!r} is none of {', '.join(labels)}")
+        return worth
+
+    schema = {"type": "string", "enum": [*labels]}
+    return Scale("one of " + ", ".join(f'"{label}"' for label in labels), schema, normalise)
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_SCALES: Final[dict[str, Callable[[GradedCriterion], Scale]]] = {
+    "binary": _binary,
+    "likert5": _likert5,
+    "numeric": _numeric,
+    "pass_fail": _pass_fail,
+    "custom": _custom,
+}

@@ -1,0 +1,85 @@
+"""Separate a judge's own words from the text that it quotes.
+
+Judges quote the text that they judge, and its author may have planted a verdict in it.  So lines in code
+fences and block quotations are ignored, and a JSON object with a repeated key is not an answer, because it is
+unclear which of the two values counts.
+"""
+
+import json
+import re
+from typing import Final
+
+from evaltap.evaluator.cases.json_text import parse
+from evaltap.evaluator.cases.text import quoted
+from evaltap.evaluator.scoring.contract.judge import JudgeInvalid
+from evaltap.schemas.formats.model import Json
+
+_FENCE: Final = re.compile(r"\s*(```+|~~~+)")
+_QUOTATION: Final = re.compile(r"\s*[>|]")
+_ENDS: Final = re.compile(r"\s*(Verdict|is_the_agent_response_valid)\s*:")
+"""The start of a verdict line in the line-based formats."""
+
+AGAINST: Final = re.compile(r"\s*Verdict\s*:\s*no\b", re.IGNORECASE)
+"""A negative verdict in a block."""
+
+
+def strip_fence(text: str) -> str:
+    """Return the text without surrounding white space and without a Markdown code fence."""
+    body = text.strip()
+    if body.startswith("```"):
+        for opening in ("```json", "```JSON", "```"):
+            if body.startswith(opening):
+                body = body[len(opening) :]
+                break
+        body = body.strip().removesuffix("```")
+    return body.strip()
+
+
+def own_lines(text: str, against: re.Pattern[str]) -> list[str]:
+    """Return the judge's own lines: those outside code fences and block quotations.
+
+    If the whole answer is one code fence, its content is returned.  Raises JudgeInvalid for an unclosed
+    fence, and for a quotation at the end with a line that matches `against`, as no later line outside could
+    contradict it: the author of the quoted text may have swapped inside and outside.
+    """
+    lines = text.strip().splitlines()
+    if [place for place, line in enumerate(lines) if _FENCE.match(line)] == [0, len(lines) - 1]:
+        lines = lines[1:-1]
+    own: list[str] = []
+    doubtful, mark = "", ""
+    for line in lines:
+        fence = _FENCE.match(line)
+        if fence and not mark:
+            mark = fence[1]
+        elif fence and fence[1].startswith(mark) and line.strip() == fence[1]:
+            mark = ""
+        elif mark or _QUOTATION.match(line):
+            doubtful = line if against.match(line) else doubtful
+        else:
+            own.append(line)
+            doubtful = "" if _ENDS.match(line) else doubtful
+    if mark:
+        raise JudgeInvalid(f"a code fence is not closed; found {quoted(text)}")
+    if doubtful:
+        raise JudgeInvalid(
+            f"after the verdict a quotation says {quoted(doubtful)}; expected one verdict"
+        )
+    return own
+
+
+def answer_json(text: str) -> Json:
+    """Return the answer as a single JSON value; raise JudgeInvalid if it is anything else."""
+    body = strip_fence(text)
+    try:
+        answer = parse(body)
+        json.loads(body, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise JudgeInvalid(f"unmarshal response json: {error}; found {quoted(body)}") from None
+    return answer
+
+
+def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has the same key twice")
+    return found

@@ -1,0 +1,37 @@
+"""`rule_avg_score`: the weighted share of deterministic rules that a text of each turn meets.
+
+It needs neither a reference nor a judge, so it suits recorded traffic without labels.
+"""
+
+from evaltap.evaluator.cases.turn import Case, Turn
+from evaltap.evaluator.scoring.contract.turn_evaluator import Finding, TurnEvaluator
+from evaltap.evaluator.scoring.contract.validation import require
+from evaltap.evaluator.scoring.criteria.content.rules import compile_rules
+from evaltap.evaluator.scoring.criteria.content.turn_text import check_target, text_of
+from evaltap.schemas.formats.metric import EvalMetric
+
+
+class Rules(TurnEvaluator):
+    """Checks one text of each turn against every rule.
+
+    Raises MetricError if `criterion.rules` is missing or a rule is invalid.
+    """
+
+    name = "rule_avg_score"
+
+    def __init__(self, metric: EvalMetric) -> None:
+        super().__init__(metric)
+        criterion = require(metric, lambda given: given.rules, "rules")
+        self._target = check_target(criterion.target, "rules")
+        self.needs = (self._target,)
+        self._rules = compile_rules(criterion.rules)
+        self._weight = sum(rule.weight for rule in self._rules)
+
+    def score(self, turn: Turn, expected: Turn, case: Case) -> Finding:
+        """Return the weighted mean of the rules' scores."""
+        text = text_of(turn, self._target)
+        verdicts = tuple(rule.verdict(text) for rule in self._rules)
+        weighed = zip(verdicts, self._rules, strict=True)
+        score = sum(verdict.score * rule.weight for verdict, rule in weighed) / self._weight
+        broken = [f"{verdict.id}: {verdict.reason}" for verdict in verdicts if verdict.score < 1]
+        return Finding(score, "; ".join(broken), verdicts)

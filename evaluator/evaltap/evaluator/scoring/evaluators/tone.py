@@ -1,0 +1,139 @@
+"""`sentiment_score` and `toxic_words`: one text of each turn, scored by word lists.
+
+Each public function here is the factory of one evaluator.
+"""
+
+import re
+from collections.abc import Callable
+from math import isfinite
+from typing import Final
+
+from evaltap.evaluator.cases.turn import Case, Turn
+from evaltap.evaluator.scoring.contract.errors import MetricError
+from evaltap.evaluator.scoring.contract.turn_evaluator import Finding, TurnEvaluator
+from evaltap.evaluator.scoring.contract.validation import require
+from evaltap.evaluator.scoring.criteria.content.sentiment import (
+    CATEGORIES,
+    Tone,
+    category_of,
+    tone_of,
+)
+from evaltap.evaluator.scoring.criteria.content.toxic_words import find_listed, listed_words
+from evaltap.evaluator.scoring.criteria.content.turn_text import check_target, text_of
+from evaltap.schemas.formats.criteria import SentimentCriterion
+from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.text import did_you_mean_one_of
+
+
+class TextEvaluator(TurnEvaluator):
+    """Scores one text of each turn with a function of that text."""
+
+    def __init__(
+        self, name: str, metric: EvalMetric, target: str, find: Callable[[str], Finding]
+    ) -> None:
+        self.name = name
+        self.needs = (target,)
+        super().__init__(metric)
+        self._find = find
+
+    def score(self, turn: Turn, expected: Turn, case: Case) -> Finding:
+        """Return the function's finding for the text."""
+        return self._find(text_of(turn, self.needs[0]))
+
+
+def sentiment(metric: EvalMetric) -> TextEvaluator:
+    """`sentiment_score`: the tone of a text, as a score or compared with the desired tone."""
+    criterion = require(metric, lambda given: given.sentiment, "sentiment", closed=True)
+    mode = criterion.mode or "normalized"
+    make = _MODES.get(mode)
+    if make is None:
+        raise MetricError(f"sentiment.mode is '{mode}'; {did_you_mean_one_of(mode, _MODES)}")
+    _check_sentiment(criterion, mode)
+    find = make(criterion)
+    target = check_target(criterion.target, "sentiment")
+    return TextEvaluator("sentiment_score", metric, target, lambda text: find(tone_of(text)))
+
+
+def toxic_words(metric: EvalMetric) -> TextEvaluator:
+    """`toxic_words`: 1 if the text contains none of the listed words, otherwise 0."""
+    criterion = require(metric, lambda given: given.toxic_words, "toxicWords", closed=True)
+    words = [word.strip() for word in criterion.values if word.strip()]
+    if not words and not criterion.languages:
+        raise MetricError("toxicWords has neither values nor languages; give at least one")
+    border = "" if criterion.partial else r"(?<!\w)(?:{})(?!\w)"
+    joined = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+    pattern = re.compile(border.format(joined) if border else joined, re.IGNORECASE)
+    listed = listed_words(criterion.languages, criterion.allowed) if criterion.languages else None
+
+    def find(text: str) -> Finding:
+        found = {match[0].lower() for match in pattern.finditer(text)} if words else set()
+        if listed is not None:
+            found |= find_listed(listed, text)
+        reason = f"found {', '.join(sorted(found))}" if found else ""
+        return Finding(float(not found), reason, value=len(found))
+
+    return TextEvaluator("toxic_words", metric, check_target(criterion.target, "toxicWords"), find)
+
+
+def _check_sentiment(criterion: SentimentCriterion, mode: str) -> None:
+    bounds = (criterion.min, criterion.max)
+    if mode in ("comparative", "raw"):
+        low, high = bounds
+        given = [bound for bound in bounds if bound is not None]
+        if not given or not all(map(isfinite, given)):
+            raise MetricError(f"sentiment.mode {mode} needs min or max")
+        if low is not None and high is not None and low > high:
+            raise MetricError(f"sentiment.min is {low:g} and max is {high:g}; expected min <= max")
+    elif bounds != (None, None):
+        raise MetricError(f"sentiment.min and max are for modes comparative and raw, not {mode}")
+    if mode == "category":
+        unknown = [name for name in criterion.categories if name not in CATEGORIES]
+        if unknown or not criterion.categories:
+            raise MetricError(
+                f"sentiment.categories is {criterion.categories}; "
+                f"expected one or more of {', '.join(CATEGORIES)}"
+            )
+    elif criterion.categories:
+        raise MetricError(f"sentiment.categories are for mode category, not {mode}")
+
+
+def _normalized(_: SentimentCriterion) -> Callable[[Tone], Finding]:
+    def find(tone: Tone) -> Finding:
+        score = (tone.compound + 1) / 2
+        return Finding(score, f"compound {tone.compound:+.3f}", value=tone.compound)
+
+    return find
+
+
+def _category(criterion: SentimentCriterion) -> Callable[[Tone], Finding]:
+    def find(tone: Tone) -> Finding:
+        found = category_of(tone)
+        reason = f"{found} (compound {tone.compound:+.3f})"
+        return Finding(float(found in criterion.categories), reason, value=found)
+
+    return find
+
+
+def _within(
+    title: str, amount: Callable[[Tone], float]
+) -> Callable[[SentimentCriterion], Callable[[Tone], Finding]]:
+    def make(criterion: SentimentCriterion) -> Callable[[Tone], Finding]:
+        low = -float("inf") if criterion.min is None else criterion.min
+        high = float("inf") if criterion.max is None else criterion.max
+
+        def find(tone: Tone) -> Finding:
+            value = amount(tone)
+            reason = f"{title} {value:+.3f}, wanted {low:g} to {high:g}"
+            return Finding(float(low <= value <= high), reason, value=value)
+
+        return find
+
+    return make
+
+
+_MODES: Final[dict[str, Callable[[SentimentCriterion], Callable[[Tone], Finding]]]] = {
+    "normalized": _normalized,
+    "comparative": _within("valence per word", lambda tone: tone.comparative),
+    "raw": _within("valence", lambda tone: tone.raw),
+    "category": _category,
+}

@@ -1,0 +1,298 @@
+"""A gate: a case passes if it reaches the threshold of every dimension; the result has the reasons.
+
+If evidence or a verdict is missing, a dimension has no score, and the gate does not pass.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from evaltap.evaluator.scoring.contract.context import Services, Status
+from evaltap.evaluator.scoring.contract.errors import MetricError
+from evaltap.evaluator.scoring.contract.evaluator import Registry
+from evaltap.evaluator.scoring.contract.validation import known_keys
+from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer, MetricOutcome
+from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.files.documents import case_data
+from evaltap.schemas.formats.case import CaseData, EvalCase
+from evaltap.schemas.formats.criteria import GradingCriterion
+from evaltap.schemas.formats.gate import GateDimension, GateFile
+from evaltap.schemas.formats.metric import Criterion, EvalMetric, LlmJudgeCriterion
+from evaltap.schemas.formats.model import Json
+from evaltap.schemas.text import nearest
+
+INFORMS: Final = "informs"
+PREFIX: Final = "EVALTAP_GATE_"
+"""The prefix of the variables that override thresholds."""
+GateStatus = Literal["passed", "failed", "incomplete"]
+
+
+@dataclass(frozen=True, slots=True)
+class DimensionResult:
+    """The result of a case in one dimension."""
+
+    name: str
+    status: Status
+    score: float | None
+    """The mean over the metrics; None if one of them has no score."""
+    threshold: float | None
+    """None: the dimension is informational and never fails the gate."""
+    reason: str
+    outcomes: tuple[MetricOutcome, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The status in a word; `informs` for a score without a threshold."""
+        scored = self.threshold is None and self.status is Status.PASSED
+        return INFORMS if scored else self.status.value
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """The verdict on a case: a flag, a score for each dimension, and feedback for the next attempt."""
+
+    eval_id: str
+    status: GateStatus
+    """failed if a dimension is below its threshold or the run crashed, otherwise incomplete if a dimension
+    has no score."""
+    dimensions: tuple[DimensionResult, ...]
+    feedback: str
+    """For the author of the answer: the missed dimensions and the reasons; empty if the gate passed."""
+    score: CaseScore
+    """The scores of all metrics."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every dimension with a threshold passed."""
+        return self.status == "passed"
+
+    def data(self) -> dict[str, Json]:
+        """Return the verdict as JSON data."""
+        return {
+            "evalId": self.eval_id,
+            "status": self.status,
+            "passed": self.passed,
+            "dimensions": [
+                {
+                    "name": one.name,
+                    "status": one.verdict,
+                    "score": one.score,
+                    "threshold": one.threshold,
+                    "reason": one.reason,
+                    "metrics": [
+                        {
+                            "metricName": outcome.name,
+                            # It may have failed its own threshold, which does not matter here.
+                            "status": outcome.status.value if outcome.score is None else "scored",
+                            "score": outcome.score,
+                            "reason": outcome.reason,
+                        }
+                        for outcome in one.outcomes
+                    ],
+                }
+                for one in self.dimensions
+            ],
+            "feedback": self.feedback,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One answer of the agent, and the verdict on it."""
+
+    number: int
+    """From 1."""
+    feedback_given: str | None
+    """The feedback that the agent received before this attempt."""
+    case: CaseData
+    result: GateResult
+    loop: str = ""
+    """Identifies the attempts of one loop; empty for a single attempt."""
+
+
+class Gate:
+    """Checks cases against dimensions; compiled once, usable from several threads.
+
+    EVALTAP_GATE_<DIMENSION> (upper case, with `_` for characters other than letters and digits) overrides a
+    threshold of the file.  Raises MetricError for a dimension that cannot be built, ConfigurationError for a
+    threshold that is not a number from 0 to 1, or a variable that misspells a dimension's.
+    """
+
+    def __init__(
+        self,
+        gate: GateFile | Mapping[str, Json],
+        *,
+        services: Services | None = None,
+        registry: Registry | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        spec = gate if isinstance(gate, GateFile) else GateFile.model_validate(gate)
+        known_keys(spec, "gate")
+        environ = os.environ if environ is None else environ
+        names = [dimension.name for dimension in spec.dimensions]
+        if not names or not all(names) or len({*map(variable_of, names)}) < len(names):
+            raise MetricError(
+                f"the gate has the dimensions {', '.join(map(repr, names)) or 'none'}; expected at least"
+                " one, each with its own name"
+            )
+        self.unread = _unread_variables(names, environ)
+        """Variables with the gate's prefix that belong to none of its dimensions."""
+        self._thresholds = {one.name: _threshold(one, environ) for one in spec.dimensions}
+        self.thresholds = {
+            name: threshold for name, threshold in self._thresholds.items() if threshold is not None
+        }
+        """The thresholds of the dimensions that decide."""
+        if not self.thresholds:
+            raise MetricError("no dimension of the gate has a threshold; add at least one")
+        members = [_metrics(one, self._thresholds[one.name] or 0, spec) for one in spec.dimensions]
+        self.spec = spec
+        metrics = [metric for part in members for metric in part]
+        doubled = sorted({one.metric_name for one in metrics if _count(metrics, one) > 1})
+        if doubled:
+            raise MetricError(f"two metrics of the gate are named '{doubled[0]}'; rename one")
+        self._sizes = [len(part) for part in members]
+        self.members = {
+            one.name: tuple(metric.metric_name for metric in part)
+            for one, part in zip(spec.dimensions, members, strict=True)
+            if one.name in self.thresholds
+        }
+        """The metrics of the dimensions that decide."""
+        self.scorer = CaseScorer(metrics, services=services, registry=registry)
+
+    def evaluate(self, case: EvalCase | Mapping[str, Json]) -> GateResult:
+        """Return the verdict on a case; raises FormatError for data that is not an eval case."""
+        data = case_data(case.model_dump(by_alias=True) if isinstance(case, EvalCase) else case)
+        score = self.scorer.score(data)
+        outcomes = iter(score.metrics)
+        unpaired = Status.CRASHED if score.status is Status.CRASHED else Status.ERROR
+        dimensions = tuple(
+            _dimension(name, threshold, [next(outcomes) for _ in range(size)])
+            if score.metrics
+            else DimensionResult(name, unpaired, None, threshold, score.error_message, ())
+            for (name, threshold), size in zip(self._thresholds.items(), self._sizes, strict=True)
+        )
+        found = {one.status for one in dimensions if one.threshold is not None}
+        status: GateStatus = "passed" if found == {Status.PASSED} else "incomplete"
+        if found & {Status.FAILED, Status.CRASHED}:
+            status = "failed"
+        return GateResult(score.eval_id, status, dimensions, _feedback(dimensions), score)
+
+
+def variable_of(dimension: str) -> str:
+    """Return the environment variable that overrides a dimension's threshold."""
+    return PREFIX + re.sub(r"[^A-Z0-9]", "_", dimension.upper())
+
+
+def _unread_variables(dimensions: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """Return the variables that belong to no dimension: other gates may read them.
+
+    A variable that almost matches a dimension is a mistake, and would leave a threshold lower than intended.
+    """
+    known = {variable_of(name).removeprefix(PREFIX) for name in dimensions}
+    found = sorted(name for name in environ if name.startswith(PREFIX))
+    unread = [name for name in found if name.removeprefix(PREFIX) not in known]
+    for name in unread:
+        near = nearest(name.removeprefix(PREFIX).upper(), known, cutoff=0.75)
+        if near:
+            raise ConfigurationError(
+                f"{name}: the gate has no such dimension; did you mean '{PREFIX}{near}'?"
+            )
+    return unread
+
+
+def _threshold(dimension: GateDimension, environ: Mapping[str, str]) -> float | None:
+    """Return the score at which a dimension passes; None if it is informational."""
+    variable = variable_of(dimension.name)
+    text = environ.get(variable, "").strip()
+    where, given = f"dimension '{dimension.name}': threshold", dimension.threshold
+    if text:
+        where = variable
+        try:
+            given = float(text)
+        except ValueError:
+            raise ConfigurationError(f"{where} is '{text}'; expected 0 to 1") from None
+    if given is None and dimension.informs:
+        return None
+    if given is None:
+        raise MetricError(
+            f"{where} is not given; add it, from 0 to 1 (null: it only informs), or set {variable}"
+        )
+    if not 0 <= given <= 1:
+        raise ConfigurationError(f"{where} is {given:g}; expected 0 to 1")
+    return given
+
+
+def _metrics(dimension: GateDimension, threshold: float, spec: GateFile) -> list[EvalMetric]:
+    """Return the metrics of a dimension; its criteria form the last metric."""
+    metrics = list(dimension.metrics)
+    if dimension.criteria:
+        grading = GradingCriterion(
+            criteria=dimension.criteria,
+            with_reference=dimension.with_reference,
+            with_tools=dimension.with_tools,
+        )
+        judge = LlmJudgeCriterion(judge_model=spec.judge_model)
+        metrics.append(
+            EvalMetric(
+                metric_name=f"{dimension.name} criteria",
+                evaluator_name="llm_criteria",
+                threshold=threshold,
+                criterion=Criterion(llm_judge=judge, grading=grading),
+            )
+        )
+    if not metrics or not all(metric.metric_name for metric in metrics):
+        raise MetricError(
+            f"dimension '{dimension.name}' needs metrics, each with a metricName, or criteria"
+        )
+    return metrics
+
+
+def _count(metrics: Sequence[EvalMetric], one: EvalMetric) -> int:
+    return sum(metric.metric_name == one.metric_name for metric in metrics)
+
+
+def dimension_verdict(
+    threshold: float | None, members: Sequence[tuple[Status, float | None]]
+) -> tuple[Status, float | None]:
+    """Return the status and the score of a dimension from its metrics; without a threshold it passes."""
+    found = {status for status, _ in members}
+    scores = [score for _, score in members if score is not None]
+    if Status.CRASHED in found:
+        return Status.CRASHED, None
+    if len(scores) < len(members):
+        return (Status.ERROR if Status.ERROR in found else Status.NOT_EVALUATED), None
+    score = sum(scores) / len(scores)
+    return (Status.PASSED if threshold is None or score >= threshold else Status.FAILED), score
+
+
+def _dimension(
+    name: str, threshold: float | None, outcomes: Sequence[MetricOutcome]
+) -> DimensionResult:
+    status, score = dimension_verdict(
+        threshold, [(outcome.status, outcome.score) for outcome in outcomes]
+    )
+    missing = [outcome for outcome in outcomes if outcome.score is None]
+    if status is Status.CRASHED:
+        missing = [*outcomes]
+    reasons = [
+        f"{outcome.name}: {outcome.reason or f'score {outcome.score:.2f}'}"
+        for outcome in missing or outcomes
+        if missing or outcome.score is None or outcome.score < 1
+    ]
+    return DimensionResult(name, status, score, threshold, "; ".join(reasons), tuple(outcomes))
+
+
+def _feedback(dimensions: Sequence[DimensionResult]) -> str:
+    lines = []
+    for one in dimensions:
+        if one.threshold is None:
+            continue
+        if one.status is Status.FAILED:
+            lines.append(f"- {one.name}: {one.score:.2f}, needed {one.threshold:.2f}. {one.reason}")
+        elif one.status is Status.CRASHED:
+            lines.append(f"- {one.name}: not reached. {one.reason}")
+        elif one.status is not Status.PASSED:
+            lines.append(f"- {one.name}: could not be checked. {one.reason}")
+    return "\n".join(["The answer was not accepted.", *lines]) if lines else ""

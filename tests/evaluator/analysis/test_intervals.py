@@ -1,0 +1,40 @@
+"""Wilson's interval and percentiles agree with scipy and numpy's definition."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
+
+from evaltap.evaluator.analysis.stats import percentile, wilson
+
+
+@given(st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_equals_scipy(counts: tuple[int, int]) -> None:
+    successes, total = counts
+
+    interval = wilson(successes, total)
+
+    expected = stats.binomtest(successes, total).proportion_ci(method="wilson")
+    assert interval is not None
+    assert interval == pytest.approx((expected.low, expected.high), abs=1e-9)
+    assert 0 <= interval.low <= successes / total <= interval.high <= 1
+
+
+def test_nothing_counted_has_no_interval_and_nonsense_is_refused() -> None:
+    assert wilson(0, 0) is None
+    with pytest.raises(ValueError, match="3 successes of 2"):
+        wilson(3, 2)
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50),
+    st.sampled_from([0.0, 0.25, 0.5, 0.95, 1.0]),
+)
+def test_a_percentile_interpolates_between_neighbours(values: list[float], share: float) -> None:
+    expected = stats.scoreatpercentile(values, share * 100)
+
+    assert percentile(values, share) == pytest.approx(expected, abs=1e-6)
+
+
+def test_nothing_has_no_percentile() -> None:
+    assert percentile([], 0.95) is None

@@ -1,0 +1,316 @@
+"""Exports in each tool's format, and their import without loss of inputs, expectations and calls."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langsmith.schemas import ExampleCreate
+
+from cases import make_turn
+from evaltap.cli.main import main
+from evaltap.evaluator.cases.datasets.exports.tools import FORMS
+from evaltap.evaluator.cases.evalsets.files import read_set, set_bytes
+from exported import CASES, MESSAGE, carried
+from shop import Asked, landed
+
+ADK_PARTS = {"role": "user", "content": "What?", "parts": [{"text": "What?"}, {"inline_data": {}}]}
+PICTURE = {"role": "user", "content": "What?", "content_parts": [{"type": "image"}]}
+READ_BACK = ("deepeval", "openai-evals", "langsmith", "langfuse", "huggingface")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "golden.evalset.json"
+    path.write_bytes(set_bytes("golden", CASES))
+    return path
+
+
+def exported(source: Path, form: str, name: str, *more: str) -> Path:
+    out = source.parent / name
+    assert main(["export", str(source), "--format", form, "--out", str(out), *more]) == 0
+    return out
+
+
+@pytest.mark.parametrize("form", READ_BACK)
+def test_what_is_asked_expected_and_called_comes_back(source: Path, form: str) -> None:
+    out = exported(source, form, "out.json" if form in ("deepeval", "langsmith") else "out.jsonl")
+    back = source.parent / "back.evalset.json"
+
+    made = [str(path) for path in (out, Path(f"{out}.conversations.json")) if path.exists()]
+    assert main(["convert", *made, "--out", str(back)]) == 0
+
+    found = {case["evalId"]: carried(case) for case in read_set(back).cases}
+    wanted = {case["evalId"]: carried(case) for case in CASES}
+    if form != "deepeval":  # a row for each turn
+        wanted |= {f"c/{n}": [turn] for n, turn in enumerate(wanted.pop("c"), start=1)}
+    if form == "openai-evals":  # an answer is a text there
+        wanted = {key: [(a, b or "", c) for a, b, c in turns] for key, turns in wanted.items()}
+    assert found == wanted
+
+
+@pytest.mark.parametrize("form", READ_BACK)
+def test_what_is_not_specified_is_not_expected_when_it_comes_back(
+    tmp_path: Path, form: str
+) -> None:
+    source, back = tmp_path / "golden.evalset.json", tmp_path / "back.evalset.json"
+    only_answer = make_turn(tools=[], capture={"tools": "missing"})
+    only_calls = make_turn(answer=None, capture={"finalResponse": "missing"})
+    turns = {"answer": only_answer, "calls": only_calls, "no-call": make_turn(tools=[])}
+    cases = [{"evalId": name, "conversation": [turn]} for name, turn in turns.items()]
+    source.write_bytes(set_bytes("golden", cases))
+    out = exported(source, form, "out.json" if form in ("deepeval", "langsmith") else "out.jsonl")
+
+    assert main(["convert", str(out), "--out", str(back)]) == 0
+
+    found = {case["evalId"]: case["conversation"][0] for case in read_set(back).cases}
+    assert {name: turn.get("capture") for name, turn in found.items()} == {
+        name: turn.get("capture") for name, turn in turns.items()
+    }
+    assert "finalResponse" not in found["calls"]
+
+
+def test_the_calls_of_a_langsmith_example_are_those_of_all_its_messages(tmp_path: Path) -> None:
+    call = {"id": "1", "function": {"name": "get", "arguments": "{}"}}
+    outputs = [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "4"},
+        {"role": "assistant", "content": "It is 4."},
+    ]
+    asked_for = {"messages": [{"role": "user", "content": "2 + 2?"}]}
+    path, out = tmp_path / "examples.json", tmp_path / "out.evalset.json"
+    rows = [{"inputs": asked_for, "outputs": {"messages": said}} for said in (outputs, outputs[2:])]
+    path.write_text(json.dumps(rows))
+
+    assert main(["convert", str(path), "--out", str(out)]) == 0
+
+    first, second = (case["conversation"][0] for case in read_set(out).cases)
+    assert [tool["name"] for tool in first["tools"]] == ["get"]
+    assert first["finalResponse"]["content"] == "It is 4."
+    assert second["capture"] == {"tools": "missing"}
+
+
+def test_turns_before_and_context_are_messages(source: Path) -> None:
+    lines = exported(source, "langfuse", "out.jsonl").read_text().splitlines()
+
+    rows = {row["id"]: row for row in map(json.loads, lines)}
+    assert [one["content"] for one in rows["golden/c/2"]["input"]["messages"]] == [
+        "One?",
+        "1",
+        "Two?",
+    ]
+    assert rows["golden/b"]["input"]["messages"][0] == {"role": "system", "content": "Be kind."}
+    assert rows["golden/a/ü 1"]["sourceTraceId"] == "t-9"
+    assert rows["golden/b"]["metadata"]["evaltap"]["omitted"] == ["rubrics"]
+
+
+def test_goldens_have_the_keys_of_deepeval_in_its_order(source: Path) -> None:
+    out = exported(source, "deepeval", "out.json", "--with-actual")
+    text = out.read_text()
+
+    golden, with_actual = json.loads(text)
+    (conversation,) = json.loads(Path(f"{out}.conversations.json").read_text())
+    assert [*golden][:3] == ["input", "actual_output", "expected_output"]
+    assert golden["expected_tools"] == [
+        {"name": "get_order", "inputParameters": CASES[0]["conversation"][0]["tools"][0]["arguments"],
+         "output": {"ok": 1}}
+    ]  # fmt: skip
+    assert with_actual["actual_output"] == "No."
+    assert [turn["role"] for turn in conversation["turns"]] == ["user", "assistant"] * 2
+    assert text.startswith("[\n    {\n        ")
+
+
+def test_conversational_goldens_have_a_file_of_their_own_only_among_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "golden.evalset.json"
+    source.write_bytes(set_bytes("golden", CASES))
+    exported(source, "deepeval", "both.json")
+    assert "3 cases written to " in (said := capsys.readouterr().err)
+    assert "both.json.conversations.json" in said
+
+    source.write_bytes(set_bytes("golden", CASES[2:]))
+    out = exported(source, "deepeval", "one.json")
+
+    assert [golden["name"] for golden in json.loads(out.read_text())] == ["c"]
+
+
+# The name of the field in files that the client loads; its models call it reference_outputs now.
+@pytest.mark.filterwarnings("ignore:'outputs' is deprecated:DeprecationWarning")
+def test_examples_are_what_langsmith_creates(source: Path) -> None:
+    rows = json.loads(exported(source, "langsmith", "out.json").read_text())
+
+    create: Any = ExampleCreate  # its base class has no types
+    examples = [create(**row) for row in rows]
+
+    assert len({example.id for example in examples}) == 4
+    assert examples[0].inputs is not None
+    assert examples[0].inputs["messages"][-1]["content"] == 'Where is "A-7"? <b>'
+    assert rows == json.loads(exported(source, "langsmith", "again.json").read_text())
+
+
+def test_items_fit_the_schema_that_goes_with_them(source: Path) -> None:
+    import jsonschema
+
+    out = exported(source, "openai-evals", "out.jsonl")
+    schema = json.loads(Path(f"{out}.schema.json").read_text())
+
+    for line in out.read_text().splitlines():
+        jsonschema.validate(json.loads(line)["item"], schema)
+
+
+def test_promptfoo_tests_have_variables_and_assertions(source: Path) -> None:
+    tests = json.loads(exported(source, "promptfoo", "tests.json").read_text())
+
+    assert tests[1]["vars"]["input"] == "Hello?"
+    assert tests[1]["assert"] == [{"type": "icontains", "value": "Hello!"}]
+    assert all(isinstance(value, str) for test in tests for value in test["vars"].values())
+
+
+def test_the_pytest_module_runs_a_test_for_each_row(source: Path) -> None:
+    module = runpy.run_path(str(exported(source, "pytest", "golden_cases.py")))
+
+    names, rows = module["cases"].mark.args
+    assert names == "case"
+    assert [row["id"] for row in rows] == ["a/ü 1", "b", "c/1", "c/2"]
+    assert rows[0]["expected_output"] == "It's in Bern & \u2028 on its way."
+
+
+def test_a_folder_for_hugging_face_has_texts_only(source: Path) -> None:
+    out = exported(source, "huggingface", "folder")
+
+    rows = [json.loads(line) for line in (out / "data/test.jsonl").read_text().splitlines()]
+    assert all(isinstance(value, str) for row in rows for value in row.values())
+    assert "path: data/test.jsonl" in (out / "README.md").read_text()
+
+
+@pytest.mark.parametrize("form", [*FORMS, "trpc", "adk", "jsonl"])
+def test_check_tells_a_file_that_is_stale(source: Path, form: str) -> None:
+    out = exported(source, form, "out")
+    check = ["export", str(source), "--format", form, "--out", str(out), "--check"]
+    assert main(check) == 0
+
+    target = out / "data/test.jsonl" if form == "huggingface" else out
+    target.write_bytes(target.read_bytes() + b" ")
+
+    assert main(check) == 1
+
+
+def test_what_a_form_has_no_place_for_is_said(
+    source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported(source, "langsmith", "out.json")
+
+    assert "langsmith does not support rubrics; left out of 1 case" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("turn", "form", "says"),
+    [
+        (
+            make_turn(tools=[], capture={"tools": "missing"}),
+            "adk",
+            "1 case, such as 'c': not specified which tools a turn should call, which adk reads as none;"
+            " specify it, or do not run tool_trajectory_avg_score on it",
+        ),
+        (
+            make_turn(answer=None, capture={"finalResponse": "missing"}),
+            "adk",
+            "not specified what a turn should answer, which adk reads as an empty answer; specify it, or"
+            " do not run response_match_score and final_response_match_v2 on it",
+        ),
+        (make_turn(answer=None), "trpc", "or do not run final_response_avg_score on it"),
+        (make_turn(answer=None, tools=[]), "trpc", "or do not run tool_trajectory_avg_score on it"),
+        (make_turn(tools=[], references=[make_turn()]), "adk", "does not support references"),
+        (make_turn(state={"paid": True}), "langfuse", "does not support state; left out of 1 case"),
+        (make_turn(contextMessages=[MESSAGE]), "adk", "does not support contextMessages"),
+        (make_turn(userContent=PICTURE), "deepeval", "does not support images and other content_p"),
+        (make_turn(userContent=ADK_PARTS), "langfuse", "does not support images and other content"),
+    ],
+)
+def test_what_a_tool_would_read_otherwise_is_said(
+    tmp_path: Path, turn: Any, form: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "golden.evalset.json"
+    source.write_bytes(set_bytes("golden", [{"evalId": "c", "conversation": [turn]}]))
+
+    exported(source, form, "out.json")
+
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["adk", "trpc"])
+def test_a_turn_that_is_specified_is_exported_without_a_word(
+    tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "golden.evalset.json"
+    turns = [make_turn(), make_turn(tools=[])]
+    source.write_bytes(set_bytes("golden", [{"evalId": "c", "conversation": turns}]))
+
+    out = exported(source, form, "out.json")
+
+    assert capsys.readouterr().err == f"1 case written to {out}\n"
+
+
+def test_recorded_turns_that_become_expected_ones_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = landed(tmp_path, [Asked("Where is it?")], metrics=[])
+
+    exported(database, "adk", "out.json")
+
+    assert "only recorded, which adk reads as expected; review them" in capsys.readouterr().err
+
+
+def test_landed_cases_are_exported_as_they_were_recorded(tmp_path: Path) -> None:
+    database = landed(tmp_path, [Asked("Where is it?")], metrics=[])
+
+    rows = json.loads(exported(database, "deepeval", "out.json", "--with-actual").read_text())
+
+    assert rows[0]["input"] == "Where is it?"
+    assert rows[0]["actual_output"] == "Here you are, please."
+    assert rows[0]["expected_output"] is None
+
+
+def test_a_filter_of_a_file_is_refused(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments: list[Any] = ["export", str(source), "--out", "x.jsonl", "--filter", "tool:a"]
+
+    assert main(arguments) == 2
+    assert "only work on a store" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("marks", "form", "ids"),
+    [
+        (("version", "version"), "trpc", ["s@v1", "s@v2"]),
+        (("version", "version"), "jsonl", ["s@v1", "s@v2"]),
+        (("run", "run"), "jsonl", ["s", "s"]),
+        (("run", "run"), "adk", ["s@v1", "s@v2"]),
+    ],
+)
+def test_a_case_that_landed_in_several_versions_has_an_id_for_each(
+    tmp_path: Path, marks: tuple[str, str], form: str, ids: list[str]
+) -> None:
+    asked = [
+        Asked("Where is it?", session="s", source={mark: f"v{number}"})
+        for number, mark in enumerate(marks, start=1)
+    ]
+    database = landed(tmp_path, asked, metrics=[])
+
+    text = exported(database, form, "out").read_text()
+
+    assert re.findall(r'"eval_?[iI]d": ?"([^"]*)"', text) == ids
+
+
+def test_fmt_says_the_same_of_what_adk_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "golden.evalset.json"
+    turn = make_turn(tools=[], capture={"tools": "missing"})
+    source.write_bytes(set_bytes("golden", [{"evalId": "c", "conversation": [turn]}]))
+
+    main(["fmt", "--to", "adk", "--stdout", str(source)])
+
+    assert "not specified which tools a turn should call" in capsys.readouterr().err

@@ -1,0 +1,380 @@
+"""Review: a queue, decisions as rows, undo, two reviewers and their agreement."""
+
+import io
+import json
+import os
+import pty
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cases import NOON
+from evaltap.cli.main import main
+from evaltap.evaluator.analysis.estimates.labels import read_labels
+from evaltap.evaluator.analysis.stats.agreement import agreement, alpha, kappa
+from evaltap.evaluator.curation.review.drawing import draw_for_labels
+from evaltap.evaluator.curation.review.queue import LEASE, items, next_item
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.errors import FormatError
+from shop import Asked, landed
+
+ASKED = [
+    Asked("Where is my order?", answer="In Bern, please wait."),
+    Asked("I want a refund", ("refund",), "No.", thumb=False, correction="Yes, please wait."),
+    Asked("Tell me a joke", (), "Knock knock, please."),
+]
+
+Review = Callable[..., Any]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return landed(tmp_path, ASKED)
+
+
+@pytest.fixture
+def review(database: Path, capsys: pytest.CaptureFixture[str]) -> Review:
+    """Run the command with --json, and return what it prints as data."""
+
+    def run(action: str, *arguments: str, who: str = "ann", code: int = 0) -> Any:
+        capsys.readouterr()
+        assert main(["review", action, str(database), *arguments, "--as", who, "--json"]) == code
+        said = capsys.readouterr().out
+        return json.loads(said) if said.startswith(("{", "[")) else said
+
+    return run
+
+
+def test_a_filter_may_stand_behind_the_file(review: Review) -> None:
+    review("add", "feedback:down")
+
+    assert list(states(review)) == ["s-1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("list", "feedback:down"), "feedback:down: unexpected argument"),
+        (("approve", "1", "2"), "2: unexpected argument"),
+        (("list", "--filter", "tool:refund"), "--filter and --where: only for `evaltap review add`"),
+        (("next", "--answer", "Yes."), "--answer: only for `evaltap review edit`"),
+        (("add", "--comment", "why"), "--comment: only for `evaltap review approve|edit|reject|skip`"),
+        (("list", "--from", "x.jsonl"), "--from: only for `evaltap review import`"),
+    ],
+)  # fmt: skip
+def test_what_an_action_does_not_look_at_is_refused(
+    database: Path, arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    action, *more = arguments
+
+    assert main(["review", action, str(database), *more]) == 2
+    assert says in capsys.readouterr().err
+
+
+def states(review: Review) -> dict[str, str]:
+    return {one["eval_id"]: one["state"] for one in review("list")["items"]}
+
+
+def ids(review: Review) -> dict[str, str]:
+    return {one["eval_id"]: one["item_id"] for one in review("list")["items"]}
+
+
+def test_nothing_is_queued_twice(review: Review) -> None:
+    review("add")
+    review("add")
+    review("add", "--filter", "feedback:down")
+
+    assert states(review) == {"s-0": "open", "s-1": "open", "s-2": "open"}
+
+
+@pytest.mark.slow
+def test_decisions_are_rows_and_undo_is_another(review: Review, database: Path) -> None:
+    review("add")
+    item = ids(review)["s-0"]
+
+    assert review("approve", item)["state"] == "approved"
+    assert review("reject", item)["state"] == "rejected"
+    assert review("undo")["state"] == "approved"
+    assert review("undo")["state"] == "open"
+    assert "has no decision to undo" not in str(review("undo", code=2))
+
+    with Store(database) as store:
+        rows = store.rows("SELECT action, reviewer FROM reviews ORDER BY reviewed_at")
+    assert rows == [(one, "ann") for one in ("approve", "reject", "undo", "undo")]
+
+
+@pytest.mark.slow
+def test_two_reviewers_agree_disagree_and_a_third_settles(review: Review) -> None:
+    review("add", "--needed", "2")
+    found = ids(review)
+    for name in found.values():
+        assert review("approve", name)["state"] == "approved"
+    review("approve", found["s-0"], who="bob")
+    review("reject", found["s-1"], who="bob")
+
+    assert states(review) == {"s-0": "agreed", "s-1": "disagreed", "s-2": "approved"}
+    assert review("reject", found["s-1"], who="eve")["state"] == "settled"
+    data = {one["eval_id"]: one for one in review("list")["items"]}
+    assert (data["s-1"]["verdict"], data["s-0"]["verdict"]) == ("bad", "good")
+
+
+def test_an_item_is_held_for_who_took_it_until_the_lease_ends(
+    review: Review, database: Path
+) -> None:
+    review("add")
+    with Store(database) as store:
+        now = NOON.replace(tzinfo=None)
+        first = next_item(store, "ann", now=now)
+        other = next_item(store, "bob", now=now)
+        later = next_item(store, "bob", now=now + LEASE + timedelta(seconds=1))
+    assert first is not None
+    assert other is not None
+    assert later is not None
+    assert first.item_id != other.item_id
+    assert later.item_id == first.item_id
+
+
+@pytest.mark.slow
+def test_a_reviewer_sees_nothing_of_what_others_said(review: Review) -> None:
+    review("add", "--needed", "2")
+    review("reject", ids(review)["s-0"])
+
+    shown = review("next", who="bob")
+
+    assert (shown["verdict"], shown["reviewers"], shown["after"]) == (None, [], None)
+
+
+@pytest.mark.slow
+def test_what_was_decided_is_not_handed_out_again(review: Review) -> None:
+    review("add")
+    for _ in range(3):
+        review("approve", review("next")["item_id"])
+
+    review("next", code=3)
+    review("next", who="bob", code=3)
+
+
+@pytest.mark.slow
+def test_an_edit_becomes_the_expected_turn_and_a_rejected_one_no_case(
+    review: Review, database: Path, tmp_path: Path
+) -> None:
+    review("add")
+    found = ids(review)
+    review("approve", found["s-0"])
+    tools = json.dumps([{"name": "refund", "arguments": {"amount": 5}}])
+    review("edit", found["s-1"], "--answer", "Yes, at once.", "--tools", tools)
+    review("reject", found["s-2"])
+    out = tmp_path / "g.evalset.json"
+
+    assert main(["curate", str(database), "--as", "expected", "--out", str(out)]) == 0
+
+    cases = {case["evalId"]: case for case in json.loads(out.read_text())["evalCases"]}
+    assert sorted(cases) == ["s-0", "s-1"]
+    turn = cases["s-1"]["conversation"][0]
+    assert turn["finalResponse"]["content"] == "Yes, at once."
+    assert [tool["name"] for tool in turn["tools"]] == ["refund"]
+    stamp = cases["s-1"]["source"]["curation"]["review"]
+    assert (stamp["state"], stamp["by"]) == ("edited", ["ann"])
+
+
+def test_the_provenance_of_a_case_is_the_decision_on_its_own_turns(tmp_path: Path) -> None:
+    asked = [Asked("Where is A-1?", session="s"), Asked("A joke", (), "No.", session="s")]
+    database, out = str(landed(tmp_path, asked)), tmp_path / "g.evalset.json"
+    assert main(["review", "add", database, "--as", "ann"]) == 0
+    with Store(database) as store:
+        names = {one.invocation_id: one.item_id for one in items(store)}
+    for action, turn in (("approve", "t-0"), ("reject", "t-1")):
+        assert main(["review", action, database, names[turn], "--as", "ann"]) == 0
+
+    assert main(["curate", database, "--as", "expected", "--out", str(out)]) == 0
+
+    (case,) = json.loads(out.read_text())["evalCases"]
+    assert case["source"]["curation"]["review"]["state"] == "approved"
+
+
+@pytest.mark.slow
+def test_reviews_are_labels_for_judges(review: Review, database: Path, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="nothing has been reviewed"):
+        read_labels(database)
+    review("add")
+    found = ids(review)
+    review("approve", found["s-0"])
+    review("reject", found["s-1"])
+    labels = tmp_path / "labels.jsonl"
+
+    review("export", "--labels", "--out", str(labels))
+
+    assert {(one.key.eval_id, one.passes) for one in read_labels(labels)} == {
+        ("s-0", True), ("s-1", False),
+    }  # fmt: skip
+    assert {one[:2] for one in read_labels(database)} == {one[:2] for one in read_labels(labels)}
+
+
+def test_decisions_made_elsewhere_are_imported_as_one(
+    review: Review, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    review("add")
+    found = ids(review)
+    rows = [{"item_id": found["s-0"], "action": "approve", "reviewer": "eve"},
+            {"item_id": found["s-1"], "action": "edit", "answer": "Yes."},
+            {"item_id": found["s-2"], "action": "aprove"}]  # fmt: skip
+    path = tmp_path / "r.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    review("import", "--from", str(path), code=2)
+    assert set(states(review).values()) == {"open"}
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows[:2]))
+    review("import", "--from", str(path))
+
+    assert states(review) == {"s-0": "approved", "s-1": "edited", "s-2": "open"}
+
+
+def test_erasing_a_person_takes_their_reviews_too(review: Review, database: Path) -> None:
+    review("add")
+    review("approve", ids(review)["s-0"])
+
+    assert main(["erase", "--subject", "u-0", "--db", str(database)]) == 0
+
+    with Store(database) as store:
+        left = {one.eval_id for one in items(store)}
+        rows = store.rows("SELECT count(*) FROM reviews WHERE eval_id = 's-0'")
+    assert "s-0" not in left
+    assert rows == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["aprove", "DB"], "did you mean 'approve'?"),
+        (["approve", "DB"], "name the ITEM"),
+        (["approve", "DB", "none"], "no item 'none'"),
+        (["edit", "DB", "none"], "--answer TEXT"),
+        (["undo", "DB"], "has no decision to undo"),
+        (["add", "DB", "--needed", "4"], "1, 2 or 3"),
+        (["import", "DB"], "--from FILE"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    database: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    given = [str(database) if one == "DB" else one for one in arguments]
+
+    assert main(["review", *given, "--as", "ann"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_draw_for_labels_takes_half_of_what_the_judge_fails(tmp_path: Path) -> None:
+    asked = [Asked(f"Question {n} {'abcdefgh'[n % 8]}", answer="No." if n < 6 else "Yes, please.")
+             for n in range(60)]  # fmt: skip
+    database = landed(tmp_path, asked)
+
+    with Store(database) as store:
+        few = draw_for_labels(store, "polite", 8)
+        many = draw_for_labels(store, "polite", 40)
+
+    failed = {f"s-{n}" for n in range(6)}
+    assert len(few) == 8
+    assert len({one.eval_id for one in few} & failed) == 4
+    assert len({one.eval_id for one in many} & failed) == 6
+    assert {one.eval_id for one in few} <= {one.eval_id for one in many}
+    assert {one.inclusion_probability for one in many} == {1.0, 34 / 54}
+    assert [one.needed for one in few].count(2) == 2
+    assert main(["review", "add", str(database), "--draw", "polte", "--as", "ann"]) == 2
+
+
+# -- the terminal ----------------------------------------------------------------------------------
+
+
+def test_keys_from_a_pipe_decide(
+    database: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("z?a\nx u x c e\nBetter, please.\nq"))
+
+    assert main(["review", str(database), "--as", "ann"]) == 0
+
+    said = capsys.readouterr().out
+    assert "no key 'z'" in said
+    assert "user says  Yes, please wait." in said
+    assert "polite" not in said  # what the judge says
+    with Store(database) as store:
+        found = store.rows("SELECT action FROM v_review_decisions ORDER BY reviewed_at")
+    assert len(found) == 3
+
+
+def test_keys_on_a_terminal_need_no_return(database: Path) -> None:
+    program = "import sys; from evaltap.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", program, "review", str(database), "--as", "ann"]
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=subprocess.PIPE, env={**os.environ, "TERM": "dumb"}
+    ) as process:
+        os.write(ours, b"aaa")
+        try:
+            said, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    os.close(ours)
+    os.close(theirs)
+
+    assert process.returncode == 0
+    assert b"nothing left to review" in said
+    assert b"3 decisions as ann" in said
+
+
+# -- agreement -------------------------------------------------------------------------------------
+
+
+def test_kappa_is_that_of_the_textbook() -> None:
+    pairs = [("y", "y")] * 20 + [("y", "n")] * 5 + [("n", "y")] * 10 + [("n", "n")] * 15
+
+    assert kappa(pairs) == pytest.approx(0.4)
+    assert kappa([("y", "y")] * 3) is None
+    assert kappa([]) is None
+
+
+def test_alpha_is_that_of_krippendorff() -> None:
+    # Krippendorff (2011), "Computing Krippendorff's Alpha-Reliability", C: nominal data, any number of
+    # observers, values missing.
+    units = ["111", "2223", "3333", "3333", "2222", "1234", "4444", "1121", "2222", "555", "11"]
+
+    assert alpha([list(unit) for unit in units]) == pytest.approx(0.743, abs=5e-4)
+    assert alpha([["a", "a"]]) is None
+
+
+@pytest.mark.slow
+def test_the_interval_holds_the_truth_of_most_samples() -> None:
+    rng = random.Random(4)
+
+    def pair() -> tuple[str, str]:
+        truth = rng.random() < 0.5
+        one, other = (truth if rng.random() < 0.8 else not truth for _ in range(2))
+        return str(one), str(other)
+
+    true_kappa = 2 * (0.8**2 + 0.2**2) - 1
+    held = 0
+    for _ in range(30):
+        pairs = [pair() for _ in range(80)]
+        interval = agreement([list(one) for one in pairs], pairs).kappa_interval
+        assert interval is not None
+        held += interval.low <= true_kappa <= interval.high
+    assert held >= 25
+
+
+def test_reviewers_are_compared_by_the_list(review: Review) -> None:
+    review("add", "--needed", "2")
+    for place, name in enumerate(ids(review).values()):
+        review("approve", name)
+        review("reject" if place == 0 else "approve", name, who="bob")
+
+    figures = review("list")["agreement"]
+
+    assert figures["reviewers"] == ["ann", "bob"]
+    assert figures["items"] == 3
+    assert figures["share"] == pytest.approx(2 / 3)
+    assert figures["kappa"] == 0

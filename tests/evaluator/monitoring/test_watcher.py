@@ -1,0 +1,275 @@
+"""Watches inside `consume`: alarms are stored once and end, whatever happens to the consumer."""
+
+import json
+import shlex
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alert_server import wait_for
+from cases import write_log
+from commands import Evaltap, runner
+from evaltap.evaluator.monitoring.history import Alert, firing, note_alerts, read_alerts
+from evaltap.evaluator.monitoring.model import Event
+from evaltap.evaluator.monitoring.wording import summary
+from evaltap.evaluator.pipeline.live.figures import figures
+from evaltap.evaluator.pipeline.live.watcher import CAUGHT_UP_SECONDS, LOOK_SECONDS, Watcher
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.formats.monitor import MonitorFile, Watch
+from watched_traffic import FIRST, traffic, write_metrics
+
+HELPFUL = {"name": "helpful", "signal": "pass_rate", "metric": "helpful"}
+BROKEN = range(16, 26)
+DAILY = 40
+
+
+@pytest.fixture
+def evaltap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Evaltap:
+    """Run a command in a folder with metrics and rules."""
+    monkeypatch.chdir(tmp_path)
+    write_metrics()
+    Path("monitor.json").write_text(json.dumps({"watch": [HELPFUL]}))
+    return runner(capsys)
+
+
+def breaks(tool: str, day: int) -> float:
+    return 0.8 if tool == "refund" and day in BROKEN else 0.04
+
+
+def consume(evaltap: Evaltap, *more: str) -> tuple[int, str, str]:
+    return evaltap(
+        "consume", "--log", "t.log.db", "--db", "t.duckdb", "--metrics", "m.json", "--until-idle",
+        "--monitor", "monitor.json", *more,
+    )  # fmt: skip
+
+
+def alerts(evaltap: Evaltap) -> tuple[int, Any]:
+    code, out, _ = evaltap("monitor", "alerts", "t.duckdb", "--json")
+    return code, json.loads(out)
+
+
+@pytest.mark.slow
+def test_an_alarm_is_stored_once_named_and_ends_across_restarts(evaltap: Evaltap) -> None:
+    records = traffic(breaks, days=36)
+    seen = []
+    for begin, end in ((0, 15), (15, 20), (20, 22), (22, 36)):
+        write_log(Path("t.log.db"), records[begin * DAILY : end * DAILY])
+        _, _, said = consume(evaltap)
+        seen.append(
+            (alerts(evaltap), "ALERT helpful (pass_rate) fell" in said, "resolved helpful" in said)
+        )
+
+    (quiet, *_), (raised, told, _), (same, again, _), (over, _, resolved) = seen
+    assert quiet == (0, [])
+    assert (raised[0], told) == (1, True)
+    (firing,) = raised[1]
+    assert (firing["status"], firing["changed"][0]["value"]) == ("firing", "refund")
+    assert (same, again) == (raised, False)
+    assert (over[0], resolved) == (0, True)
+    assert [one["status"] for one in over[1]] == ["firing", "resolved"]
+    assert over[1][0] == firing
+    assert len({one["alert_id"] for one in over[1]}) == 1
+
+    shown = evaltap("cases", "t.duckdb", firing["cases_filter"], "--json", "--limit", "1000")
+    found = json.loads(shown[1])
+    assert {one["eval_id"] for one in found} >= {*firing["cases"]}
+    assert all("refund" in one["tools"] for one in found)
+
+
+@pytest.mark.slow
+def test_a_replay_finds_what_was_stored_live(evaltap: Evaltap) -> None:
+    # Long ago: a live look leaves out the sessions that may still go on.
+    write_log(Path("t.log.db"), traffic(breaks, days=36, first=FIRST - timedelta(days=60)))
+    consume(evaltap)
+
+    code, stored = alerts(evaltap)
+    replayed = json.loads(
+        evaltap("monitor", "replay", "t.duckdb", "--rules", "monitor.json", "--json")[1]
+    )
+
+    assert code == 0
+    assert [{k: v for k, v in one.items() if k != "alert_id"} for one in stored] == replayed
+
+
+@pytest.mark.slow
+def test_the_filter_of_an_alarm_is_shown_as_a_command(evaltap: Evaltap) -> None:
+    write_log(Path("t.log.db"), traffic(breaks, days=20))
+    _, _, said = consume(evaltap)
+
+    (line,) = [one for one in said.splitlines() if "ALERT" in one]
+    command = shlex.split(line.partition("; evaltap ")[2])
+    assert evaltap(*command)[0] == 0
+    assert "s-1" in evaltap(*command)[1]
+
+
+@pytest.mark.slow
+def test_after_a_rebase_the_new_level_is_usual(evaltap: Evaltap) -> None:
+    write_log(Path("t.log.db"), traffic(breaks, days=20))
+    consume(evaltap)
+    assert alerts(evaltap)[0] == 1
+
+    assert evaltap("monitor", "rebase", "t.duckdb", "helpful")[0] == 0
+    consume(evaltap)
+
+    code, found = alerts(evaltap)
+    assert (code, [one["status"] for one in found]) == (0, ["firing", "resolved"])
+
+
+@pytest.mark.slow
+def test_an_erased_session_is_no_evidence_any_more(evaltap: Evaltap) -> None:
+    write_log(Path("t.log.db"), traffic(breaks, days=20))
+    consume(evaltap)
+    case = alerts(evaltap)[1][0]["cases"][0]
+
+    assert evaltap("erase", "--subject", case, "--db", "t.duckdb")[0] == 0
+
+    assert case not in alerts(evaltap)[1][0]["cases"]
+    assert case not in Path("t.duckdb").read_bytes().decode("latin-1")
+
+
+def test_a_watch_on_a_metric_that_is_not_scored_is_refused(evaltap: Evaltap) -> None:
+    write_log(Path("t.log.db"), traffic(breaks, days=1))
+    Path("monitor.json").write_text(json.dumps({"watch": [{**HELPFUL, "metric": "helpfull"}]}))
+
+    code, _, said = consume(evaltap)
+
+    assert code == 2
+    assert "did you mean 'helpful'?" in said
+
+
+# The rows.
+
+
+def event(status: Any, day: int, name: str = "w") -> Event:
+    return Event(name, {}, status, datetime(2026, 11, day), rate_before=0.9, rate_after=0.5)
+
+
+def gauge(store: Store) -> float:
+    (found,) = (one for one in figures(store) if one.name == "evaltap_alert_firing")
+    return found.samples["w", ""]
+
+
+def test_the_shares_above_two_quantiles_are_alarms_of_their_own() -> None:
+    with Store(":memory:") as store:
+        tail, middle = (replace(event("firing", 10), quantile=one) for one in (0.95, 0.5))
+        assert [one.event.quantile for one in note_alerts(store, [tail, middle])] == [0.95, 0.5]
+        assert note_alerts(store, [tail, middle]) == []
+        over = replace(event("resolved", 12), quantile=0.5)
+        (ended,) = note_alerts(store, [tail, middle, over])
+
+        assert [one.event.quantile for one in firing(read_alerts(store))] == [0.95]
+        assert len({one.alert_id for one in read_alerts(store)}) == 2
+        assert gauge(store) == 1
+        assert ended.event.status == "resolved"
+        (gone,) = note_alerts(store, [], ["other"])
+        assert (gone.event.status, gone.event.quantile) == ("resolved", 0.95)
+        assert gauge(store) == 0
+
+
+def test_an_alarm_of_a_watch_without_a_baseline_ends_without_a_claim_about_the_traffic() -> None:
+    with Store(":memory:") as store:
+        note_alerts(store, [replace(event("firing", 10), measure="pass_rate")])
+
+        (ended,) = note_alerts(store, [Event("w", {}, "no_data", None, measure="pass_rate")])
+
+    assert ended.event.at is not None
+    assert summary(ended.event) == (
+        "w (pass_rate): no longer known, as the watch was changed or has no baseline now"
+    )
+
+
+def test_a_rebase_of_a_misspelt_watch_suggests_its_name(evaltap: Evaltap) -> None:
+    with Store("t.duckdb") as store:
+        note_alerts(store, [event("firing", 10, "helpful")])
+
+    assert "did you mean 'helpful'?" in evaltap("monitor", "rebase", "t.duckdb", "helpfull")[1]
+    assert "note" not in evaltap("monitor", "rebase", "t.duckdb", "helpful")[1]
+
+
+def test_a_rebase_uses_the_store_of_the_settings(evaltap: Evaltap) -> None:
+    Store("t.duckdb").close()
+    assert evaltap("monitor", "rebase", "helpful")[0] == 2
+    Path("evaltap.toml").write_text('store = "t.duckdb"')
+
+    assert evaltap("monitor", "rebase", "helpful")[0] == 0
+
+
+def test_an_alarm_stored_before_there_were_quantiles_is_that_of_the_95th_percentile() -> None:
+    with Store(":memory:") as store:
+        note_alerts(store, [event("firing", 10)])
+
+        assert note_alerts(store, [replace(event("firing", 10), quantile=0.95)]) == []
+
+
+def test_turns_that_come_late_and_move_an_alarm_make_no_second_one() -> None:
+    with Store(":memory:") as store:
+        first = note_alerts(store, [event("firing", 10)])
+        assert note_alerts(store, [event("firing", 9)]) == []
+        assert note_alerts(store, [event("firing", 12)]) == []
+        ended = note_alerts(store, [event("firing", 12), event("resolved", 14)])
+        again = note_alerts(
+            store, [event("firing", 12), event("resolved", 14), event("firing", 20)]
+        )
+
+        assert [one.alert_id for one in ended] == [first[0].alert_id]
+        assert again[0].alert_id != first[0].alert_id
+        assert [one.event.status for one in read_alerts(store)] == ["firing", "resolved", "firing"]
+
+
+def test_what_was_over_before_anyone_looked_is_stored_and_not_told() -> None:
+    with Store(":memory:") as store:
+        found = note_alerts(store, [event("firing", 1), event("resolved", 2), event("firing", 3)])
+
+        assert [one.notify for one in found] == [False, False, True]
+
+
+def test_an_alarm_ends_when_its_turns_or_its_watch_are_gone() -> None:
+    with Store(":memory:") as store:
+        note_alerts(store, [event("firing", 1), event("firing", 1, "v")])
+        found = note_alerts(store, [event("learning", 1)], ["w"])
+
+        assert sorted((one.event.watch, one.event.status) for one in found) == [
+            ("v", "resolved"),
+            ("w", "resolved"),
+        ]
+        assert note_alerts(store, [event("learning", 1)], ["w"]) == []
+
+
+# Silence, which only the clock sees.
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.slow
+def test_silence_begins_while_nothing_lands_and_only_when_the_log_is_read(evaltap: Evaltap) -> None:
+    write_log(Path("t.log.db"), traffic(lambda tool, day: 0, days=1))
+    consume(evaltap)
+    clock, heard = Clock(), list[Alert]()
+    rules = MonitorFile(watch=[Watch(name="alive", signal="silence", minutes=60)])
+    last = FIRST + timedelta(minutes=30 * (DAILY - 1))
+    wall = last + timedelta(minutes=59)
+    with Store("t.duckdb") as store:
+        watcher = Watcher(store, rules, heard.extend, clock=clock, now=lambda: wall)
+        for minutes, waits in ((59, 0.0), (61, LOOK_SECONDS), (61, CAUGHT_UP_SECONDS), (90, 60.0)):
+            wall = last + timedelta(minutes=minutes)
+            clock.now += waits
+            watcher.step({} if minutes == 59 else None)
+            wait_for(lambda: watcher.step(None) or watcher.idle)
+            if waits == LOOK_SECONDS:
+                assert not heard, "records may still wait on the log"
+        watcher.close()
+
+        assert [(one.event.status, one.event.since) for one in heard] == [
+            ("firing", last.astimezone(UTC).replace(tzinfo=None))
+        ]

@@ -1,0 +1,374 @@
+"""The web page in a real Chromium: every page in both themes and on a phone, by keyboard, with attacks."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from page_attacks import MANY, attack_cases
+from page_pictures import work
+from page_server import Served, served
+from page_store import GENEROUS, support_store
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+AXE = Path(__file__).parents[2] / "data" / "axe" / "axe.min.js"
+CASE = f"/case?set=live&id={GENEROUS}&app=shop"
+PAGES = [
+    "/",
+    "/?range=30d",
+    "/?from=2026-11-23T06:00&to=2026-11-23T09:00",
+    "/?from=never&to=2026-11-23",
+    "/cases",
+    "/cases?q=status:failed&sort=worst",
+    "/cases?q=stats:x",
+    "/cases?q=tool:none",
+    CASE,
+    f"{CASE}&view=raw",
+    "/review",
+    "/runs",
+    "/coverage",
+    f"/expected?set=live&id={GENEROUS}&app=shop",
+    "/basket",
+    "/basket?as=inputs&format=huggingface",
+    "/judges",
+    "/changes",
+    "/settings",
+    "/compare?show=all",
+    "/delivery?id=s-too-generous",
+    "/why?id=nothing",
+    "/alerts",
+    "/nowhere",
+]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The page of a support agent's store."""
+    folder = tmp_path_factory.mktemp("page")
+    golden = folder / "golden.evalset.json"
+    golden.write_text('{"evalSetId": "golden", "evalCases": []}')
+    with served(support_store(folder, count=60), folder, sets=(golden,)) as found:
+        work(found, ["s-057", "s-058", "s-055", "s-054"])
+        yield found
+
+
+class Visitor:
+    """A browser that is logged in, with what its pages complained of and asked for."""
+
+    def __init__(self, browser: "Browser", site: Served, **options: Any) -> None:
+        self.context: BrowserContext = browser.new_context(**options)
+        self.site = site
+        self.page: Page = self.context.new_page()
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.context.on("request", lambda request: self.asked.append(request.url))
+        name, _, secret = site.cookie("admin").partition("=")
+        name = name.removeprefix("__Host-")
+        self.context.add_cookies([{"name": name, "value": secret, "url": site.site.address}])
+
+    def open(self, path: str) -> "Page":
+        """Open a page of the site."""
+        self.page.goto(self.site.site.address + path)
+        return self.page
+
+    def check(self) -> None:
+        """Assert that nothing was complained of and nothing foreign was asked for."""
+        meant = ("404 (Not Found)", "400 (Bad Request)")  # pages that say what is wrong
+        assert [text for text in self.said if not any(one in text for one in meant)] == []
+        assert all(url.startswith(self.site.site.address) for url in self.asked)
+        self.context.close()
+
+
+LOOKS = [
+    ("light", 1360),
+    pytest.param("dark", 1360, marks=pytest.mark.slow),
+    pytest.param("light", 360, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_pages_are_quiet_fit_and_can_be_read_by_everybody(
+    browser: "Browser", site: Served, path: str, scheme: Any, width: int
+) -> None:
+    visitor = Visitor(browser, site, color_scheme=scheme, viewport={"width": width, "height": 800})
+    page = visitor.open(path)
+
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate("document.getElementsByTagName('*').length") < 1_500
+    page.evaluate(AXE.read_text("utf-8"))
+    found = page.evaluate("axe.run()")
+    found = [f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found["violations"]]
+    assert "\n".join(found) == ""
+    visitor.check()
+
+
+def test_dragging_over_a_chart_chooses_a_span_that_is_a_link(
+    browser: "Browser", site: Served
+) -> None:
+    visitor = Visitor(browser, site, viewport={"width": 1280, "height": 800})
+    page = visitor.open("/?range=24h&app=shop")
+    place = page.locator(".plot svg").first.bounding_box()
+    assert place is not None
+    page.mouse.move(place["x"] + place["width"] / 4, place["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(place["x"] + place["width"] / 2, place["y"] + 60)
+    with page.expect_navigation():
+        page.mouse.up()
+
+    assert "app=shop&from=2026-11-22T18%3A1" in page.url
+    shown = page.inner_text(".until")
+    assert shown.startswith("22 Nov 18:1")
+    other = visitor.context.new_page()
+    other.goto(page.url)
+    assert other.inner_text(".until") == shown
+    page.go_back()
+    assert page.inner_text(".spans [aria-current]") == "24h"
+    visitor.check()
+
+
+def test_the_figures_under_the_pointer_are_those_of_the_table(
+    browser: "Browser", site: Served
+) -> None:
+    visitor = Visitor(browser, site, viewport={"width": 1280, "height": 800})
+    page = visitor.open("/?range=24h&app=shop")
+    chart = page.locator("figure.chart").nth(1)  # the pass rate
+    before = chart.locator("[data-readout]").inner_text()
+    row = chart.locator("[data-place]").first
+    place, plot = int(row.get_attribute("data-place") or 0), chart.locator("svg").bounding_box()
+    assert plot is not None
+    buckets = int(chart.get_attribute("data-buckets") or 1)
+
+    page.mouse.move(plot["x"] + plot["width"] * (place + 0.5) / buckets, plot["y"] + 50)
+
+    at, rate, interval = row.locator("td").all_text_contents()
+    shown = f"{at} · pass rate {rate} · 95 % interval {interval}"
+    assert chart.locator("[data-readout]").inner_text() == shown
+    page.mouse.move(5, 5)
+    assert chart.locator("[data-readout]").inner_text() == before
+    assert chart.locator(".hair").count() == 0
+    visitor.check()
+
+
+@pytest.mark.parametrize("path", ["/", "/review", "/alerts"])
+def test_the_bar_of_a_phone_shows_where_one_is(browser: "Browser", site: Served, path: str) -> None:
+    visitor = Visitor(browser, site, viewport={"width": 360, "height": 800})
+    page = visitor.open(path)
+
+    here = page.locator(".bar nav [aria-current]").bounding_box()
+    bar = page.locator(".bar nav").bounding_box()
+    assert here is not None
+    assert bar is not None
+    assert bar["x"] <= here["x"]
+    assert here["x"] + here["width"] <= bar["x"] + bar["width"]
+    visitor.check()
+
+
+@pytest.mark.slow
+def test_the_filter_survives_what_is_done_to_a_case(browser: "Browser", tmp_path: Path) -> None:
+    with served(support_store(tmp_path, count=20), tmp_path) as site:
+        visitor = Visitor(browser, site)
+        page = visitor.open("/cases?q=status:failed&sort=worst")
+        page.click("[data-row] >> nth=0")
+        page.wait_for_url("**/case?*")
+        following = page.locator("[data-action=next-page]").get_attribute("href")
+        for key in ("=", "="):
+            with page.expect_navigation():
+                page.keyboard.press(key)
+        assert "is expected" in page.inner_text(".verdicts")
+        assert page.locator("[data-action=next-page]").get_attribute("href") == following
+        with page.expect_navigation():
+            page.click("text=Undo mine")
+        assert page.locator("text=is expected").count() == 0
+        page.keyboard.press("Escape")
+        page.wait_for_url("**/cases?*")
+        assert page.locator("#q").input_value() == "status:failed"
+        visitor.check()
+
+
+@pytest.mark.slow
+def test_numbers_move_while_the_page_is_open_and_pause_stops_them(
+    browser: "Browser", tmp_path: Path
+) -> None:
+    class Counter:
+        version = 1
+
+    live = Counter()
+    with served(support_store(tmp_path, count=3), tmp_path, live=live) as site:
+        visitor = Visitor(browser, site)
+        page = visitor.open("/")
+        with page.expect_response("**part=live"):
+            pass
+        page.evaluate("document.querySelector('.tiles').dataset.old = 'yes'")
+        with page.expect_response("**part=live"):
+            live.version += 1
+        assert page.locator("#live-state").inner_text() == "live"
+        page.keyboard.press(".")
+        assert page.locator("#live-state").inner_text().startswith("paused at")
+        assert "from=" in page.url  # what is shown now, for others
+        page.wait_for_timeout(500)  # what was under way
+        before = len(visitor.asked)
+        live.version += 1
+        page.wait_for_timeout(2_500)
+        assert visitor.asked[before:] == []
+        others = [visitor.context.new_page() for _ in range(3)]
+        for other in others:
+            other.goto(site.site.address)
+        others[0].wait_for_timeout(2_000)
+        streams = sum(url.endswith("/ticks") for url in visitor.asked)
+        assert streams == 1
+        visitor.check()
+
+
+@pytest.mark.slow
+def test_keys_lead_from_the_list_to_the_difference_and_back(
+    browser: "Browser", site: Served
+) -> None:
+    visitor = Visitor(browser, site)
+    page = visitor.open("/cases?q=tool:refund")
+    press = page.keyboard.press
+
+    press("j")
+    press("Enter")
+    page.wait_for_url("**/case?*")
+    press("]")
+    assert page.evaluate("document.activeElement.className") == "step changed"
+    press("]")
+    assert page.evaluate("document.activeElement.className") == "step missing"
+    press("[")
+    assert page.evaluate("document.activeElement.className") == "step changed"
+    press("d")
+    assert page.locator("details.equal[open]").count() > 0
+    press("?")
+    assert page.locator("dialog[open]").count() == 1
+    press("Escape")
+    press("Escape")
+    page.wait_for_url("**/cases?*")
+    assert page.evaluate("document.activeElement.hasAttribute('data-row')")
+    press("/")
+    page.keyboard.type(" g c")
+    assert page.locator("#q").input_value() == " g c"  # selected, and no key acts while typing
+    visitor.check()
+
+
+@pytest.mark.slow
+def test_twenty_turns_are_reviewed_by_keys_alone(browser: "Browser", tmp_path: Path) -> None:
+    with served(support_store(tmp_path, count=20), tmp_path) as site:
+        visitor = Visitor(browser, site)
+        page = visitor.open("/cases")
+        press = page.keyboard.press
+        press("g")
+        press("u")
+        page.wait_for_url("**/review")
+        page.fill("#fill", "latency:>0ms")
+        press("Enter")
+        page.wait_for_selector(".queues")
+        page.click(".queues button")
+        for number in range(20):
+            page.wait_for_selector(".decide")
+            if number == 3:
+                press("c")
+                page.keyboard.type("too terse, axs")
+                press("Escape")
+            with page.expect_navigation():
+                press("axs"[number % 3])
+        assert "you 20" in page.inner_text(".total")
+        with page.expect_navigation():
+            press("u")
+        assert "you 19" in page.inner_text(".total")
+        visitor.check()
+
+
+def test_single_keys_can_be_turned_off(browser: "Browser", site: Served) -> None:
+    visitor = Visitor(browser, site)
+    page = visitor.open("/cases")
+    page.keyboard.press("?")
+    page.uncheck("#keys-on")
+    page.keyboard.press("Escape")
+    page.reload()
+    page.keyboard.press("?")
+    page.keyboard.press("j")
+    assert page.locator("dialog[open]").count() == 0
+    assert not page.evaluate("document.activeElement.hasAttribute('data-row')")
+    visitor.check()
+
+
+@pytest.mark.slow
+def test_attacks_are_text(browser: "Browser", tmp_path: Path) -> None:
+    chosen = MANY[:: len(MANY) // 10]
+    with served(support_store(tmp_path, cases=attack_cases(chosen)), tmp_path) as site:
+        visitor = Visitor(browser, site)
+        page = visitor.open("/cases?sort=oldest")
+        count = page.locator("[data-row]").count()
+        assert count == len(chosen)
+        seen = set()
+        for number in range(count):
+            page.locator("[data-row]").nth(number).click()
+            page.wait_for_url("**/case?*")
+            page.keyboard.press("d")
+            assert page.evaluate("window.hacked") is None
+            seen.add(page.locator("h1").inner_text()[:5])
+            page.go_back()
+        assert seen == {f"{number:05d}" for number in range(count)}
+        visitor.open("/")
+        assert page.evaluate("window.hacked") is None
+        visitor.check()
+
+
+def test_the_printed_link_logs_in_and_its_code_is_gone(browser: "Browser", site: Served) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(site.link())
+    page.wait_for_url(f"{site.site.address}/")
+    (cookie,) = context.cookies()
+    assert cookie.get("name") == f"__Host-evaltap-{site.site.port}"
+    assert [cookie.get(name) for name in ("httpOnly", "secure", "sameSite")] == [True, True, "Lax"]
+    assert "#" not in page.evaluate("history.length + location.href")
+    context.close()
+
+
+def test_the_theme_is_kept(browser: "Browser", site: Served) -> None:
+    visitor = Visitor(browser, site, color_scheme="light")
+    page = visitor.open("/cases")
+    page.click(".menu > summary")
+    page.click("button[value=dark]")
+    page.wait_for_selector("html[data-theme=dark]")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(14, 16, 20)"
+    assert page.url.endswith("/cases")
+    visitor.check()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_can_be_read_without_script(browser: "Browser", site: Served, path: str) -> None:
+    visitor = Visitor(
+        browser, site, java_script_enabled=False, viewport={"width": 360, "height": 800}
+    )
+    page = visitor.open(path)
+
+    assert page.locator("h1").count() == 1
+    assert page.locator("h1").is_visible()
+    assert len(page.inner_text("main")) > 30
+    for one in page.locator("button:visible").all():  # what needs a script is not offered
+        assert one.get_attribute("type") != "button", one.inner_text()
+    visitor.context.close()
+
+
+@pytest.mark.slow
+def test_pages_can_be_read_without_script(browser: "Browser", site: Served) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{site.site.address}/cases")
+    page.fill("#code", site.link().partition("#")[2])
+    page.click("button.primary")
+    page.fill("#q", "tool:refund")
+    page.click("button.primary")
+    page.click("[data-row]")
+    assert "not called" in page.inner_text(".step.missing")
+    context.close()

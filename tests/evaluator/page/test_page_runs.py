@@ -1,0 +1,145 @@
+"""Runs and their comparison on the page, read without a server and over HTTP."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from evaltap.evaluator.analysis.summaries.summaries import Summaries
+from evaltap.evaluator.page.request import PageRequest
+from evaltap.evaluator.page.security.access import Person
+from evaltap.evaluator.page.views import compare, runs
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.readers import Readers
+from page_server import served
+from page_store import GENEROUS, NOON, compared_store, support_store
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with two runs over two versions of 31 sessions."""
+    return compared_store(tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture
+def reader(path: Path) -> Iterator[StoreReader]:
+    with Store(path) as store:
+        Summaries(store).refresh()
+        with Readers(store).reading(seconds=120) as found:
+            yield found
+
+
+def asked(**parameters: str) -> PageRequest:
+    return PageRequest(parameters, Person("ann", "viewer"), Path("x.duckdb"), now=NOON)
+
+
+def test_runs_are_newest_first_and_the_two_newest_are_chosen(reader: StoreReader) -> None:
+    page = runs.read(reader, asked())
+
+    assert [(line.run.kind, line.run.cases, line.role) for line in page.runs] == [
+        ("landed", 31, "b"),
+        ("landed", 31, "a"),
+    ]
+    assert page.runs[0].run.started_at > page.runs[1].run.started_at
+    assert runs.read(reader, asked(at="1")).newer_href == "/runs"
+
+
+def test_a_run_has_its_metrics_and_its_worst_cases(reader: StoreReader) -> None:
+    run_id = runs.read(reader, asked()).runs[0].run.run_id
+    page = runs.read_one(reader, run_id)
+
+    assert page is not None
+    metric = {one.metric_name: one for one in page.summary.metrics}["trajectory_f1"]
+    assert (metric.passed, metric.failed, metric.crashed) == (23, 6, 2)
+    failing = {one.case.eval_id: one.href for one in page.worst if one.case.status == "failed"}
+    assert len(failing) == 6
+    assert failing[GENEROUS].startswith(f"/case?set=branch&id={GENEROUS}&app=shop&run={run_id}")
+    assert runs.view_one(reader, asked(id="none")).status == 404
+
+
+def test_a_comparison_tells_what_broke_and_what_was_fixed(reader: StoreReader) -> None:
+    page = compare.read(reader, asked())
+
+    assert page.problem == ""
+    assert page.metric == "trajectory_f1"
+    counts = {tab.name: tab.count for tab in page.tabs}
+    assert counts == {"broken": 7, "fixed": 2, "flaky": 0, "failing": 1, "all": 31}
+    assert page.show == "broken"
+    assert {row.case.outcome for row in page.rows} == {"newly_failing"}
+    (line,) = [one for one in page.metrics if one.metric.metric == "trajectory_f1"]
+    assert line.rates == ("90.3%", "74.2%")
+    assert line.verdict == "no significant change"
+    assert page.a is not None
+    assert page.b is not None
+    other_way = {"a": page.b.run.run_id, "b": page.a.run.run_id, "metric": "trajectory_f1"}
+    swapped = compare.read(reader, asked(**other_way))
+    assert {tab.name: tab.count for tab in swapped.tabs}["broken"] == 2
+
+
+def test_a_row_has_the_question_and_why_the_failing_run_failed(reader: StoreReader) -> None:
+    broken = {row.case.name: row for row in compare.read(reader, asked()).rows}
+    fixed = compare.read(reader, asked(show="fixed")).rows
+
+    assert broken[GENEROUS].opening == "Hello, I need help with an order."
+    assert "refund (amount: expected 10, found 100)" in broken[GENEROUS].reason
+    assert len(fixed) == 2
+    assert all("missing" in row.reason for row in fixed)
+
+
+def test_an_open_row_has_the_difference_of_both_sides(reader: StoreReader) -> None:
+    closed = compare.read(reader, asked())
+    row = next(one for one in closed.rows if one.case.name == GENEROUS)
+    app, eval_set, eval_id = row.case.key
+    page = compare.read(reader, asked(app=app, set=eval_set, id=eval_id))
+
+    a, b = page.opened
+    assert (a.cell and a.cell.status, b.cell and b.cell.status) == ("passed", "failed")
+    assert [line.kind for line in a.turns[1].lines] == ["same"] * 3
+    assert [line.kind for line in b.turns[1].lines] == ["same", "left_out", "changed", "missing"]
+    assert [one.opened for one in page.rows].count(True) == 1
+
+
+def test_runs_of_files_show_verdicts_and_no_turns(tmp_path: Path) -> None:
+    path = compared_store(tmp_path, count=12, files=True)
+    with Store(path) as store:
+        page = compare.read(store, asked(app="", set="", id=GENEROUS))
+        (row,) = [one for one in page.rows if one.case.name == GENEROUS]
+        assert (row.opening, "refund" in row.reason) == ("", True)
+        app, eval_set, eval_id = row.case.key
+        page = compare.read(store, asked(app=app, set=eval_set, id=eval_id))
+
+    assert [(side.cell and side.cell.status, side.turns) for side in page.opened] == [
+        ("passed", ()),
+        ("failed", ()),
+    ]
+    assert all("scored from a file" in side.note for side in page.opened)
+
+
+def test_what_cannot_be_compared_says_why(reader: StoreReader, tmp_path: Path) -> None:
+    assert "no run 'x' with scores" in compare.read(reader, asked(a="x")).problem
+    with Store(tmp_path / "empty.duckdb") as store:
+        assert compare.read(store, asked()).problem == "A comparison needs two runs."
+        assert runs.read(store, asked()).runs == ()
+
+
+def test_runs_and_comparisons_have_a_twin(path: Path, tmp_path: Path) -> None:
+    with served(path, tmp_path) as site:
+        page = site.ask("/compare?show=all")
+        twin = json.loads(site.ask("/compare?show=all&format=json").body)
+        listed = json.loads(site.ask("/runs?format=json", role="viewer").body)
+
+    assert page.status == 200
+    assert "no significant change" in page.text
+    assert len(twin["data"]["rows"]) == 31
+    assert listed["data"]["total"] == 2
+
+
+def test_a_run_that_there_is_not_is_said_on_the_page(tmp_path: Path) -> None:
+    with served(support_store(tmp_path, count=5), tmp_path) as site:
+        answer = site.ask("/compare?a=x")
+
+    assert answer.status == 200
+    assert "Nothing to compare" in answer.text
+    assert "There is no run &#39;x&#39; with scores." in answer.text

@@ -1,0 +1,304 @@
+"""Lexical similarity, keywords, bounds on cost, time and tokens, and requirements on tools."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rapidfuzz.distance import JaroWinkler, Levenshtein
+
+from cases import make_case, make_tool, make_turn
+from evaltap.evaluator import CaseScorer, MetricError, MetricOutcome, Registry
+from evaltap.evaluator.scoring.criteria.content.lexical import dice, measure_of
+from evaltap.schemas import EvalMetric
+
+REGISTRY = Registry()
+
+
+def outcome(
+    name: str,
+    criterion: dict[str, Any],
+    *turns: dict[str, Any],
+    expected: str | None = None,
+    **case: Any,
+) -> MetricOutcome:
+    """Score turns; `expected` is the final response that was expected of each."""
+    key = {"lexical_similarity": "lexical", "keyword_coverage": "keywords", "tool_use": "toolUse"}
+    metric = EvalMetric.model_validate(
+        {
+            "metricName": name,
+            "threshold": 1.0,
+            "criterion": {key.get(name, "operations"): criterion},
+        }
+    )
+    made = make_case(turns=turns, **case)
+    if expected is not None:
+        made["conversation"] = [make_turn(f"e-{place}", expected) for place in range(len(turns))]
+    return CaseScorer([metric], registry=REGISTRY).score(made).metrics[0]
+
+
+# -- lexical ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "one", "other", "score"),
+    [
+        ("dice", "night", "nacht", 2 / 8),
+        ("dice", "aaaa", "aa", 2 / 4),
+        ("dice", "a", "b", 0),
+        ("levenshtein", "kitten", "sitting", 1 - 3 / 7),
+        ("jaro_winkler", "martha", "marhta", 0.961111),
+        ("jaro_winkler", "abc", "xyz", 0),
+    ],
+)
+def test_known_values(algorithm: str, one: str, other: str, score: float) -> None:
+    measure = measure_of(algorithm)
+
+    assert measure is not None
+    assert measure(one, other) == pytest.approx(score, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "oracle"),
+    [
+        ("levenshtein", Levenshtein.normalized_similarity),
+        ("jaro_winkler", JaroWinkler.similarity),
+    ],
+)
+@given(data=st.data())
+def test_similarities_are_those_of_rapidfuzz(
+    algorithm: str, oracle: Callable[[str, str], float], data: st.DataObject
+) -> None:
+    # Few letters, so that texts have much in common; more than one machine word of them.
+    texts = st.text("abé😀", max_size=150)
+    one, other = data.draw(texts), data.draw(texts)
+    measure = measure_of(algorithm)
+
+    assert measure is not None
+    assert measure(one, other) == oracle(one, other)
+
+
+@pytest.mark.parametrize("algorithm", ["dice", "levenshtein", "jaro_winkler"])
+@given(one=st.text(max_size=12), other=st.text(max_size=12))
+def test_likeness_is_symmetric_bounded_and_1_for_equal_texts(
+    algorithm: str, one: str, other: str
+) -> None:
+    measure = measure_of(algorithm)
+
+    assert measure is not None
+    assert measure(one, one) == 1
+    assert 0 <= measure(one, other) <= 1
+    assert measure(one, other) == pytest.approx(measure(other, one))
+
+
+def levenshtein(one: str, other: str) -> int:
+    """The distance by its recursive definition, row by row."""
+    row: list[int] = [*range(len(other) + 1)]
+    for place, letter in enumerate(one, start=1):
+        above = row
+        row = [place]
+        for column, found in enumerate(other):
+            row.append(min(above[column + 1] + 1, row[-1] + 1, above[column] + (letter != found)))
+    return row[-1]
+
+
+@given(st.text("ab", max_size=8), st.text("ab", max_size=8))
+def test_levenshtein_is_one_minus_the_distance_over_the_longer_text(one: str, other: str) -> None:
+    measure = measure_of("levenshtein")
+
+    assert measure is not None
+    longer = max(len(one), len(other))
+    assert measure(one, other) == pytest.approx(
+        1 - levenshtein(one, other) / longer if longer else 1
+    )
+
+
+def test_responses_are_compared_without_regard_to_case_and_space() -> None:
+    turn = make_turn(answer="  It  is HERE\n")
+
+    assert outcome("lexical_similarity", {}, turn, expected="it is here").score == 1
+    strict = {"caseSensitive": True, "keepSpace": True}
+    assert (outcome("lexical_similarity", strict, turn, expected="it is here").score or 0) < 1
+    other = outcome(
+        "lexical_similarity", {"algorithm": "levenshtein"}, turn, expected="it is there"
+    )
+    assert other.score == pytest.approx(1 - 1 / 11)
+    assert other.reason == "levenshtein 0.909"
+
+
+def test_likeness_misses_negation_which_the_page_warns_of() -> None:
+    assert dice("the order was shipped", "the order was not shipped") > 0.8
+
+
+def test_both_texts_must_be_there() -> None:
+    turn = make_turn(answer="a", capture={"finalResponse": "truncated"})
+
+    assert outcome("lexical_similarity", {}, turn, expected="a").reason == (
+        "evidence missing: finalResponse is truncated"
+    )
+    assert outcome("lexical_similarity", {}, make_turn(answer="a")).reason == (
+        "evidence missing: expected finalResponse is absent"
+    )
+
+
+# -- keywords --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("criterion", "answer", "score"),
+    [
+        ({"values": ["refund", "30 days"]}, "A Refund takes 30  days.", 1),
+        ({"values": ["refund", "30 days"]}, "Refunds take 30 days.", 1 / 2),
+        ({"values": ["refund"], "partial": True}, "Refunds take 30 days.", 1),
+        ({"values": ["Refund"], "caseSensitive": True}, "refund", 0),
+        ({"values": ["30 days"], "keepSpace": True}, "30  days", 0),
+        ({"values": ["C++", "C"]}, "I know C++.", 1),
+        ({"values": ["C++"]}, "I know C.", 0),
+        ({"values": ["a", "A ", "b"]}, "a", 1 / 2),
+        ({"values": ["订单"], "partial": True}, "您的订单已发货", 1),
+    ],
+)
+def test_keywords_of_the_metric(criterion: dict[str, Any], answer: str, score: float) -> None:
+    assert outcome("keyword_coverage", criterion, make_turn(answer=answer)).score == score
+
+
+def test_keywords_of_the_reference_are_its_longer_words() -> None:
+    turn = make_turn(answer="It was shipped yesterday")
+    by_reference = {"source": "reference"}
+
+    found = outcome("keyword_coverage", by_reference, turn, expected="shipped on Monday, shipped")
+    assert (found.score, found.reason) == (1 / 2, "missing: 'Monday'")
+    shorter = by_reference | {"minLength": 2}
+    assert outcome("keyword_coverage", shorter, turn, expected="on Monday").score == 0
+    assert outcome("keyword_coverage", by_reference, turn).reason.endswith("there are no keywords")
+
+
+@pytest.mark.parametrize("keywords", ["blue, Monday", ["blue", "Monday"]])
+def test_keywords_of_the_case(keywords: object) -> None:
+    session = {"appName": "a", "userId": "u", "state": {"want": {"keywords": keywords}}}
+    criterion = {"source": "context", "path": "$.sessionInput.state.want.keywords"}
+
+    found = outcome(
+        "keyword_coverage", criterion, make_turn(answer="A blue one."), sessionInput=session
+    )
+    assert (found.score, found.reason) == (1 / 2, "missing: 'Monday'")
+    absent = outcome("keyword_coverage", criterion, make_turn(answer="A blue one."))
+    assert absent.status == "not_evaluated"
+    assert "keywords of the case: key 'state' not found" in absent.reason
+
+
+# -- operations ------------------------------------------------------------------------------------
+
+
+def telemetry(**given: Any) -> dict[str, Any]:
+    return make_turn(telemetry=given)
+
+
+def test_cost_is_bounded_by_turn_or_by_case() -> None:
+    turns = telemetry(costUsd=0.01), telemetry(costUsd=0.03)
+
+    by_turn = outcome("cost_within", {"maxCostUsd": 0.02}, *turns)
+    assert (by_turn.score, by_turn.turns[1].reason) == (0.5, "cost 0.03 USD, at most 0.02 USD")
+    assert outcome("cost_within", {"maxCostUsd": 0.04, "wholeCase": True}, *turns).score == 1
+    whole = outcome("cost_within", {"maxCostUsd": 0.035, "wholeCase": True}, *turns)
+    assert (whole.score, len(whole.turns)) == (0, 2)
+
+
+def test_a_cost_that_was_not_recorded_is_not_free() -> None:
+    unknown = outcome("cost_within", {"maxCostUsd": 1.0}, make_turn())
+    assert (unknown.status, unknown.reason) == (
+        "not_evaluated",
+        "evidence missing: cost was not recorded",
+    )
+    partly = {"maxCostUsd": 1.0, "wholeCase": True}
+    assert outcome("cost_within", partly, make_turn(), telemetry(costUsd=0.5)).score is None
+    assert outcome("cost_within", partly, make_turn(), telemetry(costUsd=1.5)).score == 0
+    assert outcome("cost_within", {"maxCostUsd": 0.0}, telemetry(costUsd=0.0)).score == 1
+
+
+def test_completed_in_time() -> None:
+    limit = {"maxSeconds": 2.0}
+
+    assert outcome("completed_within", limit, telemetry(latencyMs=2000.0, status="ok")).score == 1
+    assert outcome("completed_within", limit, telemetry(latencyMs=2001.0)).score == 0
+    broken = outcome("completed_within", limit, telemetry(latencyMs=1.0, status="incomplete"))
+    assert (broken.score, broken.reason) == (0, "the run did not end; it did not complete")
+    assert outcome("completed_within", limit, make_turn()).status == "not_evaluated"
+
+
+def test_tokens() -> None:
+    turn = telemetry(inputTokens=100, outputTokens=50)
+
+    assert outcome("tokens_within", {"maxTokens": 150}, turn).score == 1
+    found = outcome("tokens_within", {"maxTokens": 149, "maxOutputTokens": 10}, turn)
+    assert found.reason == "tokens 150, at most 149; output tokens 50, at most 10"
+    half = telemetry(inputTokens=100)
+    assert outcome("tokens_within", {"maxInputTokens": 100}, half).score == 1
+    assert outcome("tokens_within", {"maxTokens": 500}, half).status == "not_evaluated"
+
+
+# -- tool use --------------------------------------------------------------------------------------
+
+
+def test_wishes_about_tools_share_the_score() -> None:
+    tools = [
+        make_tool("search", arguments={"q": "x", "page": 1}),
+        make_tool("search", arguments={"q": "y"}),
+        make_tool("pay", arguments={"amount": 5}, error={"type": "E", "message": "no"}),
+        make_tool("note"),
+    ]
+    turn = make_turn(tools=tools)
+    wishes = [
+        {"name": "search", "arguments": {"q": "y"}, "maxCalls": 2},
+        {"name": "pay"},
+        {"name": "refund", "optional": True, "arguments": {"amount": 1}},
+    ]
+
+    found = outcome("tool_use", {"tools": wishes, "noOthers": True}, turn)
+
+    assert [(row.id, row.score) for row in found.turns[0].rubric_scores] == [
+        ("search", 1), ("pay", 0), ("refund", 1), ("no others", 0)
+    ]  # fmt: skip
+    assert found.score == 2 / 4
+    assert found.reason == "pay: 0 calls, at least 1; no others: note"
+    assert outcome("tool_use", {"tools": [{"name": "pay"}], "attempts": "all"}, turn).score == 1
+
+
+def test_arguments_of_an_optional_tool_must_hold_in_each_call() -> None:
+    tools = [make_tool("s", arguments={"a": 1, "b": 1}), make_tool("s", arguments={"a": 1, "b": 2})]
+    wish = {"name": "s", "arguments": {"a": 1, "b": 1}}
+
+    assert outcome("tool_use", {"tools": [wish]}, make_turn(tools=tools)).score == 1
+    optional = {"tools": [wish | {"optional": True}]}
+    assert outcome("tool_use", optional, make_turn(tools=tools)).score == 1 / 2
+    few = {"tools": [{"name": "s", "maxCalls": 1}]}
+    assert outcome("tool_use", few, make_turn(tools=tools)).reason == "s: 2 calls, at most 1"
+
+
+LESS_THAN_LEAST = {"toolUse": {"tools": [{"name": "a", "minCalls": 2, "maxCalls": 1}]}}
+
+
+@pytest.mark.parametrize(
+    ("name", "criterion", "told"),
+    [
+        ("lexical_similarity", {"lexical": {"algorithm": "soundex"}}, "'soundex'; expected dice"),
+        ("lexical_similarity", {}, "criterion.lexical not configured"),
+        ("keyword_coverage", {"keywords": {}}, "keywords.values is empty"),
+        ("keyword_coverage", {"keywords": {"source": "web"}}, "source is 'web'"),
+        ("keyword_coverage", {"keywords": {"source": "context"}}, r"must begin with \$"),
+        ("cost_within", {"operations": {}}, "maxCostUsd is not given"),
+        ("cost_within", {"operations": {"maxCostUsd": -1.0}}, "expected 0 or more"),
+        ("completed_within", {"operations": {}}, "maxSeconds is not given"),
+        ("tokens_within", {"operations": {}}, "no bound on tokens"),
+        ("tool_use", {"toolUse": {}}, "tools is empty"),
+        ("tool_use", LESS_THAN_LEAST, "expected a name"),
+    ],
+)  # fmt: skip
+def test_a_criterion_that_makes_no_sense_is_refused(
+    name: str, criterion: dict[str, Any], told: str
+) -> None:
+    metric = EvalMetric.model_validate({"metricName": name, "criterion": criterion})
+
+    with pytest.raises(MetricError, match=told):
+        REGISTRY.build(metric)

@@ -1,0 +1,143 @@
+"""Tone by a lexicon, and forbidden words."""
+
+import inspect
+from typing import Any
+
+import pytest
+
+from cases import make_case, make_turn
+from evaltap.evaluator import CaseScorer, MetricError, MetricOutcome, Registry
+from evaltap.evaluator.scoring.contract.context import Status
+from evaltap.evaluator.scoring.criteria.content.sentiment import tone_of
+from evaltap.schemas import EvalMetric
+
+GLAD = "Great news! Your refund was approved, and we are happy to help."
+SOUR = "This is a terrible problem and I hate it."
+
+
+def outcome(name: str, criterion: dict[str, Any], *answers: str | None) -> MetricOutcome:
+    part = {"sentiment_score": "sentiment", "toxic_words": "toxicWords"}[name]
+    metric = EvalMetric.model_validate(
+        {"metricName": name, "threshold": 0.5, "criterion": {part: criterion}}
+    )
+    turns = [make_turn(answer=answer) for answer in answers]
+    return CaseScorer([metric]).score(make_case(turns=turns)).metrics[0]
+
+
+# -- sentiment -------------------------------------------------------------------------------------
+
+
+def test_the_tone_is_that_of_the_words() -> None:
+    glad, plain, sour = (
+        outcome("sentiment_score", {}, text).score or 0 for text in (GLAD, "It ships.", SOUR)
+    )
+
+    assert (sour < 0.3, plain, glad > 0.8) == (True, 0.5, True)
+    assert tone_of("not good").raw < 0 < tone_of("good").raw
+
+
+def test_known_values_of_the_published_lexicon() -> None:
+    # The example of VADER's own page.
+    assert tone_of("VADER is smart, handsome, and funny.").compound == 0.8316
+    assert tone_of("The book was good.").raw == pytest.approx(1.9)
+    assert tone_of("The book was good.").comparative == pytest.approx(1.9 / 4)
+    assert tone_of("") == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "text", "score", "value"),
+    [
+        ({"mode": "category", "categories": ["positive", "neutral"]}, GLAD, 1, "positive"),
+        ({"mode": "category", "categories": ["positive", "neutral"]}, "It ships.", 1, "neutral"),
+        ({"mode": "category", "categories": ["positive", "neutral"]}, SOUR, 0, "negative"),
+        ({"mode": "raw", "min": 0.0}, "good", 1, 1.9),
+        ({"mode": "raw", "min": 2.0}, "good", 0, 1.9),
+        ({"mode": "comparative", "min": -0.1, "max": 1.0}, "good stuff", 1, 0.95),
+    ],
+)
+def test_each_mode(criterion: dict[str, Any], text: str, score: float, value: float | str) -> None:
+    found = outcome("sentiment_score", criterion, text)
+
+    assert found.score == score
+    assert found.turns[0].value == (value if isinstance(value, str) else pytest.approx(value))
+
+
+def test_the_lexicon_and_its_licence_travel_with_the_package() -> None:
+    from importlib.resources import files
+
+    folder = files("evaltap.evaluator.scoring.criteria.content").joinpath("lexicon")
+    assert "C.J. Hutto" in folder.joinpath("LICENSE.txt").read_text("utf-8")
+    assert len(folder.joinpath("vader_lexicon.tsv").read_text("utf-8").splitlines()) > 7000
+
+
+# -- words that must not be said -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("criterion", "text", "found"),
+    [
+        ({"values": ["idiot"]}, "You Idiot!", "found idiot"),
+        ({"values": ["ass"]}, "The assistant will assess it.", ""),
+        ({"values": ["ass"], "partial": True}, "The assistant", "found ass"),
+        ({"values": ["shut up", "up"]}, "shut up now", "found shut up"),
+        ({"values": ["c++"]}, "I know c++.", "found c++"),
+        ({"languages": ["english"]}, "well, shit happens", "found shit"),
+        ({"languages": ["english"], "allowed": ["shit"]}, "well, shit happens", ""),
+        ({"languages": ["english"]}, "The assassin in Scunthorpe had a cocktail.", ""),
+        ({"languages": ["english"], "values": ["idiot"]}, "idiot", "found idiot"),
+    ],
+)
+def test_listed_words_are_found(criterion: dict[str, Any], text: str, found: str) -> None:
+    result = outcome("toxic_words", criterion, text)
+
+    assert (result.reason, result.score) == (found, 0.0 if found else 1.0)
+
+
+def test_hate_without_a_listed_word_is_not_found_which_the_page_warns_of() -> None:
+    threat = "People like you should not be allowed to live here."
+
+    assert outcome("toxic_words", {"languages": ["english"]}, threat).score == 1
+
+
+@pytest.mark.parametrize("name", ["sentiment_score", "toxic_words"])
+def test_a_text_that_was_not_recorded_has_no_score(name: str) -> None:
+    criterion = {"values": ["x"]} if name == "toxic_words" else {}
+
+    found = outcome(name, criterion, None, "fine")
+    assert found.turns[0].reason == "evidence missing: finalResponse is absent"
+    assert found.turns[0].status is Status.NOT_EVALUATED
+    assert found.turns[1].score is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "criterion", "told"),
+    [
+        ("sentiment_score", {"sentiment": {"mode": "mood"}}, "mode is 'mood'"),
+        ("sentiment_score", {"sentiment": {"mode": "raw"}}, "needs min or max"),
+        ("sentiment_score", {"sentiment": {"mode": "raw", "min": 1.0, "max": 0.0}}, "min <= max"),
+        ("sentiment_score", {"sentiment": {"min": 1.0}}, "not normalized"),
+        ("sentiment_score", {"sentiment": {"mode": "category"}}, "one or more of positive"),
+        ("sentiment_score", {"sentiment": {"categories": ["sad"], "mode": "category"}}, "sad"),
+        ("sentiment_score", {"sentiment": {"categories": ["neutral"]}}, "for mode category"),
+        ("sentiment_score", {"sentiment": {"target": "tools"}}, r"sentiment\.target is 'tools'"),
+        ("toxic_words", {"toxicWords": {}}, "neither values nor languages"),
+        ("toxic_words", {"toxicWords": {"languages": ["klingon"]}}, "'klingon'; expected some of arabic"),
+        ("toxic_words", {}, r"criterion\.toxicWords not configured"),
+    ],
+)  # fmt: skip
+def test_a_criterion_that_makes_no_sense_is_refused(
+    name: str, criterion: dict[str, Any], told: str
+) -> None:
+    metric = EvalMetric.model_validate({"metricName": name, "criterion": criterion})
+
+    with pytest.raises(MetricError, match=told):
+        Registry().build(metric)
+
+
+def test_the_rules_of_vader_are_those_of_nltk() -> None:
+    from nltk.sentiment.vader import SentimentIntensityAnalyzer
+
+    # What the analyzer takes from its base; a release that moves one of these must be looked at.
+    assert {"make_lex_dict", "polarity_scores", "score_valence"} <= {
+        name for name, _ in inspect.getmembers(SentimentIntensityAnalyzer)
+    }
