@@ -101,6 +101,7 @@ EXTRAS = {
     "nltk": "evaluator",
     "numpy": "evaluator",
     "opentelemetry": "collect",
+    "opentelemetry.exporter": "otlp",
     "re2": "evaluator",
     "referencing": "evaluator",
     "rich": "evaluator",
@@ -246,7 +247,8 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
         print(f"evaltap {command}: {error}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:
-        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        name = error.name or ""
+        extra = EXTRAS.get(name) or EXTRAS.get(name.partition(".")[0])
         if extra is None:
             raise
         if command == "demo":

@@ -30,7 +30,7 @@ from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.errors import InputError
 from page_store import GENEROUS, NOON, long_session, support_cases, support_store
-from reports import write_cases
+from reports import score_into, write_cases
 
 
 @pytest.fixture(scope="module", params=["rows", "summaries"])
@@ -177,6 +177,23 @@ def test_the_step_that_went_wrong_is_on_the_page(reader: StoreReader) -> None:
     assert second.verdicts[0][0] == "trajectory_f1"
     assert page.differences == 2
     assert page.feedback[0]["comment"] == "I got far too much."
+
+
+def test_the_evaluator_not_the_name_of_a_metric_says_whether_calls_are_compared(
+    tmp_path: Path,
+) -> None:
+    retool = {"metricName": "retool", "evaluatorName": "run_succeeded", "threshold": 1}
+    order = {"metricName": "order_of_calls", "evaluatorName": "trajectory_in_order", "threshold": 1}
+    path = support_store(tmp_path, cases=support_cases(3))
+    with Store(path) as store:
+        score_into(store, write_cases(tmp_path, support_cases(3)), [retool, order])
+        with Readers(store).reading() as found:
+            page = case.read(found, asked(), ("shop", "live", "s-000"))
+
+    assert page is not None
+    compared = {one.cell.metric_name for one in page.verdicts if one.compare_href}
+    assert {"order_of_calls", "trajectory_f1"} <= compared
+    assert "retool" not in compared
 
 
 def test_a_crash_is_told_once_whatever_the_metrics(reader: StoreReader) -> None:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial, update_wrapper
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -94,10 +94,9 @@ def otlp_outboxes(
     from evaltap.evaluator.pipeline.live.otlp import OtlpWriter, otlp_scores
     from evaltap.evaluator.pipeline.live.outbox import Outbox
 
-    scores = otlp_scores
-    if explanations:  # keeps the function's name, under which the outbox stores its progress
-        scores = update_wrapper(partial(otlp_scores, explained=text_redactor()), otlp_scores)
-    return [Outbox(store, OtlpWriter(endpoint), urlsplit(endpoint).netloc, scores)]
+    scores = partial(otlp_scores, explained=text_redactor() if explanations else None)
+    place = urlsplit(endpoint).netloc
+    return [Outbox(store, OtlpWriter(endpoint), place, scores, name="otlp_scores")]
 
 
 def figures_of(

@@ -46,13 +46,21 @@ def outboxes(options: PublishOptions, store: "Store") -> "list[Outbox]":
 
     found: list[Outbox] = []
     if options.dlq_topic:
-        found.append(_outbox("--dlq-topic", options.dlq_topic, options.log, store, dead_letters))
+        found.append(
+            _outbox(
+                "--dlq-topic", options.dlq_topic, options.log, store, dead_letters, "dead_letters"
+            )
+        )
     if options.scores_topic:
-        found.append(_outbox("--scores-topic", options.scores_topic, options.log, store, scores))
+        found.append(
+            _outbox("--scores-topic", options.scores_topic, options.log, store, scores, "scores")
+        )
     return found
 
 
-def _outbox(option: str, place: str, log: str, store: "Store", read: "Reader") -> "Outbox":
+def _outbox(
+    option: str, place: str, log: str, store: "Store", read: "Reader", name: str
+) -> "Outbox":
     from evaltap.evaluator.ingest.topics.clients import create_topics
     from evaltap.evaluator.ingest.topics.writer import TopicWriter
     from evaltap.evaluator.pipeline.live.outbox import Outbox
@@ -72,4 +80,4 @@ def _outbox(option: str, place: str, log: str, store: "Store", read: "Reader") -
             " name another"
         )
     create_topics(location, {topic: 1})
-    return Outbox(store, TopicWriter(location, client_id="evaltap-outbox"), topic, read)
+    return Outbox(store, TopicWriter(location, client_id="evaltap-outbox"), topic, read, name=name)

@@ -38,6 +38,7 @@ from evaltap.evaluator.reports.model import (
 from evaltap.evaluator.reports.one_case import read_case
 from evaltap.evaluator.reports.reader import landed_data
 from evaltap.evaluator.reports.tracing import TraceUrl
+from evaltap.evaluator.scoring.contract.evaluator import Registry
 from evaltap.evaluator.scoring.evaluators.judged.quotes import places_of
 from evaltap.evaluator.store.queries import Record, StoreReader
 
@@ -66,6 +67,10 @@ SELECT DISTINCT s.run_id, r.kind, r.started_at
 FROM scores s LEFT JOIN runs r USING (run_id)
 WHERE s.app_name = $app AND s.eval_set_id = $eval_set AND s.eval_id = $eval_id
 ORDER BY r.started_at DESC LIMIT 20
+"""
+_EVALUATORS: Final = """
+SELECT DISTINCT metric_name, evaluator_name FROM scores
+WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id
 """
 _IN_REVIEW: Final = """
 SELECT 1 FROM review_items
@@ -207,8 +212,16 @@ def _read(
     kept = {"q": request["q"], "sort": request["sort"]}
     places = TurnPlaces({**named_case, **kept, "run": request["run"]}, first, len(rows))
     ranges = places.ranges(report.cells)
+    comparing = {
+        metric
+        for metric, evaluator in reader.rows(_EVALUATORS, named)
+        if Registry().compares_calls(evaluator)
+    }
     verdicts, quotes = _with_quotes(
-        [_verdict(cell, named_case | kept, places) for cell in _worst_first(report.cells)],
+        [
+            _verdict(cell, named_case | kept, places, compares_calls=cell.metric_name in comparing)
+            for cell in _worst_first(report.cells)
+        ],
         {one.invocation_id: (one.user or "", one.answer or "") for one in report.evidence},
     )
     turns = _turns(report, rows, request.trace_url, first, quotes)
@@ -248,14 +261,15 @@ def _worst_first(cells: Sequence[Cell]) -> list[Cell]:
     return sorted(cells, key=lambda cell: SEVERITY.index(cell.status))
 
 
-def _verdict(cell: Cell, parameters: Mapping[str, str], places: TurnPlaces) -> VerdictView:
+def _verdict(
+    cell: Cell, parameters: Mapping[str, str], places: TurnPlaces, *, compares_calls: bool
+) -> VerdictView:
     numbers = {turn.invocation_id: turn.turn for turn in cell.turns}
     judged = {vote.invocation_id for vote in cell.votes}
     rubrics: dict[tuple[int, str], list[VoteCell]] = {}
     for vote in cell.votes:
         at = numbers.get(vote.invocation_id, 0), vote.rubric_id
         rubrics.setdefault(at, []).append(vote)
-    compares = "traj" in cell.metric_name or "tool" in cell.metric_name
     return VerdictView(
         cell,
         tuple(places.of(turn.turn) for turn in cell.turns if turn.status != "passed"),
@@ -269,7 +283,7 @@ def _verdict(cell: Cell, parameters: Mapping[str, str], places: TurnPlaces) -> V
             for (turn, name), votes in sorted(rubrics.items())
             if not turn or places.shows(turn)
         ),
-        link("/case", **parameters, metric=cell.metric_name) if compares else "",
+        link("/case", **parameters, metric=cell.metric_name) if compares_calls else "",
     )
 
 
