@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from evaltap.schemas.errors import ConfigurationError
-from evaltap.schemas.files.settings import FILE_VARIABLE, Settings, find_settings, read_settings
+from evaltap.schemas.files.settings import (
+    DISCOVERED,
+    FILE_VARIABLE,
+    Settings,
+    find_settings,
+    read_settings,
+)
 
 STORE: Final = "EVALTAP_STORE"
 STORE_FILE: Final = "cases.duckdb"
@@ -30,6 +36,8 @@ def settings_in_effect() -> Iterator[None]:
     }
     if settings is not None:
         _check_log(settings, added)
+        if not os.environ.get(FILE_VARIABLE, "").strip():
+            added[DISCOVERED] = " ".join(added)
     before = {name: os.environ.get(name) for name in added}
     os.environ.update(added)
     try:
@@ -92,6 +100,10 @@ def fill_in(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[s
     front: list[str] = []
     for action in parser._actions:
         variable = vars(action).get("variable", "")
+        if variable and _is_given(action, arguments):
+            discovered = os.environ.get(DISCOVERED, "").split()
+            os.environ[DISCOVERED] = " ".join(name for name in discovered if name != variable)
+            continue
         text = os.environ.get(variable, "").strip()
         if not text and variable == STORE and vars(action)["reads"]:
             text = STORE_FILE if Path(STORE_FILE).is_file() else ""
@@ -106,6 +118,12 @@ def fill_in(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[s
         elif not any(_is_store(word) for word in arguments):
             front.append(text)
     return [*front, *arguments]
+
+
+def _is_given(action: argparse.Action, arguments: Sequence[str]) -> bool:
+    """Check whether an option, or an abbreviation of it, is among the arguments."""
+    words = [word.partition("=")[0] for word in arguments if word.startswith("--") and word != "--"]
+    return any(option.startswith(word) for option in action.option_strings for word in words)
 
 
 def _is_store(word: str) -> bool:

@@ -38,6 +38,7 @@ class JudgeOptions:
     judge_rpm: int | None = None
     judge_tpm: int | None = None
     allow_variables: bool = False
+    allow_key_for: tuple[str, ...] = ()
 
     def environ(self) -> dict[str, str]:
         """Return the environment, overridden by the limits given here."""
@@ -46,6 +47,7 @@ class JudgeOptions:
             "EVALTAP_JUDGE_RPM": self.judge_rpm,
             "EVALTAP_JUDGE_TPM": self.judge_tpm,
             "EVALTAP_ALLOW_VARIABLES": int(self.allow_variables),
+            "EVALTAP_ALLOW_KEY_FOR": ",".join(self.allow_key_for),
         }
         return {**os.environ, **{name: str(value) for name, value in given.items() if value}}
 
@@ -104,6 +106,15 @@ def add_judging(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let the metrics file read the environment: expand $NAME in its baseURL and modelName, and"
         " any variable in its apiKey (default: only variables named like keys, only in apiKey)",
+    )
+    add(
+        "--allow-key-for",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="let the metrics file have a key sent to this host, e.g. llm.example.com or localhost:8000;"
+        " may be repeated (default: EVALTAP_ALLOW_KEY_FOR; otherwise a key goes only to its provider and to"
+        " EVALTAP_JUDGE_BASE_URL)",
     )
 
 
