@@ -104,6 +104,7 @@ EXTRAS = {
     "opentelemetry.exporter": "otlp",
     "re2": "evaluator",
     "referencing": "evaluator",
+    "requests": "otlp",
     "rich": "evaluator",
     "shtab": "evaluator",
     "starlette": "collect",
