@@ -2,8 +2,8 @@
 
 The environment is trusted; a metrics file may come from an untrusted person.  A key from the environment goes
 to servers that the environment or the command line names, and to the provider that issued it, whatever a
-file says: a variable in its `apiKey` is only expanded for a server to which the value may go.  It must be named
-like a key, and a file that a discovered evaltap.toml names gets none at all.  EVALTAP_ALLOW_VARIABLES
+file says: a variable in its `apiKey` is only expanded for a server to which its value may go.  It must be
+named like a key, and a file that a discovered evaltap.toml names gets none at all.  EVALTAP_ALLOW_VARIABLES
 (`--allow-variables`) trusts the file instead.
 """
 
