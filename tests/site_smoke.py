@@ -1,6 +1,6 @@
 """The built site shows code as code: no fence was read as text.  `./run docs` runs this.
 
-    python tests/site_smoke.py site
+python tests/site_smoke.py site
 """
 
 import re
