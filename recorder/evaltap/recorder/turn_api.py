@@ -82,6 +82,10 @@ class Turn:
         self._numbers = itertools.count(1)
         self._user, self._parts = user, parts
         self._before: Token[Turn | None] | None = None
+        self.answer: str | None = None
+        """The last answer that `respond` was given."""
+        self.answers = 0
+        """How often `respond` was called."""
 
     def tool(
         self,
@@ -205,6 +209,8 @@ class Turn:
         `parts` are its images, audio and files, as in `Recorder.turn`. `reasoning` is recorded only
         with `capture_reasoning`.
         """
+        self.answers += 1
+        self.answer = text
         with Guard(self._recorder.report_fault, "turn.respond"):
             self._run.answer(text, _media(parts), reasoning)
 

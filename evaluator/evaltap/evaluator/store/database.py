@@ -37,7 +37,7 @@ from evaltap.evaluator.store.results_folder import (
 from evaltap.evaluator.store.turn_sizes import compression
 from evaltap.schemas.files.missing import no_such_file
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 LANDING_MEMORY: Final = 48
 """DuckDB's memory limit in megabytes while turns of up to 12 KB land: little of the file is read."""
 WRITING_MEMORY: Final = 160

@@ -548,3 +548,10 @@ SELECT i.*,
        coalesce(good + bad, 0) AS decisions, s.after, coalesce(reviewers, []) AS reviewers, s.reviewed_at,
        state IN ('open', 'skipped', 'disagreed') OR decisions < needed AS waiting
 FROM items i LEFT JOIN said s USING (item_id);
+
+-- The newest state of each trial of an experiment.
+CREATE OR REPLACE VIEW latest_units AS
+SELECT * FROM units
+QUALIFY row_number() OVER (
+  PARTITION BY experiment_id, eval_id, trial ORDER BY attempt DESC, written_at DESC, state = 'begun'
+) = 1;
