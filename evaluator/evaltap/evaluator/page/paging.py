@@ -110,14 +110,11 @@ def list_page(
         sorted_by.query, size + 1, ordered=_ordered(order, backwards), where=beyond,
         columns=sorted_by.columns,
     )  # fmt: skip
-    reader.execute(
-        "CREATE OR REPLACE TEMP TABLE listed_cases AS"
-        f" SELECT *, row_number() OVER (ORDER BY {_ordered(order)}) AS place FROM ({first})",
-        parameters,
-    )
+    places = f"SELECT *, row_number() OVER (ORDER BY {_ordered(order)}) AS place FROM ({first})"
     columns = ", ".join(key.mark for key in order)
-    marks = reader.rows(f"SELECT {columns}, matched FROM listed_cases ORDER BY place")
-    cases = listed_cases(reader)
+    with reader.scratch(places, parameters) as listed:
+        marks = reader.rows(f"SELECT {columns}, matched FROM {listed} ORDER BY place")
+        cases = listed_cases(reader, listed)
     more = len(marks) > size
     if more:
         chosen = slice(1, None) if backwards else slice(0, size)
@@ -135,11 +132,20 @@ def around(
 ) -> ListPlace:
     """Return the position of a case in a list."""
     sorted_by = _sorted(reader, choice, now)
-    query, order = sorted_by.query, sorted_by.order
-    statement, parameters = f"SELECT {sorted_by.columns} FROM ({query.statement})", query.parameters
-    if not query.is_indexed:  # computed once instead of three times
-        reader.execute(f"CREATE OR REPLACE TEMP TABLE listed AS {statement}", parameters)
-        statement, parameters = "FROM listed", {}
+    query = sorted_by.query
+    found = query._replace(statement=f"SELECT {sorted_by.columns} FROM ({query.statement})")
+    narrowed = bool(choice.filter.terms)
+    if query.is_indexed:
+        return _around(reader, found, sorted_by.order, key, narrowed=narrowed)
+    with reader.scratch(found.statement, found.parameters) as listed:  # computed once, not thrice
+        found = ChosenQuery(f"FROM {listed}", {}, is_indexed=False)
+        return _around(reader, found, sorted_by.order, key, narrowed=narrowed)
+
+
+def _around(
+    reader: StoreReader, query: ChosenQuery, order: list[SortKey], key: CaseKey, *, narrowed: bool
+) -> ListPlace:
+    statement, parameters, _ = query
     named = {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
     is_case = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
     if query.is_indexed:  # the time allows DuckDB to skip row groups
@@ -160,7 +166,7 @@ def around(
     rows = reader.rows(sides, parameters)
     found: dict[int, CaseKey] = {side: (app, name, eval_id) for side, app, name, eval_id in rows}
     number = of = 0
-    if choice.filter.terms:
+    if narrowed:
         ((number, of),) = reader.rows(
             f"SELECT 1 + count(*) FILTER (WHERE {_beyond(order, values, True)}), count(*) FROM ({statement})",
             parameters,

@@ -7,10 +7,10 @@ from pathlib import Path
 import duckdb
 
 from evaltap.evaluator.store.damage import translated
-from evaltap.evaluator.store.queries import ConnectedReader, Parameters, Rows, StoreWriter
+from evaltap.evaluator.store.queries import Parameters, Rows, StoreWriter
 
 
-class CursorWriter(ConnectedReader, StoreWriter):
+class CursorWriter(StoreWriter):
     """Reads and appends through a cursor; writes are visible immediately, in a transaction all at once."""
 
     def __init__(self, path: Path, cursor: duckdb.DuckDBPyConnection) -> None:

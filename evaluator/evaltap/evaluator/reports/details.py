@@ -7,10 +7,10 @@ from typing import TypeAlias, TypeVar
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.text import cut
 from evaltap.evaluator.reports.model import CaseReport, JudgeCall, Limits, TurnCell, Usage, VoteCell
+from evaltap.evaluator.reports.scope import ReportedScores
 from evaltap.evaluator.reports.usage import TurnUse, usage_of
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
 from evaltap.evaluator.store.database import sql
-from evaltap.evaluator.store.queries import StoreReader
 
 CellKey: TypeAlias = tuple[str, str, str, str]
 """The key of a case, and the name of a metric."""
@@ -20,11 +20,13 @@ Row = TypeVar("Row")
 class JudgeCalls:
     """The judges' answers for the scores of a report: in full for some cases, totals for all."""
 
-    def __init__(self, store: StoreReader, detailed: Collection[CaseKey], limits: Limits) -> None:
+    def __init__(
+        self, scored: ReportedScores, detailed: Collection[CaseKey], limits: Limits
+    ) -> None:
         self.by_cell: dict[CellKey, list[JudgeCall]] = {}
         uses: list[TurnUse] = []
         cached = 0
-        for row in store.rows(sql(__name__, "report_judge_calls")):
+        for row in scored.rows(sql(__name__, "report_judge_calls")):
             app, eval_set, eval_id, metric_name, invocation, sample, judge, model, status, *rest = (
                 row
             )
@@ -43,17 +45,17 @@ class JudgeCalls:
 
 
 def with_details(
-    store: StoreReader, cases: Iterable[CaseReport], calls: JudgeCalls, limits: Limits
+    scored: ReportedScores, cases: Iterable[CaseReport], calls: JudgeCalls, limits: Limits
 ) -> Iterable[CaseReport]:
-    """Yield the cases of `report_cases` with the details of their cells."""
+    """Yield the cases with the details of their cells."""
     turns: dict[CellKey, list[TurnCell]] = {}
-    for row in store.rows(sql(__name__, "report_turn_scores")):
+    for row in scored.rows(sql(__name__, "report_turn_scores")):
         app, eval_set, eval_id, metric_name, index, invocation, status, score, reason = row
         turn = TurnCell(index + 1, invocation, status, score, readable(reason))
         turns.setdefault((app, eval_set, eval_id, metric_name), []).append(turn)
     votes: dict[CellKey, list[VoteCell]] = {}
     verdicts: dict[CellKey, list[RubricReason]] = {}
-    for row in store.rows(sql(__name__, "report_votes")):
+    for row in scored.rows(sql(__name__, "report_votes")):
         app, eval_set, eval_id, metric_name, invocation, sample, rubric, score, reason, *more = row
         evidence, found, confidence = more
         vote = VoteCell(

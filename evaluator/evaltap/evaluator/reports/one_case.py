@@ -9,12 +9,12 @@ from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.reports.details import JudgeCalls, with_details
 from evaltap.evaluator.reports.evidence import Comparison, evidence_of
 from evaltap.evaluator.reports.model import CaseReport, Limits
-from evaltap.evaluator.reports.reader import choose_cases, expected_data, scored_cases
+from evaltap.evaluator.reports.reader import expected_data, scored_cases
+from evaltap.evaluator.reports.scope import ReportedScores, these_cases
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.metric import EvalMetric
 
 _LATEST: Final = """
-CREATE OR REPLACE TEMP TABLE report_scores AS
 SELECT * FROM scores
 WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id
   AND ($run::VARCHAR = '' OR run_id = $run)
@@ -23,7 +23,7 @@ QUALIFY row_number() OVER (PARTITION BY metric_name ORDER BY revision DESC, scor
 
 _METRICS: Final = """
 SELECT metric_name, metric_json FROM run_metrics
-WHERE metric_digest IN (SELECT metric_digest FROM report_scores)
+WHERE metric_digest IN (SELECT metric_digest FROM {scores})
 GROUP BY ALL ORDER BY min(metric_index), metric_json
 """
 
@@ -46,22 +46,26 @@ def read_case(
     limits = limits or Limits()
     app, eval_set, eval_id = key
     asked = {"app": app, "eval_set": eval_set, "eval_id": eval_id, "run": run_id}
-    store.execute(_LATEST, asked)
-    choose_cases(store, [key])
-    scored = scored_cases(store, limits)
-    one = scored[0] if scored else CaseReport(*key, 0, "not_evaluated", ())
-    calls = JudgeCalls(store, {key}, limits)
-    (one,) = with_details(store, [one], calls, limits)
-    data = dict(expected_data(store, references)).get(key)
+    with (
+        store.scratch(_LATEST, asked) as scores,
+        these_cases(store, [key]) as cases,
+    ):
+        found = ReportedScores(store, scores, cases)
+        scored = scored_cases(found, limits)
+        one = scored[0] if scored else CaseReport(*key, 0, "not_evaluated", ())
+        calls = JudgeCalls(found, {key}, limits)
+        (one,) = with_details(found, [one], calls, limits)
+        data = dict(expected_data(found, references)).get(key)
+        metrics = _metrics(found, metric)
     if data is None:
         return replace(
             one,
             evidence_note="its turns are not in this file, because it was scored from a case file",
         )
-    evidence, note = evidence_of(data, Comparison(_metrics(store, metric)), limits)
+    evidence, note = evidence_of(data, Comparison(metrics), limits)
     return replace(one, evidence=evidence, evidence_note=note)
 
 
-def _metrics(store: StoreReader, first: str) -> Sequence[EvalMetric]:
-    rows = sorted(store.rows(_METRICS), key=lambda row: row[0] != first)
+def _metrics(scored: ReportedScores, first: str) -> Sequence[EvalMetric]:
+    rows = sorted(scored.rows(_METRICS), key=lambda row: row[0] != first)
     return [EvalMetric.model_validate_json(text) for _, text in rows]

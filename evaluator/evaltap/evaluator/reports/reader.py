@@ -1,6 +1,7 @@
 """Read a report from the store: scores in bulk, evidence only for the cases shown in full."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -27,7 +28,7 @@ from evaltap.evaluator.reports.model import (
     Source,
     case_status,
 )
-from evaltap.evaluator.reports.scope import check_run, score_scope
+from evaltap.evaluator.reports.scope import ReportedScores, check_run, score_scope, these_cases
 from evaltap.evaluator.reports.summary import (
     Difference,
     Summary,
@@ -46,7 +47,7 @@ from evaltap.evaluator.reports.wording import readable
 from evaltap.evaluator.reports.words import CaseWords, landed_words, words_of
 from evaltap.evaluator.scoring.results.references import attach_kept
 from evaltap.evaluator.store.database import STORE, sql
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Scratch, StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
@@ -73,34 +74,50 @@ def read_report(
     """
     limits = limits or Limits()
     source = _source(store, run_id)
-    _choose_scores(store, run_id, digests)
-    cases = with_verdicts(store, scored_cases(store, limits))
+    summary = summarise(store, run_id=run_id, metrics=digests)
+    with _scores(store, run_id, digests) as scores:
+        scored = ReportedScores(store, scores, scores)
+        cases = with_verdicts(scored, scored_cases(scored, limits))
+        detailed = {_key(case) for case in cases[: limits.cases]}
+        with these_cases(store, detailed) as shown:
+            return _report(
+                replace(scored, cases=shown), source, summary, cases, case_files, references, limits
+            )
+
+
+def _report(
+    scored: ReportedScores,
+    source: Source,
+    summary: Summary,
+    cases: Sequence[CaseReport],
+    case_files: Sequence[Path],
+    references: References | None,
+    limits: Limits,
+) -> Report:
     detailed = {_key(case) for case in cases[: limits.cases]}
-    choose_cases(store, detailed)
     files = FileCases(
         case_files,
         wanted=detailed,
         scored={_key(case) for case in cases},
-        judged=judged_cases(store),
+        judged=judged_cases(scored),
     )
-    uses = _uses(store, files)
-    calls = JudgeCalls(store, detailed, limits)
-    shown = with_details(store, cases[: limits.cases], calls, limits)
+    uses = _uses(scored, files)
+    calls = JudgeCalls(scored, detailed, limits)
+    shown = with_details(scored, cases[: limits.cases], calls, limits)
     shown = _with_evidence(
-        shown, expected_data(store, references), files, _comparison(store), limits
+        shown, expected_data(scored, references), files, _comparison(scored), limits
     )
-    words = {**files.words, **landed_words(store)}
+    words = {**files.words, **landed_words(scored)}
     cases = list(_with_usage([*shown, *cases[limits.cases :]], uses, words))
-    summary = summarise(store, run_id=run_id, metrics=digests)
     used = usage_of(uses)
     return Report(
         source,
         datetime.now(UTC).isoformat(timespec="seconds"),
         summary,
-        _metric_reports(store),
+        _metric_reports(scored),
         tuple(cases),
         grouping.reason_groups(cases),
-        traffic_usage(store, used) if summary.weighted else used,
+        traffic_usage(scored, used) if summary.weighted else used,
         calls.usage,
         (*_notes(cases, limits, files), *summary_notes(summary)),
         {name: sum(case.status == name for case in cases) for name in SEVERITY},
@@ -115,11 +132,12 @@ def read_uses(
     case_files: Sequence[Path] = (),
 ) -> list[TurnUse]:
     """Return the usage of each turn of the scored cases: landed ones, and those of the given files."""
-    _choose_scores(store, run_id, digests)
-    keys = store.rows("SELECT DISTINCT app_name, eval_set_id, eval_id FROM report_scores")
-    scored = {(app, eval_set, eval_id) for app, eval_set, eval_id in keys}
-    judged = judged_cases(store)
-    return _uses(store, FileCases(case_files, wanted=(), scored=scored, judged=judged))
+    with _scores(store, run_id, digests) as scores:
+        scored = ReportedScores(store, scores, scores)
+        keys = scored.rows("SELECT DISTINCT app_name, eval_set_id, eval_id FROM {scores}")
+        named = {(app, eval_set, eval_id) for app, eval_set, eval_id in keys}
+        judged = judged_cases(scored)
+        return _uses(scored, FileCases(case_files, wanted=(), scored=named, judged=judged))
 
 
 def read_differences(
@@ -132,14 +150,17 @@ def read_differences(
 ) -> list[Difference]:
     """Return the openings of the worst cases of a summary, and the calls that differ."""
     keys = {(row.app_name, row.eval_set_id, row.eval_id): row.name for row in summary.worst}
-    choose_cases(store, keys)
-    _choose_scores(store, summary.run_id, digests, cases=_OF_CHOSEN)
-    landed = dict(expected_data(store, references))
-    lacking = keys.keys() - landed.keys()
-    files = FileCases(
-        case_files if lacking else (), wanted=lacking, scored=(), judged=judged_cases(store)
-    )
-    comparison, limits = _comparison(store), Limits()
+    with (
+        these_cases(store, keys) as cases,
+        _scores(store, summary.run_id, digests, within=cases) as scores,
+    ):
+        scored = ReportedScores(store, scores, cases)
+        landed = dict(expected_data(scored, references))
+        lacking = keys.keys() - landed.keys()
+        files = FileCases(
+            case_files if lacking else (), wanted=lacking, scored=(), judged=judged_cases(scored)
+        )
+        comparison, limits = _comparison(scored), Limits()
     found = []
     for key, name in keys.items():
         case = landed.get(key) or files.cases.get(key)
@@ -164,26 +185,27 @@ def _source(store: StoreReader, run_id: str | None) -> Source:
     return Source(name, run_id, kind, cases_from, version, started[:19], (ended or "")[:19])
 
 
-_OF_CHOSEN = "SEMI JOIN report_cases USING (app_name, eval_set_id, eval_id)"
-
-
-def _choose_scores(
-    store: StoreReader, run_id: str | None, digests: Sequence[str], *, cases: str = ""
-) -> None:
-    """Fill `report_scores` with the scores of all cases, or of those that the join `cases` leaves."""
+def _scores(
+    store: StoreReader,
+    run_id: str | None,
+    digests: Sequence[str],
+    *,
+    within: Scratch | None = None,
+) -> AbstractContextManager[Scratch]:
+    """Return a table with the scores of all cases, or of some."""
     scope, parameters = score_scope(store, run_id, digests)
-    chosen = f"FROM (SELECT * {scope}) {cases}"
-    store.execute(f"CREATE OR REPLACE TEMP TABLE report_scores AS {chosen}", parameters)
+    some = f"SEMI JOIN {within} USING (app_name, eval_set_id, eval_id)" if within else ""
+    return store.scratch(f"FROM (SELECT * {scope}) {some}", parameters)
 
 
-def scored_cases(store: StoreReader, limits: Limits) -> list[CaseReport]:
-    """Return the cases of `report_scores`, worst first, then sorted by name."""
+def scored_cases(scored: ReportedScores, limits: Limits) -> list[CaseReport]:
+    """Return the cases of some scores, worst first, then sorted by name."""
     found: dict[CaseKey, tuple[int, list[Cell]]] = {}
     query = """
         SELECT app_name, eval_set_id, eval_id, revision, metric_name, status, score, threshold,
                coalesce(reason, '')
-        FROM report_scores ORDER BY app_name, eval_set_id, eval_id, metric_name"""
-    for row in store.rows(query):
+        FROM {scores} ORDER BY app_name, eval_set_id, eval_id, metric_name"""
+    for row in scored.rows(query):
         app, eval_set, eval_id, revision, name, status, score, threshold, reason = row
         if status not in SEVERITY:
             raise InputError(
@@ -199,41 +221,33 @@ def scored_cases(store: StoreReader, limits: Limits) -> list[CaseReport]:
     return sorted(cases, key=lambda case: SEVERITY.index(case.status))
 
 
-def choose_cases(store: StoreReader, keys: Iterable[CaseKey]) -> None:
-    """Fill `report_cases` with the cases whose evidence is read."""
-    columns = "SELECT app_name, eval_set_id, eval_id FROM scores LIMIT 0"
-    store.execute(f"CREATE OR REPLACE TEMP TABLE report_cases AS {columns}")
-    store.append("report_cases", list(keys))
-
-
-def _comparison(store: StoreReader) -> Comparison:
-    rows = store.rows("""
+def _comparison(scored: ReportedScores) -> Comparison:
+    rows = scored.rows("""
         SELECT metric_json FROM run_metrics m
-        WHERE metric_digest IN (SELECT metric_digest FROM report_scores)
+        WHERE metric_digest IN (SELECT metric_digest FROM {scores})
         GROUP BY metric_json ORDER BY min(metric_index), metric_json""")
     return Comparison([EvalMetric.model_validate_json(text) for (text,) in rows])
 
 
-# The views compute the latest rows of all cases; here only the shown cases are read.
-_SHOWN = f"""
-these_cases AS (FROM cases {_OF_CHOSEN}), these_turns AS (FROM turns {_OF_CHOSEN}),
-"""
-
-
-def landed_data(store: StoreReader) -> Iterator[tuple[CaseKey, CaseData]]:
-    """Yield the landed cases of `report_cases` with their latest turns."""
-    rows = store.rows(f"WITH {_SHOWN} {sql(STORE, 'newest')} {sql(__name__, 'report_turns')}")
+def landed_data(store: StoreReader, cases: Scratch) -> Iterator[tuple[CaseKey, CaseData]]:
+    """Yield some landed cases with their latest turns."""
+    # The views compute the latest rows of all cases; here only these cases are read.
+    these = ", ".join(
+        f"these_{table} AS (FROM {table} SEMI JOIN {cases} USING (app_name, eval_set_id, eval_id))"
+        for table in ("cases", "turns")
+    )
+    rows = store.rows(f"WITH {these}, {sql(STORE, 'newest')} {sql(__name__, 'report_turns')}")
     yield from assembled(DocumentReader(store), rows)
 
 
 def expected_data(
-    store: StoreReader, references: References | None = None
+    scored: ReportedScores, references: References | None = None
 ) -> Iterator[tuple[CaseKey, CaseData]]:
-    """Yield `landed_data` with expected turns from `references`, or else those of `report_scores`."""
-    cases = landed_data(store)
+    """Yield the shown cases with expected turns from `references`, or else those of their scores."""
+    cases = landed_data(scored.store, scored.cases)
     while some := dict(islice(cases, CASES_AT_ONCE)):
         if references is None:
-            attach_kept(store, some, scores="report_scores")
+            attach_kept(scored.store, some, scores=str(scored.scores))
         else:
             for case in some.values():
                 references.attach(case)
@@ -260,9 +274,9 @@ def _with_evidence(
 _NO_FILE: Final = "scored from a file that was not given to this report (`--cases FILE`)"
 
 
-def _uses(store: StoreReader, files: FileCases) -> list[TurnUse]:
+def _uses(scored: ReportedScores, files: FileCases) -> list[TurnUse]:
     """Return the usage of each turn of the scored cases."""
-    landed = landed_uses(store)
+    landed = landed_uses(scored)
     here = {use.key for use in landed}
     return [*landed, *(use for use in files.uses if use.key not in here)]
 
@@ -283,19 +297,19 @@ def _with_usage(
         )
 
 
-def _metric_reports(store: StoreReader) -> tuple[MetricReport, ...]:
+def _metric_reports(scored: ReportedScores) -> tuple[MetricReport, ...]:
     bins: dict[str, list[int]] = {}
-    for name, place, count in store.rows(
-        "SELECT metric_name, least(floor(score * 10), 9)::INTEGER, count(*) FROM report_scores"
+    for name, place, count in scored.rows(
+        "SELECT metric_name, least(floor(score * 10), 9)::INTEGER, count(*) FROM {scores}"
         " WHERE score BETWEEN 0 AND 1 GROUP BY ALL"
     ):
         bins.setdefault(name, [0] * 10)[place] = count
-    rows = store.rows(
+    rows = scored.rows(
         "SELECT metric_name, any_value(evaluator_name), max(evaluator_version),"
         " list_sort(list(DISTINCT threshold)), count(*) FILTER (score < 0 OR score > 1)"
-        " FROM report_scores GROUP BY metric_name ORDER BY metric_name"
+        " FROM {scores} GROUP BY metric_name ORDER BY metric_name"
     )
-    places = metric_places(store)
+    places = metric_places(scored.store)
     rows.sort(key=lambda row: places.get(row[0], len(places)))
     return tuple(
         MetricReport(

@@ -1,8 +1,11 @@
 """Which scores a summary or report is about."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.store.queries import Parameters, Rows, Scratch, StoreReader
 from evaltap.schemas.errors import InputError
 
 
@@ -42,3 +45,23 @@ def score_scope(
         )
         scope = f"FROM (SELECT * {scope} {last}) WHERE TRUE"
     return scope, parameters
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedScores:
+    """The scores that a report is about, and the cases that it shows in full, as tables of a reader."""
+
+    store: StoreReader
+    scores: Scratch
+    cases: Scratch
+
+    def rows(self, query: str, parameters: Parameters = None) -> Rows:
+        """Return the rows of a query that names the tables `{scores}` and `{cases}`."""
+        return self.store.rows(query.format(scores=self.scores, cases=self.cases), parameters)
+
+
+def these_cases(store: StoreReader, keys: Iterable[CaseKey]) -> AbstractContextManager[Scratch]:
+    """Return a table of cases."""
+    return store.scratch(
+        "SELECT app_name, eval_set_id, eval_id FROM scores LIMIT 0", rows=list(keys)
+    )

@@ -1,6 +1,6 @@
 """A summary of scores, read from the store as plain data."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
@@ -188,11 +188,21 @@ def summarise(
 ) -> Summary:
     """Read the summary of a run, or of the latest scores; `metrics` restricts it to metric digests."""
     scope, chosen = score_scope(store, run_id, metrics)
-    if run_id is None:
-        # Finding the latest scores takes longer than every query below.
-        store.execute(f"CREATE OR REPLACE TEMP TABLE summary_scores AS {_SCORES} {scope}", chosen)
-        scope, chosen = "FROM summary_scores WHERE TRUE", {}
+    if run_id is not None:
+        return _summarise(store, run_id, metrics, worst, scope, chosen)
+    # Finding the latest scores takes longer than every query about them.
+    with store.scratch(f"{_SCORES} {scope}", chosen) as scores:
+        return _summarise(store, None, metrics, worst, f"FROM {scores} WHERE TRUE", {})
 
+
+def _summarise(
+    store: StoreReader,
+    run_id: str | None,
+    metrics: Sequence[str],
+    worst: int,
+    scope: str,
+    chosen: Mapping[str, object],
+) -> Summary:
     def read(query: str, **more: object) -> Rows:
         return store.rows(query, {**chosen, **more})
 
@@ -216,8 +226,6 @@ def summarise(
         {scope} AND status IN ('not_evaluated', 'error')
         GROUP BY metric_name, status, reason ORDER BY count(*) DESC, metric_name, status, reason LIMIT 20""")
     ((gated, *verdicts),) = read(_GATE.format(scope=scope))
-    if run_id is None:
-        store.execute("DROP TABLE summary_scores")
     share = crashed / cases if cases else None
     summary = Summary(
         run_id,

@@ -4,8 +4,8 @@ from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.text import one_line
+from evaltap.evaluator.reports.scope import ReportedScores
 from evaltap.evaluator.store.database import sql
-from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData
 
 OPENING: Final = 200
@@ -20,11 +20,11 @@ class CaseWords(NamedTuple):
     tools: tuple[str, ...] = ()
 
 
-def landed_words(store: StoreReader) -> dict[CaseKey, CaseWords]:
-    """Return the words of the landed cases in `report_scores`."""
+def landed_words(scored: ReportedScores) -> dict[CaseKey, CaseWords]:
+    """Return the words of the landed cases that have a score."""
     return {
         (app, eval_set, eval_id): CaseWords(one_line(opening, OPENING), tuple(tools[:TOOLS]))
-        for app, eval_set, eval_id, opening, tools in store.rows(sql(__name__, "report_words"))
+        for app, eval_set, eval_id, opening, tools in scored.rows(sql(__name__, "report_words"))
     }
 
 

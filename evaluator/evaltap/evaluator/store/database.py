@@ -25,7 +25,7 @@ from evaltap.evaluator.store.file_type import is_database, not_a_store
 from evaltap.evaluator.store.gate import Gate
 from evaltap.evaluator.store.held import hold, let_go, not_held_here
 from evaltap.evaluator.store.opening import make_log_private, open_file, open_when_free, use
-from evaltap.evaluator.store.queries import ConnectedReader, Parameters, Rows, StoreWriter
+from evaltap.evaluator.store.queries import Parameters, Rows, StoreWriter
 from evaltap.evaluator.store.results_folder import (
     FOLDER_KEY,
     RESULT_TABLES,
@@ -62,7 +62,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC).replace(tzinfo=None)
 
 
-class Store(ConnectedReader, StoreWriter):
+class Store(StoreWriter):
     """An open database for one thread; `stream` reads through a separate cursor.
 
     Raises StoreError if the file cannot be opened: it is held by another process, not a DuckDB file, not

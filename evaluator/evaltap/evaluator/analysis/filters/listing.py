@@ -7,7 +7,7 @@ from typing import NamedTuple
 from evaltap.evaluator.analysis.filters.choice import Choice, first_cases, fitting_query, order_of
 from evaltap.evaluator.analysis.summaries.marks import current_marks
 from evaltap.evaluator.store.database import STORE, sql
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Scratch, StoreReader
 from evaltap.schemas.text import utc_text
 
 OPENING_LENGTH = 160
@@ -91,24 +91,21 @@ def list_cases(
     """Return the first `limit` matching cases, in the order that the filter specifies."""
     query = fitting_query(store, choice, now=now)
     first = first_cases(query, limit, ordered=order_of(choice))
+    places = f"SELECT *, row_number() OVER () AS place FROM ({first})"
     # A table with few rows, so that later queries read little.
-    store.execute(
-        "CREATE OR REPLACE TEMP TABLE listed_cases AS SELECT *, row_number() OVER () AS place"
-        f" FROM ({first})",
-        query.parameters,
-    )
-    matched = store.rows("SELECT coalesce(max(matched), 0) FROM listed_cases")[0][0]
-    return Listing(listed_cases(store), matched)
+    with store.scratch(places, query.parameters) as listed:
+        matched = store.rows(f"SELECT coalesce(max(matched), 0) FROM {listed}")[0][0]
+        return Listing(listed_cases(store, listed), matched)
 
 
-def listed_cases(store: StoreReader) -> list[ListedCase]:
-    """Return the cases of `listed_cases`, sorted by its column `place`."""
+def listed_cases(store: StoreReader, cases: Scratch) -> list[ListedCase]:
+    """Return cases, given with the columns of `fitting_query` and their `place` in the list."""
     scores = sql(__name__, "listed_scores")
     if current_marks(store) is not None:
-        listed = sql(__name__, "listing_indexed").format(scores=scores)
+        listed = sql(__name__, "listing_indexed").format(cases=cases, scores=scores)
     else:
         listed = sql(__name__, "listing").format(
-            newest=sql(STORE, "newest"), scores=scores, length=OPENING_LENGTH
+            cases=cases, newest=sql(STORE, "newest"), scores=scores, length=OPENING_LENGTH
         )
     return [
         ListedCase(

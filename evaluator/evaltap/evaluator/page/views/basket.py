@@ -35,7 +35,6 @@ MOST_PICKED: Final = 500
 """For more cases, use `evaltap curate` with a filter."""
 
 _LISTED: Final = f"""
-CREATE OR REPLACE TEMP TABLE listed_cases AS
 SELECT {KEYS}, first_at, last_at, cost_usd, latency_ms, turns,
        row_number() OVER (ORDER BY p.changed_at DESC, eval_id) AS place
 FROM ({changes.PICKED}) p JOIN case_index USING ({KEYS})
@@ -43,7 +42,7 @@ FROM ({changes.PICKED}) p JOIN case_index USING ({KEYS})
 _REVIEWED: Final = f"""
 SELECT {KEYS}, count(DISTINCT invocation_id) FILTER (verdict = 'good'),
        count(DISTINCT invocation_id) FILTER (verdict = 'bad')
-FROM v_review_items SEMI JOIN listed_cases USING ({KEYS}) GROUP BY ALL
+FROM v_review_items SEMI JOIN {{cases}} USING ({KEYS}) GROUP BY ALL
 """
 
 
@@ -89,14 +88,14 @@ def read(reader: StoreReader, request: PageRequest) -> BasketPage:
     """Return the basket, and the cases that it yields with the parameters `as`, `format` and `name`."""
     since = changes.picked(reader, request.person)
     wanted = export_request(request["as"], request["format"], request["name"])
-    reader.execute(_LISTED, {"who": request.person.name})
-    cases = listed_cases(reader)
-    reviewed = {
-        (app, name, one): tuple(counts) for app, name, one, *counts in reader.rows(_REVIEWED)
-    }
+    with reader.scratch(_LISTED, {"who": request.person.name}) as listed:
+        cases = listed_cases(reader, listed)
+        reviewed = {
+            (app, name, one): tuple(counts)
+            for app, name, one, *counts in reader.rows(_REVIEWED.format(cases=listed))
+        }
     keys = [(one.app, one.eval_set_id, one.eval_id) for one in cases]
     filter_ = filter_of(reader, keys)
-    # Last, because it restricts the reader.
     made = exported_cases(reader, keys, wanted.content, request.redact)
     store = request.store_path
     return BasketPage(

@@ -37,6 +37,7 @@ from evaltap.evaluator.reports.model import (
 )
 from evaltap.evaluator.reports.one_case import read_case
 from evaltap.evaluator.reports.reader import landed_data
+from evaltap.evaluator.reports.scope import these_cases
 from evaltap.evaluator.reports.tracing import TraceUrl
 from evaltap.evaluator.scoring.contract.evaluator import Registry
 from evaltap.evaluator.scoring.evaluators.judged.quotes import places_of
@@ -251,7 +252,7 @@ def _read(
         key_text(key),
         link("/expected", **named_case, **kept),
         request["view"],
-        _raw(reader) if request["view"] == "raw" else "",
+        _raw(reader, key) if request["view"] == "raw" else "",
         link("/case", **named_case, **kept, view="raw"),
         link("/case", **named_case),
     )
@@ -364,7 +365,8 @@ def _provenance(header: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _raw(reader: StoreReader) -> str:
-    """Return the landed case in `report_cases` as JSON."""
-    data = [case for _, case in landed_data(reader)]
+def _raw(reader: StoreReader, key: CaseKey) -> str:
+    """Return a landed case as JSON."""
+    with these_cases(reader, [key]) as cases:
+        data = [case for _, case in landed_data(reader, cases)]
     return orjson.dumps(data[0], option=orjson.OPT_INDENT_2).decode() if data else ""
