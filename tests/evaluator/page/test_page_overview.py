@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaltap.evaluator.analysis.estimates.rates import estimate_rates
-from evaltap.evaluator.analysis.stats.difference import Rate
 from evaltap.evaluator.analysis.stats.intervals import Interval, wilson
+from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.page import traffic
 from evaltap.evaluator.page.plots import Point, bars, lines
@@ -224,10 +224,13 @@ def test_turns_of_one_session_count_as_much_as_estimate_says(
         Summaries(store).refresh()
         with Readers(store).reading() as reader:
             (found,) = overview.read(reader, replace(ASKED, past=of_the_past())).metrics
-        ((rate, *_), *_) = estimate_rates(store)
+        ((estimated, *_), *_) = estimate_rates(store)
 
-    effect = rate.design_effect or rate.turns / rate.sessions
-    assert found.rate.effective == pytest.approx(rate.turns / effect)
+    one, rate = estimated.estimate, found.rate.rate
+    assert one is not None
+    assert rate is not None
+    effect = one.design_effect or one.rate.n / one.sessions
+    assert rate.effective_n == pytest.approx(one.rate.n / effect)
 
 
 def test_nothing_in_a_span_is_no_zero(store: Store) -> None:
@@ -304,7 +307,7 @@ def test_calls_without_a_duration_count_and_have_no_quantile() -> None:
 
 def test_a_change_is_named_only_when_its_interval_says_so() -> None:
     def rate(value: float, spread: float) -> Rate:
-        return Rate(value, Interval(value - spread, value + spread))
+        return Rate(value, Interval(value - spread, value + spread), 100, 100.0, "turns")
 
     better = traffic.change(rate(0.5, 0.01), rate(0.6, 0.01))
     unsure = traffic.change(rate(0.5, 0.2), rate(0.6, 0.2))

@@ -256,9 +256,6 @@ def test_crashes_are_not_passed_in_rates_views_and_exit_codes(
             rows = store.records(f"SELECT crashed, pass_rate, sample_pass_rate FROM {view}")
             assert {(row["pass_rate"], row["sample_pass_rate"]) for row in rows} == {(0.5, 0.5)}
             assert [row["crashed"] for row in rows] == [5, 5]
-        assert store.rows("SELECT DISTINCT estimated_pass_rate FROM v_pass_rate_estimated") == [
-            (0.5,)
-        ]
         assert store.rows("SELECT count(*) FROM v_worst_cases WHERE status = 'crashed'") == [(10,)]
         assert store.rows("SELECT count(*) FROM latest_turns WHERE status = 'error'") == [(5,)]
 

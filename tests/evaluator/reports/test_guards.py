@@ -11,7 +11,7 @@ from evaltap.evaluator.reports.summary import MetricCounts, Summary, exit_code
 def summary(
     *, passed: int = 0, failed: int = 0, not_evaluated: int = 0, errors: int = 0
 ) -> Summary:
-    counts = MetricCounts("m", passed, failed, not_evaluated, errors, None, None)
+    counts = MetricCounts("m", passed, failed, not_evaluated, errors)
     return Summary("run", 1, (counts,), (), ())
 
 

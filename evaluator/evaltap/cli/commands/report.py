@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-    from evaltap.evaluator.analysis.estimates.rates import Rate
+    from evaltap.evaluator.analysis.estimates.rates import SliceRate
     from evaltap.evaluator.store.queries import StoreReader
 
 
@@ -190,7 +190,7 @@ def _on_console(options: ReportOptions, store: "StoreReader") -> int:
     return code
 
 
-def _rates(options: ReportOptions, store: "StoreReader") -> "tuple[Rate, ...]":
+def _rates(options: ReportOptions, store: "StoreReader") -> "tuple[SliceRate, ...]":
     """Return the rates by the requested names; empty without `--by`."""
     from evaltap.evaluator.analysis.estimates.rates import estimate_rates
     from evaltap.evaluator.analysis.estimates.scope import Scope as Turns

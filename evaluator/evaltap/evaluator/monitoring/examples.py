@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from typing import Final
 
+from evaltap.evaluator.analysis.estimates.turns import Turns
 from evaltap.evaluator.monitoring.turns import EXAMPLES
-from evaltap.evaluator.store.queries import StoreReader
 
 _MOST_READ: Final = 2_000
 """The number of bad turns that are read, the worst first."""
 
 
-def example_cases(store: StoreReader, *, good: bool) -> tuple[str, ...]:
-    """Return eval ids of bad turns in `estimate_turns`; `good`: turns with the signal are not bad.
+def example_cases(turns: Turns, *, good: bool) -> tuple[str, ...]:
+    """Return eval ids of bad turns; `good`: turns with the signal are not bad.
 
     Near-duplicates have the same tools and similar words, as in `evaltap duplicates`.
     """
-    turns = store.rows(_BAD, {"good": good, "most": _MOST_READ})
-    return tuple(dict.fromkeys([*_unlike(turns), *(case for case, _, _ in turns)]))[:EXAMPLES]
+    bad = turns.rows(_BAD, {"good": good, "most": _MOST_READ})
+    return tuple(dict.fromkeys([*_unlike(bad), *(case for case, _, _ in bad)]))[:EXAMPLES]
 
 
 def _unlike(turns: Sequence[tuple[str, str, str]]) -> Sequence[str]:
@@ -41,17 +41,17 @@ def _unlike(turns: Sequence[tuple[str, str, str]]) -> Sequence[str]:
 
 _BAD: Final = """
 SELECT e.eval_id, coalesce(k.path, ''), coalesce(t.user_text, '')
-FROM estimate_turns e
-JOIN latest_turns t USING (eval_set_id, eval_id, invocation_id)
+FROM {turns} e
+JOIN latest_turns t ON t.app_name = e.app AND t.eval_set_id = e.eval_set_id AND t.eval_id = e.eval_id
+ AND t.invocation_id = e.invocation_id
 LEFT JOIN (
   SELECT app_name, eval_set_id, eval_id, invocation_id,
          string_agg(tool_name, ' > ' ORDER BY call_index) AS path
-  FROM latest_tool_calls SEMI JOIN estimate_turns USING (eval_set_id, eval_id, invocation_id)
+  FROM latest_tool_calls SEMI JOIN {turns} USING (eval_set_id, eval_id, invocation_id)
   GROUP BY ALL
 ) k ON (k.app_name, k.eval_set_id, k.eval_id, k.invocation_id)
      = (t.app_name, t.eval_set_id, t.eval_id, t.invocation_id)
 WHERE e.counts AND coalesce(e.has, false) <> $good AND e.started_at IS NOT NULL
-  AND hash(t.app_name, t.eval_set_id, t.eval_id) = e.session
 ORDER BY e.score NULLS FIRST, e.started_at, e.eval_id, e.invocation_id
 LIMIT $most
 """

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.estimates.slices import SLICES
+from evaltap.evaluator.analysis.estimates.scope import SLICES
 from evaltap.evaluator.analysis.stats.detector import Usual, longest_session, usual
 from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
 from evaltap.evaluator.analysis.stats.sample import Profile
@@ -31,8 +31,8 @@ from evaltap.evaluator.monitoring.turns import (
     counting_of,
     has_ended,
     read_turns,
-    select_turns,
     sessions_of,
+    turns_of,
 )
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
@@ -282,22 +282,22 @@ def explained(
     good = watch.signal == "pass_rate"
     candidates: list[Candidate] = []
     for by in SLICES:
-        select_turns(store, watch, counting, by, event.slice, until=until)
-        candidates += changed_slices(store, by, ended, event.since, good=good)
+        with turns_of(store, watch, counting, by, event.slice, until=until) as turns:
+            candidates += changed_slices(turns, ended, event.since, good=good)
     changed = explaining(candidates)
     whole = read_turns(store, watch, counting, "", event.slice, since=since, until=until)
     found = _since_change(whole, learned.longest, good=good)
     within = dict(event.slice)
     if changed:
         within[changed[0].by] = changed[0].value
-    select_turns(store, watch, counting, "", within, since=since, until=until)
-    cases = example_cases(store, good=good)
+    with turns_of(store, watch, counting, "", within, since=since, until=until) as turns:
+        cases = example_cases(turns, good=good)
     listed = filter_of(watch, event.slice, changed, event.since, event.at)
     event = replace(event, changed=changed, cases=cases, cases_filter=listed)
     if found is None:
         return event
-    low, high = found.process
-    return replace(event, low=low, high=high, turns=found.turns, sessions=found.sessions)
+    low, high = found.rate.interval
+    return replace(event, low=low, high=high, turns=found.rate.n, sessions=found.sessions)
 
 
 def _since_change(turns: Sequence[WatchedTurn], longest: int, *, good: bool) -> Estimate | None:

@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic.alias_generators import to_camel
 
-from evaltap.evaluator.analysis.estimates.scope import SIGNALS
-from evaltap.evaluator.analysis.estimates.slices import SLICES, condition
+from evaltap.evaluator.analysis.estimates.scope import SIGNALS, SLICES, condition
 from evaltap.evaluator.monitoring.addresses import address_problem
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical

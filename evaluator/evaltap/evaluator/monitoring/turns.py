@@ -2,12 +2,13 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.analysis.estimates.quantiles import COMMON, MEDIAN, measure
 from evaltap.evaluator.analysis.estimates.scope import SIGNALS, Scope
-from evaltap.evaluator.analysis.estimates.turns import choose_turns
+from evaltap.evaluator.analysis.estimates.turns import Turns, choose_turns
 from evaltap.evaluator.analysis.stats.detector import BadTurns
 from evaltap.evaluator.analysis.stats.sample import Cell
 from evaltap.evaluator.monitoring.changes import EVERYTHING, Changes
@@ -28,7 +29,7 @@ turns."""
 _ALL: Final[Mapping[str, str]] = {}
 _TURNS: Final = """
 SELECT {value} AS value, session, eval_id, invocation_id, started_at, 1 / probability, has
-FROM estimate_turns
+FROM {turns}
 WHERE counts AND started_at IS NOT NULL
 ORDER BY min(started_at) OVER (PARTITION BY session, started_at::DATE), session, started_at, invocation_id
 """
@@ -97,12 +98,12 @@ def counting_of(store: StoreReader, watch: Watch, quantile: float | None = None)
         return _above(store, signal.limit, COMMON if quantile is None else quantile, watch)
     if not signal.of_metric:
         return Counting(None)
-    choose_turns(store, _scope(store, watch, _ALL), [], signal)
-    ((digest,),) = store.rows("SELECT arg_max(metric_digest, scored_at) FROM estimate_turns")
+    with choose_turns(store, _scope(store, watch, _ALL), [], signal) as turns:
+        ((digest,),) = turns.rows("SELECT arg_max(metric_digest, scored_at) FROM {turns}")
     return None if digest is None else Counting(digest)
 
 
-def select_turns(
+def turns_of(
     store: StoreReader,
     watch: Watch,
     counting: Counting,
@@ -111,14 +112,14 @@ def select_turns(
     *,
     since: datetime | None = None,
     until: datetime | None = None,
-) -> None:
-    """Write the turns of a watch to `estimate_turns`, by a slice, within a period of aware times.
+) -> AbstractContextManager[Turns]:
+    """Return the turns of a watch, by a slice, within a period of aware times.
 
     `within` restricts the turns to some slices.
     """
     scope = _scope(store, watch, within, since, until, counting.digest)
     signal = SIGNALS[watch.signal]
-    choose_turns(store, scope, [by] if by else [], signal, limit=counting.limit)
+    return choose_turns(store, scope, [by] if by else [], signal, limit=counting.limit)
 
 
 def read_turns(
@@ -131,12 +132,12 @@ def read_turns(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> list[WatchedTurn]:
-    """Return the counted turns that `select_turns` writes, with their value of the slice `by`.
+    """Return the counted turns of a watch, with their value of the slice `by`.
 
     Sessions are in the order in which they began.
     """
-    select_turns(store, watch, counting, by, within, since=since, until=until)
-    rows = store.rows(_TURNS.format(value="by_0" if by else "NULL"))
+    with turns_of(store, watch, counting, by, within, since=since, until=until) as turns:
+        rows = turns.rows(_TURNS, value="by_0" if by else "NULL")
     good = watch.signal == "pass_rate"
     return [
         WatchedTurn(value, session, eval_id, turn, started, weight, bool(has) != good)

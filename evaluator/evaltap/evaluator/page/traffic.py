@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.stats.difference import Rate, difference
-from evaltap.evaluator.analysis.stats.intervals import Interval, wilson_of
+from evaltap.evaluator.analysis.stats.difference import difference
+from evaltap.evaluator.analysis.stats.intervals import Interval
+from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.reports.model import SEVERITY
 from evaltap.evaluator.store.queries import StoreReader
 
@@ -109,8 +110,6 @@ class MetricRate:
     counts: Mapping[str, int]
     """Turns by status."""
     rate: Rate | None
-    effective: float
-    """The number of unweighted turns in separate sessions with the same information."""
     mean: float | None
 
 
@@ -209,26 +208,24 @@ def _rate(name: str, digest: str, rows: Sequence[ScoreBucket], effect: float) ->
     counts: dict[str, int] = {status: 0 for status in SEVERITY}
     for row in rows:
         counts[row.status] += row.turns
-    found, effective = share(rows, effect)
     weight = sum(row.scored_weight for row in rows)
     scores = sum(row.score_sum or 0 for row in rows)
-    return MetricRate(name, digest, counts, found, effective, scores / weight if weight else None)
+    return MetricRate(
+        name, digest, counts, share(rows, effect), scores / weight if weight else None
+    )
 
 
-def share(rows: Sequence[ScoreBucket], effect: float = 1.0) -> tuple[Rate | None, float]:
-    """Return the weighted share that passed with Wilson's interval, and the effective number of turns.
-
-    The latter is Kish's for the weights, divided by the design effect of sessions.
-    """
+def share(rows: Sequence[ScoreBucket], effect: float = 1.0) -> Rate | None:
+    """Return the weighted share that passed."""
     counted = [row for row in rows if row.status in _COUNTED]
-    weight, squares = sum(row.weight for row in counted), sum(row.squares for row in counted)
-    if not weight:
-        return None, 0.0
-    passed = sum(row.weight for row in counted if row.status == "passed")
-    independent = weight * weight / squares
-    effective = max(independent / effect, min(independent, 1.0))
-    value = min(1.0, passed / weight)
-    return Rate(value, wilson_of(value, effective)), effective
+    return Rate.of_weights(
+        sum(row.weight for row in counted if row.status == "passed"),
+        sum(row.weight for row in counted),
+        sum(row.squares for row in counted),
+        sum(row.turns for row in counted),
+        "turns",
+        effect=effect,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,5 +292,6 @@ class Report:
     def data(self) -> dict[str, Any]:
         """Return the report as JSON data."""
         return {"format": "evaltap-report", "version": 1, **asdict(self)} | {
-            "exit_code": exit_code(self.summary)
+            "summary": self.summary.figures(),
+            "exit_code": exit_code(self.summary),
         }

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from evaltap.evaluator.analysis.estimates.rates import Rate
+from evaltap.evaluator.analysis.estimates.rates import SliceRate
 from evaltap.evaluator.analysis.filters.case_names import repeated_ids
-from evaltap.evaluator.analysis.stats import Interval, wilson
+from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.reports.exit_status import (
     BELOW_THE_BAR,
     INCOMPLETE,
@@ -24,38 +24,50 @@ WORST_CASES = 10
 
 @dataclass(frozen=True, slots=True)
 class MetricCounts:
-    """The counts of one metric over the cases of a run; rates are over the evaluated ones.
-
-    Counts are of the recorded cases.  If the traffic was sampled, rate, interval and mean are those of all
-    its turns.
-    """
+    """The counts of one metric over the recorded cases of a run, and its rate over the evaluated ones."""
 
     metric_name: str
     passed: int
     failed: int
     not_evaluated: int
     errors: int
-    pass_rate: float | None
-    mean_score: float | None
-    interval: Interval | None = None
-    """The 95 % interval of the pass rate: Wilson's over the cases, or of all traffic as in `evaltap
-    estimate`."""
     crashed: int = 0
     """Cases with a run that failed, never ended or was cut off; they did not pass."""
-    sample_pass_rate: float | None = None
-    """The unweighted pass rate of the recorded cases."""
-    effective_turns: float | None = None
-    """The number of independent turns with the same information; this and the following are None without
-    weights."""
-    estimated_turns: float | None = None
-    """The number of turns of the traffic that the recorded ones represent."""
-    turns: int | None = None
-    """The number of recorded turns behind the rate."""
-    sessions: int | None = None
-    covered: float | None = None
-    """The share of the traffic that could be recorded."""
+    mean_score: float | None = None
+    """Like the rate: of all turns, if the traffic was sampled."""
+    rate: Rate | None = None
+    """Of the cases, or if the traffic was sampled, of all its turns."""
+    traffic: SliceRate | None = None
+    """What the rate of all turns is estimated from."""
     flags: tuple[str, ...] = ()
     """As in `evaltap estimate` (uncovered, few_sessions); not_landed: none of its scored turns has landed."""
+
+    @property
+    def sample(self) -> Rate | None:
+        """The unweighted pass rate of the recorded cases."""
+        return Rate.of_counts(self.passed, self.passed + self.failed + self.crashed, "cases")
+
+    def data(self) -> dict[str, object]:
+        """Return the counts as JSON data."""
+        found, rate, sample = self.traffic and self.traffic.estimate, self.rate, self.sample
+        return {
+            "metric_name": self.metric_name,
+            "passed": self.passed,
+            "failed": self.failed,
+            "not_evaluated": self.not_evaluated,
+            "errors": self.errors,
+            "pass_rate": rate and rate.value,
+            "mean_score": self.mean_score,
+            "interval": rate and rate.interval,
+            "crashed": self.crashed,
+            "sample_pass_rate": sample and sample.value,
+            "effective_turns": found and found.rate.effective_n,
+            "estimated_turns": found and found.estimated_turns,
+            "turns": found and found.rate.n,
+            "sessions": found and found.sessions,
+            "covered": self.traffic and self.traffic.covered,
+            "flags": self.flags,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +78,19 @@ class CrashedCases:
     """All cases."""
     count: int
     """The cases that crashed."""
-    rate: float | None
+    rate: Rate | None = None
     """Of all traffic, if it was sampled."""
-    interval: Interval | None
-    """The 95 % interval of the rate."""
-    sample_rate: float | None = None
-    """The unweighted rate of the recorded cases."""
+
+    def data(self) -> dict[str, object]:
+        """Return the counts as JSON data."""
+        rate = self.rate
+        return {
+            "cases": self.cases,
+            "count": self.count,
+            "rate": rate and rate.value,
+            "interval": rate and rate.interval,
+            "sample_rate": self.count / self.cases if self.cases else None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +149,7 @@ class Summary:
     metrics: tuple[MetricCounts, ...]
     worst: tuple[CaseRow, ...]
     unscored: tuple[Unscored, ...]
-    crashed: CrashedCases = CrashedCases(0, 0, None, None)
+    crashed: CrashedCases = CrashedCases(0, 0)
     weighted: bool = False
     """Whether the traffic was sampled, so that rates, intervals and means are of all traffic."""
     passing_rate: float | None = None
@@ -140,9 +159,15 @@ class Summary:
     gate: GateCounts | None = None
     """The verdicts of the gate whose scores these are, if any: the metrics are then its dimensions."""
 
+    def figures(self) -> dict[str, object]:
+        """Return the summary as JSON data without the exit code."""
+        plain = asdict(replace(self, metrics=(), crashed=CrashedCases(0, 0)))
+        metrics = [one.data() for one in self.metrics]
+        return {**plain, "metrics": metrics, "crashed": self.crashed.data()}
+
     def data(self) -> dict[str, object]:
         """Return the summary as JSON data."""
-        return {**asdict(self), "exit_code": exit_code(self)}
+        return {**self.figures(), "exit_code": exit_code(self)}
 
 
 def exit_code(
@@ -210,9 +235,7 @@ def _summarise(
         SELECT metric_name,
                count(*) FILTER (status = 'passed'), count(*) FILTER (status = 'failed'),
                count(*) FILTER (status = 'not_evaluated'), count(*) FILTER (status = 'error'),
-               count(*) FILTER (status = 'passed')
-                 / nullif(count(*) FILTER (status IN ('passed', 'failed', 'crashed')), 0),
-               avg(score), count(*) FILTER (status = 'crashed')
+               count(*) FILTER (status = 'crashed'), avg(score)
         {scope} GROUP BY metric_name ORDER BY metric_name""")
     places = metric_places(store)
     counts.sort(key=lambda row: places.get(row[0], len(places)))
@@ -226,14 +249,13 @@ def _summarise(
         {scope} AND status IN ('not_evaluated', 'error')
         GROUP BY metric_name, status, reason ORDER BY count(*) DESC, metric_name, status, reason LIMIT 20""")
     ((gated, *verdicts),) = read(_GATE.format(scope=scope))
-    share = crashed / cases if cases else None
     summary = Summary(
         run_id,
         cases,
         tuple(_metric_counts(row) for row in counts),
         _with_readable_reasons(store, _named(store, [CaseRow(*row) for row in worst_rows])),
         tuple(_merge_same_reasons(Unscored(*row) for row in unscored)),
-        CrashedCases(cases, crashed, share, wilson(crashed, cases), share),
+        CrashedCases(cases, crashed, Rate.of_counts(crashed, cases, "cases")),
         gate=GateCounts(gated, *verdicts) if gated else None,
     )
     summary = _of_all_traffic(summary, store, metrics)
@@ -351,11 +373,8 @@ FROM run_metrics JOIN runs USING (run_id) GROUP BY metric_name
 
 
 def _metric_counts(row: Row) -> MetricCounts:
-    name, passed, failed, not_evaluated, errors, rate, mean, crashed = row
-    interval = wilson(passed, passed + failed + crashed)
-    return MetricCounts(
-        name, passed, failed, not_evaluated, errors, rate, mean, interval, crashed, rate
-    )
+    found = MetricCounts(*row)
+    return replace(found, rate=found.sample)
 
 
 def _of_all_traffic(summary: Summary, store: StoreReader, metrics: Sequence[str]) -> Summary:
@@ -365,8 +384,7 @@ def _of_all_traffic(summary: Summary, store: StoreReader, metrics: Sequence[str]
         return replace(summary, notes=notes)
     crashed = summary.crashed
     if traffic.crashed is not None:
-        rate, interval = traffic.crashed.rate, traffic.crashed.process
-        crashed = replace(crashed, rate=rate, interval=interval)
+        crashed = replace(crashed, rate=traffic.crashed)
     return replace(
         summary,
         metrics=tuple(
@@ -374,23 +392,14 @@ def _of_all_traffic(summary: Summary, store: StoreReader, metrics: Sequence[str]
         ),
         crashed=crashed,
         weighted=True,
-        passing_rate=traffic.passing.rate if traffic.passing else None,
+        passing_rate=traffic.passing.value if traffic.passing else None,
         notes=notes,
     )
 
 
-def _weighted(row: MetricCounts, rate: Rate | None) -> MetricCounts:
-    if rate is None:  # none of its turns has landed, or they have grown since
-        return replace(row, pass_rate=None, interval=None, mean_score=None, flags=("not_landed",))
+def _weighted(row: MetricCounts, found: SliceRate | None) -> MetricCounts:
+    if found is None:  # none of its turns has landed, or they have grown since
+        return replace(row, rate=None, mean_score=None, flags=("not_landed",))
     return replace(
-        row,
-        pass_rate=rate.rate,
-        mean_score=rate.mean_score,
-        interval=rate.process,
-        effective_turns=rate.effective_turns,
-        estimated_turns=rate.estimated_turns,
-        turns=rate.turns,
-        sessions=rate.sessions,
-        covered=rate.covered,
-        flags=rate.flags,
+        row, rate=found.rate, mean_score=found.mean_score, traffic=found, flags=found.flags
     )

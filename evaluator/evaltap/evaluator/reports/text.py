@@ -56,19 +56,17 @@ def gate_line(gate: GateCounts) -> str:
 
 def traffic_line(row: MetricCounts) -> str:
     """Return the basis of the estimated rate of all traffic; empty if it was not estimated."""
-    if row.pass_rate is None or row.estimated_turns is None or row.effective_turns is None:
+    found = row.traffic.estimate if row.traffic else None
+    if found is None:
         return ""
-    raw = (
-        ""
-        if row.sample_pass_rate is None
-        else f", {row.sample_pass_rate:.1%} of the recorded cases"
-    )
-    bounds = f" ({row.interval.low:.0%} to {row.interval.high:.0%})" if row.interval else ""
+    raw = f", {row.sample.value:.1%} of the recorded cases" if row.sample else ""
+    low, high = found.rate.interval
     flags = f" ({', '.join(row.flags)})" if row.flags else ""
     return (
-        f"{row.metric_name}: {row.pass_rate:.1%} of all traffic{bounds}{raw}; from {row.turns:,} turns in"
-        f" {row.sessions:,} sessions, which represent {row.estimated_turns:,.0f} turns and carry as much"
-        f" information as {row.effective_turns:,.0f} independent ones{flags}."
+        f"{row.metric_name}: {found.rate.value:.1%} of all traffic ({low:.0%} to {high:.0%}){raw}; from"
+        f" {found.rate.n:,} turns in {found.sessions:,} sessions, which represent"
+        f" {found.estimated_turns:,.0f} turns and carry as much information as"
+        f" {found.rate.effective_n:,.0f} independent ones{flags}."
     )
 
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from evaltap.evaluator.analysis.estimates.rates import Rate, estimate_rates
+from evaltap.evaluator.analysis.estimates.rates import SliceRate, estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import Scope, Signal, Unit
 from evaltap.evaluator.analysis.estimates.turns import choose_turns
-from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
+from evaltap.evaluator.analysis.stats.estimate import estimate
+from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.analysis.stats.sample import Cell, Profile
 from evaltap.evaluator.store.queries import StoreReader
 
@@ -19,11 +20,11 @@ _FAILING: Final = frozenset({"failed", "error", "crashed"})
 class Traffic:
     """The estimates for all traffic from the recorded cases."""
 
-    rates: Mapping[str, Rate]
+    rates: Mapping[str, SliceRate]
     """By metric, for its newest version: the share of turns."""
-    crashed: Estimate | None
+    crashed: Rate | None
     """The share of cases with a run that failed, never ended or was cut off."""
-    passing: Estimate | None
+    passing: Rate | None
     """The share of evaluated cases without a failure."""
 
 
@@ -50,24 +51,27 @@ def read_traffic(
         return None, ()
     found = estimate_rates(store, Scope(digests=tuple(digests), run_id=run_id, files=True))
     rates = {rate.metric: rate for rate in found.rates if rate.metric is not None}
-    if all(abs(rate.estimated_turns - rate.turns) < 1e-6 for rate in rates.values()):
+    if not any(rate.rate and rate.rate.weighted for rate in rates.values()):
         return None, found.notes
     newest = tuple(rate.metric_digest or "" for rate in rates.values())
-    choose_turns(store, Scope(digests=newest, run_id=run_id, files=True), (), _VERDICT, Unit.CASE)
-    cases = store.rows(
-        "SELECT probability, verdicts, count(*) FROM ("
-        " SELECT any_value(probability) AS probability, list_sort(list(DISTINCT has)) AS verdicts"
-        " FROM estimate_turns GROUP BY session) GROUP BY ALL ORDER BY ALL"
-    )
+    scope = Scope(digests=newest, run_id=run_id, files=True)
+    with choose_turns(store, scope, (), _VERDICT, Unit.CASE) as turns:
+        cases = turns.rows(
+            "SELECT probability, verdicts, count(*) FROM ("
+            " SELECT any_value(probability) AS probability, list_sort(list(DISTINCT has)) AS verdicts"
+            " FROM {turns} GROUP BY session) GROUP BY ALL ORDER BY ALL"
+        )
 
     def share(
         has: Callable[[set[str]], bool], counts: Callable[[set[str]], bool] = bool
-    ) -> Estimate | None:
-        return estimate(
+    ) -> Rate | None:
+        profiles = (
             Profile((Cell(probability, 1, float(has(found)), float(has(found))),), sessions)
             for probability, verdicts, sessions in cases
             if counts(found := set(verdicts))
         )
+        shared = estimate(profiles, unit="cases")
+        return shared.rate if shared else None
 
     crashed = share(lambda one: "crashed" in one)
     passing = share(lambda one: not one & _FAILING, lambda one: one != {"not_evaluated"})

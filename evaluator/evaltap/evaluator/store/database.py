@@ -323,6 +323,10 @@ class Store(StoreWriter):
     ) -> Iterator[Rows]:
         """Yield the rows of a query in chunks, from a snapshot that does not see later writes."""
         self.join()
+        if self._temporaries:  # another connection would not see them
+            rows = self.rows(query, parameters)
+            yield from (rows[place : place + size] for place in range(0, len(rows), size))
+            return
         with self.cursor() as cursor:
             with translated(self.path):
                 cursor.execute(query, parameters)

@@ -64,6 +64,8 @@ class StoreReader(ABC):
     path: Path
     lands: bool = False
     """Whether another process holds the file and lands turns in it."""
+    _temporaries: int = 0
+    """The number of tables and views that only this reader sees now."""
 
     @abstractmethod
     def rows(self, query: str, parameters: Parameters = None) -> Rows:
@@ -130,6 +132,7 @@ class StoreReader(ABC):
         self, name: str, made: str, parameters: Parameters, kind: str = "TABLE"
     ) -> Iterator[None]:
         self._execute(f"CREATE TEMP {made}", parameters)
+        self._temporaries += 1
         try:
             yield
         except BaseException:
@@ -137,6 +140,8 @@ class StoreReader(ABC):
             with suppress(EvaltapError, duckdb.Error):
                 self._execute(f"DROP {kind} IF EXISTS temp.{name}")
             raise
+        finally:
+            self._temporaries -= 1
         self._execute(f"DROP {kind} IF EXISTS temp.{name}")
 
     @abstractmethod

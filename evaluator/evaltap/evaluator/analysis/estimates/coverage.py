@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from evaltap.evaluator.analysis.estimates.scope import DIMENSIONS, TIMES, Scope
@@ -15,33 +15,40 @@ EVERY_PRODUCER: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Uncovered:
-    """Turns that could not be recorded, by reason, and the kinds of turns that were recorded nevertheless."""
+    """Turns that could not be recorded, by reason, and the kinds of turns that were recorded nevertheless.
 
-    reasons: Mapping[str, float]
-    kept_for: tuple[str, ...]
+    Drops are counted by producer and time, not by application, tool or model; they are assumed to be
+    distributed like the producer's turns.
+    """
+
+    ratios: Mapping[tuple[str, str | None], float] = field(default_factory=dict)
+    """By producer and time: the number of such turns for each turn that recorded ones represent."""
+    reasons: Mapping[str, float] = field(default_factory=dict)
+    kept_for: tuple[str, ...] = ()
 
     @property
-    def note(self) -> str:
-        """A sentence for display."""
+    def notes(self) -> tuple[str, ...]:
+        """A sentence for display, if there are such turns."""
+        if not self.reasons:
+            return ()
         left_out = ", ".join(f"{reason} {turns:,.0f}" for reason, turns in self.reasons.items())
         kept = ", ".join(self.kept_for)
-        return f"turns without a chance of being kept: {left_out}; the figures only describe {kept}"
+        return (
+            f"turns without a chance of being kept: {left_out}; the figures only describe {kept}",
+        )
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """The ratios as columns."""
+        producers, buckets = zip(*self.ratios, strict=True) if self.ratios else ((), ())
+        ratios = list(self.ratios.values())
+        return {"producers": list(producers), "buckets": list(buckets), "ratios": ratios}
 
 
-def note_uncovered(store: StoreReader, scope: Scope, by: Sequence[str]) -> Uncovered | None:
-    """Write the temporary table `estimate_uncovered`, and return a summary of it.
-
-    Columns: producer_id, bucket (of the finest time in `by`, otherwise NULL), ratio: the number of
-    unrecordable turns for each turn of the traffic that recorded turns represent.  Drops are counted by
-    producer and time, not by application, tool or model; they are assumed to be distributed like the
-    producer's turns.
-    """
-    store.execute(
-        "CREATE OR REPLACE TEMP TABLE estimate_uncovered"
-        " (producer_id VARCHAR, bucket VARCHAR, ratio DOUBLE)"
-    )
+def read_uncovered(store: StoreReader, scope: Scope, by: Sequence[str]) -> Uncovered:
+    """Return the turns that could not be recorded, by the finest time in `by`."""
     if not store.rows("SELECT 1 FROM manifests WHERE drops::VARCHAR <> '{}' LIMIT 1"):
-        return None
+        return Uncovered()
     bucket = bucket_of(by)
     query = sql(__name__, "dropped").format(
         bucket_started=bucket, bucket_stated=bucket.replace("started_at", "stated_at")
@@ -57,13 +64,12 @@ def note_uncovered(store: StoreReader, scope: Scope, by: Sequence[str]) -> Uncov
         if turns:
             reasons[reason] += turns
     if not reasons:
-        return None
-    rows = [(*key, turns / standing[key]) for key, turns in left_out.items() if standing[key]]
-    store.append("estimate_uncovered", rows)
-    kept = store.rows(
+        return Uncovered()
+    kept = store.column(
         "SELECT DISTINCT coalesce(sampling_reason, 'head') FROM latest_turns ORDER BY 1"
     )
-    return Uncovered(dict(reasons.most_common()), tuple(one for (one,) in kept))
+    ratios = {key: turns / standing[key] for key, turns in left_out.items() if standing[key]}
+    return Uncovered(ratios, dict(reasons.most_common()), tuple(kept))
 
 
 def bucket_of(by: Sequence[str]) -> str:

@@ -1,12 +1,11 @@
 """Usage of all traffic: mean, total and quantiles of latency, cost, tokens and calls."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from evaltap.evaluator.analysis.estimates.profiles import read_profiles
 from evaltap.evaluator.analysis.estimates.scope import Scope, Signal
-from evaltap.evaluator.analysis.estimates.turns import choose_turns
+from evaltap.evaluator.analysis.estimates.turns import Turns, choose_turns
 from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
 from evaltap.evaluator.analysis.stats.intervals import Interval
 from evaltap.evaluator.analysis.stats.quantiles import Quantile, quantile
@@ -20,21 +19,15 @@ MEDIAN: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A column over the traffic, in its own unit; the intervals are 95 %."""
+    """A column over the traffic, in its own unit; turns without a known value do not count."""
 
-    turns: int
-    """The number of recorded turns with a known value."""
-    sessions: int
-    estimated_turns: float
-    mean: float
-    process: Interval
-    traffic: Interval
+    mean: Estimate
     quantiles: tuple[Quantile, ...]
 
     @property
     def total(self) -> float:
         """The sum over the turns that the recorded ones represent."""
-        return self.mean * self.estimated_turns
+        return self.mean.rate.value * self.mean.estimated_turns
 
 
 def measure(
@@ -43,39 +36,36 @@ def measure(
     """Return mean and quantiles of a column of MEASURES; None if no turn has a known value."""
     if column not in MEASURES:
         raise ValueError(f"{column} is not measured; expected one of {', '.join(MEASURES)}")
-    choose_turns(store, scope or Scope(), (), Signal(column, f"{column} IS NOT NULL"))
-    values = [
-        value
-        for (value,) in store.rows(
-            "SELECT DISTINCT has::DOUBLE FROM estimate_turns WHERE counts ORDER BY 1"
-        )
-    ]
+    known = Signal(column, f"{column} IS NOT NULL")
+    with choose_turns(store, scope or Scope(), (), known) as turns:
+        return _measure(turns, shares)
+
+
+def _measure(turns: Turns, shares: Sequence[float]) -> Measure | None:
+    query = "SELECT DISTINCT has::DOUBLE FROM {turns} WHERE counts ORDER BY 1"
+    values = [value for (value,) in turns.rows(query)]
     if not values:
         return None
     low, width = values[0], values[-1] - values[0]
     # Shifted and scaled to 0 to 1, a mean is a mean of scores.
-    mean = _estimate(store, f"(has - {low!r}) / {width or 1.0!r}", scores=True)
+    mean = _estimate(turns, f"(has - {low!r}) / {width or 1.0!r}", scores=True)
 
     def scaled(ends: Interval) -> Interval:
         return Interval(low + ends.low * width, low + ends.high * width)
 
     def below(value: float) -> Estimate:
-        return _estimate(store, f"(has <= {value!r})::DOUBLE")
+        return _estimate(turns, f"(has <= {value!r})::DOUBLE")
 
     found = (quantile(values, share, below) for share in shares)
-    return Measure(
-        mean.turns,
-        mean.sessions,
-        mean.estimated_turns,
-        low + mean.rate * width,
-        scaled(mean.process),
-        scaled(mean.traffic),
-        tuple(one for one in found if one is not None),
+    rate = replace(
+        mean.rate, value=low + mean.rate.value * width, interval=scaled(mean.rate.interval)
     )
+    mean = replace(mean, rate=rate, traffic=scaled(mean.traffic))
+    return Measure(mean, tuple(one for one in found if one is not None))
 
 
-def _estimate(store: StoreReader, value: str, *, scores: bool = False) -> Estimate:
-    (profiles,) = read_profiles(store, value=value).values()
+def _estimate(turns: Turns, value: str, *, scores: bool = False) -> Estimate:
+    (profiles,) = turns.profiles(value=value).values()
     found = estimate(profiles, scores=scores)
     assert found is not None  # every profile has turns
     return found

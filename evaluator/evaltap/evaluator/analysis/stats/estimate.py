@@ -21,6 +21,7 @@ from typing import Final
 
 from evaltap.evaluator.analysis.stats.draws import drawn_variance
 from evaltap.evaluator.analysis.stats.intervals import Interval, wilson_of
+from evaltap.evaluator.analysis.stats.rate import Rate, Unit
 from evaltap.evaluator.analysis.stats.sample import Cell, Profile, Sample, Stratum, sample_of
 from evaltap.evaluator.analysis.stats.sessions import (
     effective_sessions,
@@ -39,17 +40,14 @@ LEAN: Final = 0.07
 class Estimate:
     """A weighted rate or mean in [0, 1], and its uncertainty."""
 
-    rate: float
-    process: Interval
-    """The 95 % interval for the general behaviour of agent and users."""
+    rate: Rate
+    """Its interval is for the general behaviour of agent and users, its n the number of scored turns."""
     traffic: Interval
     """The 95 % interval for the actual turns; a point if all of them were scored."""
-    turns: int
     sessions: int
+    """The number of clusters; usually sessions."""
     estimated_turns: float
     """The number of turns of the traffic that the scored turns represent."""
-    effective_turns: float
-    """The number of independent turns with the same information."""
     design_effect: float | None
     """The variance relative to that of independent turns with the same weights; None if all scores are
     equal."""
@@ -71,7 +69,9 @@ class _Weighed:
     """m as the other strata and the stratum's weights suggest it."""
 
 
-def estimate(profiles: Iterable[Profile], *, scores: bool = False) -> Estimate | None:
+def estimate(
+    profiles: Iterable[Profile], *, scores: bool = False, unit: Unit = "turns"
+) -> Estimate | None:
     """Return the estimate of a pass rate or, with `scores`, of a mean score in [0, 1]; None without turns."""
     sample = sample_of(profiles)
     if not sample.turns:
@@ -89,14 +89,16 @@ def estimate(profiles: Iterable[Profile], *, scores: bool = False) -> Estimate |
     known = within + between
     factor = max(1.0, variance / known) if known > 0 else 1.0  # step 8
     reach = _Reach(rate, factor, strata, ends)
+    process = reach.interval([1.0] * len(strata), t * t * between)  # step 9
+    effective = sum(one.default_trials for one in strata)
+    if variance > 0:
+        effective = rate * (1 - rate) / variance
+    weighted = abs(count - sample.turns) > 1e-6
     return Estimate(
-        rate,
-        reach.interval([1.0] * len(strata), t * t * between),  # step 9
+        Rate(rate, process, sample.turns, effective, unit, weighted),
         _traffic(sample, reach, t),
-        sample.turns,
         sample.sessions,
         count,
-        rate * (1 - rate) / variance if variance > 0 else sum(one.default_trials for one in strata),
         deff,
         sessions,
     )

@@ -39,7 +39,7 @@ def quantile(
         return start
 
     last = len(values) - 1
-    place = first(lambda one: one.rate, 0, last)
+    place = first(lambda one: one.rate.value, 0, last)
 
     def interval(ends: Callable[[Estimate], Interval]) -> Interval:
         low = first(lambda one: ends(one).high, 0, place)
@@ -47,5 +47,5 @@ def quantile(
         return Interval(values[low], values[high])
 
     return Quantile(
-        values[place], interval(lambda one: one.process), interval(lambda one: one.traffic)
+        values[place], interval(lambda one: one.rate.interval), interval(lambda one: one.traffic)
     )

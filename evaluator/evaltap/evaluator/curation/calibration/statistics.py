@@ -12,8 +12,8 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.stats.intervals import Interval
-from evaltap.evaluator.analysis.stats.labelled import Derived, Judged, Labels, people_rate
+from evaltap.evaluator.analysis.stats.labelled import Figure, Judged, Labels, people
+from evaltap.evaluator.analysis.stats.rate import Rate
 
 LEAST_LABELS: Final = 50
 LEAST_OF_EACH: Final = 15
@@ -59,21 +59,13 @@ class Table(NamedTuple):
         return self.both_fail + self.false_pass
 
 
-class Share(NamedTuple):
-    """A figure with its 95 % interval; None if nothing was counted or it is undefined."""
-
-    value: float | None
-    interval: Interval | None
-
-
 class Corrected(NamedTuple):
     """The pass rate that people would find, next to the judge's own."""
 
     observed: float | None
     judged: int
     """The number of verdicts behind the judge's rate, labelled or not."""
-    value: float | None
-    interval: Interval | None
+    rate: Rate | None
 
 
 class Labelled(NamedTuple):
@@ -97,15 +89,16 @@ class Calibration(NamedTuple):
     """The result of comparing a judge with labels."""
 
     table: Table
-    agreement: Share
-    kappa: Share
-    base_rate: Share
+    agreement: Rate | None
+    """This and the following are None without labels, or if undefined."""
+    kappa: Rate | None
+    base_rate: Rate | None
     """The share that people would pass."""
     constant_baseline: float | None
     """The agreement of a judge that always gives the people's most frequent verdict."""
-    false_pass_rate: Share
+    false_pass_rate: Rate | None
     """As a share of the answers that people fail."""
-    false_fail_rate: Share
+    false_fail_rate: Rate | None
     """As a share of the answers that people pass."""
     corrected: Corrected
     trust: Trust
@@ -127,19 +120,20 @@ def calibrate(labels: Sequence[Labelled], verdicts: Verdicts) -> Calibration:
         Labels.of((one.weight, one.person_passes) for one in labels if not one.judge_passes),
     )
     known = _has_labels(judged)
-    agreement = _share(judged.derive(_agreement) if known else None)
-    kappa = _share(judged.derive(_kappa) if known else None, low=-1.0)
-    base = _share(people_rate(judged) if known else None)
-    false_pass = _share(judged.derive(_false_pass) if known else None)
+
+    def figure(function: Figure, low: float = 0.0) -> Rate | None:
+        return judged.rate_of(function, low) if known else None
+
+    base = figure(people)
     table = table_of(labels)
     found = Calibration(
         table,
-        agreement,
-        kappa,
+        figure(_agreement),
+        figure(_kappa, -1.0),
         base,
-        None if base.value is None else max(base.value, 1 - base.value),
-        false_pass,
-        _share(judged.derive(_false_fail) if known else None),
+        None if base is None else max(base.value, 1 - base.value),
+        figure(_false_pass),
+        figure(_false_fail),
         _corrected(judged, verdicts),
         Trust.TOO_FEW,
         _missing(table, judged, verdicts),
@@ -161,9 +155,8 @@ def _has_labels(judged: Judged) -> bool:
 def _corrected(judged: Judged, verdicts: Verdicts) -> Corrected:
     count = verdicts.passes + verdicts.fails
     if not count:
-        return Corrected(None, 0, None, None)
-    found = people_rate(judged)
-    return Corrected(judged.rate, count, found.value, found.interval)
+        return Corrected(None, 0, None)
+    return Corrected(judged.rate, count, judged.rate_of(people))
 
 
 # The four shares of verdicts of judge and person follow from the judge's pass rate q and the shares
@@ -200,16 +193,12 @@ def _cut(rate: float) -> float:
     return min(max(rate, 0.0), 1.0)
 
 
-def _share(found: Derived | None, low: float = 0.0) -> Share:
-    return Share(None, None) if found is None else Share(found.value, found.within(low, 1.0))
-
-
 def labels_needed(judged: Judged) -> tuple[str, int] | None:
     """Return the verdict that needs more labels to bound the false passes, and their number at today's rate.
 
     None if they are bounded already, or if no number of labels of one verdict suffices.
     """
-    found = judged.derive(_false_pass)
+    found = judged.rate_of(_false_pass)
     if found is None or found.interval.high <= TRUSTED_FALSE_PASSES:
         return None
     needed = [
@@ -228,7 +217,7 @@ def _more(judged: Judged, labels: Labels) -> int | None:
         grown = Labels(labels.count + more, trials, trials, labels.share * trials)
         passes = labels is judged.passed
         with_more = replace(judged, passed=grown) if passes else replace(judged, failed=grown)
-        found = with_more.derive(_false_pass)
+        found = with_more.rate_of(_false_pass)
         return found is not None and found.interval.high <= TRUSTED_FALSE_PASSES
 
     low, high = 0, MOST_LABELS
@@ -252,19 +241,19 @@ def _trust(found: Calibration, judged: Judged, verdicts: Verdicts) -> tuple[Trus
 
 def _against(found: Calibration) -> tuple[str, ...]:
     """Return why the judge is not to be trusted, regardless of its intervals."""
-    kappa, agreement = found.kappa.value, found.agreement.value
-    false_pass, baseline = found.false_pass_rate.value, found.constant_baseline
+    kappa, agreement = found.kappa, found.agreement
+    false_pass, baseline = found.false_pass_rate, found.constant_baseline
     against: list[str] = []
-    if kappa is None or kappa < DOUBTED_KAPPA:
-        shown = "undefined" if kappa is None else f"{kappa:.2f}"
+    if kappa is None or kappa.value < DOUBTED_KAPPA:
+        shown = "undefined" if kappa is None else f"{kappa.value:.2f}"
         against.append(f"kappa is {shown}, below {DOUBTED_KAPPA}")
-    if agreement is not None and baseline is not None and agreement <= baseline:
+    if agreement is not None and baseline is not None and agreement.value <= baseline:
         against.append(
-            f"it agrees with people in {agreement:.1%}, no more than a judge that always says"
+            f"it agrees with people in {agreement.value:.1%}, no more than a judge that always says"
             f" the same ({baseline:.1%})"
         )
-    if false_pass is not None and false_pass > DOUBTED_FALSE_PASSES:
-        against.append(f"it passes {false_pass:.1%} of what people fail")
+    if false_pass is not None and false_pass.value > DOUBTED_FALSE_PASSES:
+        against.append(f"it passes {false_pass.value:.1%} of what people fail")
     return tuple(against)
 
 
@@ -275,10 +264,10 @@ def _doubts(found: Calibration, judged: Judged, verdicts: Verdicts) -> tuple[str
         for verdict, given in (("passes", verdicts.passes), ("fails", verdicts.fails))
         if given < LEAST_OF_EACH
     ]
-    kappa, false_pass = found.kappa.interval, found.false_pass_rate.interval
-    if kappa is not None and kappa.low < TRUSTED_KAPPA:
-        doubts.append(f"kappa may be as low as {kappa.low:.2f}, below {TRUSTED_KAPPA}")
-    if false_pass is not None and false_pass.high > TRUSTED_FALSE_PASSES:
+    kappa, false_pass = found.kappa, found.false_pass_rate
+    if kappa is not None and kappa.interval.low < TRUSTED_KAPPA:
+        doubts.append(f"kappa may be as low as {kappa.interval.low:.2f}, below {TRUSTED_KAPPA}")
+    if false_pass is not None and false_pass.interval.high > TRUSTED_FALSE_PASSES:
         needed = labels_needed(judged)
         hint = (
             f"; {needed[1]} more labels of what it {needed[0]} could rule that out"
@@ -286,7 +275,7 @@ def _doubts(found: Calibration, judged: Judged, verdicts: Verdicts) -> tuple[str
             else ""
         )
         doubts.append(
-            f"it may pass up to {false_pass.high:.1%} of what people fail, more than"
+            f"it may pass up to {false_pass.interval.high:.1%} of what people fail, more than"
             f" {TRUSTED_FALSE_PASSES:.0%}{hint}"
         )
     return tuple(doubts)

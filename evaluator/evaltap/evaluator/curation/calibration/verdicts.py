@@ -60,8 +60,8 @@ class _Verdicts:
         passes = sum(one.passes is True for one in given)
         if judged is None:
             return Verdicts(0, 0, 0.0)
-        half_width = (judged.process.high - judged.process.low) / 2
-        return Verdicts(passes, len(given) - passes, judged.rate, half_width)
+        low, high = judged.rate.interval
+        return Verdicts(passes, len(given) - passes, judged.rate.value, (high - low) / 2)
 
 
 def _profile(verdicts: Iterable[_Verdict]) -> Profile:

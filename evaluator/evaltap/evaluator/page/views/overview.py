@@ -139,7 +139,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
     delivery = _delivery(reader)
     return Overview(
         True, landed, span, spans, apps, app, chosen.metric if chosen else "",
-        sampled, chosen.effective if chosen else 0.0,
+        sampled, chosen.rate.effective_n if chosen and chosen.rate else 0.0,
         _tiles(request, span, rows, chosen, latencies, tools, delivery),
         charts(
             span, rows, scores, chosen, effects, latencies, _usual(before, chosen), alarms_in(reader, span)

@@ -67,7 +67,7 @@ def _pass_rate(
             by_place.setdefault(span.place(row.bucket), []).append(row)
     points = []
     for place, at in enumerate(span.times()):
-        rate, _ = traffic.share(by_place.get(place, []), effects.get(chosen.digest, 1.0))
+        rate = traffic.share(by_place.get(place, []), effects.get(chosen.digest, 1.0))
         points.append(
             plots.Point(at, rate.value, rate.interval.low, rate.interval.high)
             if rate

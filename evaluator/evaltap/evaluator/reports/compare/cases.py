@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from evaltap.evaluator.analysis.stats.exchange import Pair, Trials, worse
-from evaltap.evaluator.analysis.stats.intervals import wilson
+from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.reports.compare.model import CaseChange, Change, Outcome
 from evaltap.evaluator.reports.compare.sides import Counts
@@ -50,8 +50,7 @@ def _case_change(
         p_value,
         change,
         outcome,
-        now.rate if flaky else None,
-        wilson(*now) if flaky else None,
+        Rate.of_counts(*now, "trials") if flaky else None,
         base.passing or base.failing,
         head.failing or head.passing,
     )

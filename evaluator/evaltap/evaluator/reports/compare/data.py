@@ -30,12 +30,12 @@ def comparison_data(found: Comparison) -> dict[str, Json]:
             {
                 "name": one.name,
                 "unit": one.unit,
-                "cases": one.cases,
+                "cases": one.ratio.n,
                 "base": one.base,
                 "head": one.head,
-                "ratio": one.ratio,
-                "low": one.interval and one.interval.low,
-                "high": one.interval and one.interval.high,
+                "ratio": one.ratio.value,
+                "low": one.ratio.interval.low if one.is_bounded else None,
+                "high": one.ratio.interval.high if one.is_bounded else None,
                 "p_value": one.p_value,
             }
             for one in found.usage
@@ -55,9 +55,9 @@ def _totals(side: Totals) -> dict[str, Json]:
     return {
         "cases": side.cases,
         "trials": side.trials,
-        "rate": _number(side.rate),
-        "low": _number(side.interval.low),
-        "high": _number(side.interval.high),
+        "rate": side.rate and _number(side.rate.value),
+        "low": _number(side.rate.interval.low) if side.rate else 0.0,
+        "high": _number(side.rate.interval.high) if side.rate else 1.0,
         "missing": side.missing,
         "mean_score": side.mean_score,
     }
@@ -85,7 +85,7 @@ def _metric(metric: MetricChange) -> dict[str, Json]:
 
 def _case(case: CaseChange, metric: str) -> dict[str, Json]:
     app, eval_set, _ = case.key
-    flaky = case.rate is not None and case.interval is not None
+    rate = case.rate
     return {
         "eval_id": case.key[2],
         "eval_set_id": eval_set,
@@ -97,8 +97,8 @@ def _case(case: CaseChange, metric: str) -> dict[str, Json]:
         "change": case.change,
         "outcome": case.outcome,
         **(
-            {"rate": case.rate, "low": case.interval.low, "high": case.interval.high}
-            if flaky and case.interval is not None
+            {"rate": rate.value, "low": rate.interval.low, "high": rate.interval.high}
+            if rate
             else {}
         ),
     }

@@ -5,9 +5,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from evaltap.evaluator.analysis.stats.drop import mean_rate
+from evaltap.evaluator.analysis.stats.difference import mean_rate
 from evaltap.evaluator.analysis.stats.exchange import Trials
-from evaltap.evaluator.analysis.stats.intervals import Interval
+from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.cases.identity import CaseKey, case_identity
 from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.reports.compare.recordings import (
@@ -83,8 +83,8 @@ def gate_sides(gate: Gate, base: Side, head: Side) -> tuple[Side, Side]:
     return _only(base, wanted), _only(head, wanted)
 
 
-def pass_rate(cases: Sequence[GatedCase]) -> tuple[float, Interval] | None:
-    """Return the share of trials that pass every dimension, by case, with its 95 % interval.
+def pass_rate(cases: Sequence[GatedCase]) -> Rate | None:
+    """Return the share of trials that pass every dimension, by case.
 
     None if the gate could not check more than 5 % of them.
     """

@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Final
 
-from evaltap.evaluator.analysis.stats.drop import detectable_drop, drop_of, mean_rate
+from evaltap.evaluator.analysis.stats.difference import detectable_drop, difference, mean_rate
 from evaltap.evaluator.analysis.stats.exchange import (
     Pair,
     Trials,
@@ -16,6 +16,7 @@ from evaltap.evaluator.analysis.stats.exchange import (
     shift_p_value,
 )
 from evaltap.evaluator.analysis.stats.intervals import Interval
+from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.analysis.stats.several import benjamini_hochberg, fisher, holm
 from evaltap.evaluator.analysis.stats.student import t95
 from evaltap.evaluator.cases.identity import CaseKey
@@ -126,12 +127,13 @@ def _passed(
     pairs = list(_pairs(base, head).values())
     gaps = _missing(base, head)
     if not pairs:
-        nothing = Totals(0, 0, math.nan, Interval(0.0, 1.0))
+        nothing = Totals(None, 0)
         return MetricChange(
             name, False, decides, nothing, nothing, math.nan, Interval(-1.0, 1.0), None, None, None,
             undecided=("no case has a verdict on both sides",),
         )  # fmt: skip
-    drop = drop_of(pairs)
+    before, now = (mean_rate(list(trials)) for trials in zip(*pairs, strict=True))
+    drop = difference(before, now)
     undecided = [*gaps]
     if (least := least_possible(pairs)) > rules.alpha:
         undecided.append(
@@ -141,8 +143,8 @@ def _passed(
         name,
         False,
         decides,
-        _totals(base, [pair.base for pair in pairs]),
-        _totals(head, [pair.head for pair in pairs]),
+        _totals(base, before, [pair.base for pair in pairs]),
+        _totals(head, now, [pair.head for pair in pairs]),
         drop.value,
         drop.interval,
         drop_p_value(pairs, level=rules.alpha),
@@ -173,38 +175,38 @@ def _graded(
         p_value = shift_p_value(scores, level=rules.alpha)
         p_improvement = shift_p_value([(b, a) for a, b in scores], level=rules.alpha)
     means = [(fmean(one), fmean(other)) for one, other in scores]
-    drop, interval = mean_interval([one - other for one, other in means])
+    drop = mean_score([one - other for one, other in means])
     sides = [
         Totals(
-            len(scores),
+            mean_score([mean[place] for mean in means]),
             sum(len(pair[place]) for pair in scores),
-            *mean_interval([mean[place] for mean in means]),
             sum(counts.missing for counts in cases.values()),
         )
         for place, cases in enumerate((base, head))
     ]
     base_totals, head_totals = sides
     return MetricChange(
-        name, True, decides, base_totals, head_totals, drop, interval, p_value, p_improvement, None,
+        name, True, decides, base_totals, head_totals, drop.value, drop.interval, p_value, p_improvement,
+        None,
         undecided=tuple(undecided),
     )  # fmt: skip
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, Interval]:
-    """Return the mean over cases with its 95 % interval (Student's); unbounded with one case."""
-    if len(values) < 2:
-        return (values[0] if values else math.nan), Interval(-math.inf, math.inf)
-    mean = fmean(values)
-    half = t95(len(values) - 1) * stdev(values) / math.sqrt(len(values))
-    return mean, Interval(mean - half, mean + half)
+def mean_score(values: Sequence[float]) -> Rate:
+    """Return the mean over cases with its interval (Student's); unbounded with one case."""
+    count, interval = len(values), Interval(-math.inf, math.inf)
+    mean = fmean(values) if values else math.nan
+    if count > 1:
+        half = t95(count - 1) * stdev(values) / math.sqrt(count)
+        interval = Interval(mean - half, mean + half)
+    return Rate(mean, interval, count, count, "cases")
 
 
-def _totals(cases: Mapping[CaseKey, Counts], trials: Sequence[Trials]) -> Totals:
+def _totals(cases: Mapping[CaseKey, Counts], rate: Rate, trials: Sequence[Trials]) -> Totals:
     scores = [score for counts in cases.values() for score in counts.scores]
     return Totals(
-        len(trials),
+        rate,
         sum(one.trials for one in trials),
-        *mean_rate(trials),
         sum(counts.missing for counts in cases.values()),
         fmean(scores) if scores else None,
     )

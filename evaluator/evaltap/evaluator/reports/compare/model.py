@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from evaltap.evaluator.analysis.stats.exchange import Trials
 from evaltap.evaluator.analysis.stats.intervals import Interval
+from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.cases.identity import CaseKey
 
 Verdict = Literal["regression", "below_minimum", "inconclusive", "improvement", "pass"]
@@ -66,9 +67,8 @@ class CaseChange:
     sides."""
     change: Change
     outcome: Outcome
-    rate: float | None = None
+    rate: Rate | None = None
     """The pass rate of head's trials, for flaky cases."""
-    interval: Interval | None = None
     passing: str = ""
     """A trial of base that passed, otherwise any trial that passed."""
     failing: str = ""
@@ -79,14 +79,18 @@ class CaseChange:
 class Totals:
     """One side under one metric."""
 
-    cases: int
+    rate: Rate | None
+    """The mean of the cases' pass rates; for a metric with only scores, of their mean scores.  Its n is the
+    number of cases, or of sessions.  None without cases."""
     trials: int
-    rate: float
-    """The mean of the cases' pass rates; for a metric with only scores, of their mean scores."""
-    interval: Interval
     missing: int = 0
     """Trials without a verdict."""
     mean_score: float | None = None
+
+    @property
+    def cases(self) -> int:
+        """The number of cases, or of sessions."""
+        return self.rate.n if self.rate else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +141,18 @@ class UsageChange:
 
     name: Literal["cost", "latency"]
     unit: str
-    cases: int
     base: float
     """The geometric mean over cases."""
     head: float
-    ratio: float
-    """Head divided by base."""
-    interval: Interval | None
-    """The 95 % interval of the ratio; None with one case."""
+    ratio: Rate
+    """Head divided by base; its interval is unbounded with one case."""
     p_value: float
     """Two-sided, by flipping signs across cases."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there are enough cases for an interval."""
+        return self.ratio.n > 1
 
 
 @dataclass(frozen=True, slots=True)

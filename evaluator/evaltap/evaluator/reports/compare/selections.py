@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from evaltap.evaluator.analysis.estimates.scope import Scope
-from evaltap.evaluator.analysis.estimates.slices import condition
+from evaltap.evaluator.analysis.estimates.scope import Scope, condition
 from evaltap.schemas.errors import InputError
 
 

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from evaltap.evaluator.analysis.estimates.rates import Rate, estimate_rates
-from evaltap.evaluator.analysis.estimates.slices import SLICES
-from evaltap.evaluator.analysis.stats import difference as stats
+from evaltap.evaluator.analysis.estimates.rates import SliceRate, estimate_rates
+from evaltap.evaluator.analysis.estimates.scope import SLICES
 from evaltap.evaluator.analysis.stats.difference import detectable_difference, difference
 from evaltap.evaluator.reports.compare.metrics import with_adjusted_p
 from evaltap.evaluator.reports.compare.model import Comparison, MetricChange, Rules, Stratum, Totals
@@ -81,27 +80,27 @@ def _strata(
     return with_holm(found)
 
 
-def _by_slice(side: Selection, by: str) -> Mapping[str, Mapping[str, Mapping[str, Rate]]]:
+def _by_slice(side: Selection, by: str) -> Mapping[str, Mapping[str, Mapping[str, SliceRate]]]:
     """Return rates by the most frequent values of a slice, then metric and digest."""
-    found: dict[str, dict[str, dict[str, Rate]]] = {}
+    found: dict[str, dict[str, dict[str, SliceRate]]] = {}
     with open_to_read(side.path) as store:
         rates = estimate_rates(store, side.scope, by=[by]).rates
     turns: Counter[str] = Counter()
     for rate in rates:
         value = rate.slice[by]
         if value is not None and rate.rate is not None:
-            turns[value] += rate.turns
+            turns[value] += rate.rate.n
             found.setdefault(value, {}).setdefault(rate.metric or "", {})[
                 rate.metric_digest or ""
             ] = rate
     return {value: found[value] for value, _ in turns.most_common(MOST_VALUES)}
 
 
-def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, Rate]], list[str]]:
+def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, SliceRate]], list[str]]:
     """Return the rates of a slice by metric and digest, with the newest version last."""
     with open_to_read(side.path) as store:
         found = estimate_rates(store, side.scope)
-    rates: dict[str, dict[str, Rate]] = {}
+    rates: dict[str, dict[str, SliceRate]] = {}
     for rate in found.rates:
         if rate.rate is not None:
             rates.setdefault(rate.metric or "", {})[rate.metric_digest or ""] = rate
@@ -114,8 +113,8 @@ def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, Rate]], list[str]
 
 
 def _versions(
-    name: str, ones: Mapping[str, Rate], others: Mapping[str, Rate], rules: Rules
-) -> tuple[Rate, Rate]:
+    name: str, ones: Mapping[str, SliceRate], others: Mapping[str, SliceRate], rules: Rules
+) -> tuple[SliceRate, SliceRate]:
     same = [digest for digest in others if digest in ones]
     if same:
         return ones[same[-1]], others[same[-1]]
@@ -127,36 +126,37 @@ def _versions(
     )
 
 
-def _change(name: str, base: Rate, head: Rate, rules: Rules) -> MetricChange:
-    before, now = _measured(base), _measured(head)
-    found, back = difference(before, now), difference(now, before)
+def _change(name: str, base: SliceRate, head: SliceRate, rules: Rules) -> MetricChange:
+    before, now = _totals(base), _totals(head)
+    assert base.rate is not None
+    assert head.rate is not None  # sides without a rate are left out
+    found, back = difference(base.rate, head.rate), difference(head.rate, base.rate)
     return MetricChange(
         name,
         False,
         name in rules.fail_on_metrics if rules.fail_on_metrics else True,
-        _totals(base, before),
-        _totals(head, now),
+        before,
+        now,
         found.value,
         found.interval,
         found.p_value,
         back.p_value,
-        detectable_difference(before, now, rules.alpha),
+        detectable_difference(base.rate, head.rate, rules.alpha),
         undecided=tuple(_undecided(base, head)),
         unit="session",
     )
 
 
-def _measured(rate: Rate) -> stats.Rate:
-    assert rate.rate is not None
-    assert rate.process is not None  # every rate has an interval
-    return stats.Rate(rate.rate, rate.process)
+def _totals(found: SliceRate) -> Totals:
+    assert found.estimate is not None
+    rate, sessions = found.estimate.rate, found.estimate.sessions
+    per_session = replace(
+        rate, n=sessions, effective_n=found.estimate.effective_sessions, unit="sessions"
+    )
+    return Totals(per_session, rate.n, mean_score=found.mean_score)
 
 
-def _totals(rate: Rate, measured: stats.Rate) -> Totals:
-    return Totals(rate.sessions, rate.turns, *measured, mean_score=rate.mean_score)
-
-
-def _undecided(base: Rate, head: Rate) -> Sequence[str]:
+def _undecided(base: SliceRate, head: SliceRate) -> Sequence[str]:
     found = []
     for side, rate in (("base", base), ("head", head)):
         if "few_sessions" in rate.flags:
@@ -169,7 +169,7 @@ def _undecided(base: Rate, head: Rate) -> Sequence[str]:
     return found
 
 
-def _flags(name: str, rates: Mapping[str, Mapping[str, Rate]]) -> Sequence[str]:
+def _flags(name: str, rates: Mapping[str, Mapping[str, SliceRate]]) -> Sequence[str]:
     every = [rate for versions in rates.values() for rate in versions.values()]
     found = []
     if any("uncovered" in rate.flags for rate in every):

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Literal
 
 from evaltap.evaluator.analysis.stats.exchange import sign_flip_p_value
 from evaltap.evaluator.analysis.stats.intervals import Interval
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.reports.compare.metrics import mean_interval
+from evaltap.evaluator.reports.compare.metrics import mean_score
 from evaltap.evaluator.reports.compare.model import UsageChange
 from evaltap.evaluator.reports.compare.recordings import Recording
 
@@ -47,15 +48,15 @@ def _change(
     if not logs:
         return None
     differences = [other - one for one, other in logs]
-    mean, (low, high) = mean_interval(differences)
+    found = mean_score(differences)
+    low, high = (math.exp(end) for end in found.interval)
+    ratio = replace(found, value=math.exp(found.value), interval=Interval(low, high))
     return UsageChange(
         name,
         unit,
-        len(logs),
         math.exp(fmean(one for one, _ in logs)),
         math.exp(fmean(other for _, other in logs)),
-        math.exp(mean),
-        Interval(math.exp(low), math.exp(high)) if len(logs) > 1 else None,
+        ratio,
         sign_flip_p_value(differences, level=level),
     )
 

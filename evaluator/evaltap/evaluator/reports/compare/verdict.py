@@ -37,16 +37,17 @@ def _worse(
     limits = {"cost": rules.max_cost_ratio, "latency": rules.max_latency_ratio}
     for use in usage:
         limit = limits[use.name]
-        if limit is not None and use.interval is not None and use.interval.low > limit:
-            low, high = use.interval
-            yield f"{use.name}: {use.ratio:.2f} times base ({low:.2f} to {high:.2f}), at most {limit:g}"
+        low, high = use.ratio.interval
+        if limit is not None and low > limit:
+            yield f"{use.name}: {use.ratio.value:.2f} times base ({low:.2f} to {high:.2f}), at most {limit:g}"
 
 
 def _minimum(metric: MetricChange, rules: Rules, *, below: bool) -> Iterator[str]:
-    wanted, (low, high) = rules.min_pass_rate, metric.head.interval
-    if wanted is None or metric.graded or not metric.head.cases:
+    wanted, rate = rules.min_pass_rate, metric.head.rate
+    if wanted is None or metric.graded or rate is None:
         return
-    found = f"{metric.metric}: {metric.head.rate:.1%} pass (95 %: {low:.1%} to {high:.1%})"
+    low, high = rate.interval
+    found = f"{metric.metric}: {rate.value:.1%} pass (95 %: {low:.1%} to {high:.1%})"
     if below and high < wanted:
         yield f"{found}, below the required {wanted:.1%}"
     elif not below and low < wanted <= high:

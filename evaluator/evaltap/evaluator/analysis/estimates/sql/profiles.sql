@@ -3,7 +3,7 @@
 WITH cells AS (
   SELECT {slices} metric, metric_digest, session, recorded, scored, by_turn, count(*) AS turns,
          sum({value}) AS total, sum(pow({value}, 2)) AS squares
-  FROM estimate_turns
+  FROM {turns}
   WHERE counts
   GROUP BY ALL
 ),
