@@ -12,14 +12,13 @@ from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
 
 from estimate_coverage import SETTINGS, Tally, estimated, profiles_of
 from estimate_oracle import Oracle
+from evaltap.evaluator.analysis.estimates.quantiles import quantile
 from evaltap.evaluator.analysis.estimates.rates import SliceRate
 from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
-from evaltap.evaluator.analysis.stats.intervals import Interval, wilson_of
+from evaltap.evaluator.analysis.stats.intervals import Interval, t95, wilson_of
 from evaltap.evaluator.analysis.stats.labelled import Judged, Labels, people
-from evaltap.evaluator.analysis.stats.quantiles import quantile
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.analysis.stats.sample import Cell, Profile
-from evaltap.evaluator.analysis.stats.student import t95
 from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.rates import print_rates
 from traffic import Numbers, Setting, binomial_bounds, draw

@@ -4,8 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaltap.evaluator.reports.exit_status import FailOn, GuardFinding, latency_guard
-from evaltap.evaluator.reports.summary import MetricCounts, Summary, exit_code
+from evaltap.evaluator.reports.summary import (
+    FailOn,
+    GuardFinding,
+    MetricCounts,
+    Summary,
+    exit_code,
+    latency_guard,
+)
 
 
 def summary(

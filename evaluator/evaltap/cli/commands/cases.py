@@ -67,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: CasesOptions) -> int:
     """List the cases."""
     from evaltap.evaluator.analysis.filters.listing import list_cases
-    from evaltap.evaluator.analysis.filters.unknown import unknown_values
+    from evaltap.evaluator.analysis.filters.restricted import unknown_values
     from evaltap.evaluator.analysis.summaries.summaries import catch_up
 
     choice = options.chosen.choice()

@@ -210,7 +210,7 @@ def _compared(options: ReportOptions, wanted: str | None) -> "Markup | None":
             "--baseline: only for the HTML report of one DuckDB file; use `evaltap compare --report` for"
             " other formats"
         )
-    from evaltap.evaluator.reports.compare.html import comparison_section
+    from evaltap.evaluator.reports.compare.formats import comparison_section
     from evaltap.evaluator.reports.compare.model import Rules
     from evaltap.evaluator.reports.compare.reading import compare_sides
 

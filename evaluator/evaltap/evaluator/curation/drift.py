@@ -13,7 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from evaltap.evaluator.analysis.stats.student import Z95
+from evaltap.evaluator.analysis.stats.intervals import Z95
+from evaltap.evaluator.analysis.stats.several import benjamini_hochberg
 from evaltap.evaluator.curation.texts import Numbers
 from evaltap.evaluator.curation.values import Seen, values_of
 
@@ -77,7 +78,7 @@ def drift(by: Sequence[str], before: Sequence[Seen], after: Sequence[Seen]) -> l
     found = [_drift(name, before, after) for name in by]
     return [
         replace(one, q_value=q)
-        for one, q in zip(found, _adjusted([one.p_value for one in found]), strict=True)
+        for one, q in zip(found, benjamini_hochberg([one.p_value for one in found]), strict=True)
     ]
 
 
@@ -151,14 +152,3 @@ def _shares(rows: Numbers) -> tuple[Numbers, Numbers]:
     count = len(rows)
     scale = count / (count - 1) if count > 1 else 1.0
     return shares, scale * (residuals**2).sum(axis=0) / total**2
-
-
-def _adjusted(values: Sequence[float]) -> list[float]:
-    """Return q-values: each p over its rank, never greater than that of a larger p."""
-    order = sorted(range(len(values)), key=lambda at: values[at])
-    found, lowest = [0.0] * len(values), 1.0
-    for rank in range(len(values), 0, -1):
-        at = order[rank - 1]
-        lowest = min(lowest, values[at] * len(values) / rank)
-        found[at] = lowest
-    return found

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from evaltap.evaluator.analysis.filters.turns import turns_with
+from evaltap.evaluator.analysis.filters.conditions import turns_with
 from evaltap.evaluator.curation.grouping import Block, ComparedTurn
 from evaltap.evaluator.curation.picks import TurnKey, scope_of
 from evaltap.evaluator.curation.recipe import Recipe

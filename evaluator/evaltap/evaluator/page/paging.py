@@ -17,7 +17,7 @@ from evaltap.evaluator.analysis.filters.choice import (
 )
 from evaltap.evaluator.analysis.filters.listing import ListedCase, listed_cases
 from evaltap.evaluator.analysis.filters.terms import KEYS
-from evaltap.evaluator.analysis.summaries.case_key import key_of_case
+from evaltap.evaluator.analysis.summaries.marks import key_of_case
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.store.queries import StoreReader
 

@@ -1,12 +1,14 @@
 """Read a report from the store: scores in bulk, evidence only for the cases shown in full."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
+
+import orjson
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.references import References
@@ -14,18 +16,21 @@ from evaltap.evaluator.cases.text import cut
 from evaltap.evaluator.ingest.landing.cases import assembled
 from evaltap.evaluator.ingest.landing.documents import DocumentReader
 from evaltap.evaluator.reports import grouping
-from evaltap.evaluator.reports.case_files import FileCases
-from evaltap.evaluator.reports.details import JudgeCalls, with_details
+from evaltap.evaluator.reports.case_files import CaseWords, FileCases, landed_words, words_of
 from evaltap.evaluator.reports.evidence import Comparison, evidence_of
-from evaltap.evaluator.reports.gated import judged_cases, with_verdicts
 from evaltap.evaluator.reports.model import (
     SEVERITY,
     CaseReport,
     Cell,
+    GateVerdict,
+    JudgeCall,
     Limits,
     MetricReport,
     Report,
     Source,
+    TurnCell,
+    Usage,
+    VoteCell,
     case_status,
 )
 from evaltap.evaluator.reports.scope import ReportedScores, check_run, score_scope, these_cases
@@ -43,8 +48,7 @@ from evaltap.evaluator.reports.usage import (
     traffic_usage,
     usage_of,
 )
-from evaltap.evaluator.reports.wording import readable
-from evaltap.evaluator.reports.words import CaseWords, landed_words, words_of
+from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
 from evaltap.evaluator.scoring.results.references import attach_kept
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import Scratch, StoreReader
@@ -345,3 +349,179 @@ def _notes(cases: Sequence[CaseReport], limits: Limits, files: FileCases) -> lis
 
 def _key(case: CaseReport) -> CaseKey:
     return case.app_name, case.eval_set_id, case.eval_id
+
+
+def with_verdicts(scored: ReportedScores, cases: Iterable[CaseReport]) -> list[CaseReport]:
+    """Return the cases of some scores with the verdicts of gates, worst first.
+
+    A case that a gate could not check has not passed, regardless of other scores.
+    """
+    verdicts = {
+        (app, eval_set, eval_id): GateVerdict(*verdict)
+        for app, eval_set, eval_id, *verdict in scored.rows(_VERDICTS)
+    }
+    found = [_judged(case, verdicts) for case in cases]
+    return sorted(found, key=lambda case: SEVERITY.index(case.status))
+
+
+def judged_cases(scored: ReportedScores) -> Iterator[tuple[CaseKey, CaseData]]:
+    """Yield the cases of some scores as gates judged them."""
+    for app, eval_set, eval_id, text in scored.rows(_CASES):
+        yield (app, eval_set, eval_id), orjson.loads(text)
+
+
+def _judged(case: CaseReport, verdicts: Mapping[CaseKey, GateVerdict]) -> CaseReport:
+    verdict = verdicts.get((case.app_name, case.eval_set_id, case.eval_id))
+    if verdict is None:
+        return case
+    status = case.status
+    if verdict.status == "incomplete" and status == "passed":
+        status = "not_evaluated"
+    return replace(case, status=status, gate=verdict)
+
+
+_BEHIND: Final = """
+FROM gate_results
+SEMI JOIN {scores} USING (run_id, app_name, eval_set_id, eval_id, revision)
+QUALIFY row_number() OVER (PARTITION BY app_name, eval_set_id, eval_id ORDER BY revision DESC) = 1
+"""
+_VERDICTS: Final = f"SELECT app_name, eval_set_id, eval_id, status, attempt, feedback {_BEHIND}"
+_CASES: Final = f"SELECT app_name, eval_set_id, eval_id, case_json {_BEHIND}"
+
+
+CellKey: TypeAlias = tuple[str, str, str, str]
+"""The key of a case, and the name of a metric."""
+Row = TypeVar("Row")
+
+
+class JudgeCalls:
+    """The judges' answers for the scores of a report: in full for some cases, totals for all."""
+
+    def __init__(
+        self, scored: ReportedScores, detailed: Collection[CaseKey], limits: Limits
+    ) -> None:
+        self.by_cell: dict[CellKey, list[JudgeCall]] = {}
+        uses: list[TurnUse] = []
+        cached = 0
+        for row in scored.rows(sql(__name__, "report_judge_calls")):
+            app, eval_set, eval_id, metric_name, invocation, sample, judge, model, status, *rest = (
+                row
+            )
+            reason, from_cache, tokens_in, tokens_out, cost, latency = rest
+            key = app, eval_set, eval_id
+            if status != "not_evaluated" or sample < 0:  # otherwise, the judge was not called
+                uses.append(TurnUse(key, cost, tokens_in, tokens_out, latency))
+                cached += from_cache
+            if key in detailed:
+                call = JudgeCall(
+                    invocation, sample + 1, judge, model, status, cut(reason, limits.text),
+                    from_cache, tokens_in, tokens_out, cost, latency,
+                )  # fmt: skip
+                self.by_cell.setdefault((*key, metric_name), []).append(call)
+        self.usage: Usage | None = replace(usage_of(uses), cached=cached) if uses else None
+
+
+def with_details(
+    scored: ReportedScores, cases: Iterable[CaseReport], calls: JudgeCalls, limits: Limits
+) -> Iterable[CaseReport]:
+    """Yield the cases with the details of their cells."""
+    turns: dict[CellKey, list[TurnCell]] = {}
+    for row in scored.rows(sql(__name__, "report_turn_scores")):
+        app, eval_set, eval_id, metric_name, index, invocation, status, score, reason = row
+        turn = TurnCell(index + 1, invocation, status, score, readable(reason))
+        turns.setdefault((app, eval_set, eval_id, metric_name), []).append(turn)
+    votes: dict[CellKey, list[VoteCell]] = {}
+    verdicts: dict[CellKey, list[RubricReason]] = {}
+    for row in scored.rows(sql(__name__, "report_votes")):
+        app, eval_set, eval_id, metric_name, invocation, sample, rubric, score, reason, *more = row
+        evidence, found, confidence = more
+        vote = VoteCell(
+            invocation, sample + 1, rubric, score, cut(reason, limits.text),
+            cut(evidence, limits.text), found, confidence,
+        )  # fmt: skip
+        at = app, eval_set, eval_id, metric_name
+        votes.setdefault(at, []).append(vote)
+        verdicts.setdefault(at, []).append(
+            RubricReason((invocation, sample), rubric, score, reason)
+        )
+    for case in cases:
+        cells = []
+        for cell in case.cells:
+            at = case.app_name, case.eval_set_id, case.eval_id, cell.metric_name
+            cells.append(
+                replace(
+                    cell,
+                    reason=cut(with_rubrics(cell.reason, _at(verdicts, at)), limits.text),
+                    turns=tuple(
+                        replace(
+                            one,
+                            reason=cut(with_rubrics(one.reason, _at(verdicts, at)), limits.text),
+                        )
+                        for one in _at(turns, at)[: limits.turn_scores]
+                    ),
+                    votes=_at(votes, at),
+                    calls=_at(calls.by_cell, at),
+                )
+            )
+        yield replace(case, cells=tuple(cells), detailed=True)
+
+
+def _at(rows: Mapping[CellKey, list[Row]], key: CellKey) -> tuple[Row, ...]:
+    return tuple(rows.get(key, ()))
+
+
+_LATEST: Final = """
+SELECT * FROM scores
+WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id
+  AND ($run::VARCHAR = '' OR run_id = $run)
+QUALIFY row_number() OVER (PARTITION BY metric_name ORDER BY revision DESC, scored_at DESC) = 1
+"""
+
+_METRICS: Final = """
+SELECT metric_name, metric_json FROM run_metrics
+WHERE metric_digest IN (SELECT metric_digest FROM {scores})
+GROUP BY ALL ORDER BY min(metric_index), metric_json
+"""
+
+
+def read_case(
+    store: StoreReader,
+    key: CaseKey,
+    *,
+    run_id: str = "",
+    metric: str = "",
+    references: References | None = None,
+    limits: Limits | None = None,
+) -> CaseReport:
+    """Read a case with its latest scores, or those of one run; without cells if it has none.
+
+    Tool calls are compared as in `metric`, or in the first trajectory metric.  A case that was scored from a
+    file has no evidence, which its note explains.  `references` are expected turns for landed cases, as given
+    for scoring.
+    """
+    limits = limits or Limits()
+    app, eval_set, eval_id = key
+    asked = {"app": app, "eval_set": eval_set, "eval_id": eval_id, "run": run_id}
+    with (
+        store.scratch(_LATEST, asked) as scores,
+        these_cases(store, [key]) as cases,
+    ):
+        found = ReportedScores(store, scores, cases)
+        scored = scored_cases(found, limits)
+        one = scored[0] if scored else CaseReport(*key, 0, "not_evaluated", ())
+        calls = JudgeCalls(found, {key}, limits)
+        (one,) = with_details(found, [one], calls, limits)
+        data = dict(expected_data(found, references)).get(key)
+        metrics = _metrics(found, metric)
+    if data is None:
+        return replace(
+            one,
+            evidence_note="its turns are not in this file, because it was scored from a case file",
+        )
+    evidence, note = evidence_of(data, Comparison(metrics), limits)
+    return replace(one, evidence=evidence, evidence_note=note)
+
+
+def _metrics(scored: ReportedScores, first: str) -> Sequence[EvalMetric]:
+    rows = sorted(scored.rows(_METRICS), key=lambda row: row[0] != first)
+    return [EvalMetric.model_validate_json(text) for _, text in rows]

@@ -1,23 +1,82 @@
 """A summary of scores, read from the store as plain data."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from math import inf
 from typing import Final
 
-from evaltap.evaluator.analysis.estimates.rates import SliceRate
+from evaltap.evaluator.analysis.estimates.rates import SliceRate, estimate_rates
+from evaltap.evaluator.analysis.estimates.scope import Scope, Signal, Unit
+from evaltap.evaluator.analysis.estimates.turns import choose_turns
 from evaltap.evaluator.analysis.filters.case_names import repeated_ids
+from evaltap.evaluator.analysis.stats.estimate import estimate
 from evaltap.evaluator.analysis.stats.rate import Rate
-from evaltap.evaluator.reports.exit_status import (
-    BELOW_THE_BAR,
-    INCOMPLETE,
-    PASSED,
-    FailOn,
-    GuardFinding,
-)
+from evaltap.evaluator.analysis.stats.sample import Cell, Profile
 from evaltap.evaluator.reports.scope import score_scope
-from evaltap.evaluator.reports.traffic import read_traffic
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
 from evaltap.evaluator.store.queries import Row, Rows, StoreReader
+
+PASSED: Final = 0
+BELOW_THE_BAR: Final = 1
+INCOMPLETE: Final = 3
+
+
+class FailOn(StrEnum):
+    """The outcomes that make the exit code non-zero; each value includes the previous ones."""
+
+    NEVER = "never"
+    FAILED = "failed"
+    ERROR = "error"
+    NOT_EVALUATED = "not_evaluated"
+
+
+@dataclass(frozen=True, slots=True)
+class GuardFinding:
+    """The result of a guard: it holds, does not hold, or is unknown (`None`)."""
+
+    holds: bool | None
+    message: str
+
+
+def latency_guard(
+    latencies_ms: Sequence[float | None], limit_ms: float, weights: Sequence[float] | None = None
+) -> GuardFinding:
+    """Return whether at least 95 of 100 turns stayed within the limit; infinity means that the run failed.
+
+    `weights` are the numbers of turns of the traffic that each turn represents; by default 1.  Turns without
+    a recorded latency make the result unknown, unless it is the same for any latency.
+    """
+    name = f"95 % of turns within {limit_ms:g} ms"
+    if not latencies_ms:
+        return GuardFinding(None, f"{name}: unknown, because no turns are available")
+    weights = weights or [1.0] * len(latencies_ms)
+    missing = within = 0.0
+    for latency, weight in zip(latencies_ms, weights, strict=True):
+        missing += weight * (latency is None)
+        within += weight * (latency is not None and latency <= limit_ms)
+    total = sum(weights)
+    counts = _counts(latencies_ms, limit_ms)
+    if total != len(latencies_ms):
+        counts = f"{within / total:.1%} of all traffic; of the recorded turns {counts}"
+    needed = 0.95 * total
+    # Sums of weights have rounding errors: a share of exactly 95 of 100 suffices.
+    if within >= needed * (1 - 1e-12):
+        return GuardFinding(True, f"{name}: yes, {counts}")
+    if within + missing < needed * (1 - 1e-12):
+        return GuardFinding(False, f"{name}: no, {counts}")
+    return GuardFinding(None, f"{name}: unknown, {counts}")
+
+
+def _counts(latencies_ms: Sequence[float | None], limit_ms: float) -> str:
+    missing = sum(latency is None for latency in latencies_ms)
+    within = sum(latency is not None and latency <= limit_ms for latency in latencies_ms)
+    crashed = sum(latency == inf for latency in latencies_ms)
+    counts = f"{within:,} of {len(latencies_ms):,}"
+    if crashed:
+        counts += f", {crashed:,} crashed"
+    return f"{counts}, {missing:,} have no latency recorded" if missing else counts
+
 
 WORST_CASES = 10
 
@@ -403,3 +462,69 @@ def _weighted(row: MetricCounts, found: SliceRate | None) -> MetricCounts:
     return replace(
         row, rate=found.rate, mean_score=found.mean_score, traffic=found, flags=found.flags
     )
+
+
+_VERDICT: Final = Signal("verdict", "TRUE", of_metric=True)
+_FAILING: Final = frozenset({"failed", "error", "crashed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """The estimates for all traffic from the recorded cases."""
+
+    rates: Mapping[str, SliceRate]
+    """By metric, for its newest version: the share of turns."""
+    crashed: Rate | None
+    """The share of cases with a run that failed, never ended or was cut off."""
+    passing: Rate | None
+    """The share of evaluated cases without a failure."""
+
+
+def is_sampled(store: StoreReader) -> bool:
+    """Return whether the traffic was sampled, by its weights, the drops in manifests, or score rules."""
+    return bool(
+        store.rows(
+            "SELECT 1 FROM turns WHERE inclusion_probability < 1"
+            " UNION ALL SELECT 1 FROM sampling_decisions WHERE decision <> 'score'"
+            " UNION ALL SELECT 1 FROM manifests, json_each(drops) AS d"
+            " WHERE d.key LIKE 'sampled_out%' OR d.key LIKE 'rate_limited%' LIMIT 1"
+        )
+    )
+
+
+def read_traffic(
+    store: StoreReader, run_id: str | None, digests: Sequence[str]
+) -> tuple[Traffic | None, tuple[str, ...]]:
+    """Return the figures of all traffic for a run, or for the latest scores, and notes on them.
+
+    None if every weight is 1, so that the figures of the cases apply.
+    """
+    if not is_sampled(store):
+        return None, ()
+    found = estimate_rates(store, Scope(digests=tuple(digests), run_id=run_id, files=True))
+    rates = {rate.metric: rate for rate in found.rates if rate.metric is not None}
+    if not any(rate.rate and rate.rate.weighted for rate in rates.values()):
+        return None, found.notes
+    newest = tuple(rate.metric_digest or "" for rate in rates.values())
+    scope = Scope(digests=newest, run_id=run_id, files=True)
+    with choose_turns(store, scope, (), _VERDICT, Unit.CASE) as turns:
+        cases = turns.rows(
+            "SELECT probability, verdicts, count(*) FROM ("
+            " SELECT any_value(probability) AS probability, list_sort(list(DISTINCT has)) AS verdicts"
+            " FROM {turns} GROUP BY session) GROUP BY ALL ORDER BY ALL"
+        )
+
+    def share(
+        has: Callable[[set[str]], bool], counts: Callable[[set[str]], bool] = bool
+    ) -> Rate | None:
+        profiles = (
+            Profile((Cell(probability, 1, float(has(found)), float(has(found))),), sessions)
+            for probability, verdicts, sessions in cases
+            if counts(found := set(verdicts))
+        )
+        shared = estimate(profiles, unit="cases")
+        return shared.rate if shared else None
+
+    crashed = share(lambda one: "crashed" in one)
+    passing = share(lambda one: not one & _FAILING, lambda one: one != {"not_evaluated"})
+    return Traffic(rates, crashed, passing), found.notes

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from evaltap.evaluator.analysis.estimates.quantiles import weighted_quantiles
-from evaltap.evaluator.analysis.stats import percentile
+from evaltap.evaluator.analysis.stats.intervals import percentile
 from evaltap.evaluator.cases.costs import cost_of
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.turn import FAILED_RUNS

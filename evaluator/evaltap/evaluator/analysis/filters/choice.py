@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.filters.conditions import check_condition
+from evaltap.evaluator.analysis.filters.conditions import check_condition, turns_with
 from evaltap.evaluator.analysis.filters.indexed import condition_of
 from evaltap.evaluator.analysis.filters.language import NO_FILTER, Filter
 from evaltap.evaluator.analysis.filters.terms import KEYS, Bound, cases_of
-from evaltap.evaluator.analysis.filters.turns import turns_with
 from evaltap.evaluator.analysis.summaries.marks import current_marks
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.store.queries import StoreReader

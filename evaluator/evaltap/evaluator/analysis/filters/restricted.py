@@ -1,19 +1,20 @@
 """A view of a store that only contains the chosen cases, for partial reports and exports."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Final
 
 from evaltap.evaluator.analysis.filters.choice import Choice, chosen_query
-from evaltap.evaluator.analysis.filters.terms import KEYS
-from evaltap.evaluator.analysis.filters.unknown import unknown_values
-from evaltap.evaluator.analysis.summaries.case_key import key_of_case
-from evaltap.evaluator.analysis.summaries.marks import current_marks
+from evaltap.evaluator.analysis.filters.language import Filter
+from evaltap.evaluator.analysis.filters.terms import KEYS, has_wildcard
+from evaltap.evaluator.analysis.summaries.marks import current_marks, key_of_case
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.store.database import layout
 from evaltap.evaluator.store.opening import NAME
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import did_you_mean
 
 
 @contextmanager
@@ -119,3 +120,30 @@ def no_case(choice: Choice, paths: Sequence[Path], store: StoreReader) -> str:
         "leave a term out, or list all cases with `evaltap cases`"
     ]
     return f"{', '.join(map(str, paths))}: no case matches {choice.text}; {'; '.join(hints)}"
+
+
+_METRICS: Final = "SELECT DISTINCT metric_name FROM scores"
+_STORED: Final[Mapping[str, str]] = {
+    "metric": _METRICS,
+    "score": _METRICS,
+    "tool": "SELECT DISTINCT tool_name FROM tool_calls WHERE tool_name IS NOT NULL",
+    "version": "SELECT DISTINCT version FROM turns WHERE version IS NOT NULL",
+    "app": "SELECT DISTINCT app_name FROM turns WHERE app_name <> ''",
+    "model": "SELECT DISTINCT unnest(models) FROM turns",
+}
+"""Queries for the known values of a field."""
+_MOST_NAMED: Final = 8
+
+
+def unknown_values(store: StoreReader, wanted: Filter) -> Iterator[str]:
+    """Yield a message for each unknown value, with the most similar known one, or some of them."""
+    for term in wanted.terms:
+        if term.negated or term.field not in _STORED:
+            continue
+        known = sorted(str(name) for (name,) in store.rows(_STORED[term.field]))
+        field = "metric" if term.name else term.field
+        for value in [term.name] if term.name else term.values:
+            if not has_wildcard(value) and value not in known:
+                some = ", ".join(known[:_MOST_NAMED]) or "none"
+                hint = did_you_mean(value, known) or f"stored: {some}"
+                yield f"no {field} {value!r} is stored; {hint}"

@@ -6,9 +6,8 @@ from statistics import NormalDist, fmean
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.analysis.stats.exchange import Pair, Trials
-from evaltap.evaluator.analysis.stats.intervals import Interval, wilson_of
+from evaltap.evaluator.analysis.stats.intervals import Z95, Interval, wilson_of
 from evaltap.evaluator.analysis.stats.rate import Rate
-from evaltap.evaluator.analysis.stats.student import Z95
 
 _POWER: Final = 0.8
 _NORMAL: Final = NormalDist()

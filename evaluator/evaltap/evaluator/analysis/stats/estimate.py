@@ -15,20 +15,14 @@ The steps in the comments are those of docs/explanation/estimates.md.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
-from evaltap.evaluator.analysis.stats.draws import drawn_variance
-from evaltap.evaluator.analysis.stats.intervals import Interval, wilson_of
+from evaltap.evaluator.analysis.stats.intervals import Interval, t95, wilson_of
 from evaltap.evaluator.analysis.stats.rate import Rate, Unit
-from evaltap.evaluator.analysis.stats.sample import Cell, Profile, Sample, Stratum, sample_of
-from evaltap.evaluator.analysis.stats.sessions import (
-    effective_sessions,
-    stratum_variance,
-    total_variance,
-)
-from evaltap.evaluator.analysis.stats.student import t95
+from evaltap.evaluator.analysis.stats.sample import Cell, Part, Profile, Sample, Stratum, sample_of
 
 ENOUGH_SESSIONS: Final = 10
 """With fewer sessions in a stratum, its own variance alone is not reliable."""
@@ -191,3 +185,111 @@ def _drawn_share(one: _Weighed) -> float:
         (n * cell.turns, cell.probability) for n, _, found in stratum.profiles for cell in found
     )
     return sum(turns * (1 - p) / (p * p) for turns, p in cells) / stratum.all.squares
+
+
+def drawn_variance(
+    sessions: Iterable[tuple[int, Iterable[Cell]]], residuals: Callable[[Cell], tuple[float, float]]
+) -> float:
+    """Return Σ_s Σ_ij (1 - π_i π_j / π_ij) w_i e_i w_j e_j over the turns i, j of each session.
+
+    `sessions` are numbers of sessions with the cells of one of them; `residuals` returns Σe and Σe² of a
+    cell. π_ij, the chance that both turns are scored, is that of the less likely one if they share a draw,
+    and the product if they do not.  The sum is computed by cells, never by pairs of turns.
+    """
+    total = 0.0
+    for count, cells in sessions:
+        weighted = own = 0.0
+        shared: list[tuple[float, float, float]] = []
+        for cell in cells:
+            residual, squares = residuals(cell)
+            weighted += residual / cell.probability
+            if cell.by_turn:
+                shared.append((cell.recorded, 1.0, residual / cell.scored))
+                own += squares / cell.probability * (1 - 1 / cell.scored)
+            else:
+                shared.append((cell.recorded, cell.scored, residual))
+        total += count * (weighted * weighted - _over_both(shared) - own)
+    return max(0.0, total)
+
+
+def _over_both(cells: Sequence[tuple[float, float, float]]) -> float:
+    """Return Σ e e' / (min(p, p')·min(q, q')) over all pairs of (p, q, e), including each with itself.
+
+    Computed by layers of 1/q: a pair contributes to the layers above the smaller of its q.
+    """
+    levels = sorted({scored for _, scored, _ in cells})
+    whole = _over_first([(recorded, residual) for recorded, _, residual in cells])
+    total = whole / levels[-1]
+    for lower, upper in pairwise(levels):
+        above = _over_first([(p, residual) for p, q, residual in cells if q >= upper])
+        total += (1 / lower - 1 / upper) * (whole - above)
+    return total
+
+
+def _over_first(cells: Sequence[tuple[float, float]]) -> float:
+    """Return Σ e e' / min(p, p') over all pairs of (p, e)."""
+    later, total = sum(residual for _, residual in cells), 0.0
+    for probability, residual in sorted(cells):
+        later -= residual
+        total += residual * (residual + 2 * later) / probability
+    return total
+
+
+_ROUNDING: Final = 1e-24
+
+
+def stratum_variance(stratum: Stratum) -> float:
+    """Return the variance of a stratum's mean."""
+    mean = stratum.mean
+    parts = ((n, part.total - mean * part.weight, part.weight) for n, part, _ in stratum.profiles)
+    return _leaving_one_out(parts, stratum.all.weight)
+
+
+def total_variance(sample: Sample, residual: Callable[[int, Part], float]) -> float:
+    """Return the variance of Σwe/Σw; `residual` returns Σwe of a session's turns in an indexed stratum."""
+    sums = (
+        (
+            profile.sessions,
+            sum(residual(at, part) for at, part in parts.items()),
+            sum(part.weight for part in parts.values()),
+        )
+        for profile, parts in sample.profiles
+    )
+    return _leaving_one_out(sums, sample.weight)
+
+
+def effective_sessions(sample: Sample, design_effect: float | None) -> float:
+    """Return (Σa)²/Σa²; a is a session's part of the variance if its turns correlate by r.
+
+    a = (1-r)·Σw² + r·(Σw)²; r follows from the design effect.
+    """
+    sums: list[tuple[int, float, float]] = []
+    for profile, parts in sample.profiles:
+        weight = sum(part.weight for part in parts.values())
+        sums.append((profile.sessions, weight, sum(part.squares for part in parts.values())))
+    clustered = sum(n * weight * weight for n, weight, _ in sums)
+    single = sum(n * squares for n, _, squares in sums)
+    excess = clustered / single - 1
+    if design_effect is None:
+        correlation = 1.0
+    elif excess > 1e-12:
+        correlation = min(max((design_effect - 1) / excess, 0.0), 1.0)
+    else:
+        correlation = 0.0
+    own = [(n, (1 - correlation) * q + correlation * m * m) for n, m, q in sums]
+    return sum(n * a for n, a in own) ** 2 / sum(n * a * a for n, a in own)
+
+
+def _leaving_one_out(sums: Iterable[tuple[int, float, float]], weight: float) -> float:
+    """Return (C-1)/C · Σ_s (Σ_s we / (Σw - Σ_s w))² of C sessions, with `weight` = Σw.
+
+    `sums` are numbers of sessions with Σ_s we and Σ_s w of one of them.
+    """
+    count, total = 0, 0.0
+    for sessions, residual, part in sums:
+        count += sessions
+        rest = weight - part
+        if rest > 0:
+            total += sessions * (residual / rest) ** 2
+    # The rounding error of sessions that are all alike is not variance.
+    return (count - 1) / count * total if count > 1 and total > _ROUNDING else 0.0

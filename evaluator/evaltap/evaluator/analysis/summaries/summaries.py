@@ -10,8 +10,13 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from evaltap.evaluator.analysis.summaries.case_key import CASE_KEY
-from evaltap.evaluator.analysis.summaries.marks import NEVER, Marks, newest_rows, read_marks
+from evaltap.evaluator.analysis.summaries.marks import (
+    CASE_KEY,
+    NEVER,
+    Marks,
+    newest_rows,
+    read_marks,
+)
 from evaltap.evaluator.store.database import STORE, Store, sql, utc_now
 from evaltap.evaluator.store.queries import StoreReader
 

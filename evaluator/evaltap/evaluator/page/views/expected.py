@@ -23,7 +23,7 @@ from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_of, key_
 from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import Limits, TurnEvidence
-from evaltap.evaluator.reports.one_case import read_case
+from evaltap.evaluator.reports.reader import read_case
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData

@@ -28,7 +28,7 @@ from evaltap.evaluator.page.views.cases import understood
 from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import TurnEvidence
-from evaltap.evaluator.reports.one_case import read_case
+from evaltap.evaluator.reports.reader import read_case
 from evaltap.evaluator.store.queries import Record, StoreReader
 from evaltap.schemas.errors import InputError
 
