@@ -14,9 +14,10 @@ import pytest
 from cases import make_case, make_records, make_tool, make_turn, write_log
 from estimate_oracle import Oracle
 from evaltap.cli.main import main
-from evaltap.evaluator.analysis.estimates.quantiles import measure
+from evaltap.evaluator.analysis.estimates.quantiles import quantile
 from evaltap.evaluator.analysis.estimates.rates import estimate_rates
-from evaltap.evaluator.analysis.estimates.scope import Scope, Unit
+from evaltap.evaluator.analysis.estimates.scope import Scope, Signal, Unit
+from evaltap.evaluator.analysis.estimates.turns import choose_turns
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from evaltap.recorder.sampling.rules import parse_outcome_rules
@@ -593,25 +594,22 @@ def test_a_turn_that_has_grown_since_it_was_scored_is_not_scored_yet(tmp_path: P
         assert estimate_rates(store, Scope(files=True)).rates == ()
 
 
-def test_latency_is_measured_over_the_traffic(landed: Traffic, tmp_path: Path) -> None:
-    with Store(tmp_path / "x.duckdb") as store:
-        found = measure(store, "latency_ms", shares=(0.5, 0.95))
-        assert measure(store, "cost_usd") is None
-        with pytest.raises(ValueError, match="user_text is not measured"):
-            measure(store, "user_text")
+def test_a_quantile_of_the_latency_is_weighted(landed: Traffic, tmp_path: Path) -> None:
+    known = Signal("latency_ms", "latency_ms IS NOT NULL")
+    with (
+        Store(tmp_path / "x.duckdb") as store,
+        choose_turns(store, Scope(), (), known) as turns,
+        choose_turns(store, Scope(), (), Signal("cost_usd", "cost_usd IS NOT NULL")) as without,
+    ):
+        found = [quantile(turns, share) for share in (0.5, 0.95)]
+        assert quantile(without, 0.5) is None
 
-    assert found is not None
     weights = np.array([1 / turn.probability for turn in landed.kept])
     latency = np.array([turn.latency for turn in landed.kept])
-    mean = found.mean
-    assert mean.rate.value == pytest.approx(np.average(latency, weights=weights))
-    assert found.total == pytest.approx((latency * weights).sum())
-    assert mean.rate.interval.low < mean.traffic.low < mean.rate.value < mean.traffic.high
     order = np.argsort(latency)
     shares = np.cumsum(weights[order]) / weights.sum()
-    for share, one in zip((0.5, 0.95), found.quantiles, strict=True):
-        assert one.value == pytest.approx(latency[order][np.searchsorted(shares, share)])
-        assert one.process.low < one.value < one.process.high
+    expected = [latency[order][np.searchsorted(shares, share)] for share in (0.5, 0.95)]
+    assert found == pytest.approx(expected)
 
 
 def test_drops_count_in_the_hour_in_which_they_were_stated(

@@ -12,7 +12,6 @@ from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
 
 from estimate_coverage import SETTINGS, Tally, estimated, profiles_of
 from estimate_oracle import Oracle
-from evaltap.evaluator.analysis.estimates.quantiles import quantile
 from evaltap.evaluator.analysis.estimates.rates import SliceRate
 from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
 from evaltap.evaluator.analysis.stats.intervals import Interval, t95, wilson_of
@@ -200,7 +199,7 @@ def test_two_draws_of_a_session_are_not_those_of_its_turns() -> None:
     ), "sessions that are drawn whole say less of their traffic"
 
 
-# -- means and quantiles ---------------------------------------------------------------------------
+# -- means ---------------------------------------------------------------------------------------
 
 
 def test_a_mean_of_scores_has_the_interval_of_its_own_variance() -> None:
@@ -222,44 +221,6 @@ def test_equal_scores_everywhere_prove_no_certainty() -> None:
 
     assert found.rate.value == pytest.approx(0.7)
     assert found.rate.interval.low < 0.6
-
-
-@pytest.mark.slow
-def test_a_quantile_covers_that_of_the_process() -> None:
-    rng, rounds = np.random.default_rng(4), 150
-    truth, covered = float(stats.lognorm(0.7).ppf(0.9)), 0
-    for _ in range(rounds):
-        values = rng.lognormal(0, 0.7, 400)
-        chance = np.where(rng.random(400) < 0.2, 1.0, 0.3)
-        kept = rng.random(400) < chance
-        found = quantile(
-            sorted(set(values[kept].tolist())), 0.9, _share_below(values[kept], chance[kept])
-        )
-        assert found is not None
-        assert found.process.low <= found.traffic.low <= found.value
-        assert found.value <= found.traffic.high <= found.process.high
-        covered += found.process.low <= truth <= found.process.high
-
-    low, high = binomial_bounds(rounds, 0.95)
-    assert low <= covered / rounds <= high
-
-
-def _share_below(values: Numbers, chance: Numbers) -> Callable[[float], Estimate]:
-    def below(limit: float) -> Estimate:
-        profiles = []
-        for probability in (1.0, 0.3):
-            mine = values[chance == probability]
-            under = int((mine <= limit).sum())
-            for y, count in ((1.0, under), (0.0, len(mine) - under)):
-                if count:
-                    profiles.append(Profile((Cell(probability, 1, y, y),), count))
-        return estimated(profiles)
-
-    return below
-
-
-def test_of_no_values_there_is_no_quantile() -> None:
-    assert quantile([], 0.5, lambda _: estimated(mixed())) is None
 
 
 # -- labels ----------------------------------------------------------------------------------------

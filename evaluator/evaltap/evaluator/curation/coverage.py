@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from evaltap.evaluator.analysis.estimates.scope import SESSION
-from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
+from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate_items
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.analysis.stats.sample import Cell, Profile
 from evaltap.evaluator.curation.picks import TurnKey
@@ -149,16 +149,6 @@ def _weight(turns: Iterable[Seen]) -> float:
 
 def share_of(pairs: Sequence[tuple[Seen, str]], wanted: set[str]) -> Estimate | None:
     """Return the share of turns with one of some values; sessions are clusters."""
-    cells: Mapping[tuple[str, ...], dict[float, list[int]]] = defaultdict(dict)
-    for turn, value in pairs:
-        cell = cells[SESSION.of(turn.key)].setdefault(turn.probability, [0, 0])
-        cell[0] += 1
-        cell[1] += value in wanted
-    alike: Counter[tuple[tuple[float, int, int], ...]] = Counter(
-        tuple(sorted((p, turns, having) for p, (turns, having) in of_session.items()))
-        for of_session in cells.values()
-    )
-    return estimate(
-        Profile(tuple(Cell(p, turns, having, having) for p, turns, having in profile), count)
-        for profile, count in sorted(alike.items())
+    return estimate_items(
+        (SESSION.of(turn.key), turn.probability, float(value in wanted)) for turn, value in pairs
     )

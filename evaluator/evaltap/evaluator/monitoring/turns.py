@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.estimates.quantiles import COMMON, MEDIAN, measure
-from evaltap.evaluator.analysis.estimates.scope import SIGNALS, Scope
+from evaltap.evaluator.analysis.estimates.quantiles import COMMON, MEDIAN, quantile
+from evaltap.evaluator.analysis.estimates.scope import SIGNALS, Scope, Signal
 from evaltap.evaluator.analysis.estimates.turns import Turns, choose_turns
 from evaltap.evaluator.analysis.stats.detector import BadTurns
 from evaltap.evaluator.analysis.stats.sample import Cell
@@ -201,7 +201,7 @@ def by_value(turns: Sequence[WatchedTurn], until: date) -> Mapping[str, Sequence
     return found
 
 
-def _above(store: StoreReader, column: str, quantile: float, watch: Watch) -> Counting | None:
+def _above(store: StoreReader, column: str, share: float, watch: Watch) -> Counting | None:
     """Return counting rules for turns above a weighted quantile of a column in the baseline."""
     begins = start_of(store, watch.name)
     ((first,),) = store.rows(
@@ -213,5 +213,6 @@ def _above(store: StoreReader, column: str, quantile: float, watch: Watch) -> Co
     until = datetime.combine(first, time()) + timedelta(days=watch.baseline_days)
     where = where_of(watch, _ALL)
     scope = Scope(since=begins, until=until.replace(tzinfo=UTC), where=where)
-    found = measure(store, column, scope, shares=[quantile])
-    return None if found is None else Counting(None, found.quantiles[0].value, until)
+    with choose_turns(store, scope, [], Signal(column, f"{column} IS NOT NULL")) as turns:
+        limit = quantile(turns, share)
+    return None if limit is None else Counting(None, limit, until)

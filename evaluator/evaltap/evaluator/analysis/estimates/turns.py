@@ -144,13 +144,10 @@ class Turns:
             query.format(turns=self.table, slices=self.columns, **more), parameters
         )
 
-    def profiles(self, *, value: str = "has::DOUBLE") -> dict[tuple[object, ...], list[Profile]]:
-        """Return the clusters as estimators need them, by slice, metric and digest.
-
-        `value` is SQL for the score of a turn, from 0 to 1.
-        """
+    def profiles(self) -> dict[tuple[object, ...], list[Profile]]:
+        """Return the clusters as estimators need them, by slice, metric and digest."""
         found: dict[tuple[object, ...], list[Profile]] = {}
-        for *key, cells, sessions in self.rows(sql(__name__, "profiles"), value=value):
+        for *key, cells, sessions in self.rows(sql(__name__, "profiles")):
             read = (
                 Cell(p, int(turns), total, squares, q, bool(by_turn))
                 for p, turns, total, squares, q, by_turn in cells

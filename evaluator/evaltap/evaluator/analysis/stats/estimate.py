@@ -15,7 +15,8 @@ The steps in the comments are those of docs/explanation/estimates.md.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -96,6 +97,22 @@ def estimate(
         deff,
         sessions,
     )
+
+
+def estimate_items(
+    items: Iterable[tuple[Hashable, float, float]], *, unit: Unit = "turns"
+) -> Estimate | None:
+    """Return the estimate from single items: the cluster, the inclusion probability and the score of each."""
+    sums: dict[Hashable, dict[float, list[float]]] = {}
+    for cluster, probability, score in items:
+        cell = sums.setdefault(cluster, {}).setdefault(probability, [0, 0.0, 0.0])
+        for place, value in enumerate((1, score, score * score)):
+            cell[place] += value
+    alike = Counter(
+        tuple(sorted(Cell(p, int(n), total, squares) for p, (n, total, squares) in one.items()))
+        for one in sums.values()
+    )
+    return estimate((Profile(cells, count) for cells, count in alike.items()), unit=unit)
 
 
 def _design_effect(sample: Sample, *, scores: bool) -> float | None:

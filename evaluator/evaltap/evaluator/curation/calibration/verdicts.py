@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from evaltap.evaluator.analysis.estimates.labels import Label
-from evaltap.evaluator.analysis.stats.estimate import estimate
+from evaltap.evaluator.analysis.stats.estimate import estimate_items
 from evaltap.evaluator.analysis.stats.sample import Cell, Profile
 from evaltap.evaluator.curation.calibration.statistics import (
     Calibration,
@@ -49,27 +49,20 @@ class _Verdicts:
     by_key: dict[tuple[str, str, str], dict[str, _Verdict]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    by_session: dict[Level, dict[tuple[str, str], list[_Verdict]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    given: dict[Level, list[tuple[tuple[str, str], _Verdict]]] = field(
+        default_factory=lambda: defaultdict(list)
     )
+    """Those that were given, with their sessions."""
 
     def of(self, level: Level) -> Verdicts:
         """Return all verdicts of a level: their counts, the pass rate and half the width of its interval."""
-        given = [one for found in self.by_session[level].values() for one in found]
-        judged = estimate(_profile(found) for found in self.by_session[level].values())
-        passes = sum(one.passes is True for one in given)
+        given = [(key, one.probability, float(one.passes is True)) for key, one in self.given[level]]
+        judged = estimate_items(given)
+        passes = sum(score == 1 for _, _, score in given)
         if judged is None:
             return Verdicts(0, 0, 0.0)
         low, high = judged.rate.interval
         return Verdicts(passes, len(given) - passes, judged.rate.value, (high - low) / 2)
-
-
-def _profile(verdicts: Iterable[_Verdict]) -> Profile:
-    """Return a session's verdicts in the form that estimators need."""
-    cells: defaultdict[float, list[bool]] = defaultdict(list)
-    for one in verdicts:
-        cells[one.probability].append(one.passes is True)
-    return Profile(tuple(Cell(p, len(found), sum(found), sum(found)) for p, found in cells.items()))
 
 
 def calibrate_metric(
@@ -86,8 +79,7 @@ def calibrate_metric(
         place, verdict = f"{app}/{eval_set}", _Verdict(passes, probability)
         verdicts.by_key[eval_id, invocation_id, rubric_id][place] = verdict
         if passes is not None:
-            sessions = verdicts.by_session[_level(invocation_id, rubric_id)]
-            sessions[place, eval_id].append(verdict)
+            verdicts.given[_level(invocation_id, rubric_id)].append(((place, eval_id), verdict))
     name = metric.metric.metric_name
     mine = [label for label in labels if label.key.metric_name in ("", name)]
     by_level: dict[Level, list[tuple[Label, _Verdict]]] = defaultdict(list)
