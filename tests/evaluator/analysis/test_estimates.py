@@ -1,7 +1,6 @@
 """Estimates from sampled turns: equal to the oracle's, with the promised properties and coverage."""
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +19,7 @@ from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.analysis.stats.sample import Cell, Profile
 from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.rates import print_rates
-from traffic import Numbers, Setting, binomial_bounds, draw
+from traffic import Setting, binomial_bounds, draw
 
 
 def test_the_quantile_of_student_is_that_of_scipy() -> None:

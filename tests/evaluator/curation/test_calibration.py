@@ -18,7 +18,7 @@ from evaltap.evaluator.analysis.stats.estimate import estimate
 from evaltap.evaluator.analysis.stats.labelled import Judged, Labels
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.analysis.stats.sample import Cell, Profile
-from evaltap.evaluator.curation.calibration.statistics import (
+from evaltap.evaluator.curation.calibration.verdicts import (
     Calibration,
     Labelled,
     Table,

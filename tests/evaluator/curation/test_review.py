@@ -18,8 +18,7 @@ from cases import NOON
 from evaltap.cli.main import main
 from evaltap.evaluator.analysis.estimates.labels import read_labels
 from evaltap.evaluator.analysis.stats.agreement import agreement, alpha, kappa
-from evaltap.evaluator.curation.review.drawing import draw_for_labels
-from evaltap.evaluator.curation.review.queue import LEASE, items, next_item
+from evaltap.evaluator.curation.review.queue import LEASE, draw_for_labels, items, next_item
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import FormatError
 from shop import Asked, landed

@@ -202,7 +202,7 @@ def _alerts(options: MonitorOptions) -> int:
 
 
 def _rebase(options: MonitorOptions) -> int:
-    from evaltap.evaluator.monitoring.starts import alarmed_watches, rebase
+    from evaltap.evaluator.monitoring.rules import alarmed_watches, rebase
 
     words = options.words
     if len(words) == 1 and not words[0].endswith(".duckdb"):

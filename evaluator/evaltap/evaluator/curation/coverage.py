@@ -1,14 +1,13 @@
 """Find values that occur in production but not in eval sets, as shares of the traffic with intervals."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from evaltap.evaluator.analysis.estimates.scope import SESSION
 from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate_items
 from evaltap.evaluator.analysis.stats.rate import Rate
-from evaltap.evaluator.analysis.stats.sample import Cell, Profile
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.values import Seen, values_of
 

@@ -12,8 +12,7 @@ from evaltap.evaluator.analysis.estimates.turns import Turns, choose_turns
 from evaltap.evaluator.analysis.stats.detector import BadTurns
 from evaltap.evaluator.analysis.stats.sample import Cell
 from evaltap.evaluator.monitoring.changes import EVERYTHING, Changes
-from evaltap.evaluator.monitoring.rules import where_of
-from evaltap.evaluator.monitoring.starts import start_of
+from evaltap.evaluator.monitoring.rules import start_of, where_of
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
 

@@ -15,7 +15,6 @@ from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.cases.text import cut
 from evaltap.evaluator.ingest.landing.cases import assembled
 from evaltap.evaluator.ingest.landing.documents import DocumentReader
-from evaltap.evaluator.reports import grouping
 from evaltap.evaluator.reports.case_files import CaseWords, FileCases, landed_words, words_of
 from evaltap.evaluator.reports.evidence import Comparison, evidence_of
 from evaltap.evaluator.reports.model import (
@@ -32,6 +31,7 @@ from evaltap.evaluator.reports.model import (
     Usage,
     VoteCell,
     case_status,
+    reason_groups,
 )
 from evaltap.evaluator.reports.scope import ReportedScores, check_run, score_scope, these_cases
 from evaltap.evaluator.reports.summary import (
@@ -120,7 +120,7 @@ def _report(
         summary,
         _metric_reports(scored),
         tuple(cases),
-        grouping.reason_groups(cases),
+        reason_groups(cases),
         traffic_usage(scored, used) if summary.weighted else used,
         calls.usage,
         (*_notes(cases, limits, files), *summary_notes(summary)),

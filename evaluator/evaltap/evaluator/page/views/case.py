@@ -31,7 +31,7 @@ from evaltap.evaluator.reports.model import (
 )
 from evaltap.evaluator.reports.reader import landed_data, read_case
 from evaltap.evaluator.reports.scope import these_cases
-from evaltap.evaluator.reports.tracing import TraceUrl
+from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.scoring.contract.evaluator import Registry
 from evaltap.evaluator.scoring.evaluators.judged.quotes import places_of
 from evaltap.evaluator.store.queries import Record, StoreReader

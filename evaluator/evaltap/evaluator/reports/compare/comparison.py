@@ -28,8 +28,7 @@ from evaltap.evaluator.reports.compare.pairing import (
     pair_cases,
     pair_metrics,
 )
-from evaltap.evaluator.reports.compare.recordings import Recording
-from evaltap.evaluator.reports.compare.sides import Side
+from evaltap.evaluator.reports.compare.sides import Recording, Side
 from evaltap.evaluator.reports.compare.strata import slices_of
 from evaltap.evaluator.reports.compare.wording import p_value, points
 from evaltap.evaluator.reports.evidence import Comparison as Compared

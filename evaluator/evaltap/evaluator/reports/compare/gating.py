@@ -10,14 +10,16 @@ from evaltap.evaluator.analysis.stats.exchange import Trials
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.cases.identity import CaseKey, case_identity
 from evaltap.evaluator.cases.turn import Case, Turn
-from evaltap.evaluator.reports.compare.recordings import (
+from evaltap.evaluator.reports.compare.sides import (
     RecordedTurn,
     Recording,
+    ScoreRow,
+    Side,
     TrialTurns,
     contents_of,
+    metrics_of,
     recording_of,
 )
-from evaltap.evaluator.reports.compare.sides import ScoreRow, Side, metrics_of
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.gates.gate import Gate, GateResult, dimension_verdict
 from evaltap.evaluator.scoring.gates.recording import digest_of, dimension_digests

@@ -33,8 +33,7 @@ from evaltap.evaluator.reports.compare.model import (
     Verdict,
 )
 from evaltap.evaluator.reports.compare.pairing import PairedMetric
-from evaltap.evaluator.reports.compare.recordings import Recording
-from evaltap.evaluator.reports.compare.sides import Counts
+from evaltap.evaluator.reports.compare.sides import Counts, Recording
 from evaltap.evaluator.reports.compare.strata import Members, with_holm
 from evaltap.evaluator.reports.compare.wording import p_value, points
 

@@ -9,20 +9,18 @@ from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.reports.compare.baseline import read_baseline, write_baseline
 from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.model import Comparison, Rules
-from evaltap.evaluator.reports.compare.recordings import (
-    RecordedTurn,
-    Recording,
-    contents_of,
-    recording_of,
-)
 from evaltap.evaluator.reports.compare.score_lines import read_score_lines, write_score_lines
 from evaltap.evaluator.reports.compare.sides import (
     VERDICTS,
     WITHOUT_VERDICT,
+    RecordedTurn,
+    Recording,
     ScoreRow,
     Side,
+    contents_of,
     merged,
     metrics_of,
+    recording_of,
 )
 from evaltap.evaluator.reports.compare.traffic import selection_of
 from evaltap.evaluator.store.file_type import is_database

@@ -10,14 +10,16 @@ from typing import Any
 import orjson
 
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.reports.compare.recordings import (
+from evaltap.evaluator.reports.compare.sides import (
     RecordedTurn,
     Recording,
+    ScoreRow,
+    Side,
     TrialTurns,
     contents_of,
+    metrics_of,
     recording_of,
 )
-from evaltap.evaluator.reports.compare.sides import ScoreRow, Side, metrics_of
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.remote.client import open_to_read
