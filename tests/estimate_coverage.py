@@ -4,9 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
-from evaltap.evaluator.analysis.stats.intervals import wilson_of
-from evaltap.evaluator.analysis.stats.sample import Cell, Profile
+from evaltap.evaluator.analysis.stats.estimate import Cell, Estimate, Profile, estimate
+from evaltap.evaluator.analysis.stats.rate import wilson_of
 from traffic import Drawn, Setting, cells_of, draw
 
 

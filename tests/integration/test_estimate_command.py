@@ -14,10 +14,9 @@ import pytest
 from cases import make_case, make_records, make_tool, make_turn, write_log
 from estimate_oracle import Oracle
 from evaltap.cli.main import main
-from evaltap.evaluator.analysis.estimates.quantiles import quantile
 from evaltap.evaluator.analysis.estimates.rates import estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import Scope, Signal, Unit
-from evaltap.evaluator.analysis.estimates.turns import choose_turns
+from evaltap.evaluator.analysis.estimates.turns import choose_turns, quantile
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from evaltap.recorder.sampling.rules import parse_outcome_rules

@@ -12,11 +12,9 @@ from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
 from estimate_coverage import SETTINGS, Tally, estimated, profiles_of
 from estimate_oracle import Oracle
 from evaltap.evaluator.analysis.estimates.rates import SliceRate
-from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
-from evaltap.evaluator.analysis.stats.intervals import Interval, t95, wilson_of
+from evaltap.evaluator.analysis.stats.estimate import Cell, Estimate, Profile, estimate
 from evaltap.evaluator.analysis.stats.labelled import Judged, Labels, people
-from evaltap.evaluator.analysis.stats.rate import Rate
-from evaltap.evaluator.analysis.stats.sample import Cell, Profile
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate, t95, wilson_of
 from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.rates import print_rates
 from traffic import Setting, binomial_bounds, draw

@@ -15,8 +15,11 @@ from estimate_coverage import SETTINGS
 from evaltap.evaluator.analysis.stats import exchange
 from evaltap.evaluator.analysis.stats.difference import (
     Difference,
+    benjamini_hochberg,
     detectable_drop,
     difference,
+    fisher,
+    holm,
     mean_rate,
 )
 from evaltap.evaluator.analysis.stats.exchange import (
@@ -30,9 +33,7 @@ from evaltap.evaluator.analysis.stats.exchange import (
     sign_flip_p_value,
     worse,
 )
-from evaltap.evaluator.analysis.stats.intervals import Interval
-from evaltap.evaluator.analysis.stats.rate import Rate
-from evaltap.evaluator.analysis.stats.several import benjamini_hochberg, fisher, holm
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate
 from gate_simulation import LEVEL, SCENARIOS, TWENTY, Scenario, simulate, simulate_traffic
 from traffic import binomial_bounds
 

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from cases import RUBRIC, make_case, make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator.analysis.estimates.labels import LabelKey, read_labels
-from evaltap.evaluator.analysis.stats.estimate import estimate
+from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate
 from evaltap.evaluator.analysis.stats.labelled import Judged, Labels
 from evaltap.evaluator.analysis.stats.rate import Rate
-from evaltap.evaluator.analysis.stats.sample import Cell, Profile
 from evaltap.evaluator.curation.calibration.verdicts import (
     Calibration,
     Labelled,

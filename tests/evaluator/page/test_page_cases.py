@@ -13,9 +13,8 @@ from evaltap.evaluator.analysis.filters.listing import list_cases
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.page.paging import around, list_page
-from evaltap.evaluator.page.problems import problem_of
 from evaltap.evaluator.page.rendering import as_json, typeset
-from evaltap.evaluator.page.request import PageRequest
+from evaltap.evaluator.page.request import PageRequest, problem_of
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.statements import written_out
 from evaltap.evaluator.page.views import case, cases

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaltap.evaluator.analysis.estimates.rates import estimate_rates
-from evaltap.evaluator.analysis.stats.intervals import Interval, wilson
-from evaltap.evaluator.analysis.stats.rate import Rate
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate, wilson
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.page import traffic
 from evaltap.evaluator.page.plots import Point, bars, lines

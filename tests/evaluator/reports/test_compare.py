@@ -13,8 +13,7 @@ import xmlschema
 
 from cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 from commands import Evaltap, runner
-from evaltap.evaluator.analysis.stats.intervals import Interval
-from evaltap.evaluator.analysis.stats.rate import Rate
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate
 from evaltap.evaluator.reports.compare.model import MetricChange, Totals
 from evaltap.evaluator.reports.compare.wording import difference
 

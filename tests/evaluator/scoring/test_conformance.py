@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evaltap.evaluator import evaluate_case
-from evaltap.evaluator.analysis.stats.intervals import pass_at_k, pass_hat_k, runs_passed
+from evaltap.evaluator.analysis.stats.rate import pass_at_k, pass_hat_k, runs_passed
 from evaltap.evaluator.cases.json_path import extract
 from evaltap.evaluator.cases.pairing import UnscorableCaseError, pair_turns, with_case_rubrics
 from evaltap.evaluator.cases.turn import Turn

@@ -93,7 +93,7 @@ def _print(found: "Listing", out: "Console") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from evaltap.evaluator.analysis.filters.case_names import SHORT
+    from evaltap.evaluator.analysis.filters.listing import SHORT
 
     if not found.cases:
         return
@@ -112,7 +112,7 @@ def _print(found: "Listing", out: "Console") -> None:
 
 def _columns(cases: "Sequence[ListedCase]", id_width: int) -> dict[str, list[str]]:
     """Return the cells by column, without empty columns."""
-    from evaltap.evaluator.analysis.filters.case_names import shortened
+    from evaltap.evaluator.analysis.filters.listing import shortened
     from evaltap.evaluator.cases.text import one_line
     from evaltap.evaluator.reports.safe_text import visible
 

@@ -237,7 +237,7 @@ def _verdict(
 def _data(
     gated: "Sequence[GatedCase]", found: "Comparison | None", passed: bool, code: int
 ) -> dict[str, object]:
-    from evaltap.evaluator.reports.compare.data import comparison_data
+    from evaltap.evaluator.reports.compare.model import comparison_data
 
     data: dict[str, object] = {
         "passed": passed,

@@ -155,8 +155,7 @@ def _on_console(options: ReportOptions, store: "StoreReader") -> int:
     from evaltap.evaluator.reports.console import console, print_summary
     from evaltap.evaluator.reports.rates import print_rates
     from evaltap.evaluator.reports.repeats import print_pass_k, read_pass_k
-    from evaltap.evaluator.reports.scope import check_run
-    from evaltap.evaluator.reports.summary import summarise
+    from evaltap.evaluator.reports.summary import check_run, summarise
 
     if options.run_id:
         check_run(store, options.run_id)

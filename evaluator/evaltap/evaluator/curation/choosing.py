@@ -14,14 +14,15 @@ from evaltap.evaluator.curation.grouping import (
     ComparedTurn,
     Likeness,
     TurnGroup,
+    WindowTurns,
     turn_groups,
+    window_turns,
 )
 from evaltap.evaluator.curation.near import RADIUS
 from evaltap.evaluator.curation.picks import Offer, TurnKey, offered
 from evaltap.evaluator.curation.recipe import Pick, Recipe
 from evaltap.evaluator.curation.texts import SimilarTexts, normal
 from evaltap.evaluator.curation.values import Seen, seen_of_set
-from evaltap.evaluator.curation.window import WindowTurns, window_turns
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import did_you_mean_one_of

@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from evaltap.evaluator.analysis.stats.intervals import Z95
-from evaltap.evaluator.analysis.stats.several import benjamini_hochberg
+from evaltap.evaluator.analysis.stats.difference import benjamini_hochberg
+from evaltap.evaluator.analysis.stats.rate import Z95
 from evaltap.evaluator.curation.texts import Numbers
 from evaltap.evaluator.curation.values import Seen, values_of
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from evaltap.evaluator.analysis.filters.conditions import turns_with
+from evaltap.evaluator.analysis.filters.choice import turns_with
 from evaltap.evaluator.cases.evalsets.content import expected_turns, message_text
 from evaltap.evaluator.cases.language import language_of
 from evaltap.evaluator.curation.grouping import Block, ComparedTurn, Likeness, turn_groups

@@ -7,7 +7,7 @@ from statistics import NormalDist
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.analysis.estimates.turns import Turns
-from evaltap.evaluator.analysis.stats.several import benjamini_hochberg
+from evaltap.evaluator.analysis.stats.difference import benjamini_hochberg
 from evaltap.evaluator.monitoring.model import Changed
 
 SHOWN: Final = 3

@@ -19,15 +19,14 @@ from evaltap.evaluator.analysis.stats.detector import (
     longest_session,
     usual,
 )
-from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
-from evaltap.evaluator.analysis.stats.sample import Profile
+from evaltap.evaluator.analysis.stats.estimate import Estimate, Profile, estimate
 from evaltap.evaluator.monitoring.changed import Candidate, changed_slices, explaining
-from evaltap.evaluator.monitoring.changes import Changes
 from evaltap.evaluator.monitoring.evidence import example_cases, filter_of
 from evaltap.evaluator.monitoring.model import Event, Status
 from evaltap.evaluator.monitoring.turns import (
     MOST_POINTS,
     OTHER,
+    Changes,
     Counting,
     WatchedSession,
     WatchedTurn,

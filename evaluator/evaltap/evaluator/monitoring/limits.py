@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
-from evaltap.evaluator.analysis.stats.sample import Cell, Profile
-from evaltap.evaluator.monitoring.changes import Changes
+from evaltap.evaluator.analysis.stats.estimate import Cell, Estimate, Profile, estimate
 from evaltap.evaluator.monitoring.evidence import filter_of
 from evaltap.evaluator.monitoring.model import Event, Status
 from evaltap.evaluator.monitoring.turns import (
     EXAMPLES,
     MOST_POINTS,
+    Changes,
     Counting,
     WatchedSession,
     WatchedTurn,

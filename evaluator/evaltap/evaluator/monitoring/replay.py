@@ -5,13 +5,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from evaltap.evaluator.monitoring.changes import ChangeFinder, Changes
 from evaltap.evaluator.monitoring.learned import LearnedWatch
 from evaltap.evaluator.monitoring.limits import LimitWatch
 from evaltap.evaluator.monitoring.model import Event
 from evaltap.evaluator.monitoring.rules import SILENCE, chance_of
 from evaltap.evaluator.monitoring.silences import SilenceWatch
-from evaltap.evaluator.monitoring.turns import quantiles_of
+from evaltap.evaluator.monitoring.turns import ChangeFinder, Changes, quantiles_of
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.times import stored_time
 from evaltap.schemas.formats.monitor import MonitorFile, Watch

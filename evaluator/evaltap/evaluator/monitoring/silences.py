@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 from evaltap.evaluator.analysis.estimates.scope import Scope, Signal
 from evaltap.evaluator.analysis.estimates.turns import Turns, choose_turns
-from evaltap.evaluator.monitoring.changes import Changes
 from evaltap.evaluator.monitoring.model import Event
 from evaltap.evaluator.monitoring.rules import start_of, where_of
+from evaltap.evaluator.monitoring.turns import Changes
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from evaltap.evaluator.analysis.estimates.quantiles import MEDIAN
+from evaltap.evaluator.analysis.estimates.turns import MEDIAN
 from evaltap.evaluator.monitoring.model import Changed, Event
 from evaltap.schemas.text import counted
 

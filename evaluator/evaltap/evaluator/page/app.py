@@ -27,7 +27,6 @@ from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.changes import Change
 from evaltap.evaluator.page.masking import Marks, masked
-from evaltap.evaluator.page.problems import forbidden, problem, problem_of
 from evaltap.evaluator.page.rendering import THEMES, Frame, as_json, assets, product_version, render
 from evaltap.evaluator.page.request import (
     NO_SOURCE,
@@ -36,8 +35,11 @@ from evaltap.evaluator.page.request import (
     PageRequest,
     SharedAnswers,
     Source,
+    forbidden,
     local_path,
     now_utc,
+    problem,
+    problem_of,
 )
 from evaltap.evaluator.page.routes import (
     ACTIONS,

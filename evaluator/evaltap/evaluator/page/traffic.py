@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.analysis.stats.difference import difference
-from evaltap.evaluator.analysis.stats.intervals import Interval
-from evaltap.evaluator.analysis.stats.rate import Rate
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate
 from evaltap.evaluator.reports.model import SEVERITY
 from evaltap.evaluator.store.queries import StoreReader
 

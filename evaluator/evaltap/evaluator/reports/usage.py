@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-from evaltap.evaluator.analysis.estimates.quantiles import weighted_quantiles
-from evaltap.evaluator.analysis.stats.intervals import percentile
+from evaltap.evaluator.analysis.estimates.turns import weighted_quantiles
+from evaltap.evaluator.analysis.stats.rate import percentile
 from evaltap.evaluator.cases.costs import cost_of
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.turn import FAILED_RUNS
 from evaltap.evaluator.reports.model import Usage
-from evaltap.evaluator.reports.scope import ReportedScores
+from evaltap.evaluator.reports.summary import ReportedScores
 from evaltap.evaluator.store.database import sql
 from evaltap.schemas.formats.case import CaseData
 

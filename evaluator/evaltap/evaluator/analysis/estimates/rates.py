@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.analysis.estimates.labels import Label, LabelledTurns, choose_labels
-from evaltap.evaluator.analysis.estimates.quantiles import common_limit
 from evaltap.evaluator.analysis.estimates.scope import (
     DIMENSIONS,
     TIMES,
@@ -16,10 +15,9 @@ from evaltap.evaluator.analysis.estimates.scope import (
     check_by,
     check_signal,
 )
-from evaltap.evaluator.analysis.estimates.turns import choose_turns
-from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
+from evaltap.evaluator.analysis.estimates.turns import choose_turns, common_limit
+from evaltap.evaluator.analysis.stats.estimate import Estimate, Profile, estimate
 from evaltap.evaluator.analysis.stats.rate import Rate
-from evaltap.evaluator.analysis.stats.sample import Profile
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError

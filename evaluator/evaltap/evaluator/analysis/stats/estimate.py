@@ -15,15 +15,167 @@ The steps in the comments are those of docs/explanation/estimates.md.
 """
 
 import math
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.stats.intervals import Interval, t95, wilson_of
-from evaltap.evaluator.analysis.stats.rate import Rate, Unit
-from evaltap.evaluator.analysis.stats.sample import Cell, Part, Profile, Sample, Stratum, sample_of
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate, Unit, t95, wilson_of
+
+MOST_STRATA: Final = 8
+"""With more distinct inclusion probabilities (due to rate limits), they are rounded to powers of 2."""
+
+
+_ROUNDING: Final = 1e-9
+
+
+class Cell(NamedTuple):
+    """The turns of a session with equal probabilities, summed.  Scores are 0 to 1; a pass is 1."""
+
+    recorded: float
+    """The probability that these turns were recorded, in (0, 1]; one draw for the session."""
+    turns: int
+    total: float
+    """The sum of their scores."""
+    squares: float
+    """The sum of the squares of their scores; for pass or fail it equals the total."""
+    scored: float = 1.0
+    """The probability that a recorded turn was scored, in (0, 1]."""
+    by_turn: bool = False
+    """Whether each turn had its own second draw; otherwise the session had one."""
+
+    @property
+    def probability(self) -> float:
+        """The inclusion probability."""
+        return self.recorded * self.scored
+
+
+class Profile(NamedTuple):
+    """Sessions with the same cells, and their number."""
+
+    cells: tuple[Cell, ...]
+    sessions: int = 1
+
+
+@dataclass(slots=True)
+class Part:
+    """Weighted sums over some turns of a session: w is the weight of a turn, y its score."""
+
+    turns: int = 0
+    weight: float = 0.0
+    """Sum of w."""
+    squares: float = 0.0
+    """Sum of w²."""
+    total: float = 0.0
+    """Sum of w·y."""
+
+    def add(self, cell: Cell) -> None:
+        """Add the turns of a cell."""
+        weight = 1 / cell.probability
+        self.turns += cell.turns
+        self.weight += weight * cell.turns
+        self.squares += weight * weight * cell.turns
+        self.total += weight * cell.total
+
+
+@dataclass(slots=True)
+class Stratum:
+    """The turns with equal inclusion probability, and each profile's share of them."""
+
+    profiles: list[tuple[int, Part, list[Cell]]] = field(default_factory=list)
+    """The number of sessions, the sums of one of them, and its cells."""
+    sessions: int = 0
+    all: Part = field(default_factory=Part)
+
+    def add(self, sessions: int, cells: list[Cell]) -> Part:
+        """Add sessions with these cells; return the sums of one of them."""
+        part = Part()
+        for cell in cells:
+            part.add(cell)
+        self.profiles.append((sessions, part, cells))
+        self.sessions += sessions
+        self.all.turns += sessions * part.turns
+        self.all.weight += sessions * part.weight
+        self.all.squares += sessions * part.squares
+        self.all.total += sessions * part.total
+        return part
+
+    @property
+    def mean(self) -> float:
+        """The mean score in the stratum; equal weights cancel out."""
+        return min(max(self.all.total / self.all.weight, 0.0), 1.0)
+
+    @property
+    def kish(self) -> float:
+        """The effective number of equally weighted turns (Kish): (Σw)²/Σw²."""
+        return self.all.weight**2 / self.all.squares
+
+    @property
+    def whole_sessions(self) -> float:
+        """The effective number of equally weighted sessions: (Σw)²/Σ_s(Σ_s w)²."""
+        return self.all.weight**2 / sum(n * part.weight**2 for n, part, _ in self.profiles)
+
+    @property
+    def sessions_with_rarer(self) -> int:
+        """The number of sessions with the rarer verdict (pass or fail), at least 1."""
+        passes = sum(n for n, part, _ in self.profiles if part.total > _ROUNDING * part.weight)
+        failures = sum(
+            n for n, part, _ in self.profiles if part.weight - part.total > _ROUNDING * part.weight
+        )
+        return max(1, min(passes, failures))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Scored turns in strata and sessions."""
+
+    strata: tuple[Stratum, ...]
+    profiles: tuple[tuple[Profile, Mapping[int, Part]], ...]
+    """Each profile with the sums of one of its sessions, by the index of the stratum."""
+    places: Mapping[float, int]
+    """The index of the stratum of each inclusion probability."""
+
+    @property
+    def turns(self) -> int:
+        """The number of scored turns."""
+        return sum(stratum.all.turns for stratum in self.strata)
+
+    @property
+    def sessions(self) -> int:
+        """The number of sessions of the scored turns."""
+        return sum(profile.sessions for profile, _ in self.profiles)
+
+    @property
+    def weight(self) -> float:
+        """The number of turns of the traffic that the scored turns represent."""
+        return sum(stratum.all.weight for stratum in self.strata)
+
+
+def sample_of(profiles: Iterable[Profile]) -> Sample:
+    """Sort profiles into strata of equal inclusion probability."""
+    ordered = sorted(one._replace(cells=tuple(sorted(one.cells))) for one in profiles)
+    places = _places({cell.probability for profile in ordered for cell in profile.cells})
+    strata = tuple(Stratum() for _ in set(places.values()))
+    split = []
+    for profile in ordered:
+        cells: defaultdict[int, list[Cell]] = defaultdict(list)
+        for cell in profile.cells:
+            cells[places[cell.probability]].append(cell)
+        parts = {at: strata[at].add(profile.sessions, found) for at, found in cells.items()}
+        split.append((profile, parts))
+    return Sample(strata, tuple(split), places)
+
+
+def _places(probabilities: Iterable[float]) -> Mapping[float, int]:
+    """Return the index of the stratum of each inclusion probability."""
+    found: Sequence[float] = sorted(probabilities)
+    if len(found) <= MOST_STRATA:
+        return {probability: number for number, probability in enumerate(found)}
+    powers = {one: round(math.log2(one)) for one in found}
+    numbers = {power: number for number, power in enumerate(sorted(set(powers.values())))}
+    return {one: numbers[power] for one, power in powers.items()}
+
 
 ENOUGH_SESSIONS: Final = 10
 """With fewer sessions in a stratum, its own variance alone is not reliable."""
@@ -252,7 +404,7 @@ def _over_first(cells: Sequence[tuple[float, float]]) -> float:
     return total
 
 
-_ROUNDING: Final = 1e-24
+_NO_VARIANCE: Final = 1e-24
 
 
 def stratum_variance(stratum: Stratum) -> float:
@@ -309,4 +461,4 @@ def _leaving_one_out(sums: Iterable[tuple[int, float, float]], weight: float) ->
         if rest > 0:
             total += sessions * (residual / rest) ** 2
     # The rounding error of sessions that are all alike is not variance.
-    return (count - 1) / count * total if count > 1 and total > _ROUNDING else 0.0
+    return (count - 1) / count * total if count > 1 and total > _NO_VARIANCE else 0.0

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from evaltap.evaluator.analysis.stats.intervals import Interval, wilson_of
-from evaltap.evaluator.analysis.stats.rate import Rate
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate, wilson_of
 
 Figure: TypeAlias = Callable[[float, float, float], float | None]
 

@@ -13,9 +13,8 @@ from evaltap.evaluator.analysis.filters.restricted import restricted_to_case
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.paging import around
-from evaltap.evaluator.page.problems import problem
 from evaltap.evaluator.page.quotes import Quote
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link, problem
 from evaltap.evaluator.page.views.cases import chosen
 from evaltap.evaluator.page.views.expected import Decided, decided_turns
 from evaltap.evaluator.pipeline.maintenance.why import MetricAnswer, statuses
@@ -30,7 +29,7 @@ from evaltap.evaluator.reports.model import (
     VoteCell,
 )
 from evaltap.evaluator.reports.reader import landed_data, read_case
-from evaltap.evaluator.reports.scope import these_cases
+from evaltap.evaluator.reports.summary import these_cases
 from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.scoring.contract.evaluator import Registry
 from evaltap.evaluator.scoring.evaluators.judged.quotes import places_of

@@ -12,8 +12,12 @@ from xml.sax.xmlreader import AttributesImpl
 from markupsafe import Markup
 
 from evaltap.evaluator.reports.compare import wording
-from evaltap.evaluator.reports.compare.data import comparison_data
-from evaltap.evaluator.reports.compare.model import Comparison, Difference, MetricChange
+from evaltap.evaluator.reports.compare.model import (
+    Comparison,
+    Difference,
+    MetricChange,
+    comparison_data,
+)
 from evaltap.evaluator.reports.formats import format_of
 from evaltap.evaluator.reports.html import policy_hash, stylesheet, templates
 from evaltap.evaluator.reports.markdown import escape

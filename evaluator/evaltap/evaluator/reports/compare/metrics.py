@@ -6,7 +6,14 @@ from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Final, Literal
 
-from evaltap.evaluator.analysis.stats.difference import detectable_drop, difference, mean_rate
+from evaltap.evaluator.analysis.stats.difference import (
+    benjamini_hochberg,
+    detectable_drop,
+    difference,
+    fisher,
+    holm,
+    mean_rate,
+)
 from evaltap.evaluator.analysis.stats.exchange import (
     Pair,
     Trials,
@@ -17,9 +24,7 @@ from evaltap.evaluator.analysis.stats.exchange import (
     sign_flip_p_value,
     worse,
 )
-from evaltap.evaluator.analysis.stats.intervals import Interval, t95
-from evaltap.evaluator.analysis.stats.rate import Rate
-from evaltap.evaluator.analysis.stats.several import benjamini_hochberg, fisher, holm
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate, t95
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.reports.compare.model import (
     CaseChange,
