@@ -18,17 +18,19 @@ from evaltap.evaluator.scoring.contract.context import Status, TurnScore, Vote
 from evaltap.evaluator.scoring.contract.judge import JudgeInvalid
 from evaltap.evaluator.scoring.criteria.calls.matching import match_left
 from evaltap.evaluator.scoring.criteria.calls.tool_trajectory import ToolTrajectoryMatcher
-from evaltap.evaluator.scoring.criteria.content.final_response import FinalResponseMatcher
+from evaltap.evaluator.scoring.criteria.content.final_response import (
+    FinalResponseMatcher,
+    compile_xml,
+)
 from evaltap.evaluator.scoring.criteria.content.json_value import RawJson, compile_json
 from evaltap.evaluator.scoring.criteria.content.rouge import (
     compile_rouge,
     rouge_scorer,
+    split_sentences,
     stem,
     tokenize,
 )
-from evaltap.evaluator.scoring.criteria.content.sentences import split_sentences
 from evaltap.evaluator.scoring.criteria.content.text import compile_length, compile_text
-from evaltap.evaluator.scoring.criteria.content.xml import compile_xml
 from evaltap.evaluator.scoring.evaluators.judged.answers import (
     Verdict,
     read_boolean,
