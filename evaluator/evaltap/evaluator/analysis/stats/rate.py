@@ -40,9 +40,14 @@ class Rate:
 
     @classmethod
     def of_counts(cls, having: int, n: int, unit: Unit) -> "Rate | None":
-        """Return the share of independent units, with Wilson's interval; None without units."""
-        interval = wilson(having, n)
-        return None if interval is None else cls(having / n, interval, n, n, unit)
+        """Return the share of independent units, with Wilson's interval; None without units.
+
+        The interval stays within 0 and 1 and, unlike the normal one, is meaningful for few units.  Raises
+        ValueError unless 0 <= having <= n.
+        """
+        if not 0 <= having <= n:
+            raise ValueError(f"{having} of {n} {unit}; expected 0 to {n}")
+        return cls(having / n, wilson_of(having / n, n), n, n, unit) if n else None
 
     @classmethod
     def of_weights(
@@ -65,17 +70,6 @@ class Rate:
         effective = max(independent / effect, min(independent, 1.0))
         value = min(1.0, having / weight)
         return cls(value, wilson_of(value, effective), n, effective, unit, weight > n * 1.001)
-
-
-def wilson(successes: int, total: int) -> Interval | None:
-    """Return Wilson's 95 % interval of a proportion; None if `total` is 0.
-
-    It stays within 0 and 1 and, unlike the normal interval, is meaningful for few trials.  Raises ValueError
-    unless 0 <= successes <= total.
-    """
-    if not 0 <= successes <= total:
-        raise ValueError(f"{successes} successes of {total}; expected 0 to {total}")
-    return wilson_of(successes / total, total) if total else None
 
 
 def wilson_of(share: float, trials: float, z: float = Z95) -> Interval:
