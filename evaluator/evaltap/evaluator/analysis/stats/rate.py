@@ -16,9 +16,7 @@ class Interval(NamedTuple):
     high: float
 
 
-Unit: TypeAlias = Literal[
-    "turns", "sessions", "cases", "trials", "calls", "labels", "attempts", "tool uses"
-]
+Unit: TypeAlias = Literal["turns", "sessions", "cases", "trials", "labels", "items", "attempts"]
 
 
 @dataclass(frozen=True, slots=True)

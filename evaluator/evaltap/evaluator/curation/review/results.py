@@ -78,10 +78,10 @@ def agreement_of(store: StoreReader) -> tuple[Agreement, dict[str, Any]]:
         "items": found.items,
         "share": found.share,
         "reviewers": list(most or ()),
-        "kappa": found.kappa,
-        "kappa_interval": found.kappa_interval,
-        "alpha": found.alpha,
-        "alpha_interval": found.alpha_interval,
+        "kappa": found.kappa and found.kappa.value,
+        "kappa_interval": found.kappa and found.kappa.interval,
+        "alpha": found.alpha and found.alpha.value,
+        "alpha_interval": found.alpha and found.alpha.interval,
     }
 
 
