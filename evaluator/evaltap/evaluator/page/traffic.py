@@ -1,12 +1,15 @@
 """Read a span of time from the summaries: turns, rates with intervals, quantiles, tools."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from evaltap.evaluator.analysis.estimates.turns import newest_verdicts
 from evaltap.evaluator.analysis.stats.difference import difference
-from evaltap.evaluator.analysis.stats.rate import Interval, Rate
+from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate, kish
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate, t95, wilson_of
 from evaltap.evaluator.reports.model import SEVERITY
 from evaltap.evaluator.store.queries import StoreReader
 
@@ -188,43 +191,74 @@ def newest_versions(rows: Sequence[ScoreBucket]) -> list[ScoreBucket]:
     return [row for row in rows if newest[row.metric] == row.digest]
 
 
-def rates(
-    rows: Sequence[ScoreBucket], effects: Mapping[str, float] | None = None
-) -> list[MetricRate]:
-    """Return each metric's rate over the rows; `effects` are the design effects of sessions by digest."""
+class Newest(NamedTuple):
+    """The newest verdicts of a metric as `evaltap estimate` sees them, with strata and sessions."""
+
+    estimate: Estimate
+    effect: float
+    """The variance of their rate over that of independent turns with the same weights, sessions apart."""
+
+    def rate_of(self, rate: Rate) -> Rate:
+        """Return a rate of the same traffic with the interval that its sessions and strata allow.
+
+        The rate may be of more turns, or of fewer, than the newest ones: then it has as many sessions for
+        each turn, which resemble each other as much.
+        """
+        mine = self.estimate.rate
+        if rate.n == mine.n and math.isclose(rate.value, mine.value, abs_tol=1e-9):
+            return mine
+        effective = max(rate.effective_n / self.effect, min(rate.effective_n, 1.0))
+        sessions = self.estimate.effective_sessions * rate.n / mine.n
+        interval = wilson_of(rate.value, effective, t95(max(sessions - 1, 1)))
+        return replace(rate, interval=interval, effective_n=effective)
+
+
+def newest_estimates(reader: StoreReader, span: Span, app: str) -> dict[str, Newest]:
+    """Return the estimates from the newest verdicts in a span, by metric digest."""
+    found: dict[str, Newest] = {}
+    with newest_verdicts(reader, span.start, span.end, app) as turns:
+        for (_, digest), profiles in turns.profiles().items():
+            known = estimate(profiles)
+            if known is not None and isinstance(digest, str):
+                found[digest] = Newest(known, kish(profiles) / known.rate.effective_n)
+    return found
+
+
+def rates(rows: Sequence[ScoreBucket], newest: Mapping[str, Newest]) -> list[MetricRate]:
+    """Return each metric's rate over the rows."""
     names = sorted({(row.metric, row.digest) for row in rows})
     return [
         _rate(
             *key,
             [row for row in rows if (row.metric, row.digest) == key],
-            (effects or {}).get(key[1], 1.0),
+            newest.get(key[1]),
         )
         for key in names
     ]
 
 
-def _rate(name: str, digest: str, rows: Sequence[ScoreBucket], effect: float) -> MetricRate:
+def _rate(name: str, digest: str, rows: Sequence[ScoreBucket], newest: Newest | None) -> MetricRate:
     counts: dict[str, int] = {status: 0 for status in SEVERITY}
     for row in rows:
         counts[row.status] += row.turns
     weight = sum(row.scored_weight for row in rows)
     scores = sum(row.score_sum or 0 for row in rows)
     return MetricRate(
-        name, digest, counts, share(rows, effect), scores / weight if weight else None
+        name, digest, counts, share(rows, newest), scores / weight if weight else None
     )
 
 
-def share(rows: Sequence[ScoreBucket], effect: float = 1.0) -> Rate | None:
+def share(rows: Sequence[ScoreBucket], newest: Newest | None = None) -> Rate | None:
     """Return the weighted share that passed."""
     counted = [row for row in rows if row.status in _COUNTED]
-    return Rate.of_weights(
+    found = Rate.of_weights(
         sum(row.weight for row in counted if row.status == "passed"),
         sum(row.weight for row in counted),
         sum(row.squares for row in counted),
         sum(row.turns for row in counted),
         "turns",
-        effect=effect,
     )
+    return found if found is None or newest is None else newest.rate_of(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,47 +341,3 @@ def tools(reader: StoreReader, span: Span, app: str) -> list[ToolUse]:
         ToolUse(tool, calls, errors, None if p95 is None else _middle(p95))
         for tool, calls, errors, p95 in rows
     ]
-
-
-LOOKED_AT: Final = 50_000
-"""The number of rows of turn_scores; the last ones, because a search for the newest would read a month of
-them."""
-
-_EFFECTS: Final = """
-WITH newest AS (
-  SELECT app_name, eval_set_id, eval_id, metric_digest, status, scored_at,
-         if(invocation_id = '', turn_index::VARCHAR, invocation_id) AS turn
-  FROM turn_scores
-  SEMI JOIN (FROM runs WHERE kind IN ('live', 'landed')) USING (run_id)
-  WHERE rowid >= {first} AND scored_at >= $start AND status IN ('passed', 'failed', 'crashed')
-    AND ($app::VARCHAR = '' OR app_name = $app)
-),
-verdicts AS (
-  SELECT app_name, eval_set_id, eval_id, metric_digest, arg_max(status, scored_at) = 'passed' AS passed
-  FROM newest GROUP BY app_name, eval_set_id, eval_id, metric_digest, turn
-),
-sessions AS (
-  SELECT metric_digest, count(*) AS n, count(*) FILTER (passed) AS good
-  FROM verdicts GROUP BY app_name, eval_set_id, eval_id, metric_digest
-),
-totals AS (
-  SELECT metric_digest, sum(n) AS turns, count(*) AS many, sum(good) / sum(n) AS rate
-  FROM sessions GROUP BY metric_digest
-)
-SELECT metric_digest,
-       CASE
-         WHEN many = 1 OR rate IN (0, 1) THEN turns / many  -- how alike turns are does not show
-         ELSE greatest(1, (many - 1) / many * sum(pow((good - rate * n) / (turns - n), 2))
-                          * turns / (rate * (1 - rate)))
-       END
-FROM sessions JOIN totals USING (metric_digest)
-GROUP BY metric_digest, turns, many, rate
-"""
-
-
-def design_effects(reader: StoreReader, span: Span, app: str) -> dict[str, float]:
-    """Return the design effect of each metric's pass rate, by metric digest; 1 means no effect."""
-    ((last,),) = reader.rows("SELECT coalesce(max(rowid), 0) FROM turn_scores")
-    query = _EFFECTS.format(first=max(0, last - LOOKED_AT))
-    rows = reader.rows(query, {"start": span.start, "app": app})
-    return {digest: float(effect) for digest, effect in rows}

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import duckdb
@@ -246,6 +247,26 @@ def _languages(store: StoreReader, scope: Scope) -> Iterator[Scratch]:
     rows = [(text, _known_languages[text]) for text in texts]
     with store.scratch("SELECT 0::UBIGINT AS text, '' AS language LIMIT 0", rows=rows) as made:
         yield made
+
+
+MOST_NEWEST: Final = 50_000
+"""The number of rows of turn_scores that `newest_verdicts` reads; a search for those of a month would read
+all."""
+
+
+@contextmanager
+def newest_verdicts(
+    store: StoreReader, since: datetime, until: datetime, app: str = ""
+) -> Iterator[Turns]:
+    """Yield the newest verdicts on turns that started, or landed, within some stored times.
+
+    These are all of them as long as there are few; a page cannot wait for all of a million.  Without slices
+    and scores; otherwise like `choose_turns` for the pass rate.
+    """
+    ((last,),) = store.rows("SELECT coalesce(max(rowid), 0) FROM turn_scores")
+    query = sql(__name__, "newest_verdicts").format(first=max(0, last - MOST_NEWEST))
+    with store.scratch(query, {"since": since, "until": until, "app": app}) as table:
+        yield Turns(store, table)
 
 
 def _joins(scope: Scope, by: Sequence[str], signal: Signal) -> set[Join | None]:

@@ -251,6 +251,14 @@ def estimate(
     )
 
 
+def kish(profiles: Iterable[Profile]) -> float:
+    """Return the effective number of equally weighted turns, (Σw)²/Σw², as if all were independent."""
+    cells = [
+        (one.sessions * cell.turns, cell.probability) for one in profiles for cell in one.cells
+    ]
+    return sum(n / p for n, p in cells) ** 2 / sum(n / p**2 for n, p in cells)
+
+
 def estimate_items(
     items: Iterable[tuple[Hashable, float, float]], *, unit: Unit = "turns"
 ) -> Estimate | None:

@@ -49,24 +49,15 @@ class Rate:
 
     @classmethod
     def of_weights(
-        cls,
-        having: float,
-        weight: float,
-        squares: float,
-        n: int,
-        unit: Unit,
-        *,
-        effect: float = 1.0,
+        cls, having: float, weight: float, squares: float, n: int, unit: Unit
     ) -> "Rate | None":
-        """Return a weighted share, given the sums of weights and of their squares; None without units.
+        """Return a weighted share of independent units, given the sums of weights and of their squares.
 
-        The effective number is Kish's for the weights, divided by the design effect of clusters.
+        None without units.  The effective number is Kish's.
         """
         if not weight:
             return None
-        independent = weight * weight / squares
-        effective = max(independent / effect, min(independent, 1.0))
-        value = min(1.0, having / weight)
+        value, effective = min(1.0, having / weight), weight * weight / squares
         return cls(value, wilson_of(value, effective), n, effective, unit, weight > n * 1.001)
 
 

@@ -13,11 +13,12 @@ from evaltap.evaluator.page.traffic import (
     Change,
     Latency,
     MetricRate,
+    Newest,
     ScoreBucket,
     Span,
     ToolUse,
     TurnBucket,
-    design_effects,
+    newest_estimates,
 )
 from evaltap.evaluator.pipeline.maintenance.completeness import landed_accounts
 from evaltap.evaluator.reports.charts import duration, money
@@ -128,13 +129,13 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
     span = _between(request) or traffic.span_of(name, end)
     rows = traffic.turn_buckets(reader, span, app)
     scores = traffic.newest_versions(traffic.score_buckets(reader, span, app))
-    effects = request.past.get(
-        ("design effects", span.name or span, app),
-        lambda: design_effects(reader, span, app),
+    newest = request.past.get(
+        ("newest estimates", span.name or span, app),
+        lambda: newest_estimates(reader, span, app),
     )
     earlier = traffic.score_buckets(reader, span.before, app, by_bucket=False)
-    before = traffic.rates(traffic.newest_versions(earlier), effects)
-    found = traffic.rates(scores, effects)
+    before = traffic.rates(traffic.newest_versions(earlier), newest)
+    found = traffic.rates(scores, newest)
     chosen = _chosen(found, request["metric"])
     latencies = traffic.latencies(reader, span, app)
     tools = traffic.tools(reader, span, app)
@@ -149,7 +150,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         sampled, chosen.rate.effective_n if chosen and chosen.rate else 0.0,
         _tiles(request, span, rows, chosen, latencies, tools, delivery),
         charts(
-            span, rows, scores, chosen, effects, latencies, _usual(before, chosen), alarms_in(reader, span)
+            span, rows, scores, chosen, newest, latencies, _usual(before, chosen), alarms_in(reader, span)
         ),
         _metric_lines(request, span, found, before),
         tuple(
@@ -341,7 +342,7 @@ def charts(
     rows: Sequence[TurnBucket],
     scores: Sequence[ScoreBucket],
     chosen: MetricRate | None,
-    effects: Mapping[str, float],
+    newest: Mapping[str, Newest],
     latencies: Mapping[datetime | None, Latency],
     usual: float | None,
     alarms: Sequence[plots.Mark],
@@ -362,7 +363,7 @@ def charts(
         )
     ]  # fmt: skip
     if chosen:
-        made.append(_pass_rate(span, scores, chosen, effects, usual, alarms))
+        made.append(_pass_rate(span, scores, chosen, newest, usual, alarms))
     if any(costs):
         points = [plots.Point(at, round(one, 6)) for at, one in zip(times, costs, strict=True)]
         made.append(
@@ -377,7 +378,7 @@ def _pass_rate(
     span: Span,
     scores: Sequence[ScoreBucket],
     chosen: MetricRate,
-    effects: Mapping[str, float],
+    newest: Mapping[str, Newest],
     usual: float | None,
     alarms: Sequence[plots.Mark],
 ) -> plots.Chart:
@@ -387,7 +388,7 @@ def _pass_rate(
             by_place.setdefault(span.place(row.bucket), []).append(row)
     points = []
     for place, at in enumerate(span.times()):
-        rate = traffic.share(by_place.get(place, []), effects.get(chosen.digest, 1.0))
+        rate = traffic.share(by_place.get(place, []), newest.get(chosen.digest))
         points.append(
             plots.Point(at, rate.value, rate.interval.low, rate.interval.high)
             if rate
