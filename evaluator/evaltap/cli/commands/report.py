@@ -21,7 +21,7 @@ from evaltap.cli.options.verdict import (
 )
 from evaltap.cli.parsing import counts, names, positive
 from evaltap.evaluator.reports.formats import FORMATS, format_of, render
-from evaltap.evaluator.reports.redaction import redacted
+from evaltap.evaluator.reports.model import redacted
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import write_bytes
 

@@ -377,7 +377,7 @@ class _Verdict:
 def _verdict(
     options: ScoreOptions, store: "StoreReader", summary: "Summary", scope: Scope
 ) -> _Verdict:
-    from evaltap.evaluator.reports.redaction import redacted
+    from evaltap.evaluator.reports.model import redacted
 
     clean = report_redactor() if options.redact else None
     write_reports(options.command, options.report, store, scope, clean=clean)

@@ -111,8 +111,8 @@ def write_reports(
     if not files:
         return
     from evaltap.evaluator.reports.formats import write_report
+    from evaltap.evaluator.reports.model import redacted
     from evaltap.evaluator.reports.reader import read_report
-    from evaltap.evaluator.reports.redaction import redacted
 
     report = read_report(
         store,

@@ -18,10 +18,9 @@ from evaltap.evaluator.curation.grouping import (
     turn_groups,
     window_turns,
 )
-from evaltap.evaluator.curation.near import RADIUS
+from evaltap.evaluator.curation.near import RADIUS, SimilarTexts, normal
 from evaltap.evaluator.curation.picks import Offer, TurnKey, offered
 from evaltap.evaluator.curation.recipe import Pick, Recipe
-from evaltap.evaluator.curation.texts import SimilarTexts, normal
 from evaltap.evaluator.curation.values import Seen, seen_of_set
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData

@@ -15,7 +15,7 @@ import numpy as np
 
 from evaltap.evaluator.analysis.stats.difference import benjamini_hochberg
 from evaltap.evaluator.analysis.stats.rate import Z95
-from evaltap.evaluator.curation.texts import Numbers
+from evaltap.evaluator.curation.near import Numbers
 from evaltap.evaluator.curation.values import Seen, values_of
 
 PERMUTATIONS: Final = 2_000

@@ -7,10 +7,9 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.analysis.filters.choice import turns_with
-from evaltap.evaluator.curation.near import RADIUS, Progress, TextGroup, near_groups
+from evaltap.evaluator.curation.near import RADIUS, Progress, TextGroup, near_groups, normal
 from evaltap.evaluator.curation.picks import TurnKey, scope_of
 from evaltap.evaluator.curation.recipe import Recipe
-from evaltap.evaluator.curation.texts import normal
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import Row, Scratch, StoreReader
 

@@ -61,8 +61,7 @@ def example_cases(turns: Turns, *, good: bool) -> tuple[str, ...]:
 
 
 def _unlike(turns: Sequence[tuple[str, str, str]]) -> Sequence[str]:
-    from evaltap.evaluator.curation.near import RADIUS
-    from evaltap.evaluator.curation.texts import SimilarTexts, normal
+    from evaltap.evaluator.curation.near import RADIUS, SimilarTexts, normal
 
     chosen: list[str] = []
     texts_of_path: dict[str, list[str]] = {}

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from functools import cache
@@ -14,11 +14,43 @@ from typing import Any, Final, NamedTuple
 import orjson
 from jinja2 import Environment
 
-from evaltap.evaluator.page.quotes import pieces_of
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.statements import Statement
 from evaltap.evaluator.reports.charts import STATUS_WORDS, amount, money
 from evaltap.evaluator.reports.html import DIFF_STYLE, templates
+from evaltap.evaluator.scoring.evaluators.judged.quotes import places_of
+
+
+class Quote(NamedTuple):
+    """A judge's quote from a turn, and its number on the page."""
+
+    number: int
+    metric: str
+    evidence: str
+
+
+class Piece(NamedTuple):
+    """A part of a text, and the quote that covers it; `first` marks the first part of a quote."""
+
+    text: str
+    quote: Quote | None = None
+    first: bool = False
+
+
+def pieces_of(text: str, quotes: Sequence[Quote] = ()) -> list[Piece]:
+    """Return a text in parts, quoted or not; of overlapping quotes, the first one wins."""
+    spans = sorted(
+        (start, end, number == 0, quote)
+        for quote in quotes
+        for number, (start, end) in enumerate(places_of(quote.evidence, text))
+    )
+    pieces, done = list[Piece](), 0
+    for start, end, first, quote in spans:
+        if start < done:
+            continue
+        pieces += [Piece(text[done:start]), Piece(text[start:end], quote, first)]
+        done = end
+    return [piece for piece in [*pieces, Piece(text[done:])] if piece.text]
 
 
 class Key(NamedTuple):

@@ -4,10 +4,10 @@ Texts are stored as recorded, truncated to `Limits`; each format makes them safe
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from itertools import chain
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar, cast
 
 from evaltap.evaluator.reports.summary import Summary, exit_code
 from evaltap.evaluator.scoring.criteria.calls.diff import DiffKind
@@ -365,3 +365,53 @@ def shared_words(reasons: Iterable[str]) -> str:
 
 def _general(found: re.Match[str]) -> str:
     return "'…'" if found[0][0] in "'\"" else "N"
+
+
+T = TypeVar("T")
+
+_NAMES: Final = frozenset(
+    {
+        "app_name",
+        "cases_from",
+        "database",
+        "ended_at",
+        "eval_id",
+        "eval_ids",
+        "eval_set_id",
+        "evaltap_version",
+        "evaluator_name",
+        "evaluator_version",
+        "example_id",
+        "generated_at",
+        "invocation_id",
+        "kind",
+        "metric_name",
+        "rubric_id",
+        "run_id",
+        "started_at",
+        "status",
+    }
+)
+"""Fields that contain names, by which reports are joined."""
+
+
+def redacted(value: T, clean: Callable[[str], str]) -> T:
+    """Return a report, or a part of it, with `clean` applied to every recorded text.
+
+    Names and figures are unchanged.
+    """
+    found: Any = value
+    if isinstance(value, str):
+        found = clean(value)
+    elif isinstance(value, tuple | list):
+        items = [redacted(item, clean) for item in value]
+        make = getattr(value, "_make", type(value))  # a named tuple takes separate arguments
+        found = make(items)
+    elif is_dataclass(value) and not isinstance(value, type):
+        changes = {
+            field.name: redacted(getattr(value, field.name), clean)
+            for field in fields(value)
+            if field.init and field.name not in _NAMES
+        }
+        found = replace(value, **changes)
+    return cast(T, found)

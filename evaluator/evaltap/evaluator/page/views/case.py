@@ -13,7 +13,7 @@ from evaltap.evaluator.analysis.filters.restricted import restricted_to_case
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.paging import around
-from evaltap.evaluator.page.quotes import Quote
+from evaltap.evaluator.page.rendering import Quote
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link, problem
 from evaltap.evaluator.page.views.cases import chosen
 from evaltap.evaluator.page.views.expected import Decided, decided_turns
