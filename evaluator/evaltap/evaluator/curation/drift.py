@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from evaltap.evaluator.analysis.estimates.scope import SESSION
 from evaltap.evaluator.analysis.stats.difference import benjamini_hochberg
 from evaltap.evaluator.analysis.stats.rate import Z95
 from evaltap.evaluator.curation.near import Numbers
@@ -91,9 +92,9 @@ def _drift(name: str, before: Sequence[Seen], after: Sequence[Seen]) -> Drift:
             weights[value] += 1 / turn.probability
     kept = sorted(weights, key=lambda value: (-weights[value], value))[:MOST_VALUES]
     columns = {value: at for at, value in enumerate(kept)}
-    units: dict[tuple[bool, str, str, str], Numbers] = {}
+    units: dict[tuple[bool, tuple[str, ...]], Numbers] = {}
     for at, (turn, found) in enumerate(zip(together, values, strict=True)):
-        key = (at >= len(before), *turn.key[:3])
+        key = (at >= len(before), SESSION.of(turn.key))
         row = units.setdefault(key, np.zeros(len(kept) + 1))
         for value in found:
             row[columns.get(value, len(kept))] += 1 / turn.probability

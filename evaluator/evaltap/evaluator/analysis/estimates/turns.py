@@ -264,7 +264,9 @@ def newest_verdicts(
     and scores; otherwise like `choose_turns` for the pass rate.
     """
     ((last,),) = store.rows("SELECT coalesce(max(rowid), 0) FROM turn_scores")
-    query = sql(__name__, "newest_verdicts").format(first=max(0, last - MOST_NEWEST))
+    query = sql(__name__, "newest_verdicts").format(
+        first=max(0, last - MOST_NEWEST), session=SESSION.key
+    )
     with store.scratch(query, {"since": since, "until": until, "app": app}) as table:
         yield Turns(store, table)
 

@@ -1,7 +1,8 @@
 -- The newest verdicts on turns within some times, from the row `first` of turn_scores on, as `profiles.sql` reads
--- them; $app: '' for all.
+-- them; `session`: the cluster of a turn; $app: '' for all.
 WITH scored AS (
-  SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name, metric_digest, status
+  SELECT app_name AS app, eval_set_id, eval_id, invocation_id, turn_revision, metric_name, metric_digest, status,
+         app_name
   FROM turn_scores
   WHERE rowid >= {first} AND ($app::VARCHAR = '' OR app_name = $app)
   QUALIFY row_number() OVER (
@@ -28,7 +29,7 @@ decided AS (
     ORDER BY decided_at DESC
   ) = 1
 )
-SELECT metric_name AS metric, metric_digest, hash(app_name, eval_set_id, eval_id) AS session,
+SELECT metric_name AS metric, metric_digest, {session} AS session,
        recorded::DOUBLE AS recorded, coalesce(probability, 1)::DOUBLE AS scored,
        coalesce(d.unit = 'turn' AND probability < 1, false) AS by_turn, status = 'passed' AS has,
        status IN ('passed', 'failed', 'crashed') AS counts
