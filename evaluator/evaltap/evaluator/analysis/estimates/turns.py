@@ -236,15 +236,17 @@ def _languages(store: StoreReader, scope: Scope) -> Iterator[Scratch]:
     texts = [
         text for (text,) in store.rows(f"SELECT DISTINCT hash(user_text) {said}", scope.window)
     ]
-    if len(_known_languages) > _MOST_KNOWN:
-        _known_languages.clear()
-    if new := [text for text in texts if text not in _known_languages]:
+    languages = {one: known for one in texts if (known := _known_languages.get(one)) is not None}
+    if new := [text for text in texts if text not in languages]:
         query = f"""
             SELECT hash(user_text), any_value(left(user_text, {_LONGEST})) {said}
               AND hash(user_text) IN (SELECT unnest($new::UBIGINT[])) GROUP BY 1"""
         found = store.rows(query, scope.window | {"new": new})
-        _known_languages.update((text, language_of(words)) for text, words in found)
-    rows = [(text, _known_languages[text]) for text in texts]
+        languages |= {text: language_of(words) for text, words in found}
+        if len(_known_languages) > _MOST_KNOWN:
+            _known_languages.clear()
+        _known_languages.update(languages)
+    rows = list(languages.items())
     with store.scratch("SELECT 0::UBIGINT AS text, '' AS language LIMIT 0", rows=rows) as made:
         yield made
 
