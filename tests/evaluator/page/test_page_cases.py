@@ -9,10 +9,9 @@ import pytest
 
 from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.filters.language import SORTS, parse_filter
-from evaltap.evaluator.analysis.filters.listing import list_cases
+from evaltap.evaluator.analysis.filters.listing import around, list_page
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.cases.references import References
-from evaltap.evaluator.page.paging import around, list_page
 from evaltap.evaluator.page.rendering import as_json, typeset
 from evaltap.evaluator.page.request import PageRequest, problem_of
 from evaltap.evaluator.page.security.access import Person
@@ -55,7 +54,7 @@ def test_pages_hold_every_case_once_forwards_and_backwards(
     reader: StoreReader, sort: str, size: int
 ) -> None:
     choice = Choice(parse_filter(f"sort:{sort}"))
-    all_ids = [one.eval_id for one in list_cases(reader, choice, 100).cases]
+    all_ids = [one.eval_id for one in list_page(reader, choice, 100).cases]
 
     pages = [list_page(reader, choice, size)]
     while pages[-1].next:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from evaltap.evaluator.analysis.filters.choice import Choice
-from evaltap.evaluator.analysis.filters.listing import ListedCase, listed_cases
+from evaltap.evaluator.analysis.filters.listing import ListedCase, list_page, listed_cases
 from evaltap.evaluator.analysis.filters.terms import KEYS
 from evaltap.evaluator.cases.datasets.exports.forms import ENDINGS
 from evaltap.evaluator.cases.evalsets.files import read_set, write_set
@@ -24,7 +24,6 @@ from evaltap.evaluator.page.exporting import (
     exported_cases,
     filter_of,
 )
-from evaltap.evaluator.page.paging import list_page
 from evaltap.evaluator.page.request import Download, PageAnswer, PageRequest, key_text, link
 from evaltap.evaluator.page.views.cases import understood
 from evaltap.evaluator.page.writing import CursorWriter

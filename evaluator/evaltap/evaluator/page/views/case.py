@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 import orjson
 
 from evaltap.evaluator.analysis.filters.choice import Choice
+from evaltap.evaluator.analysis.filters.listing import around
 from evaltap.evaluator.analysis.filters.restricted import restricted_to_case
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.page import changes
-from evaltap.evaluator.page.paging import around
 from evaltap.evaluator.page.rendering import Quote
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link, problem
 from evaltap.evaluator.page.views.cases import chosen
