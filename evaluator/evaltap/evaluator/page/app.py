@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.page import changes
-from evaltap.evaluator.page.changes import Change
+from evaltap.evaluator.page.changes import Change, CursorWriter
 from evaltap.evaluator.page.masking import Marks, masked
 from evaltap.evaluator.page.rendering import THEMES, Frame, as_json, assets, product_version, render
 from evaltap.evaluator.page.request import (
@@ -61,7 +61,6 @@ from evaltap.evaluator.page.security.proxy import Proxy, ProxyGate
 from evaltap.evaluator.page.security.site import Site
 from evaltap.evaluator.page.serving import Live, Ticker
 from evaltap.evaluator.page.statements import RecordedReader, Statement
-from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.errors import EvaltapError

@@ -12,7 +12,7 @@ import orjson
 from evaltap.evaluator.analysis.filters.indexed import condition_of
 from evaltap.evaluator.analysis.filters.language import NO_FILTER, Filter
 from evaltap.evaluator.analysis.filters.terms import KEYS, Bound, cases_of
-from evaltap.evaluator.analysis.summaries.marks import current_marks
+from evaltap.evaluator.analysis.summaries.summaries import current_marks
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError

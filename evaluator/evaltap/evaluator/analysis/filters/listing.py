@@ -16,7 +16,7 @@ from evaltap.evaluator.analysis.filters.choice import (
     fitting_query,
 )
 from evaltap.evaluator.analysis.filters.terms import KEYS
-from evaltap.evaluator.analysis.summaries.marks import current_marks, key_of_case
+from evaltap.evaluator.analysis.summaries.summaries import current_marks, key_of_case
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.store.database import STORE, sql

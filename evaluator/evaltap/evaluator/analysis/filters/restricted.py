@@ -8,7 +8,7 @@ from typing import Final
 from evaltap.evaluator.analysis.filters.choice import Choice, chosen_query
 from evaltap.evaluator.analysis.filters.language import Filter
 from evaltap.evaluator.analysis.filters.terms import KEYS, has_wildcard
-from evaltap.evaluator.analysis.summaries.marks import current_marks, key_of_case
+from evaltap.evaluator.analysis.summaries.summaries import current_marks, key_of_case
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.store.database import layout
 from evaltap.evaluator.store.opening import NAME

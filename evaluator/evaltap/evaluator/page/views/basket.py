@@ -14,7 +14,7 @@ from evaltap.evaluator.cases.evalsets.files import read_set, write_set
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.updating import add_to
 from evaltap.evaluator.page import changes
-from evaltap.evaluator.page.changes import Change
+from evaltap.evaluator.page.changes import Change, CursorWriter
 from evaltap.evaluator.page.exporting import (
     CONTENTS,
     ExportRequest,
@@ -26,7 +26,6 @@ from evaltap.evaluator.page.exporting import (
 )
 from evaltap.evaluator.page.request import Download, PageAnswer, PageRequest, key_text, link
 from evaltap.evaluator.page.views.cases import understood
-from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 

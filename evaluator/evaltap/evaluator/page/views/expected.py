@@ -18,8 +18,8 @@ from evaltap.evaluator.curation.review.queue import (
     item,
     undo,
 )
+from evaltap.evaluator.page.changes import CursorWriter
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_of, key_text, link, problem
-from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import Limits, TurnEvidence
 from evaltap.evaluator.reports.reader import read_case

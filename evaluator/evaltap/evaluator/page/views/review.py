@@ -22,10 +22,10 @@ from evaltap.evaluator.curation.review.queue import (
     undo,
 )
 from evaltap.evaluator.curation.review.results import agreement_of
+from evaltap.evaluator.page.changes import CursorWriter
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.views.case import LIMITS
 from evaltap.evaluator.page.views.cases import understood
-from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import TurnEvidence
 from evaltap.evaluator.reports.reader import read_case
