@@ -27,7 +27,7 @@ from evaltap.evaluator.analysis.filters.listing import list_cases
 from evaltap.evaluator.curation.near import near_groups
 from evaltap.evaluator.curation.picks import offered
 from evaltap.evaluator.curation.recipe import Pick, Recipe
-from evaltap.evaluator.curation.texts import normal, shingles
+from evaltap.evaluator.curation.near import normal, shingles
 from evaltap.evaluator.store.database import Store
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

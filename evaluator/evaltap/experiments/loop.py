@@ -329,7 +329,9 @@ class Experiment:
         now = time.monotonic()
         is_last = not (self._ended or self._waiting)
         if not self._ready or not (
-            is_last or len(self._ready) >= MOST_READY or now - self._scored_at >= SCORE_EVERY_SECONDS
+            is_last
+            or len(self._ready) >= MOST_READY
+            or now - self._scored_at >= SCORE_EVERY_SECONDS
         ):
             return
         self._scored_at = now

@@ -9,21 +9,18 @@ import pytest
 
 from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.filters.language import SORTS, parse_filter
-from evaltap.evaluator.analysis.filters.listing import list_cases
+from evaltap.evaluator.analysis.filters.listing import around, list_page
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.cases.references import References
-from evaltap.evaluator.page.paging import around, list_page
-from evaltap.evaluator.page.problems import problem_of
-from evaltap.evaluator.page.rendering import typeset
-from evaltap.evaluator.page.request import PageRequest
+from evaltap.evaluator.page.rendering import as_json, typeset
+from evaltap.evaluator.page.request import PageRequest, problem_of
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.statements import written_out
-from evaltap.evaluator.page.twin import as_json
 from evaltap.evaluator.page.views import case, cases
 from evaltap.evaluator.page.views.case import TurnVerdict
 from evaltap.evaluator.reports.diff_lines import lines_of
 from evaltap.evaluator.reports.model import Call, Step
-from evaltap.evaluator.reports.tracing import TraceUrl
+from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import TooSlowError
 from evaltap.evaluator.store.queries import StoreReader
@@ -57,7 +54,7 @@ def test_pages_hold_every_case_once_forwards_and_backwards(
     reader: StoreReader, sort: str, size: int
 ) -> None:
     choice = Choice(parse_filter(f"sort:{sort}"))
-    all_ids = [one.eval_id for one in list_cases(reader, choice, 100).cases]
+    all_ids = [one.eval_id for one in list_page(reader, choice, 100).cases]
 
     pages = [list_page(reader, choice, size)]
     while pages[-1].next:

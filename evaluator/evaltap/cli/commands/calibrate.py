@@ -15,7 +15,7 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.missing import no_such_file
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.curation.calibration.statistics import Share
+    from evaltap.evaluator.analysis.stats.rate import Rate
     from evaltap.evaluator.curation.calibration.verdicts import Calibrated
     from evaltap.evaluator.scoring.scorer import CaseScorer
     from evaltap.evaluator.store.database import Store
@@ -143,7 +143,11 @@ def _data(one: "Calibrated") -> dict[str, object]:
         "constant_baseline": found.constant_baseline,
         "false_pass_rate": _share(found.false_pass_rate),
         "false_fail_rate": _share(found.false_fail_rate),
-        "corrected_pass_rate": found.corrected._asdict(),
+        "corrected_pass_rate": {
+            "observed": found.corrected.observed,
+            "judged": found.corrected.judged,
+            **_share(found.corrected.rate),
+        },
         "trust": found.trust.value,
         "reasons": found.reasons,
         "disagreements": [
@@ -153,8 +157,8 @@ def _data(one: "Calibrated") -> dict[str, object]:
     }
 
 
-def _share(share: "Share") -> dict[str, object]:
-    return {"value": share.value, "interval": share.interval}
+def _share(rate: "Rate | None") -> dict[str, object]:
+    return {"value": rate and rate.value, "interval": rate and rate.interval}
 
 
 def _print(found: "Sequence[Calibrated]") -> None:
@@ -196,16 +200,18 @@ def _rows(one: "Calibrated") -> list[tuple[str, str, str]]:
         ("false passes (of what people fail)", result.false_pass_rate, True),
         ("false fails (of what people pass)", result.false_fail_rate, True),
     )
-    for name, share, percent in shares:
-        ends = share.interval
-        between = f"{_number(ends.low, percent)} to {_number(ends.high, percent)}" if ends else ""
-        rows.append((name, _number(share.value, percent), between))
+    rows += [(name, *_figures(share, percent)) for name, share, percent in shares]
     rows.append(("agreement of a constant answer", _number(result.constant_baseline, True), ""))
     rows.append(("pass rate by judge", _number(corrected.observed, True), ""))
-    ends = corrected.interval
-    between = f"{ends.low:.1%} to {ends.high:.1%}" if ends else ""
-    rows.append(("estimated pass rate by people", _number(corrected.value, True), between))
+    rows.append(("estimated pass rate by people", *_figures(corrected.rate, True)))
     return rows
+
+
+def _figures(rate: "Rate | None", percent: bool) -> tuple[str, str]:
+    if rate is None:
+        return "-", ""
+    low, high = (_number(end, percent) for end in rate.interval)
+    return _number(rate.value, percent), f"{low} to {high}"
 
 
 def _number(value: float | None, percent: bool) -> str:

@@ -16,7 +16,7 @@ from evaltap.schemas.text import counted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from evaltap.evaluator.analysis.filters.listing import ListedCase, Listing
+    from evaltap.evaluator.analysis.filters.listing import ListedCase, ListPage
 
 NARROW = 80
 """Width of the table without a terminal."""
@@ -66,14 +66,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: CasesOptions) -> int:
     """List the cases."""
-    from evaltap.evaluator.analysis.filters.listing import list_cases
-    from evaltap.evaluator.analysis.filters.unknown import unknown_values
+    from evaltap.evaluator.analysis.filters.listing import list_page
+    from evaltap.evaluator.analysis.filters.restricted import unknown_values
     from evaltap.evaluator.analysis.summaries.summaries import catch_up
 
     choice = options.chosen.choice()
     with open_stores([options.db]) as store:
         catch_up(store)
-        found = list_cases(store, choice, options.limit)
+        found = list_page(store, choice, options.limit)
         unknown = [] if found.matched else [*unknown_values(store, choice.filter)]
     if options.json:
         print(json.dumps([case.data() for case in found.cases], ensure_ascii=False))
@@ -88,12 +88,12 @@ def run(options: CasesOptions) -> int:
     return 0
 
 
-def _print(found: "Listing", out: "Console") -> None:
+def _print(found: "ListPage", out: "Console") -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    from evaltap.evaluator.analysis.filters.case_names import SHORT
+    from evaltap.evaluator.analysis.filters.listing import SHORT
 
     if not found.cases:
         return
@@ -112,7 +112,7 @@ def _print(found: "Listing", out: "Console") -> None:
 
 def _columns(cases: "Sequence[ListedCase]", id_width: int) -> dict[str, list[str]]:
     """Return the cells by column, without empty columns."""
-    from evaltap.evaluator.analysis.filters.case_names import shortened
+    from evaltap.evaluator.analysis.filters.listing import shortened
     from evaltap.evaluator.cases.text import one_line
     from evaltap.evaluator.reports.safe_text import visible
 

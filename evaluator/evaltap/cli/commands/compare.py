@@ -73,8 +73,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: CompareOptions) -> int:
     """Compare the sides, print the result and write the reports; return the exit code."""
-    from evaltap.evaluator.reports.compare.data import comparison_data
     from evaltap.evaluator.reports.compare.formats import write_comparison
+    from evaltap.evaluator.reports.compare.model import comparison_data
     from evaltap.evaluator.reports.compare.reading import compare_sides
 
     rules = options.rules.rules()

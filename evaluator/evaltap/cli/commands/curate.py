@@ -241,7 +241,7 @@ def _curated(
     options: CurateOptions, recipe: "Recipe", store: "StoreReader", judges: JudgeSession
 ) -> "Curated":
     from evaltap.cli.options.redaction import case_redactor
-    from evaltap.evaluator.analysis.filters.conditions import check_condition
+    from evaltap.evaluator.analysis.filters.choice import check_condition
     from evaltap.evaluator.curation.curate import Means, curate
     from evaltap.evaluator.curation.review.results import decisions
     from evaltap.schemas.files.documents import iter_cases

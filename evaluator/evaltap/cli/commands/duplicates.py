@@ -66,16 +66,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: DuplicatesOptions) -> int:
     """Group the turns and print the groups."""
-    from evaltap.evaluator.curation.grouping import Likeness, health, turn_groups
+    from evaltap.evaluator.curation.grouping import Likeness, health, turn_groups, window_turns
     from evaltap.evaluator.curation.recipe import Recipe
-    from evaltap.evaluator.curation.window import WindowTurns
 
     for name, value in (("--radius", options.radius), ("--semantic", options.semantic)):
         if value is not None and value > 1:
             raise InputError(f"{name} {value:g}: expected a number from 0 to 1")
     scope = Recipe("duplicates", (), since=options.since, until=options.until)
-    with options.chosen.open([options.db]) as store:
-        turns = WindowTurns(store, scope).all()
+    with options.chosen.open([options.db]) as store, window_turns(store, scope) as window:
+        turns = window.all()
     with progress("texts compared") as compared:
         groups = turn_groups(turns, Likeness(options.radius, options.semantic), compared)
     figures = health(groups)
@@ -92,7 +91,7 @@ def _print(groups: "Sequence[TurnGroup]", figures: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from evaltap.evaluator.analysis.filters.case_names import SHORT, shortened
+    from evaltap.evaluator.analysis.filters.listing import SHORT, shortened
     from evaltap.evaluator.cases.text import one_line
     from evaltap.evaluator.reports.console import console
     from evaltap.evaluator.reports.safe_text import visible

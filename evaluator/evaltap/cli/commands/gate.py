@@ -221,10 +221,10 @@ def _verdict(
                 "the pass rate is undecided: more than 5 % of the cases could not be checked"
             )
         else:
-            value, (low, high) = rate
+            low, high = rate.interval
             codes.append(1 if high < wanted else 0 if low >= wanted else 3)
             messages.append(
-                f"{value:.1%} pass (95 %: {low:.1%} to {high:.1%}), required {wanted:.1%}"
+                f"{rate.value:.1%} pass (95 %: {low:.1%} to {high:.1%}), required {wanted:.1%}"
             )
     elif options.fail_on in (None, "failed"):
         statuses = {one.result.status for one in gated}
@@ -237,7 +237,7 @@ def _verdict(
 def _data(
     gated: "Sequence[GatedCase]", found: "Comparison | None", passed: bool, code: int
 ) -> dict[str, object]:
-    from evaltap.evaluator.reports.compare.data import comparison_data
+    from evaltap.evaluator.reports.compare.model import comparison_data
 
     data: dict[str, object] = {
         "passed": passed,

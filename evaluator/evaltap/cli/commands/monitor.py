@@ -202,7 +202,7 @@ def _alerts(options: MonitorOptions) -> int:
 
 
 def _rebase(options: MonitorOptions) -> int:
-    from evaltap.evaluator.monitoring.starts import alarmed_watches, rebase
+    from evaltap.evaluator.monitoring.rules import alarmed_watches, rebase
 
     words = options.words
     if len(words) == 1 and not words[0].endswith(".duckdb"):
@@ -249,7 +249,7 @@ def _print(events: "list[Event]", paths: Sequence[Path]) -> None:
 
 
 def _lines(event: "Event", store: str) -> Iterator[str]:
-    from evaltap.evaluator.monitoring.wording import explanation, interval, of_limit, subject
+    from evaltap.evaluator.monitoring.model import explanation, interval, of_limit, subject
     from evaltap.evaluator.store.database import utc_now
 
     at = "" if event.at is None else f", {event.at:%Y-%m-%d %H:%M} UTC"
@@ -282,7 +282,7 @@ def _lines(event: "Event", store: str) -> Iterator[str]:
 def _state(event: "Event") -> str:
     """Explain why a watch has no rate; empty if it needs no explanation."""
     from evaltap.evaluator.monitoring.learned import LEAST_DAYS, LEAST_SESSIONS
-    from evaltap.evaluator.monitoring.wording import UNKNOWN, ended_unknown
+    from evaltap.evaluator.monitoring.model import UNKNOWN, ended_unknown
 
     if ended_unknown(event):
         return UNKNOWN

@@ -21,7 +21,7 @@ from evaltap.cli.options.verdict import (
 )
 from evaltap.cli.parsing import counts, names, positive
 from evaltap.evaluator.reports.formats import FORMATS, format_of, render
-from evaltap.evaluator.reports.redaction import redacted
+from evaltap.evaluator.reports.model import redacted
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import write_bytes
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-    from evaltap.evaluator.analysis.estimates.rates import Rate
+    from evaltap.evaluator.analysis.estimates.rates import SliceRate
     from evaltap.evaluator.store.queries import StoreReader
 
 
@@ -155,8 +155,7 @@ def _on_console(options: ReportOptions, store: "StoreReader") -> int:
     from evaltap.evaluator.reports.console import console, print_summary
     from evaltap.evaluator.reports.rates import print_rates
     from evaltap.evaluator.reports.repeats import print_pass_k, read_pass_k
-    from evaltap.evaluator.reports.scope import check_run
-    from evaltap.evaluator.reports.summary import summarise
+    from evaltap.evaluator.reports.summary import check_run, summarise
 
     if options.run_id:
         check_run(store, options.run_id)
@@ -190,7 +189,7 @@ def _on_console(options: ReportOptions, store: "StoreReader") -> int:
     return code
 
 
-def _rates(options: ReportOptions, store: "StoreReader") -> "tuple[Rate, ...]":
+def _rates(options: ReportOptions, store: "StoreReader") -> "tuple[SliceRate, ...]":
     """Return the rates by the requested names; empty without `--by`."""
     from evaltap.evaluator.analysis.estimates.rates import estimate_rates
     from evaltap.evaluator.analysis.estimates.scope import Scope as Turns
@@ -210,7 +209,7 @@ def _compared(options: ReportOptions, wanted: str | None) -> "Markup | None":
             "--baseline: only for the HTML report of one DuckDB file; use `evaltap compare --report` for"
             " other formats"
         )
-    from evaltap.evaluator.reports.compare.html import comparison_section
+    from evaltap.evaluator.reports.compare.formats import comparison_section
     from evaltap.evaluator.reports.compare.model import Rules
     from evaltap.evaluator.reports.compare.reading import compare_sides
 

@@ -246,8 +246,7 @@ def _add(options: ReviewOptions, path: Path) -> int:
 
 
 def _draw(options: ReviewOptions, path: Path, metric: str) -> int:
-    from evaltap.evaluator.curation.review.drawing import draw_for_labels
-    from evaltap.evaluator.curation.review.queue import DEFAULT_QUEUE, add_items
+    from evaltap.evaluator.curation.review.queue import DEFAULT_QUEUE, add_items, draw_for_labels
 
     if options.like or options.recipe or options.chosen.choice():
         raise InputError("--draw: samples by itself; leave out --like, --recipe and filters")
@@ -349,7 +348,7 @@ def _list(options: ReviewOptions, store: "StoreReader") -> int:
 
 def _export(options: ReviewOptions, store: "StoreReader") -> int:
     from evaltap.evaluator.cases.datasets.exports.rows import json_lines
-    from evaltap.evaluator.curation.review.exchange import exported, exported_labels
+    from evaltap.evaluator.curation.review.results import exported, exported_labels
     from evaltap.schemas.files.documents import write_bytes
 
     rows = (exported_labels if options.labels else exported)(store, options.queue)
@@ -364,7 +363,7 @@ def _export(options: ReviewOptions, store: "StoreReader") -> int:
 
 
 def _import(options: ReviewOptions, store: "Store") -> int:
-    from evaltap.evaluator.curation.review.exchange import import_decisions
+    from evaltap.evaluator.curation.review.results import import_decisions
 
     if options.file is None:
         raise InputError("review import: give --from FILE")

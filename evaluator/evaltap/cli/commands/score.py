@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from evaltap.evaluator.reports.summary import Difference, Summary
     from evaltap.evaluator.scoring.scorer import CaseScorer
     from evaltap.evaluator.store.database import Store
+    from evaltap.evaluator.store.queries import StoreReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,9 +352,7 @@ def _score_landed(
         if keys is None:
             verdict = _verdict(options, store, summarise(store, metrics=digests), scope)
     if verdict is None:
-        from evaltap.evaluator.analysis.filters.restricted import RestrictedStore
-
-        with RestrictedStore([path], options.filtered.choice(), keys) as shown:
+        with options.filtered.open([path], keys) as shown:
             verdict = _verdict(options, shown, summarise(shown, metrics=digests), scope)
     if references is not None:
         report_joined(options.command, pending.joined)
@@ -375,8 +374,10 @@ class _Verdict:
     differences: "Sequence[Difference]"
 
 
-def _verdict(options: ScoreOptions, store: "Store", summary: "Summary", scope: Scope) -> _Verdict:
-    from evaltap.evaluator.reports.redaction import redacted
+def _verdict(
+    options: ScoreOptions, store: "StoreReader", summary: "Summary", scope: Scope
+) -> _Verdict:
+    from evaltap.evaluator.reports.model import redacted
 
     clean = report_redactor() if options.redact else None
     write_reports(options.command, options.report, store, scope, clean=clean)

@@ -118,7 +118,7 @@ def run(options: ShowOptions) -> int:
 
 
 def _key(store: "StoreReader", case: str, app: str | None) -> dict[str, object]:
-    from evaltap.evaluator.analysis.filters.case_names import IS_CASE, NAMES, full_name, nearest
+    from evaltap.evaluator.analysis.filters.listing import IS_CASE, NAMES, full_name, nearest
 
     case = full_name(store, case)
     found = store.records(f"{NAMES} WHERE {IS_CASE}", {"case": case})

@@ -180,8 +180,7 @@ def run(options: UiOptions) -> int:
 def _serve(options: UiOptions, access: "Access", me: "Person") -> int:
     from evaltap.evaluator.analysis.summaries.summaries import MOST_CAUGHT_UP, Summaries
     from evaltap.evaluator.page.app import create_app
-    from evaltap.evaluator.page.running import announced
-    from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer
+    from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer, announced
     from evaltap.evaluator.store.readers import Readers
     from evaltap.evaluator.store.remote.server import served
     from evaltap.recorder.sources.connections import connection_settings
@@ -282,7 +281,7 @@ def _site(options: UiOptions, access: "Access") -> "Site":
 
 def _running(options: UiOptions, access: "Access") -> str:
     """Return the address of the running page; if none is running, the one that the options give."""
-    from evaltap.evaluator.page.running import running_address
+    from evaltap.evaluator.page.serving import running_address
 
     if address := running_address(options.db):
         return address

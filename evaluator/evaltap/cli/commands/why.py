@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: WhyOptions) -> int:
     """Explain the case, or each case that matches the filter."""
-    from evaltap.evaluator.analysis.filters.case_names import full_name
+    from evaltap.evaluator.analysis.filters.listing import full_name
     from evaltap.evaluator.pipeline.maintenance.why import explained, why
 
     if (options.case is None) == (not options.chosen.choice()):

@@ -1,7 +1,8 @@
 """`FILTER`, `--filter` and `--where`: choose the cases that a command uses."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,20 +34,22 @@ class FilterOptions:
         """Return the options with additional filter terms."""
         return FilterOptions((*self.filter, filter_), self.where)
 
-    def open(self, paths: Sequence[Path]) -> "StoreReader":
-        """Open the files, read as one, with the chosen cases only."""
-        choice = self.choice()
-        if not choice:
-            return open_stores(paths)
-        from evaltap.evaluator.analysis.filters.restricted import RestrictedStore, restrict
-        from evaltap.evaluator.store.errors import StoreHeldError
+    @contextmanager
+    def open(
+        self, paths: Sequence[Path], keys: "Sequence[CaseKey] | None" = None
+    ) -> "Iterator[StoreReader]":
+        """Open the files, read as one, with the chosen cases only; `keys` replaces the choice."""
+        from evaltap.evaluator.analysis.filters.restricted import restricted
+        from evaltap.evaluator.analysis.summaries.summaries import catch_up
 
-        try:
-            return RestrictedStore(paths, choice)
-        except StoreHeldError:
-            if len(paths) > 1:
-                raise
-        return restrict(open_stores(paths), choice)
+        choice = self.choice()
+        with open_stores(paths) as store:
+            if not choice:
+                yield store
+                return
+            catch_up(store)
+            with restricted(store, choice, keys, paths):
+                yield store
 
     def keys(self, store: "StoreReader") -> "list[CaseKey] | None":
         """Return the chosen cases, None without a filter; raise InputError when no case matches."""

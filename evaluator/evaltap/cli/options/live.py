@@ -222,7 +222,7 @@ def watchers(
     if path is None or not rules.watch:
         return []
     from evaltap.evaluator.monitoring.alerting.outbox import AlertOutbox
-    from evaltap.evaluator.monitoring.wording import summary
+    from evaltap.evaluator.monitoring.model import summary
     from evaltap.evaluator.pipeline.live.watcher import Watcher
 
     silences = {one.name: one.silence_ends for one in rules.watch}

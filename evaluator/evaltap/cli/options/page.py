@@ -18,7 +18,7 @@ from evaltap.schemas.errors import InputError
 if TYPE_CHECKING:
     from evaltap.evaluator.cases.references import References
     from evaltap.evaluator.pipeline.live.consumer import ConsumerTask
-    from evaltap.evaluator.reports.tracing import TraceUrl
+    from evaltap.evaluator.reports.text import TraceUrl
     from evaltap.evaluator.store.database import Store
     from evaltap.schemas.formats.case import CaseData
 
@@ -59,7 +59,7 @@ def add_trace_url(parser: argparse.ArgumentParser) -> None:
 
 def read_trace_url(text: str | None) -> "TraceUrl | None":
     """Return the URL template of `--trace-url`; raise InputError if it is not the address of a trace."""
-    from evaltap.evaluator.reports.tracing import TraceUrl
+    from evaltap.evaluator.reports.text import TraceUrl
 
     return None if text is None else TraceUrl(text)
 
@@ -102,10 +102,9 @@ class LivePage:
             return
         from evaltap.evaluator.page.app import create_app
         from evaltap.evaluator.page.request import Source
-        from evaltap.evaluator.page.running import announced
         from evaltap.evaluator.page.security.access import Access, Person, state_folder
         from evaltap.evaluator.page.security.site import Site
-        from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer
+        from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer, announced
         from evaltap.evaluator.pipeline.live.summary_keeper import SummaryKeeper, Ticks
         from evaltap.evaluator.store.readers import Readers
         from evaltap.recorder.sources.connections import connection_settings

@@ -232,7 +232,7 @@ def _rates(store: StoreReader, now: datetime) -> list[Family]:
             store, Scope(since=now - length), signal="judge_disagreement", now=now
         )
         for rate in judged.rates:
-            disagreement.add((rate.metric, window), rate.rate)
+            disagreement.add((rate.metric, window), rate.rate.value if rate.rate else None)
     return [*found.values(), disagreement]
 
 
