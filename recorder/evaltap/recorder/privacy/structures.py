@@ -4,13 +4,12 @@ Each function determines the kind of value in the parts of an object or list, as
 for its own value. Most objects and lists need none of this, which a quick check detects.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from evaltap.recorder.privacy.lexicon import patterns, words
 from evaltap.recorder.privacy.text.commands.passwords import in_arguments
 from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
-from evaltap.recorder.privacy.text.normalization import listed
 from evaltap.recorder.privacy.text.stand_ins import is_placeholder
 from evaltap.recorder.privacy.text.value_kinds import (
     is_likely_password,
@@ -18,24 +17,11 @@ from evaltap.recorder.privacy.text.value_kinds import (
     may_be_password,
 )
 
-_LABELS = listed("""
-name key field header id label param parameter variable property attribute k type title question prop
-propertyName property_name fieldname loc target attr envVar env_var flag 項目
-feld nombre nom nome naam campo champ propiedad propriété clave_nombre nazwa název namn navn имя название поле 名称 名前 字段 이름 alan
-setting option n fieldName field_name keyName column slot entity
-""")
-_VALUES = frozenset(
-    listed("""
-value val values v content text data secret default answer input defaultValue default_value stringValue
-string_value valueString plainText body current to new newValue new_value set response reply
-rejectedValue rejected_value attemptedValue invalidValue providedValue submittedValue input_value inputValue
-oldValue old_value old previousValue previous_value previous currentValue current_value current before after from fromString toString argument
-wert valor valeur valore waarde wartość hodnota värde verdi værdi значение 值 値 값 değer inhalt contenido
-""")
-)
-_PREFIXES = listed("""
-attribute config entry env field form header input option param parameter property secret setting tag var variable
-""")
+_RE = patterns("structures")
+
+_LABELS = words("structures.labels")
+_VALUES = frozenset(words("structures.values"))
+_PREFIXES = words("structures.prefixes")
 
 
 def _spellings(words: Iterable[str], endings: tuple[str, ...]) -> frozenset[str]:
@@ -48,35 +34,17 @@ def _spellings(words: Iterable[str], endings: tuple[str, ...]) -> frozenset[str]
 
 _ANY_LABEL = _spellings(_LABELS, ("Key", "Name", "Label", "Id", "_key", "_name", "_label", "_id"))
 _BOTH = _spellings(_VALUES, ("Value", "Values", "_value", "_values"))
-COLUMNS = frozenset(
-    listed("""
-columns headers header fields column_names columnNames schema fieldNames
-""")
-)
+COLUMNS = frozenset(words("structures.columns"))
 _ROWS = ("rows", "data", "values", "records", "items", "results")
 _TELLING = (Name.SECRET, Name.TOKEN, Name.PHONE, Name.CARD)
 SIGNS = frozenset((*_BOTH, *COLUMNS, "kty"))
 """Objects without any of these keys need no further check."""
-_REFERENCES = frozenset(
-    listed("""
-secretName secretKeyRef secretRef valueFrom existingSecret secretArn secret_name
-""")
-)
-_BESIDE_REFERENCE = _REFERENCES | frozenset(
-    listed("name key items optional defaultMode namespace version")
-)
-_FORM = frozenset(
-    listed("""
-label hint placeholder title description mismatch help tooltip caption error required min max minLength maxLength
-""")
-)
+_REFERENCES = frozenset(words("structures.references"))
+_BESIDE_REFERENCE = _REFERENCES | frozenset(words("structures.beside_reference"))
+_FORM = frozenset(words("structures.form"))
 """What a form, or its translations, says of a field."""
 _EXAMPLES = ("value", "default", "Default", "example", "const")
-_SCHEMA_TYPES = frozenset(
-    listed("""
-string number integer boolean object array null apikey http oauth2 openidconnect password
-""")
-)
+_SCHEMA_TYPES = frozenset(words("structures.schema_types"))
 
 
 def values_of_label(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
@@ -108,7 +76,7 @@ def _inner_label(label: Any) -> str:
 
 
 _LONGEST_LABEL = 128
-_MOVES = frozenset(listed("from to before after"))
+_MOVES = frozenset(words("structures.moves"))
 _ANY_TEXT = _spellings(("content", "text", "body", "data", "input", "answer", "response"), ())
 
 
@@ -119,15 +87,8 @@ def _is_prose(key: str, value: Any) -> bool:
     return key in _ANY_TEXT and isinstance(value, str) and len(value.split(maxsplit=2)) > 2
 
 
-_CONTROLS = frozenset(
-    listed("""
-prompt path pointer selector element locator target css xpath control placeholder aria_label ariaLabel label
-""")
-)
+_CONTROLS = frozenset(words("structures.controls"))
 _TELLS = _ANY_LABEL | _CONTROLS
-_CONTROL = re.compile(
-    r"(?i)(?:[ _-]*(?:field|input|box|textbox|text|feld|champ|campo|veld|pole|поле)){1,3}\W*\Z"
-)
 
 
 def _kind_of_path(name: str) -> Name:
@@ -143,7 +104,7 @@ def _typed(value: Mapping[str, Any], held: frozenset[str]) -> tuple[Name, frozen
     for control in _CONTROLS.intersection(value):
         name = value[control]
         if isinstance(name, str) and len(name) <= _LONGEST_LABEL:
-            kind = kind_of_name(_CONTROL.sub("", name))
+            kind = kind_of_name(_RE.control.sub("", name))
             if kind in _TELLING:
                 words = (one for one in held - {control} if _is_word(one, value[one]))
                 return kind, frozenset(words)
@@ -157,11 +118,7 @@ def _is_word(key: str, value: Any) -> bool:
     return may_be_password(value) or (key.lower() == "value" and not is_placeholder(value))
 
 
-_HELD = frozenset(
-    listed("""
-value val v data secret plain plainText plain_text string stringValue string_value
-""")
-)
+_HELD = frozenset(words("structures.held"))
 
 
 def kinds_of_held(value: Mapping[str, Any]) -> dict[str, Name]:
@@ -211,16 +168,13 @@ def _kinds(names: Sequence[str]) -> dict[int, Name]:
     }
 
 
-_FLAG = re.compile(r"--?[A-Za-z][\w.-]{0,60}")
-
-
 def kinds_in_list(items: Sequence[Any]) -> dict[int, Name]:
     """Return what a list means for its own items: a command's words, or a pair of name and value."""
     if len(items) < 2 or not isinstance(items[0], str) or len(items) > 256:
         return {}
     found: dict[int, Name] = {}
     for index, item in enumerate(items[:-1]):
-        if isinstance(item, str) and item[:1] == "-" and _FLAG.fullmatch(item):
+        if isinstance(item, str) and item[:1] == "-" and _RE.flag.fullmatch(item):
             kind = kind_of_name(item.lstrip("-"))
             following = items[index + 1]
             if (
@@ -273,11 +227,7 @@ def kinds_of_rows(items: Sequence[Any]) -> tuple[dict[int, Name], bool]:
     return {}, False
 
 
-_FIELDS = frozenset(
-    listed("""
-user username login name host hostname port email url database db server domain path scheme timeout id role
-""")
-)
+_FIELDS = frozenset(words("structures.fields"))
 """Names of settings beside a password: of pairs with one of them, the first is no header."""
 
 
@@ -312,19 +262,12 @@ def kinds_in_schema(value: Mapping[str, Any]) -> dict[str, Name]:
     }
 
 
-_BEGIN = re.compile(
-    r"-----?\s?BEGIN (?:[A-Z0-9]{1,12} ){0,5}(?:PRIVATE|SECRET)(?: [A-Z0-9]{1,12}){0,2}(?: BLOCK)?-----?"
-)
-_JWK_PARTS = frozenset(
-    listed("""
-d p q dp dq qi k oth priv
-""")
-)
+_JWK_PARTS = frozenset(words("structures.jwk_parts"))
 
 
 def begins_key(text: str) -> bool:
     """Return whether a line in a list of lines starts a private key that ends in another."""
-    return _BEGIN.search(text) is not None and "END " not in text
+    return _RE.begin.search(text) is not None and "END " not in text
 
 
 def secret_parts(value: dict[str, Any]) -> frozenset[str]:

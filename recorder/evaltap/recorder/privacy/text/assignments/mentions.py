@@ -1,13 +1,10 @@
 """Tell a name that is only mentioned: a variable that is read, a part of an ARN, a postcode's name."""
 
-import re
-
+from evaltap.recorder.privacy.lexicon import patterns
 from evaltap.recorder.privacy.text.names.secret_names import is_postcode
 from evaltap.recorder.privacy.text.span import Span
 
-_IN_TEMPLATE = re.compile(r"(?:\{[{%]|\$\{)[^{}\n]{0,40}\Z")
-_REST_OF_TEMPLATE = re.compile(r"[\w.]{0,40}[ ]?(?:\|[^{}\n|]{1,40})?%?\}")
-_REFERRED = re.compile(r"[\w./-]{0,60}[^\w\s:=]?[ ]{0,2}(?:[:=]|-|\?\?|\|\|)")
+_RE = patterns("mentions")
 
 
 def is_reference(text: str, start: int, end: int) -> bool:
@@ -19,17 +16,14 @@ def is_reference(text: str, start: int, end: int) -> bool:
         # What `gcloud` is given is a name.
         return "gcloud " in text[max(0, start - 160) : start]
     if before == "$":
-        return _REFERRED.match(text, end) is None
+        return _RE.referred.match(text, end) is None
     if text[start - 2 : start] == "${" and text[end : end + 2] in (":?", ":+"):
         return True
     return (
         "}" in text[end : end + 84]
-        and _REST_OF_TEMPLATE.match(text, end) is not None
-        and _IN_TEMPLATE.search(text, max(0, start - 44), start) is not None
+        and _RE.rest_of_template.match(text, end) is not None
+        and _RE.in_template.search(text, max(0, start - 44), start) is not None
     )
-
-
-_AROUND = re.compile(r"[a-z]{3,}")
 
 
 def is_postcode_in_text(text: str, start: int, end: int, span: Span) -> bool:
@@ -40,4 +34,4 @@ def is_postcode_in_text(text: str, start: int, end: int, span: Span) -> bool:
     around = text[max(0, start - 120) : start] + text[span[1] : span[1] + 80]
     is_parted = "code" in (text[start:end].lower(), text[end + 1 : end + 5].lower())
     name = "pin code" if is_parted else text[start:end]
-    return is_postcode(name, value, _AROUND.findall(around.lower()))
+    return is_postcode(name, value, _RE.around.findall(around.lower()))

@@ -7,20 +7,18 @@ names like any other.
 import re
 from collections.abc import Iterator, Sequence
 
+from evaltap.recorder.privacy.lexicon import patterns, words
 from evaltap.recorder.privacy.text.commands.positions import (
     password_places,
     passwords_with_user,
 )
 from evaltap.recorder.privacy.text.cookies import may_tell_session
-from evaltap.recorder.privacy.text.normalization import listed
 from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.stand_ins import is_code, is_placeholder
 
-_AFTER_COLON = frozenset(
-    listed("""
--u --user --proxy-user -U --auth -a
-""")
-)
+_RE = patterns("commands")
+
+_AFTER_COLON = frozenset(words("commands.after_colon"))
 _OPTIONS: dict[str, tuple[str, ...]] = {
     # the whole next word, or the rest of this one
     "mysql": ("-p",), "mysqldump": ("-p",), "mysqladmin": ("-p",), "mysqlimport": ("-p",), "mariadb": ("-p",),
@@ -48,45 +46,23 @@ _COMMAND = re.compile(
     + "|".join(sorted(map(re.escape, _OPTIONS), key=len, reverse=True))
     + r")(?:\.exe)?(?=\s)"
 )
-_ARGUMENT = re.compile(
-    r"[ \t]*(?:\\\n[ \t]*)?((?:[^\s\"'|;&<>]|\"[^\"\n]{0,1024}\"|'[^'\n]{0,1024}'){1,1024})"
-)
-_PORTS = re.compile(r"[\d.]*:?\d{1,5}:\d{1,5}(?:/\w{3})?")
 _NAMES = frozenset(_OPTIONS)
 _BLANKS = dict.fromkeys(map(ord, "`$(/|;&\"'"), " ")
 _MOST_ARGUMENTS = 48
-_ECHOED = re.compile(
-    r"(?:echo|printf)[ \t]+(?:-[neE]+[ \t]+|[\"']?%s(?:\\n)?[\"']?[ \t]+)?[\"']?([^\s\"'|]{3,256})(?:[ \n]{1,4}([^\s\"'|]{3,256}))?[ \n]{0,4}[\"']?"
-    r"[ \t]*\|(?![ ]*(?:sudo )?(?:e?grep|rg|awk|sed|jq)\b)[^\n|]{0,80}(?:pass|sudo -S|login|kinit|cryptsetup|secrets? (?:versions )?(?:put|set|add|create)|env add|variable set|with-token)"
-)
-_HERE_STRING = re.compile(r"<<<[ \t]{0,4}[\"']?([^\s\"'$]{4,256})")
-_READS_SECRET = re.compile(
-    r"(?i)pass|login|secret|cryptsetup|kinit|token|sudo -S|env add|(?<![\w.-])age "
-)
-_PRINTED = re.compile(
-    r"(?i)pass(?:word|phrase)?[-_ ]?(?:command|cmd|eval)[ \t=:]{1,3}[\"'](?:echo|printf)[ \t]+(?:-n[ \t]+)?([^\s\"'$|]{3,256})"
-)
-_SUBSTITUTED = re.compile(
-    r"<\((?:echo|printf)[ \t]+(?:-[ne]+[ \t]+|[\"']?%s(?:\\n)?[\"']?[ \t]+)?[\"']?([^\s\"'|$)]{3,256})[\"']?[ ]*\)"
-)
-_PRINTED_PAIR = re.compile(
-    r"pass\w{0,16}[ \t=]{1,3}<\((?:echo -e|printf)[ \t]+[\"']?[^\s\"']{1,64}[ \n]{1,2}([^\s\"'$)\\]{3,256})"
-)
-_CHPASSWD = re.compile(r"[\w.-]{1,64}:([^\s\"'|]{3,256})[\"']?[ \t]*\|[ \t]*(?:sudo )?chpasswd")
 
 
 def in_commands(text: str, lower: str) -> Iterator[Span]:
     """Yield the spans of passwords in the command lines of a text."""
     if "<<<" in text:
-        yield from _read_by_secret(text, _HERE_STRING)
+        yield from _read_by_secret(text, _RE.here_string)
     if "', '" in text or '", "' in text:
         yield from _in_lists(text)
     if "echo " in lower or "printf " in lower:
-        for pattern in (_PRINTED, _PRINTED_PAIR):
+        for pattern in (_RE.printed, _RE.printed_pair):
             for printed in pattern.finditer(text):
                 yield printed.span(1)
         if "<(" in text:
-            yield from _read_by_secret(text, _SUBSTITUTED)
+            yield from _read_by_secret(text, _RE.substituted)
     if " " not in text:
         return
     if _NAMES.isdisjoint(lower.translate(_BLANKS).split()):
@@ -101,7 +77,7 @@ def in_commands(text: str, lower: str) -> Iterator[Span]:
             continue
         words: list[Span] = []
         at = match.end()
-        while len(words) < _MOST_ARGUMENTS and (found := _ARGUMENT.match(text, at)) is not None:
+        while len(words) < _MOST_ARGUMENTS and (found := _RE.argument.match(text, at)) is not None:
             words.append(found.span(1))
             at = found.end()
         done = at
@@ -117,16 +93,10 @@ def in_arguments(arguments: Sequence[str]) -> Iterator[tuple[int, int, int]]:
             yield index + 1, start, end
 
 
-_LIST = re.compile(
-    r"\[((?:'[^'\n]{0,256}'|\"[^\"\n]{0,256}\")(?:,[ ](?:'[^'\n]{0,256}'|\"[^\"\n]{0,256}\")){1,47})\]"
-)
-_ITEM = re.compile(r"'([^'\n]*)'|\"([^\"\n]*)\"")
-
-
 def _in_lists(text: str) -> Iterator[Span]:
     """Yield the passwords of commands written as a list: `['mysql', '-px']`."""
-    for written in _LIST.finditer(text):
-        items = list(_ITEM.finditer(written[1]))
+    for written in _RE.list.finditer(text):
+        items = list(_RE.item.finditer(written[1]))
         arguments = [item[item.lastindex or 0] for item in items]
         for index, start, end in in_arguments(arguments):
             at = written.start(1) + items[index].start() + 1
@@ -139,12 +109,12 @@ def _read_by_secret(text: str, pattern: re.Pattern[str]) -> Iterator[Span]:
         line = text[
             max(text.rfind("\n", 0, match.start()) + 1, match.start() - 200) : match.start()
         ]
-        if _READS_SECRET.search(line) is not None and not _stands_for(match[1]):
+        if _RE.reads_secret.search(line) is not None and not _stands_for(match[1]):
             yield match.span(1)
 
 
 def _echoed(text: str, start: int) -> Iterator[Span]:
-    for pattern in (_ECHOED, _CHPASSWD):
+    for pattern in (_RE.echoed, _RE.chpasswd):
         match = pattern.search(text, start, start + 400)
         if match is not None and not _stands_for(match[1]):
             yield from (match.span(group) for group in range(1, (match.lastindex or 0) + 1))
@@ -172,7 +142,7 @@ def _passwords(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, int]
 
 
 def _may_be_password(name: str, word: str) -> bool:
-    if word[:1] in ("", "-") or _PORTS.fullmatch(word):
+    if word[:1] in ("", "-") or _RE.ports.fullmatch(word):
         return False
     # `mysql -p shop` prompts for the password: the word is a database.
     return not (name.startswith(("mysql", "mariadb")) and word.replace("_", "").isalpha())

@@ -8,101 +8,32 @@ accents and without the Arabic article. English names have rules of their own in
 from collections.abc import Sequence
 from itertools import pairwise
 
-from evaltap.recorder.privacy.text.normalization import listed
+from evaltap.recorder.privacy.lexicon import words
 
-_KEYS = frozenset(
-    listed("""
-chiave chiavi llave llaves clave claves cle cles clef chave chaves cheie cheia schlussel schluessel sleutel nyckel nyckeln nogle
-noglen nokkel nokkelen avain klucz klucza klic klice kluc kluca kljuc kulcs kulcsa anahtar anahtari anahtariniz kunci clau raktas
-atslega ключ ключа ключом кључ κλειδι مفتاح מפתח
-""")
-)
-_CODES = frozenset(
-    listed("""
-codice codici codigo codigos cod codul code codes kode koden kod kodu kodunuz kodun kodum kodi koodi koodin kood kodas kods код кода кодом
-קוד رمز كود κωδικος
-""")
-)
-_TOKENS = frozenset(
-    listed("token tokens tokenu jeton jetons jetoane токен токена токеном belirtec belirteci")
-)
-_PHRASES = frozenset(listed("phrase frase fraza frazy fras frasen lause фраза φραση слово"))
+_KEYS = frozenset(words("compounds.keys"))
+_CODES = frozenset(words("compounds.codes"))
+_TOKENS = frozenset(words("compounds.tokens"))
+_PHRASES = frozenset(words("compounds.phrases"))
 _WORDS = frozenset(["كلمة", "كلمه"])
 HEADS = _KEYS | _CODES | _TOKENS | _PHRASES | _WORDS
 
-_FOR_ALL = frozenset(
-    listed("""
-secret secrets secreta secreto secretos segreta segreto secrete geheim geheime geheimer geheimes geheimen hemlig hemliga
-hemmelig hemmelige salainen tajny tajna tajne tajneho gizli rahasia tajni skrivni titkos таен тайен секретный секретного
-секретное секретная секретен секретний секретна таємний тајни μυστικο μυστικος سري سريه سرية סודי סודית
-private privat privada privado privata privato privee prive privater privates privaat prywatny prywatnego privatni
-soukromy yksityinen ozel приватный приватного приватний закрытый закрытого закритий личный خاص خاصة פרטי
-access acceso accesso acces acesso zugang zugangs zugriff zugriffs toegang toegangs atkomst adgang adgangs tilgang
-tilgangs paasy kaytto dostepu dostepowy pristupu pristupovy pristupove pristupni pristupny hozzaferesi belepesi erisim
-giris akses доступа доступу приступа достъп προσβασης وصول دخول مرور عبور גישה כניסה
-security seguridad seguranca sicurezza securite securitate sicherheits beveiligings sakerhets sikkerheds sikkerhets
-bezpieczenstwa bezpecnostni biztonsagi guvenlik turvallisuus turva keamanan безопасности безпеки ασφαλειας امان أمان אבטחה
-verification verificacion verificacao verifica verificare bestatigungs bestaetigungs verificatie verifierings
-verifikasjons weryfikacyjny weryfikacji overovaci ellenorzo dogrulama verifikasi подтверждения проверки підтвердження
-επαληθευσης تحقق אימות activation activacion ativacao attivazione aktivierungs aktywacyjny aktywacji активации
-recovery recuperacion recuperacao recupero recuperation recuperare wiederherstellungs herstel aterstallnings
-odzyskiwania obnovovaci kurtarma pemulihan восстановления відновлення استرداد
-desbloqueo desbloqueio sblocco deverrouillage entsperr freischalt ontgrendelings odblokowania
-autenticacion autenticazione autenticacao authentification authentifizierungs uwierzytelniania autorizacion autorizacao
-autorizzazione autorisation autoryzacji авторизации аутентификации مصادقة
-""")
-)
-_FOR_KEYS = _FOR_ALL | frozenset(
-    listed("""
-api cifrado criptografia crittografia cifratura chiffrement verschlusselungs verschluesselungs krypterings szyfrowania
-sifreleme шифрования تشفير firma assinatura signature signatur signier podpisu imza подписи توقيع
-licencia licenca licenza licence lizenz licentie licens lisens licencji lisans lisensi лицензии ترخيص
-maestra mestra maitre master hlavni главный wifi wlan
-""")
-)
-_FOR_TOKENS = _FOR_ALL | frozenset(
-    listed("""
-api auth session sesion sessione sessao sitzungs sesji oturum сессии confirmacion confirmacao conferma confirmation
-odswiezania aktualisierungs actualizacion refresco
-""")
-)
-_FOR_CODES = _FOR_ALL | frozenset(
-    listed("pin otp tan sms пин confidentiel confidencial confidenziale riservato")
-)
-_FOR_PHRASES = _FOR_ALL | frozenset(
-    listed("passe contrasena senha hasla парольная кодовое тайное losen")
-)
+_FOR_ALL = frozenset(words("compounds.for_all"))
+_FOR_KEYS = _FOR_ALL | frozenset(words("compounds.for_keys"))
+_FOR_TOKENS = _FOR_ALL | frozenset(words("compounds.for_tokens"))
+_FOR_CODES = _FOR_ALL | frozenset(words("compounds.for_codes"))
+_FOR_PHRASES = _FOR_ALL | frozenset(words("compounds.for_phrases"))
 _FOR_WORDS = frozenset(["مرور", "سر", "دخول"])
 MODIFIERS = _FOR_KEYS | _FOR_TOKENS | _FOR_CODES | _FOR_PHRASES | _FOR_WORDS
-NO_SECRETS = frozenset(
-    listed("""
-primaria primaire primarias foranea etrangere externa esterna publica publique pubblica chiave unica unique natural compuesta
-busqueda ordenacion ordenamiento producto pedido cliente postal descuento promocional error pais
-προιοντος κουπονιου παραγγελιας πελατη εκπτωσης προσφορας σφαλματος χωρας
-""")
-)
+NO_SECRETS = frozenset(words("compounds.no_secrets"))
 """What a word for key or code that is a secret alone means with one of these is none."""
 _PAIRS = (
     (_KEYS, _FOR_KEYS), (_CODES, _FOR_CODES), (_TOKENS, _FOR_TOKENS), (_PHRASES, _FOR_PHRASES),
     (_WORDS, _FOR_WORDS),
 )  # fmt: skip
-_PARTICLES = frozenset(
-    listed("""
-de di d da do del della dell dello des du l el la le les of fur zu zum voor van av til na для к за al
-""")
-)
-_ENGLISH = frozenset(
-    listed("""
-code codes token tokens secret secrets private access security activation recovery api signature licence
-master wifi auth session confirmation pin otp tan sms
-""")
-)
+_PARTICLES = frozenset(words("compounds.particles"))
+_ENGLISH = frozenset(words("compounds.english"))
 """Also English: next to each other they are left to the rules for English names."""
-_JOINED_HEADS = tuple(
-    listed("""
-schlussel schluessel sleutel nyckel nyckeln nogle noglen nokkel nokkelen avain code kode koden kod koodi token fras frase
-""")
-)
+_JOINED_HEADS = tuple(words("compounds.joined_heads"))
 _JOINED_MODIFIERS = (
     "losen",
     *(one for one in sorted(MODIFIERS) if one.isascii() and len(one) > 4 and one not in _ENGLISH),

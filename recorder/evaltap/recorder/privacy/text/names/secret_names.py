@@ -10,34 +10,38 @@ from enum import Enum
 from functools import lru_cache
 
 from evaltap.recorder.privacy.findings import PSEUDONYM
+from evaltap.recorder.privacy.lexicon import patterns, words
 from evaltap.recorder.privacy.text.names.phrase_words import is_secret_phrase
-from evaltap.recorder.privacy.text.names.secret_words import (
-    ADDRESSES,
-    CARD_WORDS,
-    ENDINGS,
-    EXACT,
-    FOREIGN,
-    FOREIGN_RAW,
-    FOREIGN_WORDS,
-    HARMLESS_BEFORE,
-    HARMLESS_KEYS,
-    HARMLESS_TOKENS,
-    IDENTIFIERS,
-    LAST_WORDS,
-    NO_PHONE,
-    PASSWORDS,
-    PASSWORDS_OF,
-    PHONE_ENDINGS,
-    PHONE_EXACT,
-    PHONE_RAW,
-    PHONE_WORDS,
-    REFERRING,
-    SECRET_CODES,
-    SECRET_KEYS,
-    SECRET_PAIRS,
-    SECRET_TOKENS,
-)
-from evaltap.recorder.privacy.text.normalization import folded, listed
+from evaltap.recorder.privacy.text.normalization import folded
+
+_RE = patterns("names")
+
+_ADDRESSES = frozenset(words("names.addresses"))
+_CARD_WORDS = frozenset(words("names.card_words"))
+_ENDINGS = words("names.endings")
+EXACT = frozenset(words("names.exact"))
+_FOREIGN = words("names.foreign")
+_FOREIGN_WORDS = frozenset(words("names.foreign_words"))
+_HARMLESS_BEFORE = {
+    one: frozenset(words(f"names.harmless_before_{one}"))
+    for one in ("pass", "pin", "cookie", "cookies", "tan")
+}
+_HARMLESS_KEYS = frozenset(words("names.harmless_keys"))
+_HARMLESS_TOKENS = frozenset(words("names.harmless_tokens"))
+_IDENTIFIERS = frozenset(words("names.identifiers"))
+_LAST_WORDS = frozenset(words("names.last_words"))
+_NO_PHONE = frozenset(words("names.no_phone"))
+_PASSWORDS = frozenset(words("names.passwords"))
+_PASSWORDS_OF = frozenset(words("names.passwords_of"))
+_PHONE_ENDINGS = words("names.phone_endings")
+_PHONE_EXACT = frozenset(words("names.phone_exact"))
+_PHONE_JOINED = words("names.phone_joined")
+_PHONE_WORDS = frozenset(words("names.phone_words"))
+_REFERRING = frozenset(words("names.referring"))
+_SECRET_CODES = frozenset(words("names.secret_codes"))
+_SECRET_KEYS = frozenset(words("names.secret_keys"))
+_SECRET_PAIRS = frozenset(words("names.secret_pairs"))
+_SECRET_TOKENS = frozenset(words("names.secret_tokens"))
 
 
 class Name(Enum):
@@ -51,7 +55,6 @@ class Name(Enum):
     PLAIN = "nothing"
 
 
-_WORDS = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|\d+[a-z]*|[^\W\da-zA-Z_]+")
 _LONGEST = 128
 _LONGEST_REMEMBERED = 64
 
@@ -79,31 +82,29 @@ def _kind(name: str) -> Name:
     if _may_be_token(name, words, plain):
         return Name.TOKEN
     last = words[-1]
-    if last in NO_PHONE:
-        return Name.IDENTIFIER if last in IDENTIFIERS else Name.PLAIN
-    is_phone = plain in PHONE_EXACT or plain in PHONE_WORDS or plain.endswith(PHONE_ENDINGS)
-    if not name.isascii() and any(one in name.lower().replace("_", " ") for one in PHONE_RAW):
+    if last in _NO_PHONE:
+        return Name.IDENTIFIER if last in _IDENTIFIERS else Name.PLAIN
+    is_phone = plain in _PHONE_EXACT or plain in _PHONE_WORDS or plain.endswith(_PHONE_ENDINGS)
+    if not name.isascii() and any(one in _joined(name) for one in _PHONE_JOINED):
         return Name.PHONE
-    if is_phone or not PHONE_WORDS.isdisjoint(words):
+    if is_phone or not _PHONE_WORDS.isdisjoint(words):
         return Name.PHONE
-    if not CARD_WORDS.isdisjoint(words):
+    if not _CARD_WORDS.isdisjoint(words):
         return Name.CARD
-    is_id = last in IDENTIFIERS or last.rstrip("0123456789") in IDENTIFIERS
+    is_id = last in _IDENTIFIERS or last.rstrip("0123456789") in _IDENTIFIERS
     if is_id:
         return Name.IDENTIFIER
-    aside = _ASIDE.search(name)
+    aside = _RE.aside.search(name)
     return _kind(name[: aside.start()]) if aside is not None else Name.PLAIN
 
 
 _PSEUDONYM = re.compile(rf"{PSEUDONYM.pattern}|<[a-z_]{{0,20}}(?::[0-9a-f]{{0,12}})?\Z")
 """Also one whose end was cut off.  A text that was redacted before is no name."""
-_ASIDE = re.compile(r"[ ]?[(\[][^()\[\]]{1,40}[)\]]\Z")
-"""What is behind a name in brackets: `API Key (live)`."""
 
 
 def words_of(name: str) -> list[str]:
     """Return the words of a name in lower case, without accents."""
-    return [_unnumbered(word.lower()) for word in _WORDS.findall(folded(name))]
+    return [_unnumbered(word.lower()) for word in _RE.words.findall(folded(name))]
 
 
 def _unnumbered(word: str) -> str:
@@ -112,24 +113,24 @@ def _unnumbered(word: str) -> str:
 
 def _is_secret(name: str, words: list[str], plain: str) -> bool:
     last = words[-1]
-    if last in ("secret", "secrets") and len(words) > 1 and words[-2] in REFERRING:
+    if last in ("secret", "secrets") and len(words) > 1 and words[-2] in _REFERRING:
         return False
-    if plain in EXACT or plain.endswith(ENDINGS) or plain.removesuffix("s").endswith(ENDINGS):
+    if plain in EXACT or plain.endswith(_ENDINGS) or plain.removesuffix("s").endswith(_ENDINGS):
         return True
     before = words[-2] if len(words) > 1 else ""
-    if words[0] in PASSWORDS and before and PASSWORDS_OF.issuperset(words[1:]):
+    if words[0] in _PASSWORDS and before and _PASSWORDS_OF.issuperset(words[1:]):
         return True
-    if last in LAST_WORDS:
-        return before not in HARMLESS_BEFORE.get(last, ())
+    if last in _LAST_WORDS:
+        return before not in _HARMLESS_BEFORE.get(last, ())
     if before and _is_secret_pair(words, before, last):
         return True
-    if _KEYWORD.search(plain) is not None or last in _ABOUT:
+    if _RE.keyword.search(plain) is not None or last in _ABOUT:
         return False
-    if not FOREIGN_WORDS.isdisjoint(words) or any(one in plain for one in _FOREIGN_ASCII):
+    if not _FOREIGN_WORDS.isdisjoint(words) or any(one in plain for one in _FOREIGN_ASCII):
         return True
-    if len(words) <= _MOST_WORDS and last not in NO_PHONE and is_secret_phrase(words):
+    if len(words) <= _MOST_WORDS and last not in _NO_PHONE and is_secret_phrase(words):
         return True
-    joined = _SEPARATOR.sub("", name).lower()
+    joined = _joined(name)
     return not name.isascii() and (
         any(one in plain for one in _FOREIGN_OTHER) or any(one in joined for one in _FOREIGN_JOINED)
     )
@@ -138,40 +139,38 @@ def _is_secret(name: str, words: list[str], plain: str) -> bool:
 _MOST_WORDS = 8
 
 
-_ABOUT = frozenset(
-    listed("""
-manager policy richtlinie length lange laenge hint hinweis reset rules regels regeln vergeten vergessen oublie olvidada dimenticata esquecida requisitos requisiti anforderungen longueur longitud lunghezza lengte dlugosc длина
-""")
-)
+_ABOUT = frozenset(words("names.about"))
 """What ends a name that is about a password in another language, but is none."""
-_KEYWORD = re.compile(r"palabras?claves?$|palavras?chaves?$|parol[ae]chiave$")
-_FOREIGN_ASCII = tuple(one for one in FOREIGN if one.isascii())
-_SEPARATOR = re.compile(r"[\s_.-]+")
-_FOREIGN_JOINED = tuple(one.replace(" ", "") for one in FOREIGN_RAW)
-_FOREIGN_OTHER = tuple(folded(one) for one in FOREIGN if not one.isascii())
+_FOREIGN_ASCII = tuple(one for one in _FOREIGN if one.isascii())
+_FOREIGN_JOINED = words("names.foreign_joined")
+_FOREIGN_OTHER = tuple(folded(one) for one in _FOREIGN if not one.isascii())
+
+
+def _joined(name: str) -> str:
+    return _RE.separator.sub("", name).lower()
 
 
 def _is_secret_pair(words: list[str], before: str, last: str) -> bool:
     singular = last.removesuffix("s")
     if singular == "key":
-        return before in SECRET_KEYS or (before == "id" and "access" in words)
+        return before in _SECRET_KEYS or (before == "id" and "access" in words)
     if singular == "token":
-        return before in SECRET_TOKENS and (
+        return before in _SECRET_TOKENS and (
             singular == last or before in ("api", "access", "refresh")
         )
     if singular == "code":
-        return before in SECRET_CODES
-    if last in ("url", "uri") and before in ADDRESSES:
+        return before in _SECRET_CODES
+    if last in ("url", "uri") and before in _ADDRESSES:
         return True
-    return f"{before}{last}" in SECRET_PAIRS
+    return f"{before}{last}" in _SECRET_PAIRS
 
 
 def _may_be_token(name: str, words: list[str], plain: str) -> bool:
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last == "key":
-        return bool(before) and before not in HARMLESS_KEYS
+        return bool(before) and before not in _HARMLESS_KEYS
     if last == "token" or plain.endswith(_TOKEN_ENDINGS) or "токен" in words:
-        return before not in HARMLESS_TOKENS
+        return before not in _HARMLESS_TOKENS
     if plain.endswith("sonarlogin") or (
         last == "auth" and (words[0] == "x" or before in ("registry", "docker", "proxy", "http"))
     ):
@@ -187,36 +186,29 @@ _TOKEN_ENDINGS = ("token", "tokenu", "tokeni", "токен", "トークン", "�
 
 def is_word_for_keyword(name: str) -> bool:
     """Return whether a name is a language's word for keyword, which contains its word for key."""
-    return _KEYWORD.search(folded(name).lower()) is not None
+    return _RE.keyword.search(folded(name).lower()) is not None
 
 
-_TALK = re.compile(r"[^\W\d_]+(?:['’ .,:;!?()-]{1,3}[^\W\d_]+)*[.!?:)]{0,2}")
 _LONGEST_TALK = 200
 
 
 def is_about_secret(value: str) -> bool:
     """Return whether a text speaks of a secret, or names one: `Reset password`, `忘记密码?`, `Passwort`."""
-    if len(value) > _LONGEST_TALK or _TALK.fullmatch(value) is None:
+    if len(value) > _LONGEST_TALK or _RE.talk.fullmatch(value) is None:
         return False
     if not any(map(str.isspace, value)) and value.upper() != value.lower() and not value.istitle():
         return False  # one word in lower or mixed case may be a password: `geheim`, `MySecret`
     words = words_of(value)
-    plain, joined = "".join(words), _SEPARATOR.sub("", value).lower()
+    plain, joined = "".join(words), _joined(value)
     return (
         any(word in EXACT or word.removesuffix("s") in EXACT for word in words)
-        or not FOREIGN_WORDS.isdisjoint(words)
+        or not _FOREIGN_WORDS.isdisjoint(words)
         or any(one in plain for one in (*_FOREIGN_ASCII, *_FOREIGN_OTHER))
         or any(one in joined for one in _FOREIGN_JOINED)
     )
 
 
-_POSTCODE = re.compile(r"[1-8]\d{2} ?\d{3}")
-_ADDRESS = frozenset(
-    listed("""
-address city country district locality state street road nagar colony taluk tehsil village india delhi mumbai bengaluru
-bangalore chennai hyderabad kolkata pune maharashtra karnataka gujarat kerala rajasthan punjab
-""")
-)
+_ADDRESS = frozenset(words("names.address"))
 
 
 def is_postcode(name: str, value: object, beside: Iterable[str] = ()) -> bool:
@@ -224,7 +216,7 @@ def is_postcode(name: str, value: object, beside: Iterable[str] = ()) -> bool:
 
     `beside` are the keys or the words (in lower case) around the name.
     """
-    if "".join(words_of(name)) != "pincode" or not _POSTCODE.fullmatch(str(value)):
+    if "".join(words_of(name)) != "pincode" or not _RE.postcode.fullmatch(str(value)):
         return False
     return name.lower() == "pincode" or not _ADDRESS.isdisjoint(beside)
 
