@@ -18,7 +18,7 @@ from evaltap.recorder.privacy.long_words import beside_services, random_words
 from evaltap.recorder.privacy.rule_matching import Rule
 from evaltap.recorder.privacy.text.addresses import addresses
 from evaltap.recorder.privacy.text.assignments.named_values import assigned
-from evaltap.recorder.privacy.text.commands.passwords import in_commands
+from evaltap.recorder.privacy.text.commands import in_commands
 from evaltap.recorder.privacy.text.encodings import MAX_DEPTH, decoded
 from evaltap.recorder.privacy.text.names.name_places import names_in
 from evaltap.recorder.privacy.text.names.secret_names import Name

@@ -1,52 +1,56 @@
 """Find passwords among command arguments: `curl -u bob:x`, `mysql -px`, `docker login -p x`.
 
-Short options are listed by command; `--password x` and `PGPASSWORD=x` need no list, as they are
-names like any other.
+What a command takes is in the rows of `commands.tsv`: a password in or behind an option; behind an option
+or as the n-th plain word (the last: -1) of a call that begins with certain words; joined to a user by a sign.
+`--password x` and `PGPASSWORD=x` need no row, as they are names like any other.
 """
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import NamedTuple
 
-from evaltap.recorder.privacy.lexicon import patterns, words
-from evaltap.recorder.privacy.text.commands.positions import (
-    password_places,
-    passwords_with_user,
-)
+from evaltap.recorder.privacy.lexicon import compiled, patterns, rows, words
 from evaltap.recorder.privacy.text.cookies import may_tell_session
+from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.stand_ins import is_code, is_placeholder
 
 _RE = patterns("commands")
 
 _AFTER_COLON = frozenset(words("commands.after_colon"))
-_OPTIONS: dict[str, tuple[str, ...]] = {
-    # the whole next word, or the rest of this one
-    "mysql": ("-p",), "mysqldump": ("-p",), "mysqladmin": ("-p",), "mysqlimport": ("-p",), "mariadb": ("-p",),
-    "docker": ("-p",), "podman": ("-p",), "buildah": ("-p",), "skopeo": ("-p",), "helm": ("-p",), "nerdctl": ("-p",),
-    "sshpass": ("-p",), "mongo": ("-p",), "mongosh": ("-p",), "mongodump": ("-p",), "mongorestore": ("-p",),
-    "mongoexport": ("-p",), "mongoimport": ("-p",), "cqlsh": ("-p",), "oc": ("-p",), "az": ("-p",), "cf": ("-p",),
-    "couchbase-cli": ("-p",), "xfreerdp": ("/p:",), "rdesktop": ("-p",),
-    "redis-cli": ("-a",), "sqlcmd": ("-P",), "bcp": ("-P",), "isql": ("-P",), "tsql": ("-P",), "osql": ("-P",),
-    "zip": ("-P",), "unzip": ("-P",), "7z": ("-p",), "7za": ("-p",), "rar": ("-hp", "-p"), "unrar": ("-p",),
-    "ldapsearch": ("-w",), "ldapmodify": ("-w",), "ldapadd": ("-w",), "ldapwhoami": ("-w",), "ldappasswd": ("-w", "-s"),
-    "useradd": ("-p",), "usermod": ("-p",), "adduser": ("-p",), "impacket": ("-p",), "crackmapexec": ("-p",),
-    "netexec": ("-p",), "nxc": ("-p",), "evil-winrm": ("-p",), "mosquitto_pub": ("-P",), "mosquitto_sub": ("-P",),
-    "snmpwalk": ("-A", "-X", "-c"), "snmpget": ("-A", "-X", "-c"), "ssh-keygen": ("-N", "-P"), "ipmitool": ("-P",),
-    "vault": (), "psexec": ("-p",), "snowsql": ("-p",),
-    "keytool": ("-storepass", "-keypass"), "openssl": ("-passin", "-passout", "-k", "-K"), "curlftpfs": ("-o",),
-    "wpa_passphrase": (), "net": (), "htpasswd": (), "rabbitmqctl": (), "chpasswd": (), "smbclient": (), "rclone": (),
-    "curl": ("-b", "--cookie", "--oauth2-bearer"), "http": (), "https": (), "wget": (), "npm": (), "git": (), "aws": (), "vncpasswd": (), "smbmap": ("-p",),
-    "hydra": ("-p",), "mount": (), "ftp": (), "nmcli": (), "cmdkey": (), "gpg": (), "gh": (), "twine": ("-p",), "bw": (), "etcdctl": (), "sqlplus": (),
-    "ncftpput": ("-p",), "ncftpget": ("-p",), "racadm": ("-p",), "cypher-shell": ("-p",), "beeline": ("-p",),
-    "doctl": ("-t",), "security": ("-w",), "cargo": (), "xh": (), "schtasks": ("/rp",), "lftp": (), "mc": (), "wandb": (), "poetry": (),
-    "expdp": (), "impdp": (), "rpcclient": (), "dotnet": (), "ansible-vault": (), "networksetup": (), "winexe": (), "echo": (), "printf": (),
-}  # fmt: skip
-_COMMAND = re.compile(
-    r"(?<![\w.-])(?:"
-    + "|".join(sorted(map(re.escape, _OPTIONS), key=len, reverse=True))
-    + r")(?:\.exe)?(?=\s)"
-)
-_NAMES = frozenset(_OPTIONS)
+
+
+class _Form(NamedTuple):
+    """A form in which a command takes a password."""
+
+    begins: tuple[str, ...]
+    """The first plain words; `x*` is any word that starts with x."""
+    how: str
+    where: tuple[str, ...]
+    """Options; the number of a plain word."""
+    needs: str
+    """A word that must also be there; `-b` also within other flags. Of joined ones the sign."""
+    name: str
+    """The number of the plain word that must be the name of a secret."""
+
+
+@cache
+def _commands() -> dict[str, tuple[_Form, ...]]:
+    """Return the forms of each command; some have none but `-u user:x`."""
+    found: dict[str, tuple[_Form, ...]] = {}
+    for command, begins, how, where, needs, name in rows("commands"):
+        form = _Form(tuple(begins.split()), how, tuple(where.split()), needs, name)
+        found[command] = (*found.get(command, ()), form)
+    return found
+
+
+@cache
+def _command() -> re.Pattern[str]:
+    names = sorted(map(re.escape, _commands()), key=len, reverse=True)
+    return compiled(rf"(?<![\w.-])(?:{'|'.join(names)})(?:\.exe)?(?=\s)")
+
+
 _BLANKS = dict.fromkeys(map(ord, "`$(/|;&\"'"), " ")
 _MOST_ARGUMENTS = 48
 
@@ -65,10 +69,10 @@ def in_commands(text: str, lower: str) -> Iterator[Span]:
             yield from _read_by_secret(text, _RE.substituted)
     if " " not in text:
         return
-    if _NAMES.isdisjoint(lower.translate(_BLANKS).split()):
+    if _commands().keys().isdisjoint(lower.translate(_BLANKS).split()):
         return
     done = 0
-    for match in _COMMAND.finditer(lower):
+    for match in _command().finditer(lower):
         if match.start() < done:
             continue
         name = match[0].removesuffix(".exe")
@@ -88,7 +92,7 @@ def in_commands(text: str, lower: str) -> Iterator[Span]:
 def in_arguments(arguments: Sequence[str]) -> Iterator[tuple[int, int, int]]:
     """Yield the index and span of each password among the words of one command."""
     name = arguments[0].rsplit("/", 1)[-1].lower().removesuffix(".exe")
-    if name in _OPTIONS:
+    if name in _commands():
         for index, start, end in _passwords(name, arguments[1:]):
             yield index + 1, start, end
 
@@ -122,7 +126,9 @@ def _echoed(text: str, start: int) -> Iterator[Span]:
 
 
 def _passwords(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    options = _OPTIONS[name]
+    """Yield the numbers of a command's words with a password, and where in the word it is."""
+    forms = _commands()[name]
+    options = [option for form in forms if form.how == "option" for option in form.where]
     for index, word in enumerate(words):
         following = words[index + 1] if index + 1 < len(words) else ""
         for option in options:
@@ -136,9 +142,68 @@ def _passwords(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, int]
             yield from _behind_colon(index + 1, following)
         elif word.startswith(("-u", "--user=", "-U")) and ":" in word:
             yield from _behind_colon(index, word)
-    for index, start in password_places(name, words):
-        yield from _whole(index, words[index], start)
-    yield from passwords_with_user(name, words)
+    plain = [index for index, word in enumerate(words) if not word.startswith("-")]
+    for form in forms:
+        if form.how == "joined":
+            yield from _joined(form, words, plain)
+        elif form.how in ("word", "behind") and _applies(form, words, plain):
+            place = (_behind if form.how == "behind" else _nth)(form, words, plain)
+            if place is not None:
+                yield from _whole(place[0], words[place[0]], place[1])
+
+
+def _applies(form: _Form, words: Sequence[str], plain: Sequence[int]) -> bool:
+    first = [words[index] for index in plain[: len(form.begins)]]
+    if len(first) < len(form.begins) or not all(map(_fits, first, form.begins)):
+        return False
+    if form.name and int(form.name) < len(plain):
+        named = words[plain[int(form.name)]].strip("\"'")
+        if kind_of_name(named) is not Name.SECRET:
+            return False
+    needs = form.needs
+    is_flag = len(needs) == 2
+    return (
+        not needs or needs in words or (is_flag and any(_has_flag(one, needs[1]) for one in words))
+    )
+
+
+def _fits(word: str, wanted: str) -> bool:
+    return word.startswith(wanted[:-1]) if wanted.endswith("*") else word == wanted
+
+
+def _has_flag(word: str, flag: str) -> bool:
+    return word[:1] == "-" and word[:2] != "--" and flag in word
+
+
+def _behind(form: _Form, words: Sequence[str], plain: Sequence[int]) -> tuple[int, int] | None:
+    for index, word in enumerate(words):
+        if word in form.where and index + 1 < len(words):
+            return index + 1, 0
+        if word[:2] in form.where and len(word) > 4:
+            return index, 2  # `-b'x'`
+    return None
+
+
+def _nth(form: _Form, words: Sequence[str], plain: Sequence[int]) -> tuple[int, int] | None:
+    given, place = len(form.begins), int(form.where[0])
+    # Of `net use \\\\server\\share x /user:bob` the share counts, but no switch behind it.
+    rest = [index for index in plain[given:] if words[index][:1] not in ("/", "\\")]
+    if place < 0:
+        return (rest[-1], 0) if rest else None
+    places = [*plain[:given], *rest]
+    return (places[place], 0) if place < len(places) else None
+
+
+def _joined(
+    form: _Form, words: Sequence[str], plain: Sequence[int]
+) -> Iterator[tuple[int, int, int]]:
+    """Yield passwords in one word with the user: `sqlplus bob/x@db`, `smbclient -U bob%x`."""
+    for index, word in enumerate(words):
+        is_marked = words[index - 1] in form.where if form.where else index in plain[:1]
+        at = word.find(form.needs)
+        end = len((word if form.where else word.partition("@")[0]).rstrip("'\""))
+        if is_marked and 0 < at < end - 1:
+            yield index, at + 1, end
 
 
 def _may_be_password(name: str, word: str) -> bool:
