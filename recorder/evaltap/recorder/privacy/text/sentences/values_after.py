@@ -1,9 +1,17 @@
-"""Find the secret after its name in a sentence: `the password is x`, `password x`, `パスワードはx`."""
+"""Find the secret after its name in a sentence: `the password is x`, `password x`, `パスワードはx`.
+
+The sentences are the rows of `sentences.tsv`, tried in their order: first those whose pattern matches right
+behind the name (`next`), then those that look further on in the clause. A row says for which names and
+whether for tokens it holds, how the value is read where its pattern ends, what the value must look like,
+and what follows if it does not: the next row, or the rest of the clause, or nothing.
+"""
 
 import re
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
 
-from evaltap.recorder.privacy.lexicon import patterns, words
-from evaltap.recorder.privacy.text.sentences.topics import OF_WHAT, is_about
+from evaltap.recorder.privacy.lexicon import compiled, patterns, rows, words
 from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.value_kinds import (
     is_likely_password,
@@ -16,68 +24,97 @@ from evaltap.recorder.privacy.text.values import is_mixed, read_value
 
 _RE = patterns("sentences")
 
-_IN_CLAUSE = (
-    ("clause_is", may_be_password),
-    ("verb_last", may_be_password),
-    ("clause", is_strong_password),
-    ("apposition", is_strong_password),
-    ("announced", is_likely_password),
-    ("it_is", is_likely_password),
-    ("then_type", may_be_password),
-)
-"""The first also holds for tokens."""
+SHORT_NUMBERS = frozenset(words("sentences.short_numbers"))
+_NUMBERS = SHORT_NUMBERS | {"code", "codice", "código", "kod", "kode", "код"}
+_OF_WHAT = frozenset(words("sentences.of_what"))
+"""What stands after such a word is about the password, not the password."""
+
+_NAMES: dict[str, Callable[[str], bool]] = {
+    "": lambda name: True,
+    "credentials": lambda name: "cred" in name.lower(),
+    "foreign": lambda name: not name.isascii(),
+    "key": lambda name: name.lower() == "key",
+    # In names with an English word `on` is no Finnish for `is`.
+    "not_english": lambda name: _RE.english.search(name) is None,
+    "number": lambda name: name.lower() in _NUMBERS,
+    "secret": lambda name: _RE.secret.fullmatch(name) is not None,
+}
+_CHECKS: dict[str, Callable[[str], bool]] = {
+    "": lambda value: True,
+    "changed": lambda value: is_mixed(value) and not is_measure(value.split()[0]),
+    "likely_password": is_likely_password,
+    "may_be_password": may_be_password,
+    "mixed": lambda value: is_mixed(value.split()[-1]),
+    "mixed_no_key_id": lambda value: is_mixed(value) and _RE.key_id.fullmatch(value) is None,
+    "mixed_no_pair": lambda value: is_mixed(value) and _RE.key_and_id.fullmatch(value) is None,
+    "mixed_token": lambda value: is_token(value) and is_mixed(value),
+    "strong_password": is_strong_password,
+}
+
+
+class _Sentence(NamedTuple):
+    holds_for: Callable[[str], bool]
+    pattern: str
+    reading: str
+    check: Callable[[str], bool]
+    tokens: str
+    otherwise: str
+
+
+@cache
+def _sentences(place: str) -> tuple[_Sentence, ...]:
+    return tuple(
+        _Sentence(_NAMES[names], _RE.whole(pattern), reading, _CHECKS[check], tokens, otherwise)
+        for where, _, names, pattern, reading, check, tokens, otherwise, _ in rows("sentences")
+        if where == place
+    )
 
 
 def said(text: str, start: int, end: int, *, token: bool) -> Span | None:
     """Return the value in `the password is x`, `password x`, `パスワードはx`."""
-    if text[end - 1 : end] > "\u2e80" or not text[start:end].isascii():
-        match = _RE.cjk_is.match(text, end)
-        if match is not None:
-            ascii_run = _RE.ascii_run.match(text, match.end())
-            if ascii_run is not None and is_mixed(ascii_run[0]):
-                return ascii_run.span()
-    is_short = not token and text[start:end].lower() in _NUMBERS
-    if is_short and (match := _RE.digits.match(text, end)) is not None:
-        return match.span(1)
-    if (match := _RE.changed_to.match(text, end)) is not None and is_token(match[1]):
-        return match.span(1) if is_mixed(match[1]) else None
-    if (match := _RE.changed.match(text, end)) is not None:
-        change = _RE.change.match(text, match.end())
-        if change is not None and is_mixed(change[1]) and (not token or is_token(change[1])):
-            return change.span(1) if text.startswith("to", change.start()) else change.span()
-    if (match := _RE.changed_from.match(text, end)) is not None and is_mixed(match[1]):
-        return None if is_measure(match[1].split()[0]) else match.span(1)
-    match = _RE.copula.match(text, end)
-    if match is not None and not (
-        match[0].rstrip(" :\t").endswith(" on") and _RE.english.search(text, start, end)
-    ):
-        at = match.end()
-        if "cred" in text[start:end].lower() and (both := _RE.user_and.match(text, at)):
-            at, token = both.end(), False
-        span = read_value(text, at, token=token, sure=False, said=True, code=False)
+    name = text[start:end]
+    for one in _sentences("next"):
+        if (token and one.tokens == "no") or not one.holds_for(name):
+            continue
+        match = compiled(one.pattern).match(text, end)
+        if match is None or (one.reading == "after_sign" and _is_topic(match[0])):
+            continue
+        span = _read(text, match, one, token=token)
+        if span is not None or one.otherwise == "stop":
+            return span
+        if one.otherwise == "clause":
+            break
+    return _in_clause(text, start, end, token=token)
+
+
+def _read(text: str, match: re.Match[str], sentence: _Sentence, *, token: bool) -> Span | None:
+    """Return the value that a sentence tells, if it is one."""
+    at, reading = match.end(), sentence.reading
+    if reading == "nothing":
+        return None
+    if reading == "group":
+        span: Span | None = match.span(1)
+        if sentence.tokens == "token" and token and not is_token(match[1].split()[-1]):
+            return None
+    elif reading in ("said", "after_sign"):
+        sure = reading == "after_sign" and match[1] == "="
+        span = read_value(text, at, token=token, sure=sure, said=True, code=False)
         if span is not None and _RE.time.match(text, span[0]) is not None:
             return None
-        return span or _in_clause(text, start, end, token=token)
-    match = _RE.qualified.match(text, end)
-    if match is not None and OF_WHAT.isdisjoint(match[0].lower().rstrip(" :=-*_").split()[-1:]):
-        span = read_value(
-            text, match.end(), token=token, sure=match[1] == "=", said=True, code=False
-        )
-        return span or _in_clause(text, start, end, token=token)
-    if _RE.secret.fullmatch(text, start, end) and _RE.name_of_secret.match(text, end) is not None:
-        return None
-    if (match := _RE.blank_quote.match(text, end)) is not None:
-        return read_value(text, match.end(), token=token, sure=False)
-    if not token and (match := _RE.switch.match(text, end)) is not None:
-        return read_value(text, match.end(), token=False, sure=True)
-    if (match := _RE.bare.match(text, end)) is not None:
-        span = read_value(text, match.end(), token=token, sure=False)
-        if span is not None and is_mixed(value := text[span[0] : span[1]]):
-            # `key session:4711` names something else, `password x1y2` the password.
-            if text[start:end].lower() == "key" and _RE.key_id.fullmatch(value) is not None:
-                return None
-            return None if re.fullmatch(r"[a-z]+:[\w:-]+", value) else span
-    return _in_clause(text, start, end, token=token)
+    else:
+        span = read_value(text, at, token=token, sure=reading == "sure")
+    return span if span is not None and sentence.check(text[slice(*span)]) else None
+
+
+def _is_topic(said_of_it: str) -> bool:
+    """Return whether it ends with what is only about a password: `password for bob, length: `."""
+    return not _OF_WHAT.isdisjoint(said_of_it.lower().rstrip(" :=-*_").split()[-1:])
+
+
+def is_about(text: str, end: int) -> bool:
+    """Return whether the name is only the first of two: `the password policy`."""
+    following = _RE.following.match(text, end)
+    return following is not None and following[1].lower() in _OF_WHAT
 
 
 def answered(text: str, end: int) -> Span | None:
@@ -96,23 +133,23 @@ def _in_clause(text: str, start: int, end: int, *, token: bool) -> Span | None:
         return span
     if is_about(text, end):
         return None
-    for name, is_value in _IN_CLAUSE[:1] if token else _IN_CLAUSE:
-        match = getattr(_RE, name).match(text, end)
-        if match is None:
+    for one in _sentences("further"):
+        if token and one.tokens == "no":
             continue
-        value = match[1].rstrip(".,;:?)]}*")
-        if is_value(value) and (not token or is_token(value)):
-            return match.start(1), match.start(1) + len(value)
+        match = compiled(one.pattern).match(text, end)
+        if match is not None:
+            value = match[1].rstrip(".,;:?)]}*")
+            if one.check(value) and (not token or is_token(value)):
+                return match.start(1), match.start(1) + len(value)
     return None
 
 
 def _changed_to(text: str, start: int, end: int) -> Span | None:
     """Return what a verb before or after the name says that the value becomes."""
     match = _RE.to.match(text, end)
-    if match is None or _RE.changes.search(text, max(0, start - 40), match.start(1)) is None:
+    if match is None or _RE.change.search(text, max(0, start - 40), match.start(1)) is None:
         return None
-    value = match[1].rstrip(".,;:!?)")
-    return (match.start(1), match.start(1) + len(value)) if may_be_password(value) else None
+    return _password(match)
 
 
 def other_said(text: str, end: int) -> Span | None:
@@ -120,11 +157,9 @@ def other_said(text: str, end: int) -> Span | None:
     if (match := _RE.arrow.match(text, end)) is not None:
         return read_value(text, match.end(), token=False, sure=True)
     match = _RE.and_new.match(text, end)
-    if match is None:
-        return None
+    return _password(match) if match is not None else None
+
+
+def _password(match: re.Match[str]) -> Span | None:
     value = match[1].rstrip(".,;:!?)")
     return (match.start(1), match.start(1) + len(value)) if may_be_password(value) else None
-
-
-SHORT_NUMBERS = frozenset(words("sentences.short_numbers"))
-_NUMBERS = SHORT_NUMBERS | {"code", "codice", "código", "kod", "kode", "код"}

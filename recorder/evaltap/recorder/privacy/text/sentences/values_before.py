@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from evaltap.recorder.privacy.lexicon import patterns, words
-from evaltap.recorder.privacy.text.sentences.topics import is_about
+from evaltap.recorder.privacy.text.sentences.values_after import is_about
 from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.value_kinds import is_likely_password, may_be_password
 from evaltap.recorder.privacy.text.values import is_mixed
