@@ -17,9 +17,9 @@ from evaltap.recorder.privacy.lexicon import patterns
 from evaltap.recorder.privacy.long_words import beside_services, random_words
 from evaltap.recorder.privacy.rule_matching import Rule
 from evaltap.recorder.privacy.text.addresses import addresses
-from evaltap.recorder.privacy.text.assignments.named_values import assigned
 from evaltap.recorder.privacy.text.commands import in_commands
 from evaltap.recorder.privacy.text.encodings import MAX_DEPTH, decoded
+from evaltap.recorder.privacy.text.named_values import assigned
 from evaltap.recorder.privacy.text.names.name_places import names_in
 from evaltap.recorder.privacy.text.names.secret_names import Name
 from evaltap.recorder.privacy.text.normalization import lowered, plain_spelling
