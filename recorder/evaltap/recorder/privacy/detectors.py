@@ -25,7 +25,7 @@ from evaltap.recorder.privacy.text.names.secret_names import Name
 from evaltap.recorder.privacy.text.normalization import lowered, plain_spelling
 from evaltap.recorder.privacy.text.numbers import card_in, numbers, phone_in
 from evaltap.recorder.privacy.text.phrases import in_phrases
-from evaltap.recorder.privacy.text.sentences.logins import in_logins
+from evaltap.recorder.privacy.text.sentences import in_logins
 from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.stand_ins import is_variable
 from evaltap.recorder.privacy.text.tables import (

@@ -14,12 +14,15 @@ _FILES = frozenset(words("addresses.files"))
 _CODE = frozenset(words("addresses.code"))
 
 
+_SPELT = ("dot", "[@]", "(@)", "at]", "at)", "at}", "at>", "_at_")
+
+
 def addresses(text: str, lower: str) -> Iterator[Address]:
     """Yield the e-mail addresses of a text with their normal form."""
     if "@" in text or "%40" in text or ("&" in text and any(one in lower for one in _ENTITIES)):
         for sign in _RE.at.finditer(text):
             yield from _around(text, sign)
-    if _may_be_spelt(lower):
+    if any(sign in lower for sign in _SPELT):
         for match in _RE.spelt.finditer(text):
             host = _RE.words.sub(".", match[2])
             if (
@@ -28,19 +31,6 @@ def addresses(text: str, lower: str) -> Iterator[Address]:
             ):
                 name = _RE.words.sub(".", match[1])
                 yield *match.span(), f"{name}@{host}".casefold()
-
-
-def _may_be_spelt(lower: str) -> bool:
-    return (
-        "dot" in lower
-        or "[@]" in lower
-        or "(@)" in lower
-        or ("]" in lower and "at]" in lower)
-        or (")" in lower and "at)" in lower)
-        or ("}" in lower and "at}" in lower)
-        or (">" in lower and "at>" in lower)
-        or ("_" in lower and "_at_" in lower)
-    )
 
 
 def _around(text: str, sign: re.Match[str]) -> Iterator[Address]:

@@ -11,10 +11,10 @@ from functools import cache
 from typing import NamedTuple
 
 from evaltap.recorder.privacy.lexicon import compiled, patterns, rows, words
-from evaltap.recorder.privacy.text.cookies import may_tell_session
 from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.stand_ins import is_code, is_placeholder
+from evaltap.recorder.privacy.text.values import may_tell_session
 
 _RE = patterns("commands")
 
@@ -61,12 +61,8 @@ def in_commands(text: str, lower: str) -> Iterator[Span]:
         yield from _read_by_secret(text, _RE.here_string)
     if "', '" in text or '", "' in text:
         yield from _in_lists(text)
-    if "echo " in lower or "printf " in lower:
-        for pattern in (_RE.printed, _RE.printed_pair):
-            for printed in pattern.finditer(text):
-                yield printed.span(1)
-        if "<(" in text:
-            yield from _read_by_secret(text, _RE.substituted)
+    if "<(" in text:
+        yield from _read_by_secret(text, _RE.substituted)
     if " " not in text:
         return
     if _commands().keys().isdisjoint(lower.translate(_BLANKS).split()):
@@ -76,9 +72,6 @@ def in_commands(text: str, lower: str) -> Iterator[Span]:
         if match.start() < done:
             continue
         name = match[0].removesuffix(".exe")
-        if name in ("echo", "printf"):
-            yield from _echoed(text, match.start())
-            continue
         words: list[Span] = []
         at = match.end()
         while len(words) < _MOST_ARGUMENTS and (found := _RE.argument.match(text, at)) is not None:
@@ -115,14 +108,6 @@ def _read_by_secret(text: str, pattern: re.Pattern[str]) -> Iterator[Span]:
         ]
         if _RE.reads_secret.search(line) is not None and not _stands_for(match[1]):
             yield match.span(1)
-
-
-def _echoed(text: str, start: int) -> Iterator[Span]:
-    for pattern in (_RE.echoed, _RE.chpasswd):
-        match = pattern.search(text, start, start + 400)
-        if match is not None and not _stands_for(match[1]):
-            yield from (match.span(group) for group in range(1, (match.lastindex or 0) + 1))
-            return
 
 
 def _passwords(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, int]]:

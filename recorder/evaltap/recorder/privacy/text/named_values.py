@@ -11,8 +11,7 @@ from evaltap.recorder.privacy.lexicon import patterns
 from evaltap.recorder.privacy.text.names.name_places import kind_at
 from evaltap.recorder.privacy.text.names.secret_names import Name, is_postcode
 from evaltap.recorder.privacy.text.operators import behind_operator, is_header
-from evaltap.recorder.privacy.text.sentences.values_after import other_said, said
-from evaltap.recorder.privacy.text.sentences.values_before import value_before
+from evaltap.recorder.privacy.text.sentences import other_said, said, value_before
 from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.stand_ins import is_code, is_placeholder
 from evaltap.recorder.privacy.text.value_kinds import is_likely_password, is_token

@@ -116,14 +116,19 @@ def _is_called_phone(before: str, after: str, text: str) -> bool:
     if _RE.units.match(after):
         return False
     # Ignore words of another sentence or next to another number.
-    near = re.split(
-        r"(?<!tel)(?<!tél)(?<!fax)(?<!fon)(?<!mov)(?<!móv)(?<!gsm)(?<!mob)(?<!tlf)(?<!tlm)(?<!kom)(?<!puh)(?<!cel)(?<!tfno)(?<!τηλ)(?<!тел)(?<!моб)(?<!\bph)(?<!\bnr)(?<!\bno)\. |[!?;] |\n\n",
-        before,
-    )[-1]
+    near = _last_sentence(before)
     if any(map(str.isdigit, near)):
         near = re.split(r"\d", near)[-1]
     following = re.split(r"[.!?;\n\d]", after)[0]
     return bool(_RE.cues.search(near) or _RE.verbs.search(near) or _RE.cues.search(following))
+
+
+def _last_sentence(text: str) -> str:
+    """Return what is behind the last end of a sentence; the full stop of `tel. ` is none."""
+    for end in reversed(list(_RE.sentence_end.finditer(text))):
+        if end[0] != ". " or _RE.abbreviation.search(text, 0, end.start()) is None:
+            return text[end.end() :]
+    return text
 
 
 def _ibans(text: str) -> Iterator[Number]:

@@ -9,7 +9,7 @@ from evaltap.recorder.privacy.text.names.secret_names import (
     is_address,
     kind_of_name,
 )
-from evaltap.recorder.privacy.text.sentences.values_after import (
+from evaltap.recorder.privacy.text.sentences import (
     SHORT_NUMBERS,
     answered,
 )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from evaltap.recorder.privacy.lexicon import compiled, patterns, rows
 from evaltap.recorder.privacy.text.span import Span
-from evaltap.recorder.privacy.text.stand_ins import is_placeholder
+from evaltap.recorder.privacy.text.stand_ins import is_code, is_placeholder
 from evaltap.recorder.privacy.text.value_kinds import is_likely_password, may_be_password
 
 _RE = patterns("phrases")
@@ -19,6 +19,7 @@ _CHECKS: dict[str, Callable[[str], bool]] = {
     "": lambda value: True,
     "likely_password": is_likely_password,
     "may_be_password": may_be_password,
+    "no_code": lambda value: value[0] != "$" and not is_code(value),
 }
 """What a value must look like where its form alone is not enough."""
 
@@ -66,8 +67,9 @@ def _has(term: tuple[str, ...], lower: str) -> bool:
 
 def _values(text: str, pattern: re.Pattern[str], check: str) -> Iterator[Span]:
     for match in pattern.finditer(text):
-        group = match.lastindex or 0
         if check == "users":
-            yield from (user.span(1) for user in _RE.user.finditer(text, *match.span(group)))
-        elif _CHECKS[check](match[group]) and not is_placeholder(match[group]):
-            yield match.span(group)
+            yield from (user.span(1) for user in _RE.user.finditer(text, *match.span(1)))
+            continue
+        for group, value in enumerate(match.groups(), start=1):
+            if value is not None and _CHECKS[check](value) and not is_placeholder(value):
+                yield match.span(group)

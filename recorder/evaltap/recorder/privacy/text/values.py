@@ -3,7 +3,6 @@
 import re
 
 from evaltap.recorder.privacy.lexicon import patterns
-from evaltap.recorder.privacy.text.cookies import may_tell_session
 from evaltap.recorder.privacy.text.names.secret_names import (
     EXACT,
     Name,
@@ -202,3 +201,24 @@ def is_mixed(value: str) -> bool:
     if any(sign in value for sign in "!@#$%^&*+=?") and any(map(str.isalpha, value)):
         return not value.endswith(("?", "!", "*", "=")) or digits > 0
     return len(value) >= 4 and digits > 0
+
+
+_ATTRIBUTES = frozenset(("path", "domain", "expires", "max-age", "samesite", "version", "priority"))
+
+
+def may_tell_session(header: str) -> bool:
+    """Return whether any cookie of a header may be that of a session."""
+    pairs = [
+        pair
+        for pair in _RE.cookie.findall(header)
+        if pair[0].lower().lstrip("$") not in _ATTRIBUTES
+    ]
+    return not pairs or any(_is_of_session(*pair) for pair in pairs)
+
+
+def _is_of_session(name: str, value: str) -> bool:
+    if not value or is_placeholder(value) or _RE.no_session.fullmatch(value):
+        return False
+    if _RE.of_session.search(name) and "consent" not in name.lower():
+        return True
+    return is_token(value) or _RE.setting.fullmatch(value) is None

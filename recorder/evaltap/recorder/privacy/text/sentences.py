@@ -1,13 +1,14 @@
-"""Find the secret after its name in a sentence: `the password is x`, `password x`, `パスワードはx`.
+"""Find the secrets that sentences tell: `the password is x`, `x is the password`, `log in as bob with x`.
 
-The sentences are the rows of `sentences.tsv`, tried in their order: first those whose pattern matches right
-behind the name (`next`), then those that look further on in the clause. A row says for which names and
-whether for tokens it holds, how the value is read where its pattern ends, what the value must look like,
-and what follows if it does not: the next row, or the rest of the clause, or nothing.
+The sentences are the rows of `sentences.tsv`, tried in their order: those whose pattern matches right behind
+the name (`next`), those that look `further` on in the clause, those `before` the name, those behind a word
+for a `login`. A row says for which names and whether for tokens it holds, how the value is read where its
+pattern ends, what the value must look like, and what follows if it does not: the next row, or the rest of the
+clause, or nothing.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -44,7 +45,8 @@ _CHECKS: dict[str, Callable[[str], bool]] = {
     "changed": lambda value: is_mixed(value) and not is_measure(value.split()[0]),
     "likely_password": is_likely_password,
     "may_be_password": may_be_password,
-    "mixed": lambda value: is_mixed(value.split()[-1]),
+    "mixed": is_mixed,
+    "mixed_last": lambda value: is_mixed(value.split()[-1]),
     "mixed_no_key_id": lambda value: is_mixed(value) and _RE.key_id.fullmatch(value) is None,
     "mixed_no_pair": lambda value: is_mixed(value) and _RE.key_and_id.fullmatch(value) is None,
     "mixed_token": lambda value: is_token(value) and is_mixed(value),
@@ -163,3 +165,116 @@ def other_said(text: str, end: int) -> Span | None:
 def _password(match: re.Match[str]) -> Span | None:
     value = match[1].rstrip(".,;:!?)")
     return (match.start(1), match.start(1) + len(value)) if may_be_password(value) else None
+
+
+_INTO = frozenset(words("sentences.into"))
+_LINKS = frozenset(words("sentences.links"))
+_PRONOUNS = frozenset(words("sentences.pronouns"))
+_POINTING = frozenset(words("sentences.pointing"))
+_NO_ADJECTIVES = frozenset(words("sentences.no_adjectives"))
+_COPULAS_FIRST = frozenset(words("sentences.copulas_first"))
+_LONGEST_BEFORE = 100
+_MOST_ADJECTIVES, _MOST_BETWEEN = 4, 4
+
+
+def value_before(text: str, start: int, end: int) -> Span | None:
+    """Return the value in `x is the password`, `use x as password`, `with x? that's the password`."""
+    first = max(0, start - _LONGEST_BEFORE)
+    if text[start] > "\u2e80":
+        match = _RE.cjk_before.search(text, first, start)
+        return match.span(1) if match is not None and may_be_password(match[1]) else None
+    if text[start - 1 : start] not in (" ", "(", "#"):
+        return None
+    for one in _sentences("before"):
+        match = compiled(one.pattern).search(text, first, start)
+        if match is not None and (one.reading != "aside" or text.startswith(")", end)):
+            return match.span(1) if one.check(match[1]) else None
+    line = text.rfind("\n", first, start) + 1
+    stop = start - (text[start - 1] == "#")
+    words = [match.span() for match in _RE.word.finditer(text, max(first, line), stop)]
+    if _RE.control.match(text, end) is not None or text[start - 1] == "#":
+        return _typed(text, words)
+    if is_about(text, end):
+        return None
+    is_code = text[start:end].lower().endswith(_CODES)
+    return _before_link(text, end, words, _may_be_code if is_code else may_be_password)
+
+
+def _typed(text: str, words: list[Span]) -> Span | None:
+    """Return what is typed `into the password field`."""
+    for back in range(1, min(len(words), _MOST_ADJECTIVES)):
+        if text[slice(*words[-back])].lower() in _INTO:
+            return _nearest(text, words[:-back], 1, may_be_password)
+    return None
+
+
+def _before_link(
+    text: str, end: int, words: list[Span], is_value: Callable[[str], bool]
+) -> Span | None:
+    """Return the value before the last link of words that lead to a name."""
+    for back in range(1, min(len(words), _MOST_ADJECTIVES + 2)):
+        word = text[slice(*words[-back])].lower().lstrip("(")
+        if word in _POINTING:
+            return _nearest(text, words[:-back], _MOST_BETWEEN, is_value)
+        if word in _LINKS:
+            before = words[:-back]
+            if len(before) > 1 and text[slice(*before[-1])].lower() in _PRONOUNS:
+                return _nearest(text, before[:-1], _MOST_BETWEEN, is_value)
+            return _nearest(text, before, 1, is_value)
+        if word.endswith(",") and back > 1 and _RE.clause_ends.match(text, end) is not None:
+            return _nearest(text, words[: len(words) - back + 1], 1, is_value)
+        if may_be_password(text[slice(*words[-back])]) and back < len(words):
+            # "Is x still the password?"
+            is_asked = text[slice(*words[-back - 1])].lower() in _COPULAS_FIRST
+            return _nearest(text, words[: len(words) - back + 1], 1, is_value) if is_asked else None
+        if word in _NO_ADJECTIVES or not word.replace("'", "").replace("-", "").isalpha():
+            return None
+    return None
+
+
+def _nearest(
+    text: str, words: list[Span], most: int, is_value: Callable[[str], bool]
+) -> Span | None:
+    """Return the last of some words that can be a password, of at most so many, signs aside."""
+    for start, stop in reversed(words[-most - 1 :]):
+        word = text[start:stop]
+        value = word.strip("\"'`(),;:").rstrip(".?")
+        if is_value(value) and not any(sign in value for sign in _OF_MARKUP):
+            begin = start + word.find(value)
+            return begin, begin + len(value)
+        if word != "-":
+            most -= 1
+        if not most:
+            break
+    return None
+
+
+_OF_MARKUP = ("](", "='", '="')
+_CODES = ("code", "pin", "otp", "codice", "código", "codigo", "kode", "kod", "код", "koodi", "kód")
+
+
+def _may_be_code(value: str) -> bool:
+    return _RE.code.fullmatch(value) is not None or may_be_password(value)
+
+
+_LOGIN_ROOTS = words("sentences.login_roots")
+
+
+def in_logins(text: str, lower: str) -> Iterator[Span]:
+    """Yield the spans of strong passwords beside a user, after a word for logging in."""
+    for root in _LOGIN_ROOTS:  # a loop: a generator costs three times as much
+        if root in lower:
+            break
+    else:
+        return
+    done = 0
+    for login in _RE.login.finditer(lower):
+        if login.start() < done:
+            continue
+        for one in _sentences("login"):
+            match = compiled(one.pattern).match(text, login.end())
+            value = match[1].rstrip(".,;:!?)") if match is not None else ""
+            if match is not None and one.check(value):
+                done = match.end()
+                yield match.start(1), match.start(1) + len(value)
+                break
