@@ -11,7 +11,7 @@ import pytest
 
 from attacks.programs import attack
 from evaltap.cli.main import main
-from evaltap.recorder import MemorySink, Recorder
+from evaltap.recorder import MemorySink, Recorder, threads
 from evaltap.schemas.wire.record import WireRecord
 
 
@@ -37,7 +37,7 @@ def test_a_time_without_threads_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     sink = MemorySink()
     recorder = Recorder(sink=sink)
     with monkeypatch.context() as bad:
-        bad.setattr(_thread, "start_new_thread", refuse)
+        bad.setattr(threads, "start_new_thread", refuse)
         record(recorder, 100, tools=3)
     assert recorder.counters().faults == 1
     time.sleep(0.3)
@@ -52,7 +52,7 @@ def test_what_waits_for_a_thread_that_never_starts_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     recorder = Recorder(sink=MemorySink())
-    monkeypatch.setattr(_thread, "start_new_thread", refuse)
+    monkeypatch.setattr(threads, "start_new_thread", refuse)
     record(recorder, 20)
 
     assert not recorder.close()
@@ -192,11 +192,11 @@ def test_an_agent_that_changes_its_folder_writes_one_log(
 
 
 def test_a_recorder_for_each_request_is_one_thread_and_one_file(tmp_path: Path) -> None:
-    threads = _thread._count()
+    before = _thread._count()
     recorders = [Recorder(tmp_path / "log.db") for _ in range(100)]
     for recorder in recorders:
         record(recorder, 1)
-    assert _thread._count() <= threads + 1
+    assert _thread._count() <= before + 1
 
     for recorder in recorders[:99]:
         assert recorder.close(20)

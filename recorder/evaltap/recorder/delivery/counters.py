@@ -1,9 +1,10 @@
 """Counts of where every turn went: `recorded = delivered + spooled + dropped`."""
 
-import threading
 from collections import Counter, deque
 from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
+
+from evaltap.recorder.threads import allocate_lock
 
 LOSSES = (
     "close_timeout",
@@ -50,7 +51,7 @@ class LiveCounters:
     """The live counts; the background thread writes, any thread reads or refuses turns."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         self._recorded = 0
         self._written = 0
         self._settled = False

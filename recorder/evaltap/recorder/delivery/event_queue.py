@@ -6,15 +6,14 @@ queue is full, the whole turn of the rejected event is dropped: a turn without o
 would look complete and get a wrong score.
 """
 
-import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 
 from evaltap.recorder.observation import Observation, RunEnded, RunStarted
 from evaltap.recorder.protocols import ItemSource
 from evaltap.recorder.telemetry.sdk import trace_id_of
+from evaltap.recorder.threads import Empty, Signal, SimpleQueue
 from evaltap.schemas.wire.feedback import Feedback
 
 ITEM_BYTES = 2000
@@ -62,7 +61,7 @@ class RunLost:
 class Flush:
     """Request to write everything queued before it; sets `done` afterwards."""
 
-    done: threading.Event
+    done: Signal
     deadline: float
 
 
@@ -95,7 +94,7 @@ class EventQueue:
         self._lost_runs: dict[str, None] = {}
         self.lost_traces: dict[str, int] = {}
         """Trace ids of dropped spans, with the number of turns dropped for each."""
-        self.hurry = threading.Event()
+        self.hurry = Signal()
         self.close_by = 0.0
         self.cutoff: float | None = None
         """Once closing: when to stop and write only what is ready (monotonic seconds)."""

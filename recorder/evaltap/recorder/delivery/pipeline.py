@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from threading import TIMEOUT_MAX, Event, Lock
+from threading import TIMEOUT_MAX, Lock
 
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery import lifecycle
@@ -26,6 +26,7 @@ from evaltap.recorder.payload import number
 from evaltap.recorder.privacy.pseudonyms import random_key
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.recorder.protocols import ItemSource
+from evaltap.recorder.threads import Signal, allocate_lock, wait_until
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
 from evaltap.schemas.wire.feedback import Feedback
@@ -198,9 +199,9 @@ class Pipeline:
         worker = self._worker
         if worker is None or not worker.alive or self._closed:
             return len(self._events) == 0
-        flush = Flush(Event(), self._deadline(timeout_seconds))
+        flush = Flush(Signal(), self._deadline(timeout_seconds))
         self._events.control(flush)
-        return flush.done.wait(max(0.0, flush.deadline - time.monotonic()))
+        return wait_until(flush.done.is_set, lambda: flush.deadline)
 
     def close(self, timeout_seconds: float | None = None) -> bool:
         """Write everything in memory within the timeout, and stop; return whether all is on the log."""
@@ -243,7 +244,7 @@ class Pipeline:
             refuse=self._counters.refuse,
         )
         self._worker: Worker | None = None
-        self._starting = Lock()
+        self._starting = allocate_lock()
         self._start_at = self._start_fault_at = 0.0
         self._lost_items = 0
         self._own_runs: dict[str, None] = {}
@@ -272,7 +273,7 @@ class Pipeline:
         self._events.control(Close(deadline))
         if worker.thread.is_current:
             return worker.complete
-        if not worker.thread.join(max(0.0, deadline - time.monotonic()) + 0.1):
+        if not wait_until(lambda: worker.thread.ended, lambda: deadline + 0.1):
             # The log hangs, and the thread with it: count what it holds as lost.
             self._counters.settle(worker.held_turns + self._events.abandon())
         return worker.complete

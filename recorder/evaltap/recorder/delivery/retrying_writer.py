@@ -3,7 +3,6 @@
 Beyond the bounds the newest turns are dropped and counted, without a sequence number.
 """
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from evaltap.recorder.delivery.session_hold import SessionHold
 from evaltap.recorder.delivery.sinks.base import Sink
 from evaltap.recorder.faults import DropCaseError, Faults
 from evaltap.recorder.pacing import yield_to_agent
+from evaltap.recorder.threads import allocate_lock, sleep
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import WireRecord, encode_feedback
@@ -53,7 +53,7 @@ class RetryingWriter:
         producer_id: str | None = None,
         limits: WriterLimits | None = None,
     ) -> None:
-        self.fork_lock = threading.Lock()
+        self.fork_lock = allocate_lock()
         self._config = config
         self._sink = sink
         self._processor = processor
@@ -184,7 +184,7 @@ class RetryingWriter:
         self.retry_now()
         complete = self._release(everything=True, deadline=deadline) and self.write()
         while not complete and time.monotonic() < deadline:
-            time.sleep(min(0.05, max(0.0, deadline - time.monotonic())))
+            sleep(min(0.05, max(0.0, deadline - time.monotonic())))
             self.retry_now()
             complete = self._release(everything=True, deadline=deadline) and self.write()
         if self._hold is not None:

@@ -13,7 +13,6 @@ from importlib import metadata
 
 from evaltap.recorder.assembly.assembler import Assembler, AssemblerLimits
 from evaltap.recorder.config import RecorderConfig
-from evaltap.recorder.delivery.background_thread import BackgroundThread
 from evaltap.recorder.delivery.counters import LiveCounters
 from evaltap.recorder.delivery.event_queue import (
     Close,
@@ -30,6 +29,7 @@ from evaltap.recorder.faults import Faults
 from evaltap.recorder.observation import Observation, RunEnded
 from evaltap.recorder.pacing import DEFAULT_PACE, Pacer, set_pace, yield_to_agent
 from evaltap.recorder.protocols import ItemSource
+from evaltap.recorder.threads import BackgroundThread
 from evaltap.schemas.data import CaseData
 
 TICK_SECONDS = 0.2
