@@ -135,8 +135,10 @@ class Hanging(MemorySink):
     def __init__(self) -> None:
         super().__init__()
         self.released = threading.Event()
+        self.waits = False
 
     def append(self, records: Sequence[WireRecord]) -> None:
+        self.waits = True
         self.released.wait(20)
         super().append(records)
 
@@ -154,6 +156,54 @@ def test_turns_before_a_log_that_hangs_are_counted() -> None:
     assert recorder._pipeline._worker is not None
     recorder._pipeline._worker.thread.join(10)
     assert_accounted(recorder, 50)
+
+
+class Slow(MemorySink):
+    """Takes a while for each batch."""
+
+    def append(self, records: Sequence[WireRecord]) -> None:
+        time.sleep(0.2)
+        super().append(records)
+
+
+def test_closing_waits_as_long_as_turns_are_written() -> None:
+    sink = Slow()
+    recorder = Recorder(sink=sink, close_timeout_seconds=0.8)
+    record(recorder, 2_500)
+
+    assert recorder.close()
+    assert_accounted(recorder, 2_500)
+    assert len(sink.cases) == 2_500
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.15, 0.25, 0.35])
+def test_what_is_written_while_time_runs_out_is_not_counted_as_lost(seconds: float) -> None:
+    sink = Slow()
+    recorder = Recorder(sink=sink)
+    record(recorder, 700)
+
+    assert not recorder.close(seconds)
+    assert recorder.counters().recorded == 700
+    assert recorder._pipeline._worker is not None
+    assert recorder._pipeline._worker.thread.join(20)
+    counters = recorder.counters()
+    assert_accounted(recorder, 700)
+    assert counters.delivered == len(sink.cases)
+    assert sum(sink.manifests[-1].drops.values()) == 700 - len(sink.cases)
+
+
+def test_a_turn_that_is_half_in_the_queue_is_one() -> None:
+    sink = Hanging()
+    recorder = Recorder(sink=sink)
+    record(recorder, 1)
+    while not sink.waits:
+        time.sleep(0.01)
+    record(recorder, 200)
+    with recorder.turn(session_id="last", user="u") as turn:
+        turn.tool("t", {}, result=1)
+        assert not recorder.close(0.2)
+    assert recorder.counters().recorded == 202
+    sink.released.set()
 
 
 def test_a_log_that_somebody_locks_is_counted(tmp_path: Path) -> None:

@@ -68,6 +68,8 @@ class Worker:
             )
         )
         self._unemitted = 0
+        self._feeding: str | None = None
+        """The run whose observation is being read."""
         self._flushes: list[Flush] = []
         self._urgent = False
         self._waited_since: float | None = None
@@ -81,9 +83,19 @@ class Worker:
         return self._assembler.open_runs
 
     @property
-    def held_turns(self) -> int:
-        """The number of turns open, or ended and not written."""
-        return self._assembler.open_runs + self._unemitted + self.writer.unwritten
+    def unwritten_turns(self) -> int:
+        """The number of turns that have ended and are not written."""
+        return self._unemitted + self.writer.unwritten
+
+    def lose_rest(self, in_hand: Message | None = None) -> int:
+        """Discard the queue, the open turns and what sources hold; return how many turns are lost.
+
+        Called by the thread itself when its time is up, by another one when it hangs.
+        """
+        open_runs = self._assembler.abandon()
+        if self._feeding is not None:
+            open_runs.append(self._feeding)
+        return self._events.abandon(self._sources, open_runs, in_hand)
 
     def run(self) -> None:
         """Work until a Close message; an error costs the current cycle, never the thread.
@@ -122,7 +134,8 @@ class Worker:
             if isinstance(message, Close):
                 return message
             if self._is_past_cutoff():
-                return self._abandon(message)
+                self._abandon(message)
+                return self._events.closing
             if isinstance(message, Flush):
                 self._events.hurry.clear()
                 self._urgent = True
@@ -139,7 +152,8 @@ class Worker:
         self._urgent, self._waited_since = False, None
         self.writer.write_manifest()
         self._faults.log(time.monotonic())
-        return None
+        # The Close message is gone if the closing thread gave this one up and emptied the queue.
+        return self._events.closing if self._is_past_cutoff() else None
 
     def _patience(self) -> float:
         """Return how long to wait for a message before checking open runs."""
@@ -208,10 +222,16 @@ class Worker:
                     reasoning=self._config.capture_reasoning,
                 )
             )
+            if self._is_past_cutoff():
+                return
 
     def _feed(self, observation: Observation, weight: int) -> None:
-        seen = measured(observation)
-        self._emit_all(self._assembler.feed(seen, time.time_ns(), weight=weight))
+        self._feeding = observation.run_id
+        try:
+            cases = self._assembler.feed(measured(observation), time.time_ns(), weight=weight)
+        finally:
+            self._feeding = None
+        self._emit_all(cases)
 
     def _emit_all(self, cases: Sequence[CaseData]) -> None:
         self._unemitted = len(cases)
@@ -264,26 +284,26 @@ class Worker:
         self._flushes.append(message)
 
     def _is_past_cutoff(self) -> bool:
-        """Return whether it is closing and only time to write what is ready remains."""
-        cutoff = self._events.cutoff
-        return cutoff is not None and time.monotonic() > cutoff
+        """Return whether it is closing and only time to write what is ready remains.
 
-    def _abandon(self, message: Message | None = None) -> Close:
+        Called after each step, which is progress.
+        """
+        closing = self._events.closing
+        if closing is None:
+            return False
+        if time.monotonic() > closing.deadline.cutoff:
+            return True
+        closing.deadline.moved()
+        return False
+
+    def _abandon(self, message: Message | None = None) -> None:
         """Count queued and open turns as dropped: there is no time left for them."""
-        open_runs = self._assembler.abandon()
-        if isinstance(message, Observed):
-            open_runs.append(message.observation.run_id)
-        lost = self._events.abandon(open_runs)
-        if lost:
-            self._counters.dropped("close_timeout", lost)
-        return Close(self._events.close_by)
+        self._counters.dropped("close_timeout", self.lose_rest(message))
 
     def _finish(self, closing: Close) -> bool:
         """Write everything open or buffered by the message's deadline."""
         self._urgent = True
         for source in self._sources:
-            if self._is_past_cutoff():
-                break
             try:
                 self._feed_all(source.close())
             except BaseException as error:
@@ -292,8 +312,9 @@ class Worker:
         for case in self._assembler.close_all("shutdown"):
             self._emit(case)
             if self._is_past_cutoff():
-                self._abandon()
                 break
+        if self._is_past_cutoff():
+            self._abandon()
         try:
             complete = self.writer.finish(closing.deadline)
         except BaseException as error:

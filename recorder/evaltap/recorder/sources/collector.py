@@ -10,10 +10,11 @@ exporter waits.
 import asyncio
 import hmac
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -126,6 +127,11 @@ class ReceivedSource:
     def close(self) -> Iterable[Observation]:
         """Return the observations of everything still held."""
         return self._source.close()
+
+    def abandon(self, items: Sequence[object]) -> int:
+        """Discard everything held and these requests; count each trace that an agent may have written."""
+        requests = [item.records for item in items if isinstance(item, Received)]
+        return self._source.abandon(list(chain.from_iterable(requests)))
 
 
 def application(

@@ -238,6 +238,12 @@ class TraceBuffer:
             for trace in list(self._waiting.values())
         ]
 
+    def abandon(self) -> list[GatheredTrace]:
+        """Return all unread traces, and keep none."""
+        traces = list(self._waiting.values())
+        self._waiting.clear()
+        return traces
+
     def _touch(self, trace_id: str) -> GatheredTrace:
         trace = self._waiting.get(trace_id)
         if trace is None:
