@@ -34,7 +34,8 @@ from evaltap.schemas.data import CaseData
 
 TICK_SECONDS = 0.2
 MAX_MESSAGES = 1_000
-"""Messages processed before the completed turns are written."""
+MAX_CYCLE_SECONDS = 0.5
+"""Messages processed, and time spent on them, before the completed turns are written."""
 MAX_REMEMBERED_DROPS = 10_000
 FLUSH_AHEAD_NS = 30_000_000_000
 """How far a flush advances the sources' clock; less than the time they keep traces."""
@@ -129,6 +130,7 @@ class Worker:
             # interval is left for the work itself.
             self._events.hurry.wait(self._config.flush_interval_seconds / 5)
         messages = 0
+        until = time.monotonic() + MAX_CYCLE_SECONDS
         message = first
         while message is not None:
             if isinstance(message, Close):
@@ -144,7 +146,8 @@ class Worker:
                 self._handle(message)
                 yield_to_agent()
             messages += 1
-            message = self._events.get(0) if messages < MAX_MESSAGES else None
+            goes_on = messages < MAX_MESSAGES and time.monotonic() < until
+            message = self._events.get(0) if goes_on else None
         self._tick()
         if self.writer.write():
             while self._flushes:
