@@ -45,7 +45,8 @@ def batch() -> bytes:
                     KeyValue(key=key, value=AnyValue(string_value=value)) for key, value in attributes.items()
                 ],
             )  # fmt: skip
-    return request.SerializeToString()
+    body: bytes = request.SerializeToString()
+    return body
 
 
 def send(server: Collect, turns_per_second: float, seconds: float) -> int:
