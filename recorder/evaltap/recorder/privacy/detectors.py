@@ -7,11 +7,12 @@ characters and works around them: known formats (`secret_formats`), values next 
 around a trigger is read, so a hostile tool output cannot stall the agent.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from evaltap.recorder.pacing import yield_to_agent
-from evaltap.recorder.privacy.findings import Finding
+from evaltap.recorder.privacy.findings import Finding, matches_at
 from evaltap.recorder.privacy.known_formats import formats
 from evaltap.recorder.privacy.lexicon import patterns
 from evaltap.recorder.privacy.long_words import beside_services, random_words
@@ -76,7 +77,7 @@ def _found(text: str, *, identifier: bool, entropy: bool, depth: int) -> list[Fi
                 for block in patterns("formats").each("block")
                 for match in block.finditer(seen)
             )
-    if "://" in seen or ":\\/" in seen:
+    if "@" in seen and any(one in seen for one in _SCHEME_ENDS):
         found += _credentials(seen)
     lower = lowered(seen)
     found += (Finding("email", *one) for one in addresses(seen, lower))
@@ -146,17 +147,23 @@ _USERS = ("user", "username", "usr", "login", "myuser")
 _PASSWORDS = ("password", "pass", "passwd", "pw", "pwd", "mypassword")
 """Of `postgres://user:password@host`, as documentation writes it."""
 
+_SCHEME_ENDS = ("://", ":\\/", ":/\\")
+
 
 def _credentials(seen: str) -> Iterator[Finding]:
-    for match in _RE.credentials.finditer(seen):
+    for match in _at_scheme_ends(_RE.credentials, seen):
         user, _, password = match[1].partition(":")
         if is_variable(password) or (user.lower() in _USERS and password.lower() in _PASSWORDS):
             continue
         if "/" not in match[1] or _may_hold_slash(match[1]):
             yield Finding("credentials", *match.span(1), match[1])
-    for match in _RE.user_only.finditer(seen):
+    for match in _at_scheme_ends(_RE.user_only, seen):
         if is_opaque(match[1]):
             yield Finding("credentials", *match.span(1), match[1])
+
+
+def _at_scheme_ends(pattern: re.Pattern[str], seen: str) -> Iterator[re.Match[str]]:
+    return chain.from_iterable(matches_at(one, pattern, seen) for one in _SCHEME_ENDS)
 
 
 def _may_hold_slash(credentials: str) -> bool:

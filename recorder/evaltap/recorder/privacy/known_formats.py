@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from string import ascii_letters
 
-from evaltap.recorder.privacy.findings import Finding
+from evaltap.recorder.privacy.findings import Finding, matches_at
 from evaltap.recorder.privacy.lexicon import compiled, patterns, rows
 
 _RE = patterns("formats")
@@ -50,9 +50,10 @@ def formats(seen: str, words: str) -> Iterator[Finding]:
     formats_there = _by_beginning()
     for beginning in beginnings & formats_there.keys():
         for signs, pattern in formats_there[beginning]:
-            if any(sign in words for sign in signs):
-                for match in compiled(pattern).finditer(seen):
-                    yield Finding("secret", *match.span(), match[0])
+            for sign in signs:
+                if sign in words:
+                    for match in matches_at(sign, compiled(pattern), seen):
+                        yield Finding("secret", *match.span(), match[0])
     for sign, pattern in _with_sign_inside():
         if sign in words:
             for match in compiled(pattern).finditer(seen):
