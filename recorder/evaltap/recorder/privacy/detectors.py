@@ -1,8 +1,8 @@
 """Detect personal data and secrets in text; replacing them happens elsewhere.
 
-A text is normalized first (`spelling`), then each family of rules searches for its trigger
-characters and works around them: known formats (`secret_formats`), values next to names
-(`assignments`, `commands`, `tables`), numbers (`numbers`), e-mail (`addresses`), encoded parts
+A text is normalized first (`normalization`), then each family of rules searches for its trigger
+characters and works around them: keys (`keys`), values next to names
+(`named_values`, `sentences`, `commands`, `tables`), fixed forms (`phrases`), numbers (`numbers`), e-mail (`addresses`), encoded parts
 (`encodings`). All patterns are linear: repetition is bounded or possessive, and only a bounded part
 around a trigger is read, so a hostile tool output cannot stall the agent.
 """
@@ -13,19 +13,18 @@ from itertools import chain
 
 from evaltap.recorder.pacing import yield_to_agent
 from evaltap.recorder.privacy.findings import Finding, matches_at
-from evaltap.recorder.privacy.known_formats import formats
+from evaltap.recorder.privacy.keys import beside_services, formats, random_words
 from evaltap.recorder.privacy.lexicon import patterns
-from evaltap.recorder.privacy.long_words import beside_services, random_words
 from evaltap.recorder.privacy.rule_matching import Rule
 from evaltap.recorder.privacy.text.addresses import addresses
 from evaltap.recorder.privacy.text.commands import in_commands
 from evaltap.recorder.privacy.text.encodings import MAX_DEPTH, decoded
+from evaltap.recorder.privacy.text.name_places import names_in
 from evaltap.recorder.privacy.text.named_values import assigned
-from evaltap.recorder.privacy.text.names.name_places import names_in
-from evaltap.recorder.privacy.text.names.secret_names import Name
 from evaltap.recorder.privacy.text.normalization import lowered, plain_spelling
 from evaltap.recorder.privacy.text.numbers import card_in, numbers, phone_in
 from evaltap.recorder.privacy.text.phrases import in_phrases
+from evaltap.recorder.privacy.text.secret_names import Name
 from evaltap.recorder.privacy.text.sentences import in_logins
 from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.stand_ins import is_variable
@@ -74,7 +73,7 @@ def _found(text: str, *, identifier: bool, entropy: bool, depth: int) -> list[Fi
         if "BEGIN " in seen or "Private-Lines" in seen:
             found += (
                 Finding("private_key", *match.span(), match[0])
-                for block in patterns("formats").each("block")
+                for block in patterns("keys").each("block")
                 for match in block.finditer(seen)
             )
     if "@" in seen and any(one in seen for one in _SCHEME_ENDS):

@@ -32,13 +32,12 @@ from evaltap.recorder.privacy.structures import (
     secret_parts,
     values_of_label,
 )
-from evaltap.recorder.privacy.text.check_digits import is_card_number
-from evaltap.recorder.privacy.text.names.secret_names import (
+from evaltap.recorder.privacy.text.numbers import card_in, is_card_number, phone_in
+from evaltap.recorder.privacy.text.secret_names import (
     Name,
     is_postcode,
     kind_of_name,
 )
-from evaltap.recorder.privacy.text.numbers import card_in, phone_in
 from evaltap.recorder.privacy.text.stand_ins import is_message
 from evaltap.recorder.privacy.text.value_kinds import is_token
 from evaltap.recorder.privacy.text.values import says_other

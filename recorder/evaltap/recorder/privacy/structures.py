@@ -9,7 +9,7 @@ from typing import Any
 
 from evaltap.recorder.privacy.lexicon import patterns, words
 from evaltap.recorder.privacy.text.commands import in_arguments
-from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.stand_ins import is_placeholder
 from evaltap.recorder.privacy.text.value_kinds import (
     is_likely_password,

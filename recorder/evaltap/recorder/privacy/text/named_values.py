@@ -8,9 +8,9 @@ bounded part of the text, so the cost grows linearly with its length.
 from collections.abc import Iterator, Sequence
 
 from evaltap.recorder.privacy.lexicon import patterns
-from evaltap.recorder.privacy.text.names.name_places import kind_at
-from evaltap.recorder.privacy.text.names.secret_names import Name, is_postcode
+from evaltap.recorder.privacy.text.name_places import kind_at
 from evaltap.recorder.privacy.text.operators import behind_operator, is_header
+from evaltap.recorder.privacy.text.secret_names import Name, is_postcode
 from evaltap.recorder.privacy.text.sentences import other_said, said, value_before
 from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.stand_ins import is_code, is_placeholder

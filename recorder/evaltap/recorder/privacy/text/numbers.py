@@ -6,15 +6,10 @@ Only runs of digits are examined: by their format where it is conclusive (`+49 1
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
-from evaltap.recorder.privacy.lexicon import patterns, words
-from evaltap.recorder.privacy.text.check_digits import (
-    IBAN_LENGTHS,
-    has_luhn_digit,
-    is_card_number,
-    is_iban,
-)
-from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.lexicon import patterns, rows, words
+from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
 
 _RE = patterns("numbers")
 
@@ -95,7 +90,7 @@ def _by_words(text: str, lower: str, start: int, end: int) -> Iterator[Number]:
     if _RE.card_words.search(before) or _RE.card_words.search(after):
         for match in _RE.named_card.finditer(text, start, end):
             digits = _digits(match[0])
-            if has_luhn_digit(digits):
+            if _has_luhn_digit(digits):
                 yield "card", *match.span(), digits
     if any(word in before for word in _SSN_WORDS):
         for match in _RE.named_ssn.finditer(text, start, end):
@@ -141,7 +136,7 @@ def _ibans(text: str) -> Iterator[Number]:
 def _iban(match: re.Match[str]) -> Number | None:
     """Take the country's number of characters from the match, if the check digits are valid."""
     start = match.start() - 2
-    length = IBAN_LENGTHS.get(match.string[start : start + 2].upper(), 0)
+    length = _IBAN_LENGTHS.get(match.string[start : start + 2].upper(), 0)
     compact = ""
     end = start
     while end < match.end() and len(compact) < length:
@@ -152,7 +147,7 @@ def _iban(match: re.Match[str]) -> Number | None:
     after = match.string[end : end + 1]
     if after.isascii() and after.isalnum():
         return None
-    return ("iban", start, end, compact) if is_iban(compact) else None
+    return ("iban", start, end, compact) if _is_iban(compact) else None
 
 
 def phone_in(value: str) -> str | None:
@@ -172,9 +167,51 @@ def card_in(value: str, *, named: bool) -> str | None:
         return None
     digits = _digits(value)
     if named:
-        return digits if 12 <= len(digits) <= 19 and has_luhn_digit(digits) else None
+        return digits if 12 <= len(digits) <= 19 and _has_luhn_digit(digits) else None
     return digits if is_card_number(digits) else None
 
 
 def _digits(text: str) -> str:
     return "".join(filter(str.isdigit, text))
+
+
+@cache
+def _brands() -> tuple[tuple[str, str, frozenset[int]], ...]:
+    """Return the first and last prefix of issuers' public ranges, with the lengths of their numbers."""
+    return tuple(
+        (first, last, frozenset(map(int, lengths.split())))
+        for first, last, lengths, _ in rows("cards")
+    )
+
+
+def is_card_number(digits: str) -> bool:
+    """Return whether the digits are a payment card number: issuer range, length, Luhn check."""
+    length = len(digits)
+    if not 14 <= length <= 19 or not _has_luhn_digit(digits):
+        return False
+    return any(
+        length in lengths and low <= digits[: len(low)] <= high for low, high, lengths in _brands()
+    )
+
+
+def _has_luhn_digit(digits: str) -> bool:
+    """Return whether the Luhn check digit is valid and the digits are not all the same."""
+    total = 0
+    for index, character in enumerate(reversed(digits)):
+        digit = ord(character) - 48
+        if index % 2:
+            digit = digit * 2 - 9 if digit > 4 else digit * 2
+        total += digit
+    return total % 10 == 0 and len(set(digits)) > 1
+
+
+_IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in words("numbers.ibans")}
+"""Length of account numbers by country: the public IBAN registry, then other users of the format."""
+
+
+def _is_iban(compact: str) -> bool:
+    """Return whether upper-case letters and digits without spaces are a valid IBAN."""
+    if len(compact) != _IBAN_LENGTHS.get(compact[:2]):
+        return False
+    number = int("".join(str(int(character, 36)) for character in compact[4:] + compact[:4]))
+    return number % 97 == 1

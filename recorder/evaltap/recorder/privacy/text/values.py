@@ -3,7 +3,7 @@
 import re
 
 from evaltap.recorder.privacy.lexicon import patterns
-from evaltap.recorder.privacy.text.names.secret_names import (
+from evaltap.recorder.privacy.text.secret_names import (
     EXACT,
     Name,
     is_about_secret,

@@ -7,9 +7,16 @@ each. Only a bounded part of the text is read around a stem, so the cost grows l
 from functools import lru_cache
 
 from evaltap.recorder.privacy.lexicon import patterns, words
-from evaltap.recorder.privacy.text.names.phrase_words import HEADS, MODIFIERS, NO_SECRETS, bare
-from evaltap.recorder.privacy.text.names.secret_names import Name, is_word_for_keyword, kind_of_name
 from evaltap.recorder.privacy.text.normalization import folded
+from evaltap.recorder.privacy.text.secret_names import (
+    HEADS,
+    MODIFIERS,
+    NO_SECRETS,
+    Name,
+    bare,
+    is_word_for_keyword,
+    kind_of_name,
+)
 from evaltap.recorder.privacy.text.span import Span
 
 _RE = patterns("places")

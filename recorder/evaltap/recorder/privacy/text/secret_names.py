@@ -5,13 +5,13 @@ into its words (`dbPassword`, `DB_PASSWORD` and `db password` are equal), withou
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from functools import lru_cache
+from itertools import pairwise
 
 from evaltap.recorder.privacy.findings import PSEUDONYM
 from evaltap.recorder.privacy.lexicon import patterns, words
-from evaltap.recorder.privacy.text.names.phrase_words import is_secret_phrase
 from evaltap.recorder.privacy.text.normalization import folded
 
 _RE = patterns("names")
@@ -42,6 +42,33 @@ _SECRET_CODES = frozenset(words("names.secret_codes"))
 _SECRET_KEYS = frozenset(words("names.secret_keys"))
 _SECRET_PAIRS = frozenset(words("names.secret_pairs"))
 _SECRET_TOKENS = frozenset(words("names.secret_tokens"))
+
+_WITH_ALL = frozenset(words("names.with_all"))
+_PHRASES = (
+    *(
+        (
+            frozenset(words(f"names.head_{one}")),
+            _WITH_ALL.union(words(f"names.with_{one}")),
+        )
+        for one in ("keys", "codes", "tokens", "phrases")
+    ),
+    (frozenset(words("names.head_words")), frozenset(words("names.with_words"))),
+)
+"""Heads (words for key, code or token), and the modifiers that make a secret of them (secret, access, ...),
+in either order, with particles in between, or both in one word: `chiave segreta`, `code d'accès`. The lists are
+in lower case, without accents and without the Arabic article; English names have rules of their own."""
+HEADS = frozenset[str]().union(*(heads for heads, _ in _PHRASES))
+MODIFIERS = frozenset[str]().union(*(modifiers for _, modifiers in _PHRASES))
+NO_SECRETS = frozenset(words("names.no_secrets"))
+"""What a word for key or code that is a secret alone means with one of these is none."""
+_PARTICLES = frozenset(words("names.particles"))
+_ENGLISH = frozenset(words("names.english"))
+"""Also English: next to each other they are left to the rules for English names."""
+_JOINED_HEADS = words("names.joined_heads")
+_JOINED_MODIFIERS = (
+    "losen",
+    *(one for one in sorted(MODIFIERS) if one.isascii() and len(one) > 4 and one not in _ENGLISH),
+)
 
 
 class Name(Enum):
@@ -128,12 +155,40 @@ def _is_secret(name: str, words: list[str], plain: str) -> bool:
         return False
     if not _FOREIGN_WORDS.isdisjoint(words) or any(one in plain for one in _FOREIGN_ASCII):
         return True
-    if len(words) <= _MOST_WORDS and last not in _NO_PHONE and is_secret_phrase(words):
+    if len(words) <= _MOST_WORDS and last not in _NO_PHONE and _is_secret_phrase(words):
         return True
     joined = _joined(name)
     return not name.isascii() and (
         any(one in plain for one in _FOREIGN_OTHER) or any(one in joined for one in _FOREIGN_JOINED)
     )
+
+
+def _is_secret_phrase(words: Sequence[str]) -> bool:
+    """Return whether words (lower case, no accents) contain a head with its modifier."""
+    words = [bare(one) for one in words]
+    if any(map(_is_joined, words)):
+        return True
+    near = [(at, one) for at, one in enumerate(words) if one not in _PARTICLES]
+    return any(
+        (_belong(one, other) or _belong(other, one))
+        and (later - at > 1 or one not in _ENGLISH or other not in _ENGLISH)
+        for (at, one), (later, other) in pairwise(near)
+    )
+
+
+def bare(word: str) -> str:
+    """Return a word without the Arabic or Hebrew article."""
+    if word[:2] == "ال":
+        return word[2:]
+    return word[1:] if word[:1] == "ה" else word
+
+
+def _belong(head: str, modifier: str) -> bool:
+    return any(head in heads and modifier in modifiers for heads, modifiers in _PHRASES)
+
+
+def _is_joined(word: str) -> bool:
+    return word.endswith(_JOINED_HEADS) and word.startswith(_JOINED_MODIFIERS)
 
 
 _MOST_WORDS = 8
