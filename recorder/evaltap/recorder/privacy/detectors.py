@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from evaltap.recorder.pacing import yield_to_agent
-from evaltap.recorder.privacy.findings import Finding, matches_at
+from evaltap.recorder.privacy.findings import Finding, Span, matches_at
 from evaltap.recorder.privacy.keys import beside_services, formats, random_words
 from evaltap.recorder.privacy.lexicon import patterns
 from evaltap.recorder.privacy.rule_matching import Rule
@@ -26,8 +26,6 @@ from evaltap.recorder.privacy.text.numbers import card_in, numbers, phone_in
 from evaltap.recorder.privacy.text.phrases import in_phrases
 from evaltap.recorder.privacy.text.secret_names import Name
 from evaltap.recorder.privacy.text.sentences import in_logins
-from evaltap.recorder.privacy.text.span import Span
-from evaltap.recorder.privacy.text.stand_ins import is_variable
 from evaltap.recorder.privacy.text.tables import (
     Cell,
     in_copies,
@@ -35,7 +33,7 @@ from evaltap.recorder.privacy.text.tables import (
     in_inserts,
     in_tables,
 )
-from evaltap.recorder.privacy.text.value_kinds import is_opaque
+from evaltap.recorder.privacy.text.value_kinds import is_opaque, is_variable
 
 _RE = patterns("detectors")
 

@@ -38,8 +38,7 @@ from evaltap.recorder.privacy.text.secret_names import (
     is_postcode,
     kind_of_name,
 )
-from evaltap.recorder.privacy.text.stand_ins import is_message
-from evaltap.recorder.privacy.text.value_kinds import is_token
+from evaltap.recorder.privacy.text.value_kinds import is_message, is_token
 from evaltap.recorder.privacy.text.values import says_other
 from evaltap.schemas.data import JsonObject
 

@@ -10,9 +10,9 @@ from typing import Any
 from evaltap.recorder.privacy.lexicon import patterns, words
 from evaltap.recorder.privacy.text.commands import in_arguments
 from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
-from evaltap.recorder.privacy.text.stand_ins import is_placeholder
 from evaltap.recorder.privacy.text.value_kinds import (
     is_likely_password,
+    is_placeholder,
     is_token,
     may_be_password,
 )

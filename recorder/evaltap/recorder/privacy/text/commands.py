@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
+from evaltap.recorder.privacy.findings import Span
 from evaltap.recorder.privacy.lexicon import compiled, patterns, rows, words
 from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
-from evaltap.recorder.privacy.text.span import Span
-from evaltap.recorder.privacy.text.stand_ins import is_code, is_placeholder
+from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder
 from evaltap.recorder.privacy.text.values import may_tell_session
 
 _RE = patterns("commands")

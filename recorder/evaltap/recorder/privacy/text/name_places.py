@@ -6,6 +6,7 @@ each. Only a bounded part of the text is read around a stem, so the cost grows l
 
 from functools import lru_cache
 
+from evaltap.recorder.privacy.findings import Span
 from evaltap.recorder.privacy.lexicon import patterns, words
 from evaltap.recorder.privacy.text.normalization import folded
 from evaltap.recorder.privacy.text.secret_names import (
@@ -17,7 +18,6 @@ from evaltap.recorder.privacy.text.secret_names import (
     is_word_for_keyword,
     kind_of_name,
 )
-from evaltap.recorder.privacy.text.span import Span
 
 _RE = patterns("places")
 

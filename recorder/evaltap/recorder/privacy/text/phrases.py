@@ -9,10 +9,14 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import NamedTuple
 
+from evaltap.recorder.privacy.findings import Span
 from evaltap.recorder.privacy.lexicon import compiled, patterns, rows
-from evaltap.recorder.privacy.text.span import Span
-from evaltap.recorder.privacy.text.stand_ins import is_code, is_placeholder
-from evaltap.recorder.privacy.text.value_kinds import is_likely_password, may_be_password
+from evaltap.recorder.privacy.text.value_kinds import (
+    is_code,
+    is_likely_password,
+    is_placeholder,
+    may_be_password,
+)
 
 _RE = patterns("phrases")
 _CHECKS: dict[str, Callable[[str], bool]] = {

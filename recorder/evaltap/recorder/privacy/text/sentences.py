@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import NamedTuple
 
+from evaltap.recorder.privacy.findings import Span
 from evaltap.recorder.privacy.lexicon import compiled, patterns, rows, words
-from evaltap.recorder.privacy.text.span import Span
 from evaltap.recorder.privacy.text.value_kinds import (
     is_likely_password,
     is_measure,

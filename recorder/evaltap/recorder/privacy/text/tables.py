@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from evaltap.recorder.privacy.lexicon import patterns
 from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
-from evaltap.recorder.privacy.text.stand_ins import is_placeholder
-from evaltap.recorder.privacy.text.value_kinds import is_token
+from evaltap.recorder.privacy.text.value_kinds import is_placeholder, is_token
 from evaltap.recorder.privacy.text.values import is_mixed
 
 _RE = patterns("tables")

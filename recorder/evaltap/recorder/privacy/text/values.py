@@ -2,6 +2,7 @@
 
 import re
 
+from evaltap.recorder.privacy.findings import Span
 from evaltap.recorder.privacy.lexicon import patterns
 from evaltap.recorder.privacy.text.secret_names import (
     EXACT,
@@ -9,17 +10,19 @@ from evaltap.recorder.privacy.text.secret_names import (
     is_about_secret,
     kind_of_name,
 )
-from evaltap.recorder.privacy.text.span import Span
-from evaltap.recorder.privacy.text.stand_ins import (
+from evaltap.recorder.privacy.text.value_kinds import (
     is_code,
     is_expression,
+    is_joined,
+    is_measure,
     is_message,
+    is_opaque,
     is_placeholder,
     is_stand_in,
+    is_token,
     monospaced,
     stands_here,
 )
-from evaltap.recorder.privacy.text.value_kinds import is_joined, is_measure, is_opaque, is_token
 
 _RE = patterns("values")
 
