@@ -14,9 +14,9 @@ from math import log2
 from string import ascii_letters
 
 from evaltap.recorder.privacy.findings import Finding, matches_at
-from evaltap.recorder.privacy.lexicon import compiled, patterns, rows, words
+from evaltap.recorder.privacy.lexicon import Patterns, compiled, rows, words
 
-_RE = patterns("keys")
+_RE = Patterns("keys")
 
 _BLANKS = {ord(sign): " " for sign in "_+/.=:&?%~$|-"}
 _Format = tuple[tuple[str, ...], str]

@@ -7,7 +7,7 @@ for its own value. Most objects and lists need none of this, which a quick check
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from evaltap.recorder.privacy.lexicon import patterns, words
+from evaltap.recorder.privacy.lexicon import Patterns, Words, words
 from evaltap.recorder.privacy.text.commands import in_arguments
 from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.value_kinds import (
@@ -17,10 +17,10 @@ from evaltap.recorder.privacy.text.value_kinds import (
     may_be_password,
 )
 
-_RE = patterns("structures")
+_RE = Patterns("structures")
+_WORDS = Words("structures")
 
 _LABELS = words("structures.labels")
-_VALUES = frozenset(words("structures.values"))
 _PREFIXES = words("structures.prefixes")
 
 
@@ -33,18 +33,14 @@ def _spellings(words: Iterable[str], endings: tuple[str, ...]) -> frozenset[str]
 
 
 _ANY_LABEL = _spellings(_LABELS, ("Key", "Name", "Label", "Id", "_key", "_name", "_label", "_id"))
-_BOTH = _spellings(_VALUES, ("Value", "Values", "_value", "_values"))
+_BOTH = _spellings(_WORDS.values, ("Value", "Values", "_value", "_values"))
 COLUMNS = frozenset(words("structures.columns"))
 _ROWS = ("rows", "data", "values", "records", "items", "results")
 _TELLING = (Name.SECRET, Name.TOKEN, Name.PHONE, Name.CARD)
 SIGNS = frozenset((*_BOTH, *COLUMNS, "kty"))
 """Objects without any of these keys need no further check."""
-_REFERENCES = frozenset(words("structures.references"))
-_BESIDE_REFERENCE = _REFERENCES | frozenset(words("structures.beside_reference"))
-_FORM = frozenset(words("structures.form"))
-"""What a form, or its translations, says of a field."""
+_BESIDE_REFERENCE = _WORDS.references | frozenset(words("structures.beside_reference"))
 _EXAMPLES = ("value", "default", "Default", "example", "const")
-_SCHEMA_TYPES = frozenset(words("structures.schema_types"))
 
 
 def values_of_label(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
@@ -76,19 +72,17 @@ def _inner_label(label: Any) -> str:
 
 
 _LONGEST_LABEL = 128
-_MOVES = frozenset(words("structures.moves"))
 _ANY_TEXT = _spellings(("content", "text", "body", "data", "input", "answer", "response"), ())
 
 
 def _is_prose(key: str, value: Any) -> bool:
     """Return whether it is what a tool named `reset_password` said or did, not a password."""
-    if key in _MOVES and isinstance(value, str) and not may_be_password(value):
+    if key in _WORDS.moves and isinstance(value, str) and not may_be_password(value):
         return True
     return key in _ANY_TEXT and isinstance(value, str) and len(value.split(maxsplit=2)) > 2
 
 
-_CONTROLS = frozenset(words("structures.controls"))
-_TELLS = _ANY_LABEL | _CONTROLS
+_TELLS = _ANY_LABEL | _WORDS.controls
 
 
 def _kind_of_path(name: str) -> Name:
@@ -101,7 +95,7 @@ def _kind_of_path(name: str) -> Name:
 
 def _typed(value: Mapping[str, Any], held: frozenset[str]) -> tuple[Name, frozenset[str]]:
     """Return what is typed into a form's field: `{"selector": "#password", "value": "x"}`."""
-    for control in _CONTROLS.intersection(value):
+    for control in _WORDS.controls.intersection(value):
         name = value[control]
         if isinstance(name, str) and len(name) <= _LONGEST_LABEL:
             kind = kind_of_name(_RE.control.sub("", name))
@@ -118,14 +112,11 @@ def _is_word(key: str, value: Any) -> bool:
     return may_be_password(value) or (key.lower() == "value" and not is_placeholder(value))
 
 
-_HELD = frozenset(words("structures.held"))
-
-
 def kinds_of_held(value: Mapping[str, Any]) -> dict[str, Name]:
     """Return what the values of an object under a token's name are: `{"token": {"value": "x"}}`."""
     return {
         key: Name.SECRET if may_be_password(one) and len(one) > 5 else Name.TOKEN
-        for key in _HELD.intersection(value)
+        for key in _WORDS.held.intersection(value)
         if isinstance(one := value[key], str)
     }
 
@@ -227,13 +218,9 @@ def kinds_of_rows(items: Sequence[Any]) -> tuple[dict[int, Name], bool]:
     return {}, False
 
 
-_FIELDS = frozenset(words("structures.fields"))
-"""Names of settings beside a password: of pairs with one of them, the first is no header."""
-
-
 def _is_head(items: Sequence[Any]) -> bool:
     first = items[0]
-    if any(row[0].lower() in _FIELDS for row in items[1:]):
+    if any(row[0].lower() in _WORDS.fields for row in items[1:]):
         return False
     return len(items) > 1 and isinstance(first[1], str) and first[1].replace("_", "").isalpha()
 
@@ -245,12 +232,12 @@ def is_schema(value: Any) -> bool:
     """
     if not isinstance(value, dict):
         return False
-    if not _REFERENCES.isdisjoint(value) and _BESIDE_REFERENCE.issuperset(value):
+    if not _WORDS.references.isdisjoint(value) and _BESIDE_REFERENCE.issuperset(value):
         return True
-    if _FORM.issuperset(value):
+    if _WORDS.form.issuperset(value):
         return True
     kind = value.get("type") or value.get("Type")
-    return "$ref" in value or (isinstance(kind, str) and kind.lower() in _SCHEMA_TYPES)
+    return "$ref" in value or (isinstance(kind, str) and kind.lower() in _WORDS.schema_types)
 
 
 def kinds_in_schema(value: Mapping[str, Any]) -> dict[str, Name]:
@@ -262,9 +249,6 @@ def kinds_in_schema(value: Mapping[str, Any]) -> dict[str, Name]:
     }
 
 
-_JWK_PARTS = frozenset(words("structures.jwk_parts"))
-
-
 def begins_key(text: str) -> bool:
     """Return whether a line in a list of lines starts a private key that ends in another."""
     return _RE.begin.search(text) is not None and "END " not in text
@@ -272,4 +256,4 @@ def begins_key(text: str) -> bool:
 
 def secret_parts(value: dict[str, Any]) -> frozenset[str]:
     """Return the keys of a JSON web key whose values are private."""
-    return _JWK_PARTS if isinstance(value.get("kty"), str) else frozenset()
+    return _WORDS.jwk_parts if isinstance(value.get("kty"), str) else frozenset()

@@ -16,8 +16,13 @@ _PART = re.compile(r"\(\?&(\w+)\)")
 
 
 def rows(table: str) -> Iterator[list[str]]:
-    """Yield the rows of a table; raises ValueError for one that stands twice or lacks a cell."""
-    header, *lines = (pkgutil.get_data(__name__, f"{table}.tsv") or b"").decode().splitlines()
+    """Yield the rows of a table."""
+    return parsed(table, (pkgutil.get_data(__name__, f"{table}.tsv") or b"").decode())
+
+
+def parsed(table: str, content: str) -> Iterator[list[str]]:
+    """Yield the rows of a table's text; raises ValueError for one that stands twice or lacks a cell."""
+    header, *lines = content.splitlines()
     columns = header.count("\t")
     seen: set[str] = set()
     for number, line in enumerate(lines, start=2):
@@ -45,6 +50,19 @@ def words(name: str) -> tuple[str, ...]:
     return _lists()[name]
 
 
+class Words:
+    """The lists of one family as sets, by name: `"pin" in Words("names").exact`."""
+
+    def __init__(self, family: str) -> None:
+        self._family = family
+
+    def __getattr__(self, name: str) -> frozenset[str]:
+        # Called for a name that was not used before: the list becomes an attribute.
+        found = frozenset(words(f"{self._family}.{name}"))
+        setattr(self, name, found)
+        return found
+
+
 @cache
 def compiled(pattern: str) -> re.Pattern[str]:
     """Return a pattern compiled; other threads may run after it."""
@@ -62,7 +80,7 @@ def _sources() -> dict[str, dict[str, list[str]]]:
 
 
 class Patterns:
-    """The patterns of one family, by name: `patterns("cells").below.match(text)`."""
+    """The patterns of one family, by name: `Patterns("tables").row.match(text)`."""
 
     def __init__(self, family: str) -> None:
         self._family = family
@@ -92,12 +110,6 @@ class Patterns:
 
 
 @cache
-def patterns(family: str) -> Patterns:
-    """Return the patterns of a family."""
-    return Patterns(family)
-
-
-@cache
 def _several(family: str, name: str) -> tuple[re.Pattern[str], ...]:
-    of_family = patterns(family)
-    return tuple(compiled(of_family.whole(one)) for one in _sources()[family][name])
+    whole = Patterns(family).whole
+    return tuple(compiled(whole(one)) for one in _sources()[family][name])

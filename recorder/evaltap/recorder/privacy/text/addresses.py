@@ -3,15 +3,14 @@
 import re
 from collections.abc import Iterator
 
-from evaltap.recorder.privacy.lexicon import patterns, words
+from evaltap.recorder.privacy.lexicon import Patterns, Words
 
-_RE = patterns("addresses")
+_RE = Patterns("addresses")
+_WORDS = Words("addresses")
 
 Address = tuple[int, int, str]
 
 _ENTITIES = ("&#64;", "&#x40;", "&commat;")
-_FILES = frozenset(words("addresses.files"))
-_CODE = frozenset(words("addresses.code"))
 
 
 _SPELT = ("dot", "[@]", "(@)", "at]", "at)", "at}", "at>", "_at_")
@@ -27,7 +26,7 @@ def addresses(text: str, lower: str) -> Iterator[Address]:
             host = _RE.words.sub(".", match[2])
             if (
                 re.fullmatch(r"(?:[\w-]+\.)+[a-zA-Z]{2,24}", host)
-                and host.rsplit(".", 1)[-1].lower() in _TOPS
+                and host.rsplit(".", 1)[-1].lower() in _WORDS.tops
             ):
                 name = _RE.words.sub(".", match[1])
                 yield *match.span(), f"{name}@{host}".casefold()
@@ -42,9 +41,9 @@ def _around(text: str, sign: re.Match[str]) -> Iterator[Address]:
     place = _RE.normal.sub(".", host[0]).casefold()
     top = place.rsplit(".", 1)[-1]
     if (
-        top in _FILES
+        top in _WORDS.files
         or _RE.version.match(place)
-        or (" " in f"{sign[0]}{host[0]}" and top not in _TOPS)
+        or (" " in f"{sign[0]}{host[0]}" and top not in _WORDS.tops)
     ):
         return
     if not local.startswith('"'):
@@ -55,9 +54,8 @@ def _around(text: str, sign: re.Match[str]) -> Iterator[Address]:
         if local == "password" and text[sign.start() - 9 : sign.start() - 8] == ":":
             return  # `https://user:password@host`
         local = local.lstrip("'*`{|}.#!$^~-")
-    if not local or (local in _CODE and (local != "git" or text[end : end + 1] in (":", "/"))):
+    if not local or (
+        local in _WORDS.code and (local != "git" or text[end : end + 1] in (":", "/"))
+    ):
         return
     yield sign.start() - len(local), end, f"{local}@{place}".casefold()
-
-
-_TOPS = frozenset(words("addresses.tops"))

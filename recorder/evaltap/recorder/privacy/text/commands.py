@@ -11,14 +11,13 @@ from functools import cache
 from typing import NamedTuple
 
 from evaltap.recorder.privacy.findings import Span
-from evaltap.recorder.privacy.lexicon import compiled, patterns, rows, words
+from evaltap.recorder.privacy.lexicon import Patterns, Words, compiled, rows
 from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder
 from evaltap.recorder.privacy.text.values import may_tell_session
 
-_RE = patterns("commands")
-
-_AFTER_COLON = frozenset(words("commands.after_colon"))
+_RE = Patterns("commands")
+_WORDS = Words("commands")
 
 
 class _Form(NamedTuple):
@@ -123,7 +122,7 @@ def _passwords(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, int]
                 yield from _whole(index + 1, following)
             elif word.startswith(option) and len(word) > len(option) + 2 and len(option) <= 3:
                 yield from _rest(index, word, len(option))
-        if word in _AFTER_COLON and following:
+        if word in _WORDS.after_colon and following:
             yield from _behind_colon(index + 1, following)
         elif word.startswith(("-u", "--user=", "-U")) and ":" in word:
             yield from _behind_colon(index, word)

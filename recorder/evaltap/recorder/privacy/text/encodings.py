@@ -12,9 +12,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from urllib.parse import unquote_to_bytes
 
-from evaltap.recorder.privacy.lexicon import patterns
+from evaltap.recorder.privacy.lexicon import Patterns
 
-_RE = patterns("encodings")
+_RE = Patterns("encodings")
 
 MAX_DEPTH = 3
 _LARGEST = 1 << 20

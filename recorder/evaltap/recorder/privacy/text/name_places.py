@@ -7,7 +7,7 @@ each. Only a bounded part of the text is read around a stem, so the cost grows l
 from functools import lru_cache
 
 from evaltap.recorder.privacy.findings import Span
-from evaltap.recorder.privacy.lexicon import patterns, words
+from evaltap.recorder.privacy.lexicon import Patterns, Words, words
 from evaltap.recorder.privacy.text.normalization import folded
 from evaltap.recorder.privacy.text.secret_names import (
     HEADS,
@@ -19,14 +19,14 @@ from evaltap.recorder.privacy.text.secret_names import (
     kind_of_name,
 )
 
-_RE = patterns("places")
+_RE = Patterns("places")
+_WORDS = Words("places")
 
 _STEMS = words("places.stems")
 """Stems of secrets' names in sentences, commands and markup; before a sign any name is read."""
 _SHORT_STEMS = ("pw", "pin", "otp", "cvv", "cvc", "mdp")
 """Parts of many ordinary words: they count only at the start or end of one."""
 _FOREIGN_STEMS = words("places.foreign_stems")
-_ENDS_OF_PHRASES = frozenset(words("places.ends_of_phrases"))
 _NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-$"
 _LONGEST_NAME = 64
 
@@ -68,7 +68,9 @@ def _may_tell(name: str) -> bool:
     # Cached, since names before signs recur.
     word = name.lower()
     return (
-        kind_of_name(name) in _TELLING or word in _ENDS_OF_PHRASES or _plain(word) in _PHRASE_WORDS
+        kind_of_name(name) in _TELLING
+        or word in _WORDS.ends_of_phrases
+        or _plain(word) in _PHRASE_WORDS
     )
 
 
@@ -102,14 +104,10 @@ def _collect(text: str, lower: str, stem: str, found: dict[int, int], *, short: 
             end -= 1
         while start < at and text[start] in ".-$":
             start += 1
-        if stem in _HEAD_STEMS:
+        if stem in _WORDS.head_stems:
             end = _with_modifier(text, start, end)
         found[start] = max(end, found.get(start, 0))
         at = lower.find(stem, end)
-
-
-_HEAD_STEMS = frozenset(words("places.head_stems"))
-_BEFORE_TWO_WORDS = frozenset(words("places.before_two_words"))
 
 
 def _with_modifier(text: str, start: int, end: int) -> int:
@@ -118,7 +116,7 @@ def _with_modifier(text: str, start: int, end: int) -> int:
         match = _RE.and_modifier.match(text, end)
         if match is not None and _plain(match[1].lower()) in MODIFIERS:
             return match.end()
-    elif text[start:end].lower() in _BEFORE_TWO_WORDS:
+    elif text[start:end].lower() in _WORDS.before_two_words:
         match = _RE.two_words.match(text, end)
         if match is not None and kind_of_name(text[start : match.end()]) is Name.SECRET:
             return match.end()

@@ -7,9 +7,9 @@ character maps to one character, so offsets are the same in both texts.
 import re
 import unicodedata
 
-from evaltap.recorder.privacy.lexicon import patterns
+from evaltap.recorder.privacy.lexicon import Patterns
 
-_RE = patterns("normalization")
+_RE = Patterns("normalization")
 
 
 def _plain_characters() -> dict[int, str]:

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from evaltap.recorder.privacy.lexicon import patterns, rows, words
+from evaltap.recorder.privacy.lexicon import Patterns, rows, words
 from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
 
-_RE = patterns("numbers")
+_RE = Patterns("numbers")
 
 Number = tuple[str, int, int, str]
 """Kind, span, and normal form."""

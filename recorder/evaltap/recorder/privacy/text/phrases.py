@@ -10,7 +10,7 @@ from functools import cache
 from typing import NamedTuple
 
 from evaltap.recorder.privacy.findings import Span
-from evaltap.recorder.privacy.lexicon import compiled, patterns, rows
+from evaltap.recorder.privacy.lexicon import Patterns, compiled, rows
 from evaltap.recorder.privacy.text.value_kinds import (
     is_code,
     is_likely_password,
@@ -18,7 +18,7 @@ from evaltap.recorder.privacy.text.value_kinds import (
     may_be_password,
 )
 
-_RE = patterns("phrases")
+_RE = Patterns("phrases")
 _CHECKS: dict[str, Callable[[str], bool]] = {
     "": lambda value: True,
     "likely_password": is_likely_password,

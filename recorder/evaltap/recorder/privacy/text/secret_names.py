@@ -11,44 +11,27 @@ from functools import lru_cache
 from itertools import pairwise
 
 from evaltap.recorder.privacy.findings import PSEUDONYM
-from evaltap.recorder.privacy.lexicon import patterns, words
+from evaltap.recorder.privacy.lexicon import Patterns, Words, words
 from evaltap.recorder.privacy.text.normalization import folded
 
-_RE = patterns("names")
+_RE = Patterns("names")
+_WORDS = Words("names")
 
-_ADDRESSES = frozenset(words("names.addresses"))
-_CARD_WORDS = frozenset(words("names.card_words"))
 _ENDINGS = words("names.endings")
 EXACT = frozenset(words("names.exact"))
 _FOREIGN = words("names.foreign")
-_FOREIGN_WORDS = frozenset(words("names.foreign_words"))
 _HARMLESS_BEFORE = {
     one: frozenset(words(f"names.harmless_before_{one}"))
     for one in ("pass", "pin", "cookie", "cookies", "tan")
 }
-_HARMLESS_KEYS = frozenset(words("names.harmless_keys"))
-_HARMLESS_TOKENS = frozenset(words("names.harmless_tokens"))
-_IDENTIFIERS = frozenset(words("names.identifiers"))
-_LAST_WORDS = frozenset(words("names.last_words"))
-_NO_PHONE = frozenset(words("names.no_phone"))
-_PASSWORDS = frozenset(words("names.passwords"))
-_PASSWORDS_OF = frozenset(words("names.passwords_of"))
 _PHONE_ENDINGS = words("names.phone_endings")
-_PHONE_EXACT = frozenset(words("names.phone_exact"))
 _PHONE_JOINED = words("names.phone_joined")
-_PHONE_WORDS = frozenset(words("names.phone_words"))
-_REFERRING = frozenset(words("names.referring"))
-_SECRET_CODES = frozenset(words("names.secret_codes"))
-_SECRET_KEYS = frozenset(words("names.secret_keys"))
-_SECRET_PAIRS = frozenset(words("names.secret_pairs"))
-_SECRET_TOKENS = frozenset(words("names.secret_tokens"))
 
-_WITH_ALL = frozenset(words("names.with_all"))
 _PHRASES = (
     *(
         (
             frozenset(words(f"names.head_{one}")),
-            _WITH_ALL.union(words(f"names.with_{one}")),
+            _WORDS.with_all.union(words(f"names.with_{one}")),
         )
         for one in ("keys", "codes", "tokens", "phrases")
     ),
@@ -61,13 +44,14 @@ HEADS = frozenset[str]().union(*(heads for heads, _ in _PHRASES))
 MODIFIERS = frozenset[str]().union(*(modifiers for _, modifiers in _PHRASES))
 NO_SECRETS = frozenset(words("names.no_secrets"))
 """What a word for key or code that is a secret alone means with one of these is none."""
-_PARTICLES = frozenset(words("names.particles"))
-_ENGLISH = frozenset(words("names.english"))
-"""Also English: next to each other they are left to the rules for English names."""
 _JOINED_HEADS = words("names.joined_heads")
 _JOINED_MODIFIERS = (
     "losen",
-    *(one for one in sorted(MODIFIERS) if one.isascii() and len(one) > 4 and one not in _ENGLISH),
+    *(
+        one
+        for one in sorted(MODIFIERS)
+        if one.isascii() and len(one) > 4 and one not in _WORDS.english
+    ),
 )
 
 
@@ -109,16 +93,18 @@ def _kind(name: str) -> Name:
     if _may_be_token(name, words, plain):
         return Name.TOKEN
     last = words[-1]
-    if last in _NO_PHONE:
-        return Name.IDENTIFIER if last in _IDENTIFIERS else Name.PLAIN
-    is_phone = plain in _PHONE_EXACT or plain in _PHONE_WORDS or plain.endswith(_PHONE_ENDINGS)
+    if last in _WORDS.no_phone:
+        return Name.IDENTIFIER if last in _WORDS.identifiers else Name.PLAIN
+    is_phone = (
+        plain in _WORDS.phone_exact or plain in _WORDS.phone_words or plain.endswith(_PHONE_ENDINGS)
+    )
     if not name.isascii() and any(one in _joined(name) for one in _PHONE_JOINED):
         return Name.PHONE
-    if is_phone or not _PHONE_WORDS.isdisjoint(words):
+    if is_phone or not _WORDS.phone_words.isdisjoint(words):
         return Name.PHONE
-    if not _CARD_WORDS.isdisjoint(words):
+    if not _WORDS.card_words.isdisjoint(words):
         return Name.CARD
-    is_id = last in _IDENTIFIERS or last.rstrip("0123456789") in _IDENTIFIERS
+    is_id = last in _WORDS.identifiers or last.rstrip("0123456789") in _WORDS.identifiers
     if is_id:
         return Name.IDENTIFIER
     aside = _RE.aside.search(name)
@@ -140,22 +126,22 @@ def _unnumbered(word: str) -> str:
 
 def _is_secret(name: str, words: list[str], plain: str) -> bool:
     last = words[-1]
-    if last in ("secret", "secrets") and len(words) > 1 and words[-2] in _REFERRING:
+    if last in ("secret", "secrets") and len(words) > 1 and words[-2] in _WORDS.referring:
         return False
     if plain in EXACT or plain.endswith(_ENDINGS) or plain.removesuffix("s").endswith(_ENDINGS):
         return True
     before = words[-2] if len(words) > 1 else ""
-    if words[0] in _PASSWORDS and before and _PASSWORDS_OF.issuperset(words[1:]):
+    if words[0] in _WORDS.passwords and before and _WORDS.passwords_of.issuperset(words[1:]):
         return True
-    if last in _LAST_WORDS:
+    if last in _WORDS.last_words:
         return before not in _HARMLESS_BEFORE.get(last, ())
     if before and _is_secret_pair(words, before, last):
         return True
-    if _RE.keyword.search(plain) is not None or last in _ABOUT:
+    if _RE.keyword.search(plain) is not None or last in _WORDS.about:
         return False
-    if not _FOREIGN_WORDS.isdisjoint(words) or any(one in plain for one in _FOREIGN_ASCII):
+    if not _WORDS.foreign_words.isdisjoint(words) or any(one in plain for one in _FOREIGN_ASCII):
         return True
-    if len(words) <= _MOST_WORDS and last not in _NO_PHONE and _is_secret_phrase(words):
+    if len(words) <= _MOST_WORDS and last not in _WORDS.no_phone and _is_secret_phrase(words):
         return True
     joined = _joined(name)
     return not name.isascii() and (
@@ -168,10 +154,10 @@ def _is_secret_phrase(words: Sequence[str]) -> bool:
     words = [bare(one) for one in words]
     if any(map(_is_joined, words)):
         return True
-    near = [(at, one) for at, one in enumerate(words) if one not in _PARTICLES]
+    near = [(at, one) for at, one in enumerate(words) if one not in _WORDS.particles]
     return any(
         (_belong(one, other) or _belong(other, one))
-        and (later - at > 1 or one not in _ENGLISH or other not in _ENGLISH)
+        and (later - at > 1 or one not in _WORDS.english or other not in _WORDS.english)
         for (at, one), (later, other) in pairwise(near)
     )
 
@@ -194,8 +180,6 @@ def _is_joined(word: str) -> bool:
 _MOST_WORDS = 8
 
 
-_ABOUT = frozenset(words("names.about"))
-"""What ends a name that is about a password in another language, but is none."""
 _FOREIGN_ASCII = tuple(one for one in _FOREIGN if one.isascii())
 _FOREIGN_JOINED = words("names.foreign_joined")
 _FOREIGN_OTHER = tuple(folded(one) for one in _FOREIGN if not one.isascii())
@@ -208,24 +192,24 @@ def _joined(name: str) -> str:
 def _is_secret_pair(words: list[str], before: str, last: str) -> bool:
     singular = last.removesuffix("s")
     if singular == "key":
-        return before in _SECRET_KEYS or (before == "id" and "access" in words)
+        return before in _WORDS.secret_keys or (before == "id" and "access" in words)
     if singular == "token":
-        return before in _SECRET_TOKENS and (
+        return before in _WORDS.secret_tokens and (
             singular == last or before in ("api", "access", "refresh")
         )
     if singular == "code":
-        return before in _SECRET_CODES
-    if last in ("url", "uri") and before in _ADDRESSES:
+        return before in _WORDS.secret_codes
+    if last in ("url", "uri") and before in _WORDS.addresses:
         return True
-    return f"{before}{last}" in _SECRET_PAIRS
+    return f"{before}{last}" in _WORDS.secret_pairs
 
 
 def _may_be_token(name: str, words: list[str], plain: str) -> bool:
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last == "key":
-        return bool(before) and before not in _HARMLESS_KEYS
+        return bool(before) and before not in _WORDS.harmless_keys
     if last == "token" or plain.endswith(_TOKEN_ENDINGS) or "токен" in words:
-        return before not in _HARMLESS_TOKENS
+        return before not in _WORDS.harmless_tokens
     if plain.endswith("sonarlogin") or (
         last == "auth" and (words[0] == "x" or before in ("registry", "docker", "proxy", "http"))
     ):
@@ -257,13 +241,10 @@ def is_about_secret(value: str) -> bool:
     plain, joined = "".join(words), _joined(value)
     return (
         any(word in EXACT or word.removesuffix("s") in EXACT for word in words)
-        or not _FOREIGN_WORDS.isdisjoint(words)
+        or not _WORDS.foreign_words.isdisjoint(words)
         or any(one in plain for one in (*_FOREIGN_ASCII, *_FOREIGN_OTHER))
         or any(one in joined for one in _FOREIGN_JOINED)
     )
-
-
-_ADDRESS = frozenset(words("names.address"))
 
 
 def is_postcode(name: str, value: object, beside: Iterable[str] = ()) -> bool:
@@ -273,7 +254,7 @@ def is_postcode(name: str, value: object, beside: Iterable[str] = ()) -> bool:
     """
     if "".join(words_of(name)) != "pincode" or not _RE.postcode.fullmatch(str(value)):
         return False
-    return name.lower() == "pincode" or not _ADDRESS.isdisjoint(beside)
+    return name.lower() == "pincode" or not _WORDS.address.isdisjoint(beside)
 
 
 def is_address(name: str) -> bool:

@@ -13,7 +13,7 @@ from functools import cache
 from typing import NamedTuple
 
 from evaltap.recorder.privacy.findings import Span
-from evaltap.recorder.privacy.lexicon import compiled, patterns, rows, words
+from evaltap.recorder.privacy.lexicon import Patterns, Words, compiled, rows, words
 from evaltap.recorder.privacy.text.value_kinds import (
     is_likely_password,
     is_measure,
@@ -23,12 +23,11 @@ from evaltap.recorder.privacy.text.value_kinds import (
 )
 from evaltap.recorder.privacy.text.values import is_mixed, read_value
 
-_RE = patterns("sentences")
+_RE = Patterns("sentences")
+_WORDS = Words("sentences")
 
 SHORT_NUMBERS = frozenset(words("sentences.short_numbers"))
 _NUMBERS = SHORT_NUMBERS | {"code", "codice", "código", "kod", "kode", "код"}
-_OF_WHAT = frozenset(words("sentences.of_what"))
-"""What stands after such a word is about the password, not the password."""
 
 _NAMES: dict[str, Callable[[str], bool]] = {
     "": lambda name: True,
@@ -110,13 +109,13 @@ def _read(text: str, match: re.Match[str], sentence: _Sentence, *, token: bool) 
 
 def _is_topic(said_of_it: str) -> bool:
     """Return whether it ends with what is only about a password: `password for bob, length: `."""
-    return not _OF_WHAT.isdisjoint(said_of_it.lower().rstrip(" :=-*_").split()[-1:])
+    return not _WORDS.of_what.isdisjoint(said_of_it.lower().rstrip(" :=-*_").split()[-1:])
 
 
 def is_about(text: str, end: int) -> bool:
     """Return whether the name is only the first of two: `the password policy`."""
     following = _RE.following.match(text, end)
-    return following is not None and following[1].lower() in _OF_WHAT
+    return following is not None and following[1].lower() in _WORDS.of_what
 
 
 def answered(text: str, end: int) -> Span | None:
@@ -167,12 +166,6 @@ def _password(match: re.Match[str]) -> Span | None:
     return (match.start(1), match.start(1) + len(value)) if may_be_password(value) else None
 
 
-_INTO = frozenset(words("sentences.into"))
-_LINKS = frozenset(words("sentences.links"))
-_PRONOUNS = frozenset(words("sentences.pronouns"))
-_POINTING = frozenset(words("sentences.pointing"))
-_NO_ADJECTIVES = frozenset(words("sentences.no_adjectives"))
-_COPULAS_FIRST = frozenset(words("sentences.copulas_first"))
 _LONGEST_BEFORE = 100
 _MOST_ADJECTIVES, _MOST_BETWEEN = 4, 4
 
@@ -203,7 +196,7 @@ def value_before(text: str, start: int, end: int) -> Span | None:
 def _typed(text: str, words: list[Span]) -> Span | None:
     """Return what is typed `into the password field`."""
     for back in range(1, min(len(words), _MOST_ADJECTIVES)):
-        if text[slice(*words[-back])].lower() in _INTO:
+        if text[slice(*words[-back])].lower() in _WORDS.into:
             return _nearest(text, words[:-back], 1, may_be_password)
     return None
 
@@ -214,20 +207,20 @@ def _before_link(
     """Return the value before the last link of words that lead to a name."""
     for back in range(1, min(len(words), _MOST_ADJECTIVES + 2)):
         word = text[slice(*words[-back])].lower().lstrip("(")
-        if word in _POINTING:
+        if word in _WORDS.pointing:
             return _nearest(text, words[:-back], _MOST_BETWEEN, is_value)
-        if word in _LINKS:
+        if word in _WORDS.links:
             before = words[:-back]
-            if len(before) > 1 and text[slice(*before[-1])].lower() in _PRONOUNS:
+            if len(before) > 1 and text[slice(*before[-1])].lower() in _WORDS.pronouns:
                 return _nearest(text, before[:-1], _MOST_BETWEEN, is_value)
             return _nearest(text, before, 1, is_value)
         if word.endswith(",") and back > 1 and _RE.clause_ends.match(text, end) is not None:
             return _nearest(text, words[: len(words) - back + 1], 1, is_value)
         if may_be_password(text[slice(*words[-back])]) and back < len(words):
             # "Is x still the password?"
-            is_asked = text[slice(*words[-back - 1])].lower() in _COPULAS_FIRST
+            is_asked = text[slice(*words[-back - 1])].lower() in _WORDS.copulas_first
             return _nearest(text, words[: len(words) - back + 1], 1, is_value) if is_asked else None
-        if word in _NO_ADJECTIVES or not word.replace("'", "").replace("-", "").isalpha():
+        if word in _WORDS.no_adjectives or not word.replace("'", "").replace("-", "").isalpha():
             return None
     return None
 

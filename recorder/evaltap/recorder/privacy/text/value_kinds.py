@@ -6,9 +6,10 @@ Placeholders, variables, look-ups in code and remarks are no secrets, whatever n
 
 import re
 
-from evaltap.recorder.privacy.lexicon import patterns, words
+from evaltap.recorder.privacy.lexicon import Patterns, Words, words
 
-_RE = patterns("value_kinds")
+_RE = Patterns("value_kinds")
+_WORDS = Words("value_kinds")
 
 
 def is_opaque(value: object) -> bool:
@@ -86,7 +87,6 @@ def is_likely_password(value: str) -> bool:
     return is_strong_password(value) or (len(value) > 7 and has_weight)
 
 
-_WORDS = frozenset(words("value_kinds.words"))
 _VARIABLES = words("value_kinds.variables")
 """How variables, and addresses in a store of secrets, begin."""
 
@@ -94,7 +94,7 @@ _VARIABLES = words("value_kinds.variables")
 def is_placeholder(value: str) -> bool:
     """Return whether a value only stands in for a secret: `${TOKEN}`, `null`, `***`."""
     plain = value.strip().lower()
-    return plain in _WORDS or is_variable(value) or not any(map(str.isalnum, plain))
+    return plain in _WORDS.words or is_variable(value) or not any(map(str.isalnum, plain))
 
 
 def is_variable(value: str) -> bool:
@@ -134,11 +134,10 @@ def is_stand_in(value: str) -> bool:
     return _RE.all_of_it.fullmatch(value) is not None and _RE.monospaced.fullmatch(value) is None
 
 
-_OF_MESSAGES = frozenset(words("value_kinds.of_messages"))
-
-
 def is_message(value: str) -> bool:
     """Return whether it is what a form says of a field: `This field is required.`"""
     if _RE.sentence.fullmatch(value) is None:
         return False
-    return not _OF_MESSAGES.isdisjoint(word.strip(".,:;!?()").lower() for word in value.split())
+    return not _WORDS.of_messages.isdisjoint(
+        word.strip(".,:;!?()").lower() for word in value.split()
+    )
