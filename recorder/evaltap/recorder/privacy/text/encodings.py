@@ -23,6 +23,8 @@ _LARGEST = 1 << 20
 Decoded = tuple[int, int, str]
 """A span of a text, and its decoded content."""
 
+_SHORTEST_HEX = 20
+"""Seven bytes with a sign between two."""
 _SIGNS = {"%": "percent", "&": "entities", "\\": "escapes", "=": "quoted_printable"}
 
 
@@ -30,7 +32,7 @@ def decoded(text: str, *, words: bool = True) -> Iterator[Decoded]:
     """Yield the encoded parts of a text, decoded; `words`: the text has long words."""
     if words:
         yield from _packed(text)
-    for match in _RE.spaced_hex.finditer(text):
+    for match in _RE.spaced_hex.finditer(text) if len(text) >= _SHORTEST_HEX else ():
         before = _RE.bytes_before.search(text, max(0, match.start() - 400), match.start())
         start = before.start() if before is not None else match.start()
         if (found := _from_hex(text[start : match.end()])) is not None:

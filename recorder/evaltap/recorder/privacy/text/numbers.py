@@ -35,7 +35,8 @@ def numbers(text: str, lower: str) -> Iterator[Number]:
             yield from _by_form(text, max(0, start - 3), min(len(text), end + 2))
         if not _RE.dates.match(run[0]) or len(digits) > 13:
             yield from _by_words(text, lower, start, end)
-    yield from _ibans(text)
+    if len(text) >= _SHORTEST_IBAN:
+        yield from _ibans(text)
 
 
 def _by_form(text: str, start: int, end: int) -> Iterator[Number]:
@@ -124,6 +125,9 @@ def _last_sentence(text: str) -> str:
         if end[0] != ". " or _RE.abbreviation.search(text, 0, end.start()) is None:
             return text[end.end() :]
     return text
+
+
+_SHORTEST_IBAN = 15
 
 
 def _ibans(text: str) -> Iterator[Number]:

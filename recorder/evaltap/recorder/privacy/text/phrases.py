@@ -1,7 +1,7 @@
 """Find secrets in fixed forms without a name: SQL, Oracle connect strings, `.pgpass`, `/etc/shadow`.
 
 The forms are the rows of `phrases.tsv`. A row's pattern runs where a text has what the row needs: of
-each term, joined by `&`, one of the signs that `|` separates; `~` begins a pattern, `␣` is a blank.
+each term, joined by `&`, one of the signs that `|` separates; `␣` is a blank. Or it needs `~` a pattern.
 """
 
 import re
@@ -34,39 +34,43 @@ class _Phrase(NamedTuple):
     check: str
 
 
+_Signs = tuple[tuple[str, int], ...]
+
+
 @cache
-def _phrases() -> tuple[tuple[tuple[str, ...], tuple[_Phrase, ...]], ...]:
-    """Return the phrases by the first term of what they need, since many share it."""
-    found: dict[tuple[str, ...], list[_Phrase]] = {}
+def _phrases() -> tuple[_Signs, _Signs, tuple[tuple[_Phrase, ...], ...]]:
+    """Return the signs and the patterns of first terms, and the phrases of each, which many share."""
+    terms: dict[tuple[str, ...], list[_Phrase]] = {}
     for needs, pattern, check, _ in rows("phrases"):
-        first, *more = (
-            (term,) if term[0] == "~" else tuple(term.replace("␣", " ").split("|"))
-            for term in needs.split(" & ")
-        )
-        phrase = _Phrase(tuple(more), _RE.whole(pattern), check)
-        found.setdefault(first, []).append(phrase)
-    return tuple((first, tuple(phrases)) for first, phrases in found.items())
+        first, *more = (tuple(term.replace("␣", " ").split("|")) for term in needs.split(" & "))
+        if first[0][0] == "~":
+            first = (needs,)
+        terms.setdefault(first, []).append(_Phrase(tuple(more), _RE.whole(pattern), check))
+    signs = tuple((sign, place) for place, term in enumerate(terms) for sign in term)
+    return (
+        tuple(one for one in signs if one[0][0] != "~"),
+        tuple((sign[1:], place) for sign, place in signs if sign[0] == "~"),
+        tuple(map(tuple, terms.values())),
+    )
 
 
 def in_phrases(text: str, lower: str) -> Iterator[Span]:
     """Yield the spans of values in forms without a name: SQL, Oracle connect strings, `.pgpass`."""
-    for first, phrases in _phrases():
-        if not _has(first, lower):
-            continue
-        for needs, pattern, check in phrases:
-            for term in needs:
-                if not _has(term, lower):
+    signs, patterns, phrases = _phrases()
+    places = [place for sign, place in signs if sign in lower]
+    for pattern, place in patterns:
+        if compiled(pattern).search(lower) is not None:
+            places.append(place)
+    for place in dict.fromkeys(places):
+        for needs, pattern, check in phrases[place]:
+            for term in needs:  # loops: generators cost three times as much
+                for sign in term:
+                    if sign in lower:
+                        break
+                else:
                     break
             else:
                 yield from _values(text, compiled(pattern), check)
-
-
-def _has(term: tuple[str, ...], lower: str) -> bool:
-    # A loop: this runs on every text, and a generator costs three times as much.
-    for sign in term:
-        if sign in lower:
-            return True
-    return term[0][0] == "~" and compiled(term[0][1:]).search(lower) is not None
 
 
 def _values(text: str, pattern: re.Pattern[str], check: str) -> Iterator[Span]:
