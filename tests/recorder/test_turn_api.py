@@ -200,9 +200,9 @@ def test_run_tool_calls_the_function_and_records_call_result_and_time(
         return a + b
 
     async def agent(turn: Turn) -> int:
-        return turn.run_tool("add", {"a": 1, "b": 2}, add) + await turn.run_tool(
-            "slow", {"a": 3, "b": 4}, slow_add
-        )
+        total: int = turn.run_tool("add", {"a": 1, "b": 2}, add)
+        total += await turn.run_tool("slow", {"a": 3, "b": 4}, slow_add)
+        return total
 
     with recorder.turn(session_id="s", user="?") as turn:
         assert asyncio.run(agent(turn)) == 10

@@ -1,8 +1,8 @@
 """Run the units of an experiment: keep the agent busy, land what it records, score what is whole.
 
-Nothing waits for the slowest: a unit is scored as soon as its turns have landed, while others run.  The store is
-written by this thread only.  Each step is durable before the next depends on it: a unit is `begun` before the agent
-has it, `ran` when its turns are in the store, `scored` when its scores are.
+Nothing waits for the slowest: a unit is scored as soon as its turns have landed, while others run.  The
+store is written by this thread only.  Each step is durable before the next depends on it: a unit is
+`begun` before the agent has it, `ran` when its turns are in the store, `scored` when its scores are.
 """
 
 import time
@@ -195,7 +195,9 @@ class Experiment:
         return done
 
     def _lots(self, done: Mapping[tuple[str, int], UnitRow]) -> Iterator[list[Unit]]:
-        """Yield the units that are not done: all at once or, with a target, a round of all cases at a time."""
+        """Yield the units that are not done: all at once or, with a target, a round of all cases at a
+        time.
+        """
         trials = range(1, self._plan.runs + 1)
         lots = [[trial] for trial in trials] if self._settings.until else [[*trials]]
         for lot in lots:

@@ -1,4 +1,6 @@
-"""What an experiment will do: its cases, its units, and the parts of its configuration that must not change."""
+"""What an experiment will do: its cases, its units, and the parts of its configuration that must not
+change.
+"""
 
 import hashlib
 import secrets

@@ -1,5 +1,6 @@
 """The process of the agent, as the experiment sees it: units in, their ends out, and its death."""
 
+import contextlib
 import json
 import os
 import queue
@@ -105,18 +106,14 @@ class AgentProcess:
 
     def kill(self) -> None:
         """End the process and what it has started, at once."""
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
         self._process.wait()
 
     def close(self) -> None:
         """Wait for the end of the process, or enforce it."""
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            pass
         self.kill()
         os.close(self._in)
 

@@ -1,8 +1,8 @@
 """Run units of an experiment with an agent, and record them: the side of the agent's process.
 
-`python -m evaltap.experiments.worker` is the process that `evaltap run` starts for the agent.  It reads a line with
-its settings, then units, from one pipe, and writes what becomes of them to another; turns travel over the log.
-So an agent that dies takes nothing with it, and prints where it likes.
+`python -m evaltap.experiments.worker` is the process that `evaltap run` starts for the agent.  It reads a
+line with its settings, then units, from one pipe, and writes what becomes of them to another; turns travel
+over the log. So an agent that dies takes nothing with it, and prints where it likes.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """What an experiment requires of an agent: sessions that answer one turn after another.
 
-An adapter calls the agent and lets the recorder see the turn; it never records a second time what a plugin of the
-recorder records.  An exception of the agent passes through: it is the agent's crash.
+An adapter calls the agent and lets the recorder see the turn; it never records a second time what a plugin
+of the recorder records.  An exception of the agent passes through: it is the agent's crash.
 """
 
 from collections.abc import Mapping, Sequence

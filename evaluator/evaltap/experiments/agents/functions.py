@@ -1,7 +1,7 @@
 """Plain functions as agents: `(messages)` or `(messages, turn)`, sync or async, and factories of them.
 
-A callable without required parameters is a factory: it is called for each unit, and what it returns is the agent.
-If that is a context manager, or has `aclose` or `close`, it ends with the unit.
+A callable without required parameters is a factory: it is called for each unit, and what it returns is the
+agent. If that is a context manager, or has `aclose` or `close`, it ends with the unit.
 """
 
 import asyncio
@@ -130,11 +130,12 @@ def _takes_turn(function: Callable[..., Any]) -> bool:
 async def called(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function: an async one here, any other on a thread of its own, which may be abandoned.
 
-    A thread inherits the context.  A copy of the process that a fork in the function made ends when it returns.
+    A thread inherits the context.  A copy of the process that a fork in the function made ends when it
+    returns.
     """
     process = os.getpid()
-    target = function if inspect.isroutine(function) else getattr(function, "__call__", function)
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(target):
+    of_object = getattr(type(function), "__call__", None)  # noqa: B004  # an object's own method
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(of_object):
         returned = await function(*arguments)
     else:
         returned = await _on_a_thread(function, *arguments)

@@ -68,7 +68,9 @@ def _made(made: Any, recorder: Recorder, text: str) -> Agent:
 
 
 FRAMEWORKS: dict[str, Callable[[Any, Recorder], Agent | None]] = {}
-"""By the top-level package of an object's class: an adapter, which returns None for what is no agent of it."""
+"""By the top-level package of an object's class: an adapter, which returns None for what is no agent of
+it.
+"""
 
 
 def _of_framework(found: Any, recorder: Recorder) -> Agent | None:
