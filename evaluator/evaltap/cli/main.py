@@ -1,4 +1,4 @@
-"""The `evaltap` command: one parser, one module for each command, loaded only when it is called.
+"""The `evaltap` command: one parser; the module of a command is loaded only when it is called.
 
 Exit codes, the same for every command: 0 pass, 1 quality below the bar, 2 bad input or
 configuration, 3 incomplete (judge unavailable, evidence missing, inconclusive).
@@ -8,10 +8,11 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
-from evaltap.cli.parsing import CommandParser, options_of
+from evaltap.cli.declared import Kind, configure, described, options_of
+from evaltap.cli.parsing import CommandParser
 from evaltap.cli.settings import settings_in_effect
 from evaltap.cli.visible import visible_output
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
@@ -136,17 +137,19 @@ def build_parser(command: str | None = None) -> CommandParser:
         dest="command", metavar="COMMAND", prog="evaltap", help=argparse.SUPPRESS
     )
     for name, summary in COMMANDS.items():
-        child = commands.add_parser(
-            name,
-            help=summary,
-            description=summary[0].upper() + summary[1:] + ".",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        child = commands.add_parser(name, **described(summary))
         if command is None or command == name:
-            importlib.import_module(f"evaltap.cli.commands.{name}").configure(child)
+            configure(child, _kind(name))
             if "exit code" not in (child.epilog or ""):
                 child.epilog = f"{child.epilog}\n\nexit code: 0 done, 2 bad input"
     return parser
+
+
+def _kind(command: str) -> Kind:
+    """Return the class that declares a command."""
+    group = next(group for group, names in GROUPS.items() if command in names)
+    kinds: Mapping[str, Kind] = importlib.import_module(f"evaltap.cli.options.{group}").KINDS
+    return kinds[command]
 
 
 def _listed() -> str:
@@ -221,8 +224,7 @@ def _run(arguments: Sequence[str]) -> int:
 def _warn_of_unknown_variables() -> None:
     names = [name for name in os.environ if name.startswith("EVALTAP_")]
     if names:
-        # Imported late: it compiles all redaction patterns.
-        from evaltap.recorder.config import warn_of_unknown_variables
+        from evaltap.recorder.config import warn_of_unknown_variables  # compiles all patterns
 
         warn_of_unknown_variables(names)
 
@@ -239,7 +241,9 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
         if namespace.command is None:
             parser.print_help()
             return 2
-        code = int(namespace.run(options_of(namespace.options, namespace)))
+        options = options_of(namespace.options, vars(namespace))
+        module = importlib.import_module(f"evaltap.cli.commands.{namespace.command}")
+        code = int(module.run(options))
         sys.stdout.flush()  # here an error becomes a message
         return code
     except EvaltapError as error:

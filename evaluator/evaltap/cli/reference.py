@@ -10,6 +10,7 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
+from evaltap.cli.declared import Declared
 from evaltap.cli.main import COMMANDS, build_parser
 from evaltap.cli.parsing import wrapped
 from evaltap.evaluator.store.database import STORE, sql
@@ -85,7 +86,8 @@ def _meaning(action: argparse.Action) -> str:
     text = (action.help or "").replace("%%", "%").replace("|", "\\|")
     if not action.option_strings or not action.required or "(default:" in text:
         return text
-    variable = vars(action).get("variable")
+    declared: Declared | None = vars(action).get("declared")
+    variable = declared.variable if declared else ""
     settings = f", unless {variable} or evaltap.toml sets it" if variable else ""
     return f"{text} (required{settings})"
 

@@ -4,18 +4,18 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from evaltap.evaluator.cases.identity import CaseIdentity
+from evaltap.evaluator.pipeline.batch.run import FilesScored
+from evaltap.evaluator.scoring.evaluate import case_result
+from evaltap.evaluator.scoring.results.result_file import eval_set_result, result_path
+from evaltap.evaluator.scoring.scorer import CaseScore
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import write_document
 from evaltap.schemas.files.missing import no_such_file
-
-if TYPE_CHECKING:
-    from evaltap.evaluator.cases.identity import CaseIdentity
-    from evaltap.evaluator.pipeline.batch.run import FilesScored
-    from evaltap.evaluator.scoring.scorer import CaseScore
-    from evaltap.schemas.formats.case import CaseData
-    from evaltap.schemas.formats.result import EvalCaseResult
+from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.result import EvalCaseResult
+from evaltap.schemas.text import counted
 
 SHOWN_BAD_LINES = 5
 
@@ -32,10 +32,8 @@ def check_files(paths: Sequence[Path]) -> None:
             raise InputError(no_such_file(path, expected))
 
 
-def bad_input_exit(scored: "FilesScored") -> int:
+def bad_input_exit(scored: FilesScored) -> int:
     """Report lines that are not cases, and repeated ids; return exit code 2 if there are any, otherwise 0."""
-    from evaltap.schemas.text import counted
-
     lines = scored.bad_lines
     for line in lines[:SHOWN_BAD_LINES]:
         print(f"evaltap score: {line.message}", file=sys.stderr)
@@ -63,17 +61,13 @@ class KeptResults:
     def __init__(self) -> None:
         self._results: dict[tuple[str, str], list[EvalCaseResult]] = {}
 
-    def add(self, identity: "CaseIdentity", case: "CaseData", score: "CaseScore") -> None:
+    def add(self, identity: CaseIdentity, case: CaseData, score: CaseScore) -> None:
         """Keep the result of a case."""
-        from evaltap.evaluator.scoring.evaluate import case_result
-
         result = case_result(case, score, eval_set_id=identity.eval_set_id, run_id=1)
         self._results.setdefault((identity.app_name, identity.eval_set_id), []).append(result)
 
     def write(self, target: Path) -> None:
         """Write the results of one eval set to a file, or those of several into a folder."""
-        from evaltap.evaluator.scoring.results.result_file import eval_set_result, result_path
-
         if target.suffix == ".json" and len(self._results) > 1:
             raise InputError(
                 f"--result {target}: the cases belong to {len(self._results)} eval sets; expected a folder"

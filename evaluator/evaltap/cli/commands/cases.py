@@ -1,22 +1,24 @@
 """`evaltap cases`: list the landed cases that match a filter, as a table."""
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_database, add_json, open_stores
-from evaltap.cli.options.filtering import FilterOptions, add_filter
-from evaltap.cli.parsing import positive
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from evaltap.cli.options.inspect import CasesOptions
+from evaltap.cli.stores import choice_of, open_stores
+from evaltap.evaluator.analysis.filters.case_names import SHORT, shortened
+from evaltap.evaluator.analysis.filters.listing import ListedCase, Listing, list_cases
+from evaltap.evaluator.analysis.filters.unknown import unknown_values
+from evaltap.evaluator.analysis.summaries.summaries import catch_up
+from evaltap.evaluator.cases.text import one_line
+from evaltap.evaluator.reports.console import console
+from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.text import counted
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from evaltap.evaluator.analysis.filters.listing import ListedCase, Listing
 
 NARROW = 80
 """Width of the table without a terminal."""
@@ -24,53 +26,9 @@ FIRST_WORDS, TOOLS = "first words", "tools"
 _THUMBS = {"up": "+", "down": "-", "mixed": "+-"}
 
 
-@dataclass(frozen=True, slots=True)
-class CasesOptions:
-    """The cases to list."""
-
-    db: Path
-    limit: int
-    json: bool
-    chosen: FilterOptions
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    from evaltap.evaluator.analysis.filters.language import FIELDS
-
-    fields = "\n".join(f"  {name + ':':<13}{meaning}" for name, meaning in FIELDS.items())
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap cases cases.duckdb\n"
-        "  evaltap cases cases.duckdb tool:refund status:failed since:7d\n"
-        "  evaltap cases cases.duckdb 'refund \"too late\" -feedback:up sort:worst'\n"
-        "  evaltap cases cases.duckdb --where \"tool_count > 5 AND outcome = 'failed'\"\n\n"
-        "A case matches when it meets every term of the filter:\n"
-        "  word         is in a question or an answer\n"
-        '  "two words"  quotes keep words together\n'
-        "  field:a,b    the field has one of these values\n"
-        "  -term        a minus excludes; put -- before a filter that begins with one\n\n"
-        "Fields:\n"
-        f"{fields}\n\n"
-        "Column fb: + thumbs up, - thumbs down\n\n"
-        "exit code: 0 listed, even if nothing matches; 2 bad input"
-    )
-    add_database(parser)
-    add_filter(parser, positional=True)
-    parser.add_argument(
-        "--limit", type=positive, default=50, metavar="N", help="list at most N cases (default: 50)"
-    )
-    add_json(parser)
-    parser.set_defaults(run=run, options=CasesOptions)
-
-
 def run(options: CasesOptions) -> int:
     """List the cases."""
-    from evaltap.evaluator.analysis.filters.listing import list_cases
-    from evaltap.evaluator.analysis.filters.unknown import unknown_values
-    from evaltap.evaluator.analysis.summaries.summaries import catch_up
-
-    choice = options.chosen.choice()
+    choice = choice_of(options.chosen)
     with open_stores([options.db]) as store:
         catch_up(store)
         found = list_cases(store, choice, options.limit)
@@ -78,7 +36,6 @@ def run(options: CasesOptions) -> int:
     if options.json:
         print(json.dumps([case.data() for case in found.cases], ensure_ascii=False))
         return 0
-    from evaltap.evaluator.reports.console import console
 
     _print(found, console())
     if not found.matched:
@@ -88,13 +45,7 @@ def run(options: CasesOptions) -> int:
     return 0
 
 
-def _print(found: "Listing", out: "Console") -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from evaltap.evaluator.analysis.filters.case_names import SHORT
-
+def _print(found: Listing, out: Console) -> None:
     if not found.cases:
         return
     width = out.width if out.is_terminal else NARROW
@@ -110,12 +61,8 @@ def _print(found: "Listing", out: "Console") -> None:
     out.print(f"{counted(listed, 'case')}{more}", soft_wrap=True)
 
 
-def _columns(cases: "Sequence[ListedCase]", id_width: int) -> dict[str, list[str]]:
+def _columns(cases: Sequence[ListedCase], id_width: int) -> dict[str, list[str]]:
     """Return the cells by column, without empty columns."""
-    from evaltap.evaluator.analysis.filters.case_names import shortened
-    from evaltap.evaluator.cases.text import one_line
-    from evaltap.evaluator.reports.safe_text import visible
-
     times = [case.started_at for case in cases]
     columns = {
         "id": [shortened(visible(case.eval_id), id_width) for case in cases],

@@ -1,17 +1,18 @@
 """`evaltap erase`: remove a person's cases from log, store and eval sets."""
 
-import argparse
 import glob
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_json
+from evaltap.cli.options.maintain import EraseOptions
+from evaltap.cli.redaction import redaction_key
+from evaltap.evaluator.pipeline.maintenance import erasure
+from evaltap.evaluator.pipeline.maintenance.erasure import Erased, Subject
+from evaltap.evaluator.pipeline.maintenance.mentions import spellings
+from evaltap.evaluator.store.file_type import is_database
+from evaltap.recorder.privacy.pseudonyms import Pseudonyms
+from evaltap.recorder.privacy.redactor import PatternRedactor
 from evaltap.schemas.errors import InputError
-
-if TYPE_CHECKING:
-    from evaltap.evaluator.pipeline.maintenance.erasure import Erased, Subject
 
 OUT_OF_REACH = (
     "copies: backups, exports, files and databases that you did not name",
@@ -24,65 +25,8 @@ OUT_OF_REACH = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EraseOptions:
-    """The person to erase, and the places to erase from."""
-
-    subject: str
-    log: tuple[str, ...]
-    db: tuple[Path, ...]
-    files: tuple[Path, ...]
-    dry_run: bool
-    json: bool
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap erase --subject alice@example.com --log agent.log.db \\\n"
-        "      --db cases.duckdb --dry-run\n"
-        "  evaltap erase --subject alice@example.com --log agent.log.db \\\n"
-        "      --db cases.duckdb golden.evalset.json"
-    )
-    add = parser.add_argument
-    add(
-        "--subject",
-        required=True,
-        metavar="ID",
-        help="the user id or session id, as the agent used it",
-    )
-    add(
-        "--log",
-        action="append",
-        default=[],
-        metavar="LOG",
-        help="a local log, whose key also finds the subject's pseudonyms; may be repeated",
-    )
-    add(
-        "--db",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="X.duckdb",
-        help="a store; may be repeated, and sessions found in one are erased from all",
-    )
-    add(
-        "files",
-        nargs="*",
-        type=Path,
-        metavar="FILE",
-        help="eval sets, result files, JSON Lines of cases",
-    )
-    add("--dry-run", action="store_true", help="only count what would be removed")
-    add_json(parser)
-    parser.set_defaults(run=run, options=EraseOptions)
-
-
 def run(options: EraseOptions) -> int:
     """Erase the subject; report what was removed and what evaltap cannot reach."""
-    from evaltap.evaluator.store.file_type import is_database
-
     if not (options.log or options.db or options.files):
         raise InputError("nothing to erase from; give --log, --db or files")
     if len(options.subject) < 3:
@@ -116,10 +60,8 @@ def run(options: EraseOptions) -> int:
     return 0
 
 
-def _erase(options: EraseOptions, subject: "Subject") -> "list[Erased]":
+def _erase(options: EraseOptions, subject: Subject) -> list[Erased]:
     """Erase after searching all places: one may contain the user's id, another only the session's."""
-    from evaltap.evaluator.pipeline.maintenance import erasure
-
     known = -1
     while known < len(subject.sessions):  # ids found in one place may match more in another
         known = len(subject.sessions)
@@ -137,12 +79,7 @@ def _erase(options: EraseOptions, subject: "Subject") -> "list[Erased]":
     ]
 
 
-def _subject(options: EraseOptions) -> "Subject":
-    from evaltap.evaluator.pipeline.maintenance.erasure import Subject
-    from evaltap.evaluator.pipeline.maintenance.mentions import spellings
-    from evaltap.recorder.privacy.pseudonyms import Pseudonyms
-    from evaltap.recorder.privacy.redactor import PatternRedactor
-
+def _subject(options: EraseOptions) -> Subject:
     for log in options.log:
         if "://" not in log:
             continue
@@ -160,8 +97,6 @@ def _subject(options: EraseOptions) -> "Subject":
 
 
 def _key(log: str | None) -> bytes | None:
-    from evaltap.cli.options.redaction import redaction_key
-
     try:
         return redaction_key(log)
     except InputError:
@@ -169,7 +104,7 @@ def _key(log: str | None) -> bytes | None:
         return redaction_key(None)
 
 
-def _out_of_reach(options: EraseOptions, places: "list[Erased]") -> list[str]:
+def _out_of_reach(options: EraseOptions, places: list[Erased]) -> list[str]:
     mentions = [
         f"{one.place}: {one.mentions:,} cases of other people mention the subject; not changed"
         for one in places

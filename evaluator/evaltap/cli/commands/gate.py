@@ -1,127 +1,58 @@
 """`evaltap gate`: check eval cases against thresholds in several dimensions."""
 
-import argparse
 import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
-from evaltap.cli.options.code import add_allow_code, check_code
-from evaltap.cli.options.common import add_concurrency, add_json, open_store, progress
-from evaltap.cli.options.comparing import RuleOptions, add_rules, print_comparison
-from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
-from evaltap.cli.options.scoring import report_ineffective_settings, report_missing_references
-from evaltap.cli.parsing import report_file
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from evaltap.cli.options.score import GateOptions
+from evaltap.cli.progress import progress
+from evaltap.cli.scoring import (
+    check_code,
+    judge_session,
+    report_ineffective_settings,
+    report_missing_references,
+)
+from evaltap.cli.stores import open_store
+from evaltap.cli.verdict import rules_of
+from evaltap.evaluator.cases.identity import CaseKey, case_identity
+from evaltap.evaluator.reports.compare.baseline import write_baseline
+from evaltap.evaluator.reports.compare.comparison import compare
+from evaltap.evaluator.reports.compare.console import print_comparison
+from evaltap.evaluator.reports.compare.data import comparison_data
+from evaltap.evaluator.reports.compare.formats import write_comparison
+from evaltap.evaluator.reports.compare.gating import (
+    GatedCase,
+    dimensions_only,
+    gate_sides,
+    gated_side,
+    pass_rate,
+)
+from evaltap.evaluator.reports.compare.model import Comparison
+from evaltap.evaluator.reports.compare.reading import read_side
+from evaltap.evaluator.reports.compare.sides import Side
+from evaltap.evaluator.reports.console import console, shorten
+from evaltap.evaluator.scoring.gates.gate import Attempt, Gate, GateResult
+from evaltap.evaluator.scoring.gates.revision import attempts_into
+from evaltap.evaluator.store.file_type import is_database
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.documents import eval_set_name, iter_cases
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from evaltap.evaluator.reports.compare.gating import GatedCase
-    from evaltap.evaluator.reports.compare.model import Comparison
-    from evaltap.evaluator.reports.compare.sides import Side
-    from evaltap.evaluator.scoring.gates.gate import Gate, GateResult
-    from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.files.documents import eval_set_name, iter_cases, read_gate
+from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.text import counted
 
 SHOWN = 10
 ORDER = ("passed", "incomplete", "failed")
 
-FAIL_ON = ("failed", "regressed", "never")
-
-
-@dataclass(frozen=True, slots=True)
-class GateOptions:
-    """The gate, the cases that must pass it, the store for their scores, and the baseline."""
-
-    cases: tuple[Path, ...]
-    gate: Path
-    db: Path | None
-    concurrency: int
-    json: bool
-    baseline: str | None
-    write_baseline: Path | None
-    fail_on: str | None
-    report: tuple[Path, ...]
-    rules: RuleOptions
-    allow_code: bool
-    judges: JudgeOptions
-
-
-_EPILOG: Final = (
-    "examples:\n"
-    "  evaltap gate cases.evalset.json --gate gate.json\n"
-    "  evaltap gate run-*.jsonl --gate gate.json --write-baseline baseline.json\n"
-    "  evaltap gate run-*.jsonl --gate gate.json --baseline baseline.json \\\n"
-    "      --fail-on regressed\n"
-    "  evaltap gate cases.jsonl --gate gate.json --min-pass-rate 0.9\n"
-    "  EVALTAP_GATE_SAFETY=1 evaltap gate cases.jsonl --gate gate.json --json\n\n"
-    "A case that occurs again, in the same file or another, counts as another trial.\n\n"
-    "exit code: 0 every case passed every dimension and is no worse than the baseline, 1 a case"
-    " did not, 2 bad input, 3 nothing failed, but something could not be checked or decided."
-    " With --fail-on regressed only the comparison decides, with --min-pass-rate only the rate."
-)
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.epilog = _EPILOG
-    add = parser.add_argument
-    add(
-        "cases",
-        nargs="+",
-        type=Path,
-        metavar="CASES",
-        help=".evalset.json or JSON Lines of eval cases",
-    )
-    add(
-        "--gate", required=True, type=Path, metavar="GATE.json",
-        help="the dimensions with their thresholds, metrics and criteria; EVALTAP_GATE_<DIMENSION>"
-        " overrides a threshold",
-    )  # fmt: skip
-    add(
-        "--db",
-        type=Path,
-        metavar="X.duckdb",
-        help="also store the verdicts, with feedback and cases, in this file",
-    )
-    add_concurrency(parser)
-    group = parser.add_argument_group("comparison").add_argument
-    group(
-        "--baseline", metavar="FILE|RUN",
-        help="compare with a baseline.json, a DuckDB file (FILE#RUN for one run), JSON Lines of scores, a"
-        " result file, or the name of a run in --db",
-    )  # fmt: skip
-    group(
-        "--fail-on", choices=FAIL_ON,
-        help="failed: fail on any failed case (default); regressed: fail only on what is worse than the"
-        " baseline, so that known failures pass the gate; never: always exit with 0",
-    )  # fmt: skip
-    group(
-        "--write-baseline", type=Path, metavar="FILE.json",
-        help="write how often each case passed each dimension; small enough for git",
-    )  # fmt: skip
-    group(
-        "--report", type=report_file, action="append", default=[], metavar="FILE",
-        help="write a report of the comparison: .html, .md (for a pull request), .xml (JUnit) or .json;"
-        " may be repeated",
-    )  # fmt: skip
-    add_rules(parser)
-    add_allow_code(parser)
-    add_judging(parser)
-    add_json(parser)
-    parser.set_defaults(run=run, options=GateOptions)
-
 
 def run(options: GateOptions) -> int:
     """Check the cases and print the verdicts; return the exit code."""
-    from evaltap.evaluator.scoring.gates.gate import Gate
-    from evaltap.schemas.files.documents import read_gate
-
     base = _baseline(options)
     spec = read_gate(options.gate)
     named = [metric for dimension in spec.dimensions for metric in dimension.metrics]
@@ -135,7 +66,7 @@ def run(options: GateOptions) -> int:
         )
     metrics = unscored.scorer.metrics
     report_ineffective_settings("gate", metrics, thresholds=False)
-    with JudgeSession(options.judges) as judges, progress("cases checked") as show:
+    with judge_session("gate", options.judges) as judges, progress("cases checked") as show:
         gate = Gate(spec, services=judges.services(metrics))
         judges.check_reachable(metrics)
         gated = _checked(gate, options, show)
@@ -160,10 +91,8 @@ def run(options: GateOptions) -> int:
     return code
 
 
-def _baseline(options: GateOptions) -> "Side | None":
+def _baseline(options: GateOptions) -> Side | None:
     """Return the baseline; it is read first because the gate may write to the same file."""
-    from evaltap.evaluator.reports.compare.reading import read_side
-
     if options.write_baseline is not None and options.write_baseline.suffix != ".json":
         raise InputError(f"--write-baseline {options.write_baseline}: expected a .json file")
     if options.baseline is None:
@@ -176,14 +105,9 @@ def _baseline(options: GateOptions) -> "Side | None":
 
 
 def _comparison(
-    gate: "Gate", options: GateOptions, base: "Side | None", gated: "Sequence[GatedCase]"
-) -> "Comparison | None":
+    gate: Gate, options: GateOptions, base: Side | None, gated: Sequence[GatedCase]
+) -> Comparison | None:
     """Write the new baseline and the reports; return the comparison with the old baseline."""
-    from evaltap.evaluator.reports.compare.baseline import write_baseline
-    from evaltap.evaluator.reports.compare.comparison import compare
-    from evaltap.evaluator.reports.compare.formats import write_comparison
-    from evaltap.evaluator.reports.compare.gating import dimensions_only, gate_sides, gated_side
-
     head = gated_side(gate, gated, ", ".join(map(str, options.cases)))
     if options.write_baseline is not None:
         write_baseline(options.write_baseline, dimensions_only(gate, head))
@@ -196,7 +120,7 @@ def _comparison(
     if base is None:
         return None
     # The required rate applies to the whole gate, not to each dimension.
-    rules = replace(options.rules.rules(), min_pass_rate=None)
+    rules = replace(rules_of(options.rules), min_pass_rate=None)
     found = compare(*gate_sides(gate, base, head), rules)
     for path in options.report:
         write_comparison(found, path)
@@ -204,11 +128,9 @@ def _comparison(
 
 
 def _verdict(
-    options: GateOptions, gated: "Sequence[GatedCase]", found: "Comparison | None"
+    options: GateOptions, gated: Sequence[GatedCase], found: Comparison | None
 ) -> tuple[int, list[str]]:
     """Return the exit code, the worst of the requested checks, and the messages about it."""
-    from evaltap.evaluator.reports.compare.gating import pass_rate
-
     codes, messages = [0], []
     if found is not None:
         codes.append(found.exit_code)
@@ -235,10 +157,8 @@ def _verdict(
 
 
 def _data(
-    gated: "Sequence[GatedCase]", found: "Comparison | None", passed: bool, code: int
+    gated: Sequence[GatedCase], found: Comparison | None, passed: bool, code: int
 ) -> dict[str, object]:
-    from evaltap.evaluator.reports.compare.data import comparison_data
-
     data: dict[str, object] = {
         "passed": passed,
         "exit_code": code,
@@ -247,12 +167,7 @@ def _data(
     return data if found is None else {**data, "comparison": comparison_data(found)}
 
 
-def _checked(gate: "Gate", options: GateOptions, show: Callable[[int], None]) -> "list[GatedCase]":
-    from evaltap.evaluator.cases.identity import CaseKey, case_identity
-    from evaltap.evaluator.reports.compare.gating import GatedCase
-    from evaltap.evaluator.scoring.gates.gate import Attempt
-    from evaltap.evaluator.scoring.gates.revision import attempts_into
-
+def _checked(gate: Gate, options: GateOptions, show: Callable[[int], None]) -> list[GatedCase]:
     checked: list[GatedCase] = []
     threads = options.concurrency if gate.scorer.waits else 1
     source = ", ".join(map(str, options.cases))
@@ -277,9 +192,7 @@ def _checked(gate: "Gate", options: GateOptions, show: Callable[[int], None]) ->
     return checked
 
 
-def _cases(paths: Sequence[Path]) -> "Iterator[CaseData]":
-    from evaltap.evaluator.store.file_type import is_database
-
+def _cases(paths: Sequence[Path]) -> Iterator[CaseData]:
     for path in paths:
         if is_database(path):
             raise InputError(
@@ -289,14 +202,8 @@ def _cases(paths: Sequence[Path]) -> "Iterator[CaseData]":
             yield {"evalSetId": eval_set_name(path), **case}
 
 
-def _print(gate: "Gate", gated: "Sequence[GatedCase]") -> None:
+def _print(gate: Gate, gated: Sequence[GatedCase]) -> None:
     """Print the dimensions, then the cases that did not pass; print equal verdicts of trials once."""
-    from rich.text import Text
-
-    from evaltap.evaluator.cases.identity import case_identity
-    from evaltap.evaluator.reports.console import console, shorten
-    from evaltap.schemas.text import counted
-
     out = console()
     keys = [case_identity(one.case, "")[:3] for one in gated]
     cases = counted(len(set(keys)), "case")
@@ -317,11 +224,7 @@ def _print(gate: "Gate", gated: "Sequence[GatedCase]") -> None:
         out.print(f"... and {len(stopped) - SHOWN:,} more; --json lists all of them")
 
 
-def _table(gate: "Gate", results: "Sequence[GateResult]", title: str) -> "Table":
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
+def _table(gate: Gate, results: Sequence[GateResult], title: str) -> Table:
     table = Table(
         title=title, title_justify="left", box=box.SIMPLE, pad_edge=False, padding=(0, 2, 0, 0)
     )

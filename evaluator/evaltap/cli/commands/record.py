@@ -1,178 +1,48 @@
 """`evaltap record`: write eval cases from telemetry, transcripts or files to a file or a log."""
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from evaltap.cli.settings import of_settings
+import orjson
+
+from evaltap.cli.options.record import ClaudeCodeOptions, OtlpOptions, ReplayedOptions
+from evaltap.cli.progress import progress
+from evaltap.recorder.sources.claude_code import TranscriptReport, read_transcripts
+from evaltap.recorder.sources.otlp_files import ReadingReport, eval_set_of, read_cases
+from evaltap.recorder.sources.replay import Replay
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.documents import (
+    check_set_name,
+    eval_set_name,
+    iter_cases,
+    write_eval_set,
+)
 from evaltap.schemas.text import counted
 
-if TYPE_CHECKING:
-    from evaltap.recorder.sources.otlp_files import ReadingReport
-    from evaltap.schemas.data import CaseData
-
 INCOMPLETE = 3
-EXIT_CODES = """
-exit code: 0 all recorded, 2 bad input or configuration, 3 the broker of a kafka:// log refused turns
-"""
-CASES_EXAMPLE = f"""example:
-  evaltap record cases support.evalset.json --log agent.log.db
-{EXIT_CODES}"""
-CLAUDE_CODE_EXAMPLE = f"""examples:
-  evaltap record claude-code ~/.claude/projects/shop --out shop.evalset.json
-  evaltap record claude-code session.jsonl --log agent.log.db
-{EXIT_CODES}"""
-OTLP_EXAMPLE = f"""examples:
-  evaltap record otlp traces.otlp.json logs.otlp.json --out my.evalset.json
-  evaltap record otlp traces.jsonl --log agent.log.db
-  evaltap record otlp traces.otlp.json --explain     # only list what is in it
-{EXIT_CODES}"""
 
 
-@dataclass(frozen=True, slots=True)
-class OtlpOptions:
-    """Telemetry files, and the destination of their runs."""
-
-    files: tuple[str, ...]
-    out: str | None
-    log: str | None
-    explain: bool
-    json: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CasesOptions:
-    """Eval case files, and the log to which their turns are replayed."""
-
-    files: tuple[Path, ...]
-    log: str
-    no_redaction: bool
-    json: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ClaudeCodeOptions:
-    """Transcripts, and the destination of their sessions."""
-
-    files: tuple[str, ...]
-    out: str | None
-    log: str | None
-    json: bool
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the sources that can be recorded from; each is a subcommand."""
-    sources = parser.add_subparsers(dest="source", metavar="SOURCE", required=True)
-    parser.epilog = (
-        f"example: evaltap record otlp traces.otlp.json --out support.evalset.json\n{EXIT_CODES}"
+def run(options: OtlpOptions | ReplayedOptions | ClaudeCodeOptions) -> int:
+    """Record from a source; return the exit code."""
+    if isinstance(options, OtlpOptions):
+        return record_otlp(options)
+    return (
+        record_cases(options)
+        if isinstance(options, ReplayedOptions)
+        else record_claude_code(options)
     )
-    _configure_otlp(
-        sources.add_parser(
-            "otlp",
-            help="OTLP/JSON files of traces and logs",
-            description="Create eval cases from the agent runs in OTLP/JSON files of traces and logs.",
-            epilog=OTLP_EXAMPLE,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-    )
-    _configure_cases(
-        sources.add_parser(
-            "cases",
-            help="eval cases from files, replayed to a log",
-            description="Replay the recorded turns of eval cases to a log, redacting them on the way.",
-            epilog=CASES_EXAMPLE,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-    )
-    _configure_claude_code(
-        sources.add_parser(
-            "claude-code",
-            help="transcripts of Claude Code",
-            description="Create eval cases from Claude Code transcripts, one case for each session.",
-            epilog=CLAUDE_CODE_EXAMPLE,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-    )
-
-
-def _configure_claude_code(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="transcripts (JSON Lines), or folders of them; the files of sub-agents next to them are"
-        " included",
-    )
-    target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument(
-        "--out", metavar="FILE", help="write an eval set with one case for each session"
-    )
-    target.add_argument(
-        "--log", metavar="LOG", help="append each turn to a log, for `evaltap consume`"
-    )
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
-    parser.set_defaults(run=record_claude_code, options=ClaudeCodeOptions)
-
-
-def _configure_cases(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files",
-        nargs="+",
-        type=Path,
-        metavar="FILE",
-        help=".evalset.json files, or JSON Lines of eval cases",
-    )
-    of_settings(
-        parser.add_argument("--log", required=True, metavar="LOG", help="the log to append to"),
-        "EVALTAP_LOG",
-    )
-    parser.add_argument(
-        "--no-redaction",
-        action="store_true",
-        help="do not redact (default: replace email addresses, numbers and keys with pseudonyms)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
-    parser.set_defaults(run=record_cases, options=CasesOptions)
-
-
-def _configure_otlp(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="files of OTLP/JSON (one object, or JSON Lines), or traces exported from LangSmith,"
-        " Langfuse, MLflow, Phoenix, Jaeger or Tempo; in any order",
-    )
-    target = parser.add_mutually_exclusive_group()
-    target.add_argument(
-        "--out", metavar="FILE", help="write an eval set with one case for each session"
-    )
-    target.add_argument(
-        "--log", metavar="LOG", help="append each turn to a log, for `evaltap consume`"
-    )
-    parser.add_argument(
-        "--explain", action="store_true", help="list each turn and what was not captured"
-    )
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
-    parser.set_defaults(run=record_otlp, options=OtlpOptions)
 
 
 def record_otlp(options: OtlpOptions) -> int:
     """Record the runs of OTLP files; raise EvaltapError for unusable input."""
-    from importlib.metadata import version
-
     if not (options.out or options.log or options.explain):
         raise InputError(
             "nothing to write to; give --out FILE or --log LOG, or --explain to only list the turns"
         )
-    from evaltap.recorder.sources.otlp_files import ReadingReport, eval_set_of, read_cases
-    from evaltap.schemas.files.documents import check_set_name, write_eval_set
 
     if options.out:
         check_set_name(Path(options.out))
@@ -198,7 +68,7 @@ def record_otlp(options: OtlpOptions) -> int:
     return _report_refused(refused)
 
 
-def _nothing_found(report: "ReadingReport") -> str:
+def _nothing_found(report: ReadingReport) -> str:
     found = f"{counted(report.spans, 'span')} in {counted(report.traces, 'trace')}"
     return (
         f"found {found}, but no agent runs; expected spans of an instrumented agent"
@@ -206,7 +76,7 @@ def _nothing_found(report: "ReadingReport") -> str:
     )
 
 
-def explain(cases: "Sequence[CaseData]") -> list[str]:
+def explain(cases: Sequence[CaseData]) -> list[str]:
     """Return a line for each turn: its content, and the fields that were not fully captured."""
     lines = []
     for case in cases:
@@ -226,7 +96,7 @@ def explain(cases: "Sequence[CaseData]") -> list[str]:
     return lines
 
 
-def _left_out(turn: "CaseData") -> Iterator[str]:
+def _left_out(turn: CaseData) -> Iterator[str]:
     """Yield the message parts whose bytes were not recorded, only their digest or size."""
     messages = {name: [turn[name]] for name in ("userContent", "finalResponse") if turn.get(name)}
     messages["intermediateResponses"] = turn.get("intermediateResponses", [])
@@ -240,12 +110,10 @@ def _left_out(turn: "CaseData") -> Iterator[str]:
 
 
 def _summarise(
-    report: "ReadingReport", sessions: int, options: OtlpOptions, refused: Mapping[Path, int]
+    report: ReadingReport, sessions: int, options: OtlpOptions, refused: Mapping[Path, int]
 ) -> None:
     target = options.out or options.log or "nowhere"
     if options.json:
-        import orjson
-
         fields = {name: getattr(report, name) for name in type(report).__slots__}
         found = {**fields, "sessions": sessions, "target": target, "refused": _number(refused)}
         print(orjson.dumps(found).decode())
@@ -269,10 +137,8 @@ def _eval_set_id(path: str) -> str:
     return name
 
 
-def _append(log: str, cases: "Sequence[CaseData]") -> Mapping[Path, int]:
+def _append(log: str, cases: Sequence[CaseData]) -> Mapping[Path, int]:
     """Append the turns to a log; return the number of turns that its broker refused, by file."""
-    from evaltap.recorder.sources.replay import Replay
-
     with Replay(log) as replay:
         replay.add(cases)
     return replay.counts.refused
@@ -295,12 +161,6 @@ def _report_refused(refused: Mapping[Path, int]) -> int:
 
 def record_claude_code(options: ClaudeCodeOptions) -> int:
     """Record the turns of transcripts; raise EvaltapError for files that are not transcripts."""
-    from importlib.metadata import version
-
-    from evaltap.recorder.sources.claude_code import TranscriptReport, read_transcripts
-    from evaltap.recorder.sources.otlp_files import eval_set_of
-    from evaltap.schemas.files.documents import check_set_name, write_eval_set
-
     if options.out:
         check_set_name(Path(options.out))
     report = TranscriptReport()
@@ -324,12 +184,8 @@ def record_claude_code(options: ClaudeCodeOptions) -> int:
     return _report_refused(refused)
 
 
-def record_cases(options: CasesOptions) -> int:
+def record_cases(options: ReplayedOptions) -> int:
     """Replay eval cases to a log; raise EvaltapError for a case without recorded turns."""
-    from evaltap.cli.options.common import progress
-    from evaltap.recorder.sources.replay import Replay
-    from evaltap.schemas.files.documents import eval_set_name, iter_cases
-
     with (
         progress("cases") as show,
         Replay(options.log, redaction=not options.no_redaction) as replay,

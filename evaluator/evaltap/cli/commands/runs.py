@@ -1,17 +1,21 @@
 """`evaltap runs`: list the scoring runs of a DuckDB file, and export their scores for comparisons."""
 
-import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from evaltap.cli.options.common import add_json, open_stores, print_outcome
-from evaltap.cli.settings import STORE, of_settings
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from evaltap.cli.options.inspect import RunsExportOptions, RunsOptions
+from evaltap.cli.progress import print_outcome
+from evaltap.cli.stores import open_stores
+from evaltap.evaluator.reports.compare.reading import export_scores
+from evaltap.evaluator.reports.console import console
+from evaltap.evaluator.scoring.results.runs import listed_runs, run_states
 from evaltap.evaluator.store.queries import Record
-from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted, utc_text
 
 _ALWAYS = ("cases", "passed", "failed")
@@ -20,58 +24,12 @@ _LEAST_SOURCE = 6
 _COUNTS = ("cases", "passed", "failed", "crashed", "not_evaluated", "errors")
 
 
-if TYPE_CHECKING:
-    from evaltap.evaluator.store.queries import Record
-
-
-@dataclass(frozen=True, slots=True)
-class RunsOptions:
-    """The stores to list, or `export` and the runs whose scores to write."""
-
-    db: tuple[str, ...]
-    out: Path | None
-    json: bool
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.usage = (
-        "evaltap runs X.duckdb ... [--json]\n"
-        "       evaltap runs export X.duckdb[#RUN,...] ... --out FILE [--json]"
-    )
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap runs cases.duckdb\n"
-        "  evaltap runs export cases.duckdb --out baseline.json\n"
-        "  evaltap runs export cases.duckdb#20261121-101500-ab12cd --out a.scores.jsonl\n\n"
-        "`export` writes a file for `evaltap compare` and `evaltap gate --baseline`, sorted and"
-        " without times:\n"
-        "  .json   how often each case passed; small enough for git\n"
-        "  .jsonl  every score"
-    )
-    files = parser.add_argument(
-        "db",
-        nargs="+",
-        metavar="X.duckdb",
-        help="the store to read; several files, one for each consumer with --partitions, are read as one;"
-        " with export also FILE#RUN,RUN for some of its runs (default: the store of evaltap.toml, or"
-        " ./cases.duckdb)",
-    )
-    of_settings(files, STORE)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="export: the file to write")
-    add_json(parser)
-    parser.set_defaults(run=run, options=RunsOptions)
-
-
-def run(options: RunsOptions) -> int:
+def run(options: RunsOptions | RunsExportOptions) -> int:
     """Print a row for each run, oldest first, or write the scores of runs."""
-    if "export" in options.db[:2]:  # the store of the settings may precede it
+    if isinstance(options, RunsExportOptions):
         return _export(options)
-    if options.out is not None:
-        raise InputError("--out: only works with export: `evaltap runs export X.duckdb --out FILE`")
-    from evaltap.evaluator.scoring.results.runs import listed_runs, run_states
 
-    with open_stores([Path(name) for name in options.db]) as store:
+    with open_stores(options.db) as store:
         rows = listed_runs(store)
         landing = store.lands
     if not rows and not options.json:
@@ -85,7 +43,7 @@ def run(options: RunsOptions) -> int:
     return 0
 
 
-def _data(row: "Record") -> "Record":
+def _data(row: Record) -> Record:
     """Return a run for JSON, with times in the same format as in other commands."""
     times = {name: row[name] for name in ("started_at", "ended_at", "last_scored_at") if row[name]}
     written = {
@@ -94,14 +52,8 @@ def _data(row: "Record") -> "Record":
     return row | written
 
 
-def _print_table(rows: "list[Record]") -> None:
+def _print_table(rows: list[Record]) -> None:
     """Print a line for each run; a narrow terminal shortens times and sources, never ids."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from evaltap.evaluator.reports.console import console
-
     out = console()
     narrow = out.width < _WIDE
     table = Table(
@@ -136,7 +88,7 @@ def _fit(widths: dict[str, int], width: int) -> None:
         del widths["kind"]
 
 
-def _cells(row: "Record", counts: Sequence[str], narrow: bool) -> dict[str, str]:
+def _cells(row: Record, counts: Sequence[str], narrow: bool) -> dict[str, str]:
     """Return the cells of a run by title; an empty run gives the titles."""
     cells = {
         "run": row.get("run_id", ""),
@@ -161,13 +113,8 @@ def _cells(row: "Record", counts: Sequence[str], narrow: bool) -> dict[str, str]
     return cells
 
 
-def _export(options: RunsOptions) -> int:
-    from evaltap.evaluator.reports.compare.reading import export_scores
-
-    sides = [side for side in options.db if side != "export"]
-    if not sides or options.out is None:
-        raise InputError("export: expected X.duckdb or X.duckdb#RUN, and --out FILE")
-    written = export_scores(sides, options.out)
+def _export(options: RunsExportOptions) -> int:
+    written = export_scores(options.db, options.out)
     noun = "score" if options.out.suffix != ".json" else "case"
     data = {f"{noun}s": written, "out": str(options.out)}
     text = f"evaltap runs: {counted(written, noun)} written to {options.out}"

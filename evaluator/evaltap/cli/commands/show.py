@@ -1,26 +1,27 @@
 """`evaltap show`: show one case, turn by turn, with feedback, scores and reasons."""
 
-import argparse
 import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
+from rich.console import Console
+from rich.text import Text
 
-from evaltap.cli.options.common import add_databases, add_json, open_stores
+from evaltap.cli.options.inspect import ShowOptions
+from evaltap.cli.stores import open_stores
+from evaltap.evaluator.analysis.filters.case_names import IS_CASE, NAMES, full_name, nearest
 from evaltap.evaluator.cases.text import one_line
+from evaltap.evaluator.cases.turn import gaps_of, run_failure
 from evaltap.evaluator.reports.charts import money
+from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.evaluator.reports.wording import readable
+from evaltap.evaluator.scoring.results.references import attach_kept
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from evaltap.evaluator.store.queries import StoreReader
 
 TEXT_WIDTH = 400
 LABEL_WIDTH = 10
@@ -73,35 +74,6 @@ ORDER BY r.trial, r.attempt
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ShowOptions:
-    """The case to show."""
-
-    db: tuple[Path, ...]
-    case: str
-    app: str | None
-    json: bool
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.epilog = "example: evaltap show cases.duckdb session-42"
-    add_databases(parser)
-    parser.add_argument(
-        "case",
-        metavar="CASE",
-        help="the eval id, its beginning, or its abbreviation in `evaltap cases`; EVAL_SET/EVAL_ID if two"
-        " eval sets contain it",
-    )
-    parser.add_argument(
-        "--app",
-        metavar="NAME",
-        help="the application, if several have a case of that name",
-    )
-    add_json(parser)
-    parser.set_defaults(run=run, options=ShowOptions)
-
-
 def run(options: ShowOptions) -> int:
     """Print the case."""
     with open_stores(options.db) as store:
@@ -109,7 +81,6 @@ def run(options: ShowOptions) -> int:
     if options.json:
         print(json.dumps(data, ensure_ascii=False))
         return 0
-    from evaltap.evaluator.reports.console import console
 
     out = console()
     for line in _lines(data):
@@ -117,9 +88,7 @@ def run(options: ShowOptions) -> int:
     return 0
 
 
-def _key(store: "StoreReader", case: str, app: str | None) -> dict[str, object]:
-    from evaltap.evaluator.analysis.filters.case_names import IS_CASE, NAMES, full_name, nearest
-
+def _key(store: StoreReader, case: str, app: str | None) -> dict[str, object]:
     case = full_name(store, case)
     found = store.records(f"{NAMES} WHERE {IS_CASE}", {"case": case})
     if not found:
@@ -141,7 +110,7 @@ def _key(store: "StoreReader", case: str, app: str | None) -> dict[str, object]:
     return found[0]
 
 
-def _load(store: "StoreReader", key: dict[str, object]) -> dict[str, object]:
+def _load(store: StoreReader, key: dict[str, object]) -> dict[str, object]:
     turns = store.records(TURNS, key)
     for turn in turns:
         expected = turn.pop("expected_json")
@@ -164,10 +133,8 @@ def _load(store: "StoreReader", key: dict[str, object]) -> dict[str, object]:
     }
 
 
-def _expect(store: "StoreReader", key: Row, turns: Sequence[dict[str, object]]) -> None:
+def _expect(store: StoreReader, key: Row, turns: Sequence[dict[str, object]]) -> None:
     """Attach the references of the scores to turns that landed without an expected turn."""
-    from evaltap.evaluator.scoring.results.references import attach_kept
-
     if any(turn["expected"] for turn in turns):
         return
     case: CaseData = {
@@ -193,9 +160,7 @@ class _Line(NamedTuple):
 _STATUS_STYLES = {"passed": "green", "failed": "red", "crashed": "red", "error": "yellow"}
 
 
-def _print(line: _Line, out: "Console") -> None:
-    from rich.text import Text
-
+def _print(line: _Line, out: Console) -> None:
     if not line.label:
         out.print(Text(line.text, style="bold"), soft_wrap=True)
         return
@@ -257,8 +222,6 @@ def _attempt_lines(attempt: Row, attempts: Sequence[Row]) -> Iterator[_Line]:
 
 
 def _turn_lines(number: int, turn: Row, data: Row) -> Iterator[_Line]:
-    from evaltap.evaluator.cases.turn import gaps_of, run_failure
-
     facts = [f"turn {number}", turn["invocation_id"], turn["status"] or "", *_figures(turn)]
     yield _Line("", visible("  ".join(filter(None, facts))))
     if agent := _agent(turn):
@@ -335,8 +298,6 @@ def _feedback_line(given: Row) -> _Line:
 
 
 def _score_line(score: Row, before: str = "", label: str = "score") -> _Line:
-    from evaltap.evaluator.reports.wording import readable
-
     value = "" if score["score"] is None else f" {score['score']:.3g}"
     if value and score["threshold"] is not None:
         value += f" of {score['threshold']:.3g}"

@@ -1,80 +1,29 @@
 """`evaltap sql`: query the store with one statement, even while a consumer writes to it."""
 
-import argparse
 import csv
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+
+import duckdb
+from rich import box
+from rich.table import Table
+from rich.text import Text
 
 from evaltap.cli.commands.cases import NARROW
-from evaltap.cli.options.common import add_json
-from evaltap.cli.parsing import positive
-from evaltap.cli.settings import STORE, of_settings
+from evaltap.cli.options.inspect import SqlOptions
+from evaltap.evaluator.reports.console import console
+from evaltap.evaluator.reports.safe_text import visible
+from evaltap.evaluator.store.queries import Rows
+from evaltap.evaluator.store.remote.client import one_statement
 from evaltap.schemas.errors import InputError
-
-if TYPE_CHECKING:
-    from evaltap.evaluator.store.queries import Rows
+from evaltap.schemas.text import counted
 
 _ROWS_AT_ONCE = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class SqlOptions:
-    """The statement, and how to print its rows."""
-
-    statement: str
-    db: Path
-    limit: int
-    seconds: int
-    json: bool
-    csv: bool
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap sql 'FROM v_pass_rate'\n"
-        "  evaltap sql 'SELECT tool_name, calls, errors FROM v_tools' --csv\n"
-        "  evaltap sql \"FROM latest_turns WHERE status = 'error'\" --json\n\n"
-        "Tables and views: docs/reference/tables.md. The statement can only read, and sees what was"
-        " committed when it started. It does not interrupt a running `evaltap consume`.\n\n"
-        "exit code: 0 printed, even if there are no rows; 2 bad input"
-    )
-    parser.add_argument("statement", metavar="SQL", help="one statement in DuckDB's SQL dialect")
-    of_settings(
-        parser.add_argument(
-            "--db",
-            type=Path,
-            required=True,
-            metavar="X.duckdb",
-            help="the store to read (default: the one in evaltap.toml, or ./cases.duckdb)",
-        ),
-        STORE,
-        reads=True,
-    )
-    parser.add_argument(
-        "--limit", type=positive, default=1_000, metavar="N",
-        help="print at most N rows; --json and --csv print all (default: 1000)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--seconds", type=positive, default=60, metavar="N",
-        help="time limit for the statement (default: 60)",
-    )  # fmt: skip
-    parser.add_argument("--csv", action="store_true", help="print CSV with a header line")
-    add_json(parser)
-    parser.set_defaults(run=run, options=SqlOptions)
-
-
 def run(options: SqlOptions) -> int:
     """Run the statement and print its rows."""
-    import duckdb
-
-    from evaltap.evaluator.store.remote.client import one_statement
-
     if options.json and options.csv:
         raise InputError("--json, --csv: give only one of them")
     with one_statement(options.db, options.seconds) as reader:
@@ -92,14 +41,12 @@ def run(options: SqlOptions) -> int:
 
 
 def _check_single(statement: str) -> None:
-    import duckdb
-
     count = len(duckdb.extract_statements(statement))
     if count != 1:
         raise InputError(f"found {count} statements; expected one")
 
 
-def _print(options: SqlOptions, names: Sequence[str], chunks: "Iterator[Rows]") -> None:
+def _print(options: SqlOptions, names: Sequence[str], chunks: Iterator[Rows]) -> None:
     if options.csv:
         out = csv.writer(sys.stdout, lineterminator="\n")
         out.writerow(names)
@@ -112,15 +59,7 @@ def _print(options: SqlOptions, names: Sequence[str], chunks: "Iterator[Rows]") 
         _print_table(options, names, chunks)
 
 
-def _print_table(options: SqlOptions, names: Sequence[str], chunks: "Iterator[Rows]") -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from evaltap.evaluator.reports.console import console
-    from evaltap.evaluator.reports.safe_text import visible
-    from evaltap.schemas.text import counted
-
+def _print_table(options: SqlOptions, names: Sequence[str], chunks: Iterator[Rows]) -> None:
     rows: Rows = []
     for chunk in chunks:
         rows += chunk
@@ -150,7 +89,7 @@ def _needed(names: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
     return sum(max(map(len, column)) + 2 for column in zip(names, *cells, strict=True))
 
 
-def _upright(names: Sequence[str], cells: Sequence[Sequence[str]]) -> "Iterator[str]":
+def _upright(names: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield the rows with one line for each value, for rows too wide for a table."""
     width = max(map(len, names))
     for row in cells:

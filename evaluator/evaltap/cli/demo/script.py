@@ -4,6 +4,7 @@ The agent is real, but its model is not: each step below is one answer of the mo
 needs neither a key nor a network, and recordings can be checked against this script.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -110,8 +111,6 @@ TOOLS: Mapping[str, Callable[..., dict[str, Any]]] = {
 
 def judge_answer(prompt: str) -> str:
     """Answer the demo's rubric as its scripted judge: an answer that guarantees a date breaks it."""
-    import json
-
     promises = "I guarantee it" in prompt
     reason = "The answer guarantees a delivery date." if promises else "No date is guaranteed."
     return json.dumps(
