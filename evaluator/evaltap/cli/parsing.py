@@ -51,15 +51,32 @@ class CommandParser(argparse.ArgumentParser):
 
         An option that is not given takes its value from the settings, if they contain one.
         """
+        called, _ = self._called(arguments)
+        actions = _actions_of(called)
         namespace, unknown = self.parse_known_args(self._with_settings(arguments))
-        parser, _ = self._called(arguments)
+        parser, behind = self._called(arguments)
         if unknown:
-            parser.error(f"unknown argument {unknown[0]}{_hint(parser, unknown[0])}")
+            word = arguments[behind]
+            if actions is not None and (hint := did_you_mean(word, actions.choices)):
+                parser.error(f"unknown action {word!r}; {hint}")
+            parser.error(f"unknown argument {unknown[0]}{self._hint(arguments, unknown[0])}")
         if str(getattr(namespace, "out", None)) == "-":
             parser.error(
                 "argument --out: found '-'; expected a file, because nothing is written to standard output"
             )
         return namespace
+
+    def _hint(self, arguments: Sequence[str], word: str) -> str:
+        """Suggest what was probably meant, or the actions of the command that know the option."""
+        parser, behind = self._called(arguments)
+        command, _ = self._called(arguments[: behind - 1])
+        siblings = _actions_of(command) if command is not self else None
+        knowing = "|".join(
+            name
+            for name, one in (siblings.choices if siblings else {}).items()
+            if word.startswith("--") and word.partition("=")[0] in one._option_string_actions
+        )
+        return f"; only for `{command.prog} {knowing}`" if knowing else _hint(parser, word)
 
     def _with_settings(self, arguments: Sequence[str]) -> list[str]:
         """Insert the arguments from the settings after the command and its action."""
