@@ -8,16 +8,17 @@
         \"\"\"
 
         db: Path = store()
-        older_than: timedelta = option("--older-than AGE", "delete older sessions", parse=duration)
+        older_than: timedelta = option("--older-than AGE", "delete older sessions, e.g. 90d")
         dry_run: bool = option("--dry-run", "only count what would be deleted")
 
 The parser, the values from variables and `evaltap.toml`, the help and the reference page are derived from it:
 
 - Fields are in the order of the help. The docstring's first line is for readers of the code; what follows is
   printed in the help as it stands, 80 columns wide.
-- The annotation decides how a text becomes a value, unless `parse` does: `bool` is a switch, `Literal` lists
-  the choices, a tuple takes several values. An argument or option is required unless it has a `default`, or
-  its annotation has one: None for `| None`, False for `bool`, the empty tuple.
+- The annotation decides how a text becomes a value, unless `parse` does: `int` is 1 or more, `timedelta` an
+  age, `bool` a switch, `Literal` lists the choices, a tuple takes several values. An argument or option is
+  required unless it has a `default`, or its annotation has one: None for `| None`, False for `bool`, the empty
+  tuple.
 - `variable` names an environment variable that is read if the argument is not given, and only here. `setting`
   is a variable without an argument. `Declared` explains what else can be declared.
 - A field without a declaration is no option: the command sets it.
@@ -27,7 +28,7 @@ The parser, the values from variables and `evaltap.toml`, the help and the refer
 
 To add a command:
 
-1. Declare its dataclass in the module of its group in `options/`, and name it in `KINDS` there.
+1. Declare `NameOptions` in the module of its group in `options/`.
 2. Give it a line in `COMMANDS` and a place in `GROUPS` in `main.py`.
 3. Write `commands/NAME.py` with `run(options)`. Its imports stand at its top, because the module is imported
    only to run the command. Declarations import neither pydantic nor DuckDB, so that help is quick.
@@ -39,6 +40,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass
+from datetime import datetime, timedelta
 from inspect import cleandoc
 from pathlib import Path
 from types import NoneType, UnionType
@@ -55,6 +57,7 @@ from typing import (
     get_type_hints,
 )
 
+from evaltap.cli.values import duration, moment, positive
 from evaltap.schemas.errors import ConfigurationError
 
 UNSET: Final = object()
@@ -159,10 +162,7 @@ def configure(parser: argparse.ArgumentParser, kind: Kind) -> None:
     if actions is None:
         return
     children = parser.add_subparsers(
-        dest="action",
-        metavar=actions.metavar,
-        prog=parser.prog,
-        required=not is_dataclass(kind),
+        dest="action", metavar=actions.metavar, prog=parser.prog, required=not is_dataclass(kind)
     )
     for name, (summary, child) in actions.named.items():
         configure(children.add_parser(name, **described(summary)), child)
@@ -187,6 +187,15 @@ def _add_options(parser: argparse.ArgumentParser, kind: Kind, title: str = "") -
             _add(parser, one.name, declared, _Type.of(types[one.name]), declared.title or title)
 
 
+_PARSERS: Final[Mapping[object, Callable[[str], object]]] = {
+    int: positive,
+    float: float,
+    Path: Path,
+    datetime: moment,
+    timedelta: duration,
+}
+
+
 class _Type(NamedTuple):
     """What an annotation says."""
 
@@ -209,7 +218,7 @@ class _Type(NamedTuple):
 
     def parser(self, declared: Declared) -> Callable[[str], object] | None:
         """Return what turns a text into a value; None if it stays a text."""
-        return declared.parse or (self.scalar if self.scalar in (int, float, Path) else None)
+        return declared.parse or _PARSERS.get(self.scalar)
 
     def default(self, declared: Declared) -> object:
         """Return the value if nothing is given; UNSET if something must be."""

@@ -8,7 +8,7 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 
 from evaltap.cli.declared import Kind, configure, described, options_of
@@ -148,8 +148,10 @@ def build_parser(command: str | None = None) -> CommandParser:
 def _kind(command: str) -> Kind:
     """Return the class that declares a command."""
     group = next(group for group, names in GROUPS.items() if command in names)
-    kinds: Mapping[str, Kind] = importlib.import_module(f"evaltap.cli.options.{group}").KINDS
-    return kinds[command]
+    kind: Kind = getattr(
+        importlib.import_module(f"evaltap.cli.options.{group}"), f"{command.capitalize()}Options"
+    )
+    return kind
 
 
 def _listed() -> str:

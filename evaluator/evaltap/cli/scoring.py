@@ -17,8 +17,8 @@ from evaltap.evaluator.cases.references import JoinCount, References
 from evaltap.evaluator.pipeline.batch.engine import Engine
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.scoring.batch import compares
+from evaltap.evaluator.scoring.judge_session import JudgeSession, JudgeSettings
 from evaltap.evaluator.scoring.judges.budget import BudgetLimits
-from evaltap.evaluator.scoring.judges.session import JudgeSession, JudgeSettings
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.scoring.selection import Selection
 from evaltap.evaluator.scoring.settings import require_thresholds, surprises

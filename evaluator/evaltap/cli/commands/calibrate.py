@@ -12,8 +12,11 @@ from evaltap.cli.progress import progress
 from evaltap.cli.scoring import case_scorer, judge_session
 from evaltap.cli.stores import open_store
 from evaltap.evaluator.analysis.estimates.labels import read_labels
-from evaltap.evaluator.curation.calibration.statistics import Share
-from evaltap.evaluator.curation.calibration.verdicts import Calibrated, calibrate_metric
+from evaltap.evaluator.curation.calibration.verdicts import (
+    Calibrated,
+    calibrate_metric,
+    calibration_data,
+)
 from evaltap.evaluator.pipeline.batch.files import FileScorer
 from evaltap.evaluator.pipeline.batch.run import score_files
 from evaltap.evaluator.reports.console import console
@@ -32,8 +35,7 @@ def run(options: CalibrateOptions) -> int:
     """Compare and print; return the exit code of the worst metric."""
     if not (options.db or options.cases):
         raise InputError(
-            "no verdicts to compare with; give a scored file with --db, or cases to score"
-            " with --cases"
+            "no verdicts to compare with; give a scored file with --db, or cases to score with --cases"
         )
     if options.scoring.expected.references:
         raise InputError(
@@ -58,7 +60,7 @@ def run(options: CalibrateOptions) -> int:
         )
     code = max(_EXIT_CODES[one.calibration.trust] for one in found)
     if options.json:
-        rows = [_data(one) for one in found]
+        rows = [calibration_data(one) for one in found]
         print(json.dumps({"calibrations": rows, "exit_code": code}, ensure_ascii=False))
     else:
         _print(found)
@@ -81,35 +83,6 @@ def _scored(options: CalibrateOptions, scorer: CaseScorer) -> Iterator[Store]:
             with progress("cases scored") as report:
                 score_files(store, files, scorer, ", ".join(map(str, options.cases)), report)
         yield store
-
-
-def _data(one: Calibrated) -> dict[str, object]:
-    found = one.calibration
-    table = found.table
-    return {
-        "metric_name": one.metric_name,
-        "level": one.level,
-        "labels": table.total,
-        "without_verdict": one.without_verdict,
-        "table": table._asdict(),
-        "agreement": _share(found.agreement),
-        "kappa": _share(found.kappa),
-        "base_rate": _share(found.base_rate),
-        "constant_baseline": found.constant_baseline,
-        "false_pass_rate": _share(found.false_pass_rate),
-        "false_fail_rate": _share(found.false_fail_rate),
-        "corrected_pass_rate": found.corrected._asdict(),
-        "trust": found.trust.value,
-        "reasons": found.reasons,
-        "disagreements": [
-            dict(zip(("evalId", "invocationId", "rubricId", "judge_passes"), row, strict=True))
-            for row in one.disagreements
-        ],
-    }
-
-
-def _share(share: Share) -> dict[str, object]:
-    return {"value": share.value, "interval": share.interval}
 
 
 def _print(found: Sequence[Calibrated]) -> None:

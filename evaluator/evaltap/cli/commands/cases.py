@@ -2,28 +2,14 @@
 
 import json
 import sys
-from collections.abc import Sequence
-
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from evaltap.cli.options.inspect import CasesOptions
 from evaltap.cli.stores import choice_of, open_stores
-from evaltap.evaluator.analysis.filters.case_names import SHORT, shortened
-from evaltap.evaluator.analysis.filters.listing import ListedCase, Listing, list_cases
+from evaltap.evaluator.analysis.filters.listing import list_cases
 from evaltap.evaluator.analysis.filters.unknown import unknown_values
 from evaltap.evaluator.analysis.summaries.summaries import catch_up
-from evaltap.evaluator.cases.text import one_line
+from evaltap.evaluator.reports.cases import print_cases
 from evaltap.evaluator.reports.console import console
-from evaltap.evaluator.reports.safe_text import visible
-from evaltap.schemas.text import counted
-
-NARROW = 80
-"""Width of the table without a terminal."""
-FIRST_WORDS, TOOLS = "first words", "tools"
-_THUMBS = {"up": "+", "down": "-", "mixed": "+-"}
 
 
 def run(options: CasesOptions) -> int:
@@ -37,53 +23,9 @@ def run(options: CasesOptions) -> int:
         print(json.dumps([case.data() for case in found.cases], ensure_ascii=False))
         return 0
 
-    _print(found, console())
+    print_cases(found, console())
     if not found.matched:
         fits = f"no case matches {choice.text}" if choice else "no case has landed yet"
         fits = "; ".join([fits, *unknown])
         print(f"evaltap cases: {options.db}: {fits}", file=sys.stderr)
     return 0
-
-
-def _print(found: Listing, out: Console) -> None:
-    if not found.cases:
-        return
-    width = out.width if out.is_terminal else NARROW
-    columns = _columns(found.cases, max(SHORT, width - NARROW))
-    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
-    for name, wide in _widths(columns, width).items():
-        table.add_column(name, no_wrap=True, width=wide)
-    for cells in zip(*columns.values(), strict=True):
-        table.add_row(*(Text(cell, overflow="ellipsis") for cell in cells))
-    out.print(table, width=width)
-    listed = len(found.cases)
-    more = f" of {found.matched:,} (--limit lists more)" if listed < found.matched else ""
-    out.print(f"{counted(listed, 'case')}{more}", soft_wrap=True)
-
-
-def _columns(cases: Sequence[ListedCase], id_width: int) -> dict[str, list[str]]:
-    """Return the cells by column, without empty columns."""
-    times = [case.started_at for case in cases]
-    columns = {
-        "id": [shortened(visible(case.eval_id), id_width) for case in cases],
-        "time (UTC)": [at.strftime("%m-%d %H:%M") if at else "-" for at in times],
-        FIRST_WORDS: [one_line(visible(case.opening), 100) for case in cases],
-        TOOLS: [visible(", ".join(case.tools)) for case in cases],
-        "outcome": [case.outcome.replace("not_evaluated", "not eval") for case in cases],
-        "fb": [_THUMBS.get(case.feedback or "", "") for case in cases],
-        "version": [one_line(visible(case.version or ""), 10) for case in cases],
-    }
-    return {name: cells for name, cells in columns.items() if name == FIRST_WORDS or any(cells)}
-
-
-def _widths(columns: dict[str, list[str]], width: int) -> dict[str, int]:
-    """Return the width of each column: that of its cells; tools and words share the remaining space."""
-    widths = {name: max(map(len, (name, *cells))) for name, cells in columns.items()}
-    left = width - 2 * len(widths) - sum(
-        wide for name, wide in widths.items() if name not in (FIRST_WORDS, TOOLS)
-    )  # fmt: skip
-    tools, words = widths.get(TOOLS, 0), widths[FIRST_WORDS]
-    if tools + words > left:
-        tools = min(tools, max(left // 2, left - words))
-        words = left - tools
-    return widths | {FIRST_WORDS: words} | ({TOOLS: tools} if TOOLS in widths else {})

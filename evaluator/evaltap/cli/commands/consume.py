@@ -45,7 +45,7 @@ from evaltap.evaluator.pipeline.live.running import Running, running
 from evaltap.evaluator.reports.console import console, print_summary
 from evaltap.evaluator.reports.summary import summarise
 from evaltap.evaluator.reports.tracing import TraceUrl
-from evaltap.evaluator.scoring.judges.session import JudgeSession
+from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.scoring.time_limit import WATCH
 from evaltap.evaluator.store.database import LANDING_MEMORY, Store

@@ -19,7 +19,7 @@ from evaltap.evaluator.curation.curate import Curated, Means, curate
 from evaltap.evaluator.curation.recipe import BUILT_IN, Recipe, built_in, read_recipe
 from evaltap.evaluator.curation.review.results import decisions
 from evaltap.evaluator.curation.updating import Updated, add_to, update
-from evaltap.evaluator.scoring.judges.session import JudgeSession
+from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError

@@ -9,11 +9,14 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, NamedTuple
 
 from evaltap.cli.options.maintain import DoctorOptions
-from evaltap.evaluator.ingest.landing.seq_ranges import size
-from evaltap.evaluator.pipeline.maintenance.completeness import Account, accounts
+from evaltap.evaluator.pipeline.maintenance.completeness import (
+    Account,
+    account_data,
+    account_lines,
+    accounts,
+)
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.diagnostics import Diagnostic, diagnose, log_diagnostics
-from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.settings import FILE_NAME, find_settings
 from evaltap.schemas.log.location import OTLP, KafkaLocation, parse_log_location
@@ -45,7 +48,9 @@ def run(options: DoctorOptions) -> int:
         _print_positions(topics.positions)
         if cluster is not None and cluster.format == OTLP and topics.waiting:
             print("  also waiting: traces that were read and may still be revised")
-        _print_accounts(found, options.db)
+        for account in found:
+            for line in account_lines(account, options.db):
+                print(line)
     gap = any(position.gap for position in topics.positions)
     # While the topic has unread records, missing records may be among them.
     incoming = topics.away or topics.waiting
@@ -94,7 +99,7 @@ def _print_json(
             for s in sights
         ],
         "partitions": [_position_data(position) for position in positions],
-        "producers": [_data(account) for account in accounts],
+        "producers": [account_data(account) for account in accounts],
         "unscored": None if lag is None else lag.data(),
     }
     print(json.dumps(data, ensure_ascii=False))
@@ -208,57 +213,3 @@ def _position_data(position: "LogPosition") -> dict[str, object]:
 def _log_sight(log: str | None) -> list[Diagnostic]:
     config = RecorderConfig()
     return [] if log is None or log == config.log else log_diagnostics(log, config.log_max_bytes)
-
-
-def _print_accounts(found: Sequence[Account], store: Path | None) -> None:
-    for account in found:
-        data = _data(account)
-        drops = "".join(f", {reason} {count:,}" for reason, count in data["dropped"].items())
-        print(
-            f"\nproducer {account.producer_id}"
-            f" ({_ending(account)})\n"
-            f"  recorded {data['recorded']:,} = delivered {data['delivered']:,}"
-            f" + dropped {sum(data['dropped'].values()):,}{drops} + lost {data['lost']:,}\n"
-            f"  of the delivered: {_whereabouts(data, store)}"
-        )
-        if account.unaccounted:
-            print("  UNKNOWN: turns in its memory when it ended are not counted")
-        for first, last in data["gaps"]:
-            print(f"  GAP: records {first} to {last} are missing")
-
-
-def _whereabouts(data: dict[str, object], store: Path | None) -> str:
-    """Describe where the delivered turns of a producer are; without a store, only those on the log."""
-    trimmed = f", trimmed {data['trimmed']:,}" if data["trimmed"] else ""
-    if store is None:
-        return f"on the log {data['waiting']:,}{trimmed}; to see what landed: --db X.duckdb"
-    skipped = f", before its start {data['skipped']:,}" if data["skipped"] else ""
-    return (
-        f"landed {data['landed']:,}, waiting on the log {data['waiting']:,},"
-        f" dead letters {data['dead_letters']:,}, erased {data['erased']:,}{trimmed}{skipped}"
-    )
-
-
-def _ending(account: Account) -> str:
-    if account.closed:
-        return "closed normally"
-    return "ended without a closing manifest" if account.ended else "no closing manifest yet"
-
-
-def _data(account: Account) -> JsonObject:
-    return {
-        "producer_id": account.producer_id,
-        "closed": account.closed,
-        "unaccounted": account.unaccounted,
-        "recorded": account.recorded,
-        "delivered": account.delivered,
-        "dropped": dict(sorted(account.dropped.items())),
-        "lost": size(account.lost),
-        "landed": account.landed,
-        "waiting": account.waiting,
-        "skipped": account.skipped,
-        "dead_letters": size(account.dead),
-        "erased": size(account.erased),
-        "trimmed": size(account.trimmed),
-        "gaps": account.lost,
-    }

@@ -16,6 +16,7 @@ from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.curation.grouping import Likeness, TurnGroup, health, turn_groups
 from evaltap.evaluator.curation.recipe import Recipe
 from evaltap.evaluator.curation.window import WindowTurns
+from evaltap.evaluator.reports.cases import NARROW
 from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.errors import InputError
@@ -24,8 +25,6 @@ from evaltap.schemas.text import counted
 SHOWN = 20
 COLUMNS = ("turns", "first words", "tools", "outcome", "case")
 TOOLS = 18
-NARROW = 80
-"""Width of the table without a terminal."""
 
 
 def run(options: DuplicatesOptions) -> int:

@@ -166,15 +166,11 @@ def _print_next(chosen: InitOptions, written: list[Path], found: Observed) -> No
         )
     if not (isinstance(location, KafkaLocation) and location.format == OTLP):
         print(
-            "\nrecord:\n"
-            "  from evaltap.recorder import Recorder\n"
+            "\nrecord:\n  from evaltap.recorder import Recorder\n"
             f"  recorder = Recorder({chosen.log!r})     # or EVALTAP_CONFIG={FILE_NAME} and Recorder()",
             end="",
         )
     print(
-        "\nland and score:\n"
-        "  evaltap consume --until-idle            # without --until-idle: keeps following live traffic\n"
-        "inspect:\n"
-        "  evaltap cases\n"
-        "  evaltap report"
+        "\nland and score:\n  evaltap consume --until-idle            # without --until-idle: keeps"
+        " following live traffic\ninspect:\n  evaltap cases\n  evaltap report"
     )

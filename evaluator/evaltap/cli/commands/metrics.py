@@ -48,10 +48,7 @@ def _listed(found: Sequence[Description]) -> str:
                     columns,
                     subsequent_indent=" " * (width + 4),
                 )
-    lines += [
-        "",
-        "evaltap metrics NAME shows what an evaluator needs, with an example",
-    ]
+    lines += ["", "evaltap metrics NAME shows what an evaluator needs, with an example"]
     return "\n".join(lines[1:])
 
 

@@ -47,12 +47,7 @@ def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) ->
         not_json: list[str] = []
         for leak in leaks_in_file(path, redactor, not_json.append):
             found.append(
-                {
-                    "file": str(path),
-                    "place": leak.place,
-                    "kind": leak.kind,
-                    "excerpt": leak.excerpt,
-                }
+                {"file": str(path), "place": leak.place, "kind": leak.kind, "excerpt": leak.excerpt}
             )
             if not options.json:
                 print(f"{path}: {leak.place}: {leak.kind}: {leak.excerpt!r}")

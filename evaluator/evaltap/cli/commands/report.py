@@ -10,11 +10,7 @@ from evaltap.cli.options.inspect import ReportOptions
 from evaltap.cli.redaction import report_redactor
 from evaltap.cli.scoring import read_references
 from evaltap.cli.stores import choice_of, open_chosen
-from evaltap.cli.verdict import (
-    Scope,
-    guarded_exit,
-    worst_differences,
-)
+from evaltap.cli.verdict import Scope, guarded_exit, worst_differences
 from evaltap.evaluator.analysis.estimates.rates import Rate, estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import Scope as Turns
 from evaltap.evaluator.cases.datasets.trials import trials_apart

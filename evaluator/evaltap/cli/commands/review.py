@@ -27,11 +27,7 @@ from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.curation.choosing import choose
 from evaltap.evaluator.curation.recipe import built_in, read_recipe
 from evaltap.evaluator.curation.review.drawing import draw_for_labels
-from evaltap.evaluator.curation.review.exchange import (
-    exported,
-    exported_labels,
-    import_decisions,
-)
+from evaltap.evaluator.curation.review.exchange import exported, exported_labels, import_decisions
 from evaltap.evaluator.curation.review.queue import (
     DEFAULT_QUEUE,
     Item,

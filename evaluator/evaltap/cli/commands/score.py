@@ -38,7 +38,7 @@ from evaltap.evaluator.pipeline.batch.run import FilesScored, score_files
 from evaltap.evaluator.reports.console import console, print_summary
 from evaltap.evaluator.reports.summary import Summary, summarise
 from evaltap.evaluator.reports.text import sampled_line
-from evaltap.evaluator.scoring.judges.session import JudgeSession
+from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.results.runs import end_run
 from evaltap.evaluator.store.file_type import is_database
 from evaltap.evaluator.store.queries import StoreReader

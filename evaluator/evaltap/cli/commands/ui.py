@@ -8,22 +8,14 @@ from dataclasses import replace
 
 from evaltap.cli.listening import listening, listening_at, tls_context
 from evaltap.cli.options.inspect import UiOptions
-from evaltap.cli.page import (
-    open_in_browser,
-    redact,
-)
+from evaltap.cli.page import open_in_browser, redact
 from evaltap.cli.scoring import read_references
 from evaltap.cli.signals import stopped_by_signals
 from evaltap.cli.stores import open_store
 from evaltap.evaluator.analysis.summaries.summaries import MOST_CAUGHT_UP, Summaries
 from evaltap.evaluator.page.app import create_app
 from evaltap.evaluator.page.running import announced, running_address
-from evaltap.evaluator.page.security.access import (
-    INVITATION_SECONDS,
-    Access,
-    Person,
-    state_folder,
-)
+from evaltap.evaluator.page.security.access import INVITATION_SECONDS, Access, Person, state_folder
 from evaltap.evaluator.page.security.proxy import SECRET_HEADER, Proxy, proxy_of
 from evaltap.evaluator.page.security.site import Site, is_loopback
 from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer

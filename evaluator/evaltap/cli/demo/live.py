@@ -37,11 +37,7 @@ def show(at: str, log: Path, store: Store, scorer: CaseScorer, references: Refer
     page = LivePage("demo", opens=True)
     source = LocalLogSource(log, must_exist=False)
     try:
-        with (
-            served(store, lands=True),
-            _working(log),
-            page.serving(at, store, references) as tasks,
-        ):
+        with served(store, lands=True), _working(log), page.serving(at, store, references) as tasks:
             pending = PendingScorer(store, scorer, references=references)
             consumer = Consumer(source, store, scorer=pending, tasks=tasks, log=str(log))
             with stopped_by_signals("demo", consumer.stop):

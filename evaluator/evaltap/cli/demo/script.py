@@ -59,7 +59,7 @@ SESSIONS: Mapping[str, Sequence[Exchange]] = {
                 (Call("track_parcel", {"order_id": "B-200"}),),
                 "Order B-200 has shipped; I cannot see the parcel right now, please try again later.",
             ],
-        ),
+        )
     ],
     "s-too-generous": [
         Exchange(
@@ -68,7 +68,7 @@ SESSIONS: Mapping[str, Sequence[Exchange]] = {
                 (Call("refund", {"order_id": "A-100", "amount": 100}),),
                 "I have refunded 10 euros for order A-100.",
             ],
-        ),
+        )
     ],
     "s-promise": [
         Exchange(
@@ -77,7 +77,7 @@ SESSIONS: Mapping[str, Sequence[Exchange]] = {
                 (Call("track_parcel", {"order_id": "C-300"}),),
                 "Order C-300 arrives on Thursday, I guarantee it.",
             ],
-        ),
+        )
     ],
 }
 

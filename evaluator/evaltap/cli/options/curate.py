@@ -1,11 +1,10 @@
 """The commands of the group "curate", their options and examples."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Literal
 
-from evaltap.cli.declared import Action, Actions, Kind, argument, group, option
+from evaltap.cli.declared import Action, Actions, argument, group, option
 from evaltap.cli.options.shared import (
     FilterOptions,
     JudgeOptions,
@@ -14,7 +13,7 @@ from evaltap.cli.options.shared import (
     store,
     stores,
 )
-from evaltap.cli.values import PeriodOrSet, amount, names, period_or_set, positive, reviewers
+from evaltap.cli.values import PeriodOrSet, amount, names, period_or_set, reviewers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +63,7 @@ class CurateOptions:
     )
     fixed: Path | None = option(
         "--fixed CASES",
-        "with --as regression: recordings of a version without the failures; the new cases must"
-        " pass on them",
+        "with --as regression: recordings of a version without the failures; the new cases must pass on them",
     )
     unit: Literal["session", "turn"] | None = option(
         "--unit", "what becomes a case (default: session)"
@@ -73,7 +71,7 @@ class CurateOptions:
     all: bool = option(
         "--all", "take every turn that matches, without sampling, including near-duplicates"
     )
-    limit: int | None = option("--limit N", "create at most N cases", parse=positive)
+    limit: int | None = option("--limit N", "create at most N cases")
     seed: str | None = option("--seed TEXT", "seed of the random sample")
     keep_unproven: bool = option(
         "--keep-unproven", "keep regression cases that fail their check, labelled unproven"
@@ -120,12 +118,9 @@ class DrawingOptions:
         "--draw METRIC",
         "sample turns to label for this metric's judge, half of them fails, a fifth for two reviewers",
     )
-    limit: int | None = option("--limit N", "queue at most N turns", parse=positive)
+    limit: int | None = option("--limit N", "queue at most N turns")
     needed: int = option(
-        "--needed N",
-        "how many reviewers each turn needs, 1 to 3",
-        parse=reviewers,
-        default=1,
+        "--needed N", "how many reviewers each turn needs, 1 to 3", parse=reviewers, default=1
     )
     chosen: FilterOptions = group(FilterOptions)
 
@@ -386,10 +381,7 @@ class CoverageOptions:
     app: str = option("--app A", "only this application (default: all)", default="")
     period: PeriodOptions = group(PeriodOptions)
     min: int = option(
-        "--min N",
-        "number of cases that are enough to cover a value (default: 1)",
-        parse=positive,
-        default=1,
+        "--min N", "number of cases that are enough to cover a value (default: 1)", default=1
     )
     fold: bool = option("--fold", "count consecutive calls of one tool once in a tool path")
     chosen: FilterOptions = group(FilterOptions)
@@ -418,8 +410,7 @@ class DriftOptions:
     db: tuple[Path, ...] = stores()
     before: PeriodOrSet = option(
         "--before A/B",
-        "a period A/B from A up to but not including B (days or times in UTC), or an eval set as"
-        " set:SET",
+        "a period A/B from A up to but not including B (days or times in UTC), or an eval set as set:SET",
         parse=period_or_set,
     )
     after: PeriodOrSet = option("--after C/D", "the other period or eval set", parse=period_or_set)
@@ -432,14 +423,3 @@ class DriftOptions:
     )
     app: str = option("--app A", "only this application (default: all)", default="")
     json: bool = as_json()
-
-
-KINDS: Final[Mapping[str, Kind]] = {
-    "curate": CurateOptions,
-    "review": ReviewOptions,
-    "duplicates": DuplicatesOptions,
-    "diff": DiffOptions,
-    "merge": MergeOptions,
-    "coverage": CoverageOptions,
-    "drift": DriftOptions,
-}

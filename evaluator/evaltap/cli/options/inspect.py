@@ -1,21 +1,11 @@
 """The commands of the group "inspect", their options and examples."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import cleandoc
 from pathlib import Path
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Literal
 
-from evaltap.cli.declared import (
-    STORE,
-    Action,
-    Actions,
-    Kind,
-    argument,
-    group,
-    option,
-    setting,
-)
+from evaltap.cli.declared import STORE, Action, Actions, argument, group, option, setting
 from evaltap.cli.options.shared import (
     PORT,
     FilterArguments,
@@ -30,7 +20,7 @@ from evaltap.cli.options.shared import (
     stores,
     trace_url,
 )
-from evaltap.cli.values import counts, names, positive
+from evaltap.cli.values import counts, names
 from evaltap.evaluator.analysis.filters.language import FIELDS
 
 ExportFormat = Literal[
@@ -90,7 +80,7 @@ class UiOptions:
     host: str = option(
         "--host HOST", "address to listen on (default: 127.0.0.1)", default="127.0.0.1"
     )
-    port: int = option("--port PORT", "port to listen on (default: 4710)", default=PORT)
+    port: int = option("--port PORT", "port to listen on (default: 4710)", parse=int, default=PORT)
     allow_host: tuple[str, ...] = option(
         "--allow-host NAME", "a host name under which the page may be opened, besides its address"
     )
@@ -107,8 +97,7 @@ class UiOptions:
     )
     behind_proxy: tuple[str, ...] = option(
         "--behind-proxy CIDR",
-        "trust a proxy at this address or network to name the user; `unix` for --socket; may be"
-        " repeated",
+        "trust a proxy at this address or network to name the user; `unix` for --socket; may be repeated",
     )
     user_header: str = option(
         "--user-header NAME",
@@ -159,9 +148,7 @@ class CasesOptions:
 
     db: Path = store()
     chosen: FilterArguments = group(FilterArguments)
-    limit: int = option(
-        "--limit N", "list at most N cases (default: 50)", parse=positive, default=50
-    )
+    limit: int = option("--limit N", "list at most N cases (default: 50)", default=50)
     json: bool = as_json()
 
 
@@ -200,15 +187,11 @@ class ReportOptions:
     )
     expected: OtherReferenceOptions = group(OtherReferenceOptions)
     worst: int = option(
-        "--worst N",
-        "list the N worst scores on the console (default: 10)",
-        parse=positive,
-        default=10,
+        "--worst N", "list the N worst scores on the console (default: 10)", default=10
     )
     by: tuple[str, ...] = option(
         "--by NAMES",
-        "also print pass rates of turns by version, environment, agent, tag, run, tool, model,"
-        " hour, ...",
+        "also print pass rates of turns by version, environment, agent, tag, run, tool, model, hour, ...",
         parse=names,
     )
     pass_k: tuple[int, ...] = option(
@@ -401,7 +384,7 @@ class MonitorRebaseOptions:
     json: bool = as_json()
 
 
-class MonitorActions:
+class MonitorOptions:
     """What can be done with the rules and alarms of live traffic.
 
     examples:
@@ -469,12 +452,9 @@ class SqlOptions:
     limit: int = option(
         "--limit N",
         "print at most N rows; --json and --csv print all (default: 1000)",
-        parse=positive,
         default=1000,
     )
-    seconds: int = option(
-        "--seconds N", "time limit for the statement (default: 60)", parse=positive, default=60
-    )
+    seconds: int = option("--seconds N", "time limit for the statement (default: 60)", default=60)
     csv: bool = option("--csv", "print CSV with a header line")
     json: bool = as_json()
 
@@ -535,18 +515,3 @@ class ExportOptions:
     check: bool = option("--check", "write nothing; exit with 1 if the file differs")
     chosen: FilterOptions = group(FilterOptions)
     json: bool = as_json()
-
-
-KINDS: Final[Mapping[str, Kind]] = {
-    "ui": UiOptions,
-    "cases": CasesOptions,
-    "report": ReportOptions,
-    "show": ShowOptions,
-    "why": WhyOptions,
-    "runs": RunsOptions,
-    "estimate": EstimateOptions,
-    "monitor": MonitorActions,
-    "sql": SqlOptions,
-    "attach": AttachOptions,
-    "export": ExportOptions,
-}

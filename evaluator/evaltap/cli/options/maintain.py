@@ -1,14 +1,12 @@
 """The commands of the group "maintain", their options and examples."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Literal
 
-from evaltap.cli.declared import STORE, Action, Actions, Kind, argument, option, setting
+from evaltap.cli.declared import STORE, Action, Actions, argument, option, setting
 from evaltap.cli.options.shared import as_json, store
-from evaltap.cli.values import duration, positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +34,7 @@ class DlqListOptions:
 
     db: Path = store()
     reason: str = option("--reason REASON", "only dead letters with this reason", default="")
-    limit: int = option("--limit N", "list at most N (default: 50)", parse=positive, default=50)
+    limit: int = option("--limit N", "list at most N (default: 50)", default=50)
     json: bool = as_json()
 
 
@@ -45,7 +43,7 @@ class DlqShowOptions:
     """The dead letter to show."""
 
     db: Path = store()
-    number: int = argument("NUMBER", "the dead letter's number in `list`", parse=positive)
+    number: int = argument("NUMBER", "the dead letter's number in `list`")
     json: bool = as_json()
 
 
@@ -59,7 +57,7 @@ class DlqReplayOptions:
     json: bool = as_json()
 
 
-class DlqActions:
+class DlqOptions:
     """What can be done with dead letters.
 
     examples:
@@ -98,7 +96,6 @@ class PruneOptions:
     older_than: timedelta = option(
         "--older-than AGE",
         "delete sessions whose newest turn started longer ago than this, e.g. 24h or 90d",
-        parse=duration,
     )
     dry_run: bool = option("--dry-run", "only count what would be deleted")
     json: bool = as_json()
@@ -168,13 +165,3 @@ class CompletionOptions:
     shell: Literal["bash", "zsh", "fish", "tcsh"] = argument(
         "{bash,zsh,fish,tcsh}", "the shell to complete for"
     )
-
-
-KINDS: Final[Mapping[str, Kind]] = {
-    "doctor": DoctorOptions,
-    "dlq": DlqActions,
-    "prune": PruneOptions,
-    "erase": EraseOptions,
-    "fmt": FmtOptions,
-    "completion": CompletionOptions,
-}

@@ -1,11 +1,10 @@
 """The commands of the group "record", their options and examples."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar
 
-from evaltap.cli.declared import Action, Actions, Kind, argument, option
+from evaltap.cli.declared import Action, Actions, argument, option
 from evaltap.cli.options.shared import as_json, columns
 
 
@@ -71,8 +70,7 @@ class ClaudeCodeOptions:
 
     files: tuple[str, ...] = argument(
         "FILE",
-        "transcripts (JSON Lines), or folders of them; the files of sub-agents next to them are"
-        " included",
+        "transcripts (JSON Lines), or folders of them; the files of sub-agents next to them are included",
     )
     out: str | None = option(
         "--out FILE",
@@ -89,7 +87,7 @@ class ClaudeCodeOptions:
     json: bool = option("--json", "print the summary as JSON")
 
 
-class RecordActions:
+class RecordOptions:
     """The sources that can be recorded from.
 
     example: evaltap record otlp traces.otlp.json --out support.evalset.json
@@ -143,7 +141,7 @@ class CollectOptions:
         "address to listen on (default: 127.0.0.1, this machine only)",
         default="127.0.0.1",
     )
-    port: int = option("--port PORT", "port to listen on (default: 4318)", default=4318)
+    port: int = option("--port PORT", "port to listen on (default: 4318)", parse=int, default=4318)
     tls_cert: Path | None = option(
         "--tls-cert FILE", "serve HTTPS with this certificate chain (PEM)"
     )
@@ -226,11 +224,3 @@ class ConvertOptions:
         "skip testing criteria that no metric corresponds to (default: exit with an error)",
     )
     json: bool = as_json()
-
-
-KINDS: Final[Mapping[str, Kind]] = {
-    "record": RecordActions,
-    "collect": CollectOptions,
-    "redact": RedactOptions,
-    "convert": ConvertOptions,
-}

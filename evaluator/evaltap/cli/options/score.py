@@ -1,12 +1,11 @@
 """The commands of the group "score", their options and examples."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
-from evaltap.cli.declared import STORE, Kind, argument, group, option
+from evaltap.cli.declared import STORE, argument, group, option
 from evaltap.cli.options.shared import (
     ADDRESS,
     FilterOptions,
@@ -23,14 +22,7 @@ from evaltap.cli.options.shared import (
     redact,
     reports,
 )
-from evaltap.cli.values import (
-    address,
-    amount,
-    duration,
-    partitions,
-    positive,
-    report_file,
-)
+from evaltap.cli.values import address, amount, partitions, report_file
 
 
 def _ray_address() -> Any:  # as `option`
@@ -71,7 +63,6 @@ class LiveEngineOptions:
         "--ray-workers N",
         "number of scoring processes, each with --concurrency judged cases in flight (default: one"
         " for each processor of the cluster)",
-        parse=positive,
     )
 
 
@@ -90,7 +81,6 @@ class SelectionOptions:
     items: int | None = option(
         "--items N",
         "score only the first N cases (default: EVALTAP_ITEMS, or all)",
-        parse=positive,
         variable="EVALTAP_ITEMS",
     )
 
@@ -144,13 +134,11 @@ class ConsumeOptions:
         "--keep-log AGE",
         "how long a local log keeps records that every consumer has landed, e.g. 24h or 7d; a"
         " full log deletes them sooner (default: 24h)",
-        parse=duration,
         default=timedelta(hours=24),
     )
     heartbeat: Path | None = option(
         "--heartbeat FILE",
-        "touch this file every few seconds while landing and scoring make progress, for a"
-        " liveness probe",
+        "touch this file every few seconds while landing and scoring make progress, for a liveness probe",
     )
     monitor: Path | None = option(
         "--monitor monitor.json",
@@ -176,14 +164,12 @@ class ConsumeOptions:
     )
     scores_otlp: str | None = option(
         "--scores-otlp, --otlp-scores URL",
-        "send each score of a turn as an OpenTelemetry event gen_ai.evaluation.result, and metrics"
-        " every minute, to an OTLP endpoint, e.g. http://collector:4318 (headers:"
-        " OTEL_EXPORTER_OTLP_HEADERS)",
+        "send each score of a turn as an OpenTelemetry event gen_ai.evaluation.result, and metrics every"
+        " minute, to an OTLP endpoint, e.g. http://collector:4318 (headers: OTEL_EXPORTER_OTLP_HEADERS)",
     )
     explanations: bool = option(
         "--explanations",
-        "with --scores-otlp: also send the reasons of metrics and judges, redacted; they quote"
-        " conversations",
+        "with --scores-otlp: also send the reasons of metrics and judges, redacted; they quote conversations",
     )
     metrics: Path | None = metrics_file("score with these metrics (default: only land)")
     scoring: ScoringOptions = group(ScoringOptions)
@@ -231,9 +217,7 @@ class ScoreOptions:
     )
     workers: int | None = option(
         "--workers N",
-        "number of processes for deterministic metrics (default: one for each processor if files"
-        " are large)",
-        parse=positive,
+        "number of processes for deterministic metrics (default: one for each processor if files are large)",
     )
     where: EngineOptions = group(EngineOptions, "where to score")
     selection: SelectionOptions = group(SelectionOptions)
@@ -430,14 +414,3 @@ class AttackOptions:
     concurrency: int = concurrency()
     judges: JudgeOptions = group(JudgeOptions, "judges")
     json: bool = as_json()
-
-
-KINDS: Final[Mapping[str, Kind]] = {
-    "consume": ConsumeOptions,
-    "score": ScoreOptions,
-    "metrics": MetricsOptions,
-    "compare": CompareOptions,
-    "gate": GateOptions,
-    "calibrate": CalibrateOptions,
-    "attack": AttackOptions,
-}

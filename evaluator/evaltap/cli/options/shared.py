@@ -12,9 +12,7 @@ from evaltap.cli.values import (
     fail_on,
     level,
     milliseconds,
-    moment,
     names,
-    positive,
     ratio,
     report_file,
     seconds,
@@ -60,10 +58,7 @@ def stores() -> Any:
 def concurrency() -> Any:
     """Declare the number of cases that are judged at a time."""
     return option(
-        "--concurrency N",
-        "number of cases to judge concurrently (default: 8)",
-        parse=positive,
-        default=8,
+        "--concurrency N", "number of cases to judge concurrently (default: 8)", default=8
     )
 
 
@@ -71,8 +66,7 @@ def columns() -> Any:
     """Declare the columns of data sets."""
     return option(
         "--map FIELD=COLUMN",
-        "for data sets: the column for a field of the case (default: recognised by the usual column"
-        " names)",
+        "for data sets: the column for a field of the case (default: recognised by the usual column names)",
     )
 
 
@@ -134,11 +128,8 @@ class PeriodOptions:
         "--since TIME",
         "only turns that started at this time or later: RFC 3339 (2026-11-21T12:00:00Z), or an age"
         " such as 24h or 7d",
-        parse=moment,
     )
-    until: datetime | None = option(
-        "--until TIME", "only turns that started before this time", parse=moment
-    )
+    until: datetime | None = option("--until TIME", "only turns that started before this time")
 
 
 _FILTER: Final = (
@@ -233,14 +224,10 @@ class JudgeOptions:
         variable="EVALTAP_JUDGE_BUDGET_CALLS",
     )
     judge_concurrency: int | None = option(
-        "--judge-concurrency N", "concurrent requests to one judge", parse=positive
+        "--judge-concurrency N", "concurrent requests to one judge"
     )
-    judge_rpm: int | None = option(
-        "--judge-rpm N", "requests to one judge per minute", parse=positive
-    )
-    judge_tpm: int | None = option(
-        "--judge-tpm N", "tokens to and from one judge per minute", parse=positive
-    )
+    judge_rpm: int | None = option("--judge-rpm N", "requests to one judge per minute")
+    judge_tpm: int | None = option("--judge-tpm N", "tokens to and from one judge per minute")
     allow_variables: bool = option(
         "--allow-variables",
         "let the metrics file read the environment: expand $NAME in its baseURL and modelName, and"

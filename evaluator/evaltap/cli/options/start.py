@@ -1,17 +1,10 @@
 """The commands of the group "start", their options and examples."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
-from evaltap.cli.declared import STORE, STORE_FILE, Kind, group, option
-from evaltap.cli.options.shared import (
-    ADDRESS,
-    ReferenceOptions,
-    ShownOptions,
-    as_json,
-)
+from evaltap.cli.declared import STORE, STORE_FILE, group, option
+from evaltap.cli.options.shared import ADDRESS, ReferenceOptions, ShownOptions, as_json
 from evaltap.cli.values import share
 
 
@@ -30,9 +23,7 @@ class DemoOptions:
     """
 
     dir: Path = option(
-        "--dir DIR",
-        "the folder to write to (default: evaltap-demo)",
-        default=Path("evaltap-demo"),
+        "--dir DIR", "the folder to write to (default: evaltap-demo)", default=Path("evaltap-demo")
     )
     ui: str | None = option(
         "--ui HOST:PORT",
@@ -120,7 +111,10 @@ class UpOptions:
     )
     expected: ReferenceOptions = group(ReferenceOptions)
     port: int = option(
-        "--port PORT", "the port that receives OTLP over HTTP (default: 4318)", default=4318
+        "--port PORT",
+        "the port that receives OTLP over HTTP (default: 4318)",
+        parse=int,
+        default=4318,
     )
     ui: str = option(
         "--ui HOST:PORT",
@@ -128,10 +122,3 @@ class UpOptions:
         default=ADDRESS,
     )
     shown: ShownOptions = group(ShownOptions)
-
-
-KINDS: Final[Mapping[str, Kind]] = {
-    "demo": DemoOptions,
-    "init": InitOptions,
-    "up": UpOptions,
-}

@@ -11,6 +11,7 @@ from evaltap.evaluator.analysis.stats.sample import Cell, Profile
 from evaltap.evaluator.curation.calibration.statistics import (
     Calibration,
     Labelled,
+    Share,
     Verdicts,
     calibrate,
 )
@@ -150,3 +151,33 @@ def _level(invocation_id: str, rubric_id: str) -> Level:
     if rubric_id:
         return "rubrics"
     return "turns" if invocation_id else "cases"
+
+
+def calibration_data(one: Calibrated) -> dict[str, object]:
+    """Return a comparison with labels as JSON data."""
+    found = one.calibration
+    table = found.table
+    return {
+        "metric_name": one.metric_name,
+        "level": one.level,
+        "labels": table.total,
+        "without_verdict": one.without_verdict,
+        "table": table._asdict(),
+        "agreement": _share(found.agreement),
+        "kappa": _share(found.kappa),
+        "base_rate": _share(found.base_rate),
+        "constant_baseline": found.constant_baseline,
+        "false_pass_rate": _share(found.false_pass_rate),
+        "false_fail_rate": _share(found.false_fail_rate),
+        "corrected_pass_rate": found.corrected._asdict(),
+        "trust": found.trust.value,
+        "reasons": found.reasons,
+        "disagreements": [
+            dict(zip(("evalId", "invocationId", "rubricId", "judge_passes"), row, strict=True))
+            for row in one.disagreements
+        ],
+    }
+
+
+def _share(share: Share) -> dict[str, object]:
+    return {"value": share.value, "interval": share.interval}

@@ -13,8 +13,8 @@ from evaltap.evaluator.pipeline.batch.ray_files import RayTask, score_on_ray
 from evaltap.evaluator.pipeline.batch.run import FilesScored, end_files, write_bad_lines
 from evaltap.evaluator.pipeline.batch.scorer import Progress
 from evaltap.evaluator.scoring.contract.hosts import PROVIDERS
+from evaltap.evaluator.scoring.judge_session import JudgeSession, JudgeSettings
 from evaltap.evaluator.scoring.judges.budget import BudgetAccount
-from evaltap.evaluator.scoring.judges.session import JudgeSession, JudgeSettings
 from evaltap.evaluator.scoring.judges.settings import most_parts
 from evaltap.evaluator.scoring.results.parquet import read_results_from
 from evaltap.evaluator.scoring.results.runs import new_run, write_run
