@@ -40,3 +40,14 @@ def test_a_long_line_of_a_list_goes_on_below_its_second_column() -> None:
     assert lines[2].startswith("           failed, ")
     assert max(map(len, lines)) <= 80
     assert lines[-2:] == ["", "Done."]
+
+
+def test_a_help_that_is_written_for_80_columns_is_wrapped_anew_in_a_narrower_terminal() -> None:
+    helps = [one.epilog for one in parsers(build_parser()) if one.epilog]
+
+    for text in helps:
+        narrow = wrapped(text, 60)
+        assert wrapped(text) == text
+        assert narrow.split() == text.split()
+        assert wrapped(wrapped("word " * 40), 60) == wrapped("word " * 40, 60)
+        assert all(len(line) <= 60 for line in narrow.splitlines() if not line.startswith("  evaltap"))

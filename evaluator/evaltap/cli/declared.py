@@ -17,8 +17,8 @@ The parser, the values from variables and `evaltap.toml`, the help and the refer
   printed in the help as it stands, 80 columns wide.
 - The annotation decides how a text becomes a value, unless `parse` does: `int` is 1 or more, `timedelta` an
   age, `bool` a switch, `Literal` lists the choices, a tuple takes several values. An argument or option is
-  required unless it has a `default`, or its annotation has one: None for `| None`, False for `bool`, the empty
-  tuple.
+  required unless it has a `default`, or its annotation has one: None for `| None`, False for `bool`, the
+  empty tuple.
 - `variable` names an environment variable that is read if the argument is not given, and only here. `setting`
   is a variable without an argument. `Declared` explains what else can be declared.
 - A field without a declaration is no option: the command sets it.

@@ -4,11 +4,15 @@ import socket
 import ssl
 from pathlib import Path
 
+from evaltap.cli.options.shared import TlsOptions
 from evaltap.schemas.errors import InputError
 
 
-def tls_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+def tls_context(options: TlsOptions) -> ssl.SSLContext | None:
     """Return a server's TLS context, None without a certificate; raise InputError for bad files."""
+    certificate, key = options.tls_cert, options.tls_key
+    if (certificate is None) != (key is None):
+        raise InputError("--tls-cert and --tls-key: one is missing; give both")
     if certificate is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -31,10 +31,8 @@ def open_source(
 
         if location.format != OTLP:
             return KafkaSource(location, partitions=partitions, to_end=until_idle)
-
         source = KafkaSource(location)
         return OtlpSource(source, _assembler(location), closes_at_end=until_idle)
-
     return LocalLogSource(location, must_exist=until_idle)
 
 

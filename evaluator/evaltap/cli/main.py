@@ -85,30 +85,13 @@ _WITHOUT_SETTINGS = ("demo", "init", "metrics")
 _NO_WARNINGS = ("", "completion", "doctor")
 """Commands that read no variable, or that report unknown ones themselves."""
 
-EXTRAS = {
-    "anyio": "evaluator",
-    "duckdb": "evaluator",
-    "genai_prices": "evaluator",
-    "google": "collect",
-    "google_crc32c": "kafka",
-    "greenlet": "evaluator",
-    "jinja2": "evaluator",
-    "jsonschema": "evaluator",
-    "jsonschema_specifications": "evaluator",
-    "kafka": "kafka",
-    "markupsafe": "evaluator",
-    "msgspec": "evaluator",
-    "nanoarrow": "evaluator",
-    "nltk": "evaluator",
-    "numpy": "evaluator",
-    "opentelemetry": "collect",
-    "re2": "evaluator",
-    "referencing": "evaluator",
-    "rich": "evaluator",
-    "shtab": "evaluator",
-    "starlette": "collect",
-    "uvicorn": "collect",
+_MODULES = {
+    "collect": "google opentelemetry starlette uvicorn",
+    "evaluator": "anyio duckdb genai_prices greenlet jinja2 jsonschema jsonschema_specifications markupsafe"
+    " msgspec nanoarrow nltk numpy re2 referencing rich shtab",
+    "kafka": "google_crc32c kafka",
 }
+EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in modules.split()}
 """The extra that installs a module, for modules that a command may find missing."""
 
 

@@ -67,7 +67,6 @@ class LivePage:
         if at is None:
             yield []
             return
-
         first = self._listener is None
         listener = self._listener = self._listener or listening(*_address(at))
         access = Access(state_folder(store.path))

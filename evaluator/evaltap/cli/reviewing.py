@@ -117,7 +117,6 @@ def _keys_at_once() -> Iterator[None]:
     if not sys.stdin.isatty():
         yield
         return
-
     before = termios.tcgetattr(sys.stdin)
     try:
         tty.setcbreak(sys.stdin, termios.TCSANOW)

@@ -1,9 +1,9 @@
 """Turn the options of the commands that score into judges, scorers, references and selections."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from evaltap.cli.options.score import SelectionOptions
 from evaltap.cli.options.shared import (
@@ -14,24 +14,17 @@ from evaltap.cli.options.shared import (
 )
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.references import JoinCount, References
-from evaltap.evaluator.pipeline.batch.engine import Engine
-from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.scoring.batch import compares
 from evaltap.evaluator.scoring.judge_session import JudgeSession, JudgeSettings
 from evaltap.evaluator.scoring.judges.budget import BudgetLimits
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.scoring.selection import Selection
-from evaltap.evaluator.scoring.settings import require_thresholds, surprises
+from evaltap.evaluator.scoring.settings import check_code, require_thresholds, surprises
 from evaltap.evaluator.scoring.time_limit import DEFAULT_SECONDS
-from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import read_metrics
 from evaltap.schemas.formats.metric import EvalMetric
-from evaltap.schemas.formats.monitor import ScoreRule
 from evaltap.schemas.text import counted
-
-RUN_CODE: Final = frozenset({"deepeval_metric", "external_command", "python_function"})
-"""Evaluators whose criterion names a program, a function or a class."""
 
 
 def judge_session(command: str, options: JudgeOptions) -> JudgeSession:
@@ -52,24 +45,6 @@ def judge_session(command: str, options: JudgeOptions) -> JudgeSession:
     return JudgeSession(
         settings, lambda text: print(f"evaltap {command}: {text}", file=sys.stderr, flush=True)
     )
-
-
-def check_code(metrics: Iterable[EvalMetric], place: object, *, allowed: bool) -> None:
-    """Raise InputError for a metric that runs code, unless that is allowed; import none of the code."""
-    for metric in () if allowed else _with_parts(metrics):
-        evaluator = metric.evaluator_name or metric.metric_name
-        if evaluator in RUN_CODE:
-            raise InputError(
-                f"{place}: metric {metric.metric_name!r} runs code ({evaluator}); check what it names, then"
-                " allow it with --allow-code (EVALTAP_ALLOW_CODE=1)"
-            )
-
-
-def _with_parts(metrics: Iterable[EvalMetric]) -> Iterator[EvalMetric]:
-    for metric in metrics:
-        yield metric
-        if metric.criterion is not None and metric.criterion.suite is not None:
-            yield from _with_parts(metric.criterion.suite.metrics)
 
 
 def read_references(options: ReferenceOptions | OtherReferenceOptions) -> References | None:
@@ -165,28 +140,6 @@ def _with_thresholds(metrics: Sequence[EvalMetric], instead: dict[str, float]) -
         else metric
         for metric in metrics
     ]
-
-
-def pending_scorer(
-    store: Store,
-    scorer: CaseScorer,
-    concurrency: int,
-    *,
-    references: References | None = None,
-    selection: Selection | None = None,
-    engine: Engine | None = None,
-    rules: Sequence[ScoreRule] = (),
-) -> PendingScorer:
-    """Build the scorer of landed cases."""
-    return PendingScorer(
-        store,
-        scorer,
-        references=references,
-        threads=concurrency if scorer.waits else 1,
-        selection=selection,
-        engine=engine,
-        rules=rules,
-    )
 
 
 def selection_of(

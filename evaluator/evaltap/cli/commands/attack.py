@@ -20,13 +20,12 @@ from evaltap.schemas.known import check_known
 
 def run(options: AttackOptions) -> int:
     """Run the attacks and print the result; return the exit code."""
-    families = [part.strip() for part in (options.families or "").split(",") if part.strip()]
-    for family in families:
+    for family in options.families:
         check_known(family, FAMILIES, f"--families: unknown family {family!r}")
     with judge_session("attack", options.judges) as judges, progress("attacks tried") as report:
         judge, services, name = _judge(options.metrics, judges)
         found = run_attacks(
-            judge, services, families=families, threads=options.concurrency, progress=report
+            judge, services, families=options.families, threads=options.concurrency, progress=report
         )
     code = exit_code(found, options.max_flip_rate)
     if options.json:

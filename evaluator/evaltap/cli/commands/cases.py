@@ -22,7 +22,6 @@ def run(options: CasesOptions) -> int:
     if options.json:
         print(json.dumps([case.data() for case in found.cases], ensure_ascii=False))
         return 0
-
     print_cases(found, console())
     if not found.matched:
         fits = f"no case matches {choice.text}" if choice else "no case has landed yet"

@@ -20,7 +20,7 @@ def run(options: CollectOptions) -> int:
     check_variables(os.environ)
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     _check(options, token)
-    tls = tls_context(options.tls_cert, options.tls_key)
+    tls = tls_context(options.tls)
     recorder = Recorder(options.log)
     server = receiver_server(recorder, CollectorAccess(token, local=_is_local(options.host)), tls)
     _serve(server, options)
@@ -39,12 +39,10 @@ def _is_local(host: str) -> bool:
 
 def _check(options: CollectOptions, token: str) -> None:
     """Raise InputError for options that would let strangers connect."""
-    if (options.tls_cert is None) != (options.tls_key is None):
-        raise InputError("--tls-cert and --tls-key: one is missing; give both")
     if _is_local(options.host) or options.insecure:
         return
     missing = [] if token else ["a token in EVALTAP_COLLECT_TOKEN"]
-    missing += [] if options.tls_cert else ["TLS (--tls-cert, --tls-key)"]
+    missing += [] if options.tls.tls_cert else ["TLS (--tls-cert, --tls-key)"]
     if missing:
         raise InputError(
             f"--host {options.host}: any machine could send, or read what is sent; add"
@@ -56,7 +54,7 @@ def _serve(server: Any, options: CollectOptions) -> None:
     """Run the server; its own signal handling stops it after the active requests."""
     with listening(options.host, options.port) as listener:
         port = listener.getsockname()[1]
-        scheme = "https" if options.tls_cert else "http"
+        scheme = "https" if options.tls.tls_cert else "http"
         print(
             f"evaltap collect: {scheme}://{options.host}:{port}/v1/traces -> {options.log}",
             file=sys.stderr,

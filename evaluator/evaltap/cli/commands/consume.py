@@ -16,14 +16,12 @@ from evaltap.cli.consuming import (
     topic_outbox,
     watching,
 )
-from evaltap.cli.interpreter import collecting_rarely, switching_often
 from evaltap.cli.logs import open_source, report_start_position, report_telemetry, restore_progress
 from evaltap.cli.options.score import ConsumeOptions, LiveEngineOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.scoring import (
     case_scorer,
     judge_session,
-    pending_scorer,
     read_references,
     report_joined,
 )
@@ -34,6 +32,7 @@ from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.ingest.sources.base import CaseSource
 from evaltap.evaluator.monitoring.alerting.delivery import receivers_of
 from evaltap.evaluator.pipeline.batch.engine import Engine
+from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely, switching_often
 from evaltap.evaluator.pipeline.batch.ray_scoring import ray_engine
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.live.consumer import Consumer, ConsumerTask
@@ -195,11 +194,11 @@ def _consume(
         rules = read_monitor(options.monitor, scorer)
         pending = None
         if scorer is not None:
-            pending = pending_scorer(
+            pending = PendingScorer(
                 store,
                 scorer,
-                options.scoring.concurrency,
                 references=references,
+                threads=options.scoring.concurrency if scorer.waits else 1,
                 engine=engine,
                 rules=rules.score,
             )

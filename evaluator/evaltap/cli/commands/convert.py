@@ -55,7 +55,6 @@ def _check(options: ConvertOptions) -> None:
 def _config(options: ConvertOptions) -> EvalConfig | None:
     if options.openai_eval is None:
         return None
-
     config = read_eval_config(options.openai_eval, parse_columns(options.map).given)
     if config.unsupported and not options.skip_unsupported:
         raise InputError(

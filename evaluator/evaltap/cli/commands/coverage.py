@@ -7,6 +7,7 @@ from evaltap.cli.stores import choice_of, open_chosen, open_stores
 from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.curation.coverage import Coverage, coverage
 from evaltap.evaluator.curation.values import (
+    NothingSeenError,
     Period,
     check_app,
     check_dimensions,
@@ -14,7 +15,6 @@ from evaltap.evaluator.curation.values import (
     seen_of_set,
 )
 from evaltap.evaluator.reports.safe_text import visible
-from evaltap.schemas.errors import InputError
 
 
 def run(options: CoverageOptions) -> int:
@@ -36,12 +36,6 @@ def run(options: CoverageOptions) -> int:
     else:
         _print(found)
     return 0
-
-
-class NothingSeenError(InputError):
-    """Report that there is no turn to compare with."""
-
-    exit_code = 3
 
 
 def _print(found: list[Coverage]) -> None:

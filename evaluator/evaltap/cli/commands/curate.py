@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evaltap.cli.commands.diff import print_difference
 from evaltap.cli.options.curate import CurateOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.redaction import case_redactor
@@ -18,7 +17,8 @@ from evaltap.evaluator.cases.evalsets.files import SetFile, read_set, write_set
 from evaltap.evaluator.curation.curate import Curated, Means, curate
 from evaltap.evaluator.curation.recipe import BUILT_IN, Recipe, built_in, read_recipe
 from evaltap.evaluator.curation.review.results import decisions
-from evaltap.evaluator.curation.updating import Updated, add_to, update
+from evaltap.evaluator.curation.updating import Updated, add_to, update, write_metrics
+from evaltap.evaluator.reports.set_difference import print_difference
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.queries import StoreReader
@@ -28,9 +28,7 @@ from evaltap.schemas.files.documents import (
     check_set_name,
     eval_set_name,
     iter_cases,
-    read_metrics,
     write_bytes,
-    write_document,
 )
 from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.formats.metric import EvalMetric
@@ -64,7 +62,10 @@ def run(options: CurateOptions) -> int:
         else:
             print_difference(found)
     if not options.dry_run and not options.diff and (made.cases or existing.cases):
-        _write(options, existing.eval_set_id, made, updated)
+        target = target_of(options)
+        if made.metrics:
+            write_metrics(target, made.metrics)
+        write_set(target, existing.eval_set_id, updated.cases)
     if options.report:
         write_bytes(options.report, canonical.dumps(report, readable=True))
     if options.json:
@@ -154,22 +155,6 @@ def _curated(
 
 def _landed(store: StoreReader) -> set[str]:
     return set(store.column("SELECT DISTINCT eval_id FROM cases"))
-
-
-def _write(options: CurateOptions, name: str, made: Curated, updated: Updated) -> None:
-    if made.metrics:
-        path = metrics_path(target_of(options))
-        known = {metric.metric_name: metric for metric in made.metrics}
-        before = read_metrics(path) if path.is_file() else []
-        kept = {metric.metric_name: metric for metric in before}
-        # Keeps the changes that people made in the file.
-        write_document(path, [*({**known, **kept}[one] for one in sorted({*known, *kept}))])
-    write_set(target_of(options), name, updated.cases)
-
-
-def metrics_path(path: Path) -> Path:
-    """Return the path of the metrics file of a regression set: next to the set."""
-    return path.with_name(f"{eval_set_name(path)}.metrics.json")
 
 
 def _report(

@@ -5,13 +5,12 @@ import json
 from evaltap.cli.options.maintain import DlqListOptions, DlqReplayOptions, DlqShowOptions
 from evaltap.cli.stores import open_store, open_stores
 from evaltap.evaluator.cases.text import one_line
-from evaltap.evaluator.ingest.landing.dead_letters import DeadLetter, letters, replay
+from evaltap.evaluator.ingest.landing.dead_letters import letter_data, letters, replay
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.known import check_known
 from evaltap.schemas.text import counted
-from evaltap.schemas.wire.dead_letter import text_or_base64
 from evaltap.schemas.wire.envelope import Reason
 
 SHOWN_BYTES = 4_000
@@ -34,7 +33,7 @@ def _list(options: DlqListOptions) -> int:
         )
         _check_reason(store, options.reason)
     if options.json:
-        print(json.dumps({"total": total, "letters": [_data(letter) for letter in found]}))
+        print(json.dumps({"total": total, "letters": [letter_data(letter) for letter in found]}))
         return 0
     for letter in found:
         parked = "  written by a newer version; replay it after an upgrade" if letter.parked else ""
@@ -60,7 +59,7 @@ def _show(options: DlqShowOptions) -> int:
         )
     (letter,) = found
     if options.json:
-        print(json.dumps(_data(letter)))
+        print(json.dumps(letter_data(letter)))
         return 0
     value = letter.value or b""
     print(f"reason   {letter.reason}: {visible(letter.detail)}")
@@ -107,28 +106,3 @@ def _replay(options: DlqReplayOptions) -> int:
                 " files again"
             )
     return 1 if done.unreadable or done.of_files else 0
-
-
-def _data(letter: DeadLetter) -> dict[str, object]:
-    key, value = letter.key or b"", letter.value or b""
-    return {
-        "number": letter.number,
-        "reason": letter.reason,
-        "detail": letter.detail,
-        "parked": letter.parked,
-        "topic": letter.topic,
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "key": key.decode("utf-8", "replace"),
-        **_base64("key_base64", key),
-        "headers": json.loads(letter.headers or "[]"),
-        "value": value.decode("utf-8", "replace"),
-        **_base64("value_base64", value),
-        "landed_at": str(letter.landed_at),
-    }
-
-
-def _base64(name: str, value: bytes) -> dict[str, str]:
-    """Return bytes that are not UTF-8 as base64 under `name`; return {} for UTF-8."""
-    _, encoded = text_or_base64(value)
-    return {name: encoded} if encoded else {}

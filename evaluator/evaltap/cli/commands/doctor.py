@@ -45,7 +45,8 @@ def run(options: DoctorOptions) -> int:
         _print_json(sights, topics.positions, found, lag)
     else:
         _print_sights(sights)
-        _print_positions(topics.positions)
+        for position in topics.positions:
+            print(position.text())
         if cluster is not None and cluster.format == OTLP and topics.waiting:
             print("  also waiting: traces that were read and may still be revised")
         for account in found:
@@ -98,7 +99,7 @@ def _print_json(
             {"about": s.about, "found": s.found, "verdict": s.verdict, "remedy": s.remedy}
             for s in sights
         ],
-        "partitions": [_position_data(position) for position in positions],
+        "partitions": [position.data() for position in positions],
         "producers": [account_data(account) for account in accounts],
         "unscored": None if lag is None else lag.data(),
     }
@@ -183,31 +184,6 @@ def _positions(
         return log_positions(source.bounds(), offsets, partly), source.missing_topics()
     finally:
         source.close()
-
-
-def _print_positions(positions: Sequence["LogPosition"]) -> None:
-    if positions:
-        print()
-    for position in positions:
-        start, end = position.bounds
-        read = "never read" if position.next_offset is None else f"read to {position.next_offset:,}"
-        print(
-            f"{position.name}: records {start:,} to {end:,}, {read}, {position.waiting:,} waiting"
-        )
-        if position.gap:
-            print(f"  GAP {position.gap}")
-
-
-def _position_data(position: "LogPosition") -> dict[str, object]:
-    return {
-        "topic": position.partition.topic,
-        "partition": position.partition.number,
-        "start": position.bounds.start,
-        "end": position.bounds.end,
-        "next_offset": position.next_offset,
-        "waiting": position.waiting,
-        "gap": position.gap or None,
-    }
 
 
 def _log_sight(log: str | None) -> list[Diagnostic]:

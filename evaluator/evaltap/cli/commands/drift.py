@@ -3,13 +3,13 @@
 import json
 from pathlib import Path
 
-from evaltap.cli.commands.coverage import NothingSeenError
 from evaltap.cli.options.curate import DriftOptions
 from evaltap.cli.stores import open_stores
 from evaltap.cli.values import PeriodOrSet
 from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.curation.drift import Drift, drift
 from evaltap.evaluator.curation.values import (
+    NothingSeenError,
     Period,
     Seen,
     check_app,

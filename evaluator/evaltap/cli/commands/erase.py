@@ -6,8 +6,7 @@ from pathlib import Path
 
 from evaltap.cli.options.maintain import EraseOptions
 from evaltap.cli.redaction import redaction_key
-from evaltap.evaluator.pipeline.maintenance import erasure
-from evaltap.evaluator.pipeline.maintenance.erasure import Erased, Subject
+from evaltap.evaluator.pipeline.maintenance.erasure import Erased, Subject, erase
 from evaltap.evaluator.pipeline.maintenance.mentions import spellings
 from evaltap.evaluator.store.file_type import is_database
 from evaltap.recorder.privacy.pseudonyms import Pseudonyms
@@ -36,7 +35,13 @@ def run(options: EraseOptions) -> int:
     if misplaced := next(filter(is_database, options.files), None):
         raise InputError(f"{misplaced}: is a DuckDB file; name it with --db {misplaced}")
     subject = _subject(options)
-    places = _erase(options, subject)
+    places = erase(
+        subject,
+        logs=[*map(Path, options.log)],
+        stores=options.db,
+        files=options.files,
+        dry_run=options.dry_run,
+    )
     cannot = _out_of_reach(options, places)
     if options.json:
         data = {
@@ -58,25 +63,6 @@ def run(options: EraseOptions) -> int:
     for line in cannot:
         print(f"- {line}")
     return 0
-
-
-def _erase(options: EraseOptions, subject: Subject) -> list[Erased]:
-    """Erase after searching all places: one may contain the user's id, another only the session's."""
-    known = -1
-    while known < len(subject.sessions):  # ids found in one place may match more in another
-        known = len(subject.sessions)
-        for log in options.log:
-            erasure.find_in_log(Path(log), subject)
-        for path in options.db:
-            erasure.find_in_store(path, subject)
-        for path in options.files:
-            erasure.find_in_file(path, subject)
-    dry_run = options.dry_run
-    return [
-        *(erasure.erase_from_log(Path(log), subject, dry_run=dry_run) for log in options.log),
-        *(erasure.erase_from_store(path, subject, dry_run=dry_run) for path in options.db),
-        *(erasure.erase_from_file(path, subject, dry_run=dry_run) for path in options.files),
-    ]
 
 
 def _subject(options: EraseOptions) -> Subject:

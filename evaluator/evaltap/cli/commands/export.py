@@ -38,7 +38,6 @@ def run(options: ExportOptions) -> int:
             return _export(options, list(cases), "")
     if choice_of(options.chosen):
         raise InputError("--filter, --where: only work on a store; the source is an eval set")
-
     found = read_set(source)
     return _export(options, found.cases, found.eval_set_id)
 

@@ -2,47 +2,40 @@
 
 import json
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from evaltap.cli.options.score import GateOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.scoring import (
-    check_code,
     judge_session,
     report_ineffective_settings,
     report_missing_references,
 )
 from evaltap.cli.stores import open_store
 from evaltap.cli.verdict import rules_of
-from evaltap.evaluator.cases.identity import CaseKey, case_identity
 from evaltap.evaluator.reports.compare.baseline import write_baseline
 from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.console import print_comparison
-from evaltap.evaluator.reports.compare.data import comparison_data
 from evaltap.evaluator.reports.compare.formats import write_comparison
 from evaltap.evaluator.reports.compare.gating import (
     GatedCase,
+    check_cases,
     dimensions_only,
     gate_sides,
     gated_side,
-    pass_rate,
 )
 from evaltap.evaluator.reports.compare.model import Comparison
 from evaltap.evaluator.reports.compare.reading import read_side
 from evaltap.evaluator.reports.compare.sides import Side
-from evaltap.evaluator.reports.gate import print_gate
-from evaltap.evaluator.scoring.gates.gate import Attempt, Gate
-from evaltap.evaluator.scoring.gates.revision import attempts_into
+from evaltap.evaluator.reports.gate import gate_data, gate_exit, print_gate
+from evaltap.evaluator.scoring.gates.gate import Gate
+from evaltap.evaluator.scoring.settings import check_code
 from evaltap.evaluator.store.file_type import is_database
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import eval_set_name, iter_cases, read_gate
 from evaltap.schemas.formats.case import CaseData
-
-ORDER = ("passed", "incomplete", "failed")
 
 
 def run(options: GateOptions) -> int:
@@ -63,16 +56,23 @@ def run(options: GateOptions) -> int:
     with judge_session("gate", options.judges) as judges, progress("cases checked") as show:
         gate = Gate(spec, services=judges.services(metrics))
         judges.check_reachable(metrics)
-        gated = _checked(gate, options, show)
+        gated = []
+        with open_store(options.db) as store:
+            cases, source = list(_cases(options.cases)), ", ".join(map(str, options.cases))
+            threads = options.concurrency if gate.scorer.waits else 1
+            for one in check_cases(gate, cases, store, source, threads=threads):
+                gated.append(one)
+                show(len(gated))
     if not gated:
         raise InputError(
             f"{', '.join(map(str, options.cases))}: no cases found; expected at least one"
         )
     found = _comparison(gate, options, base, gated)
-    code, messages = _verdict(options, gated, found)
+    code, messages = gate_exit(
+        gated, found, fail_on=options.fail_on, min_pass_rate=options.rules.min_pass_rate
+    )
     if options.json:
-        passed = all(one.result.passed for one in gated)
-        print(json.dumps(_data(gated, found, passed, code), ensure_ascii=False))
+        print(json.dumps(gate_data(gated, found, code), ensure_ascii=False))
     else:
         print_gate(gate, gated)
         if found is not None:
@@ -119,71 +119,6 @@ def _comparison(
     for path in options.report:
         write_comparison(found, path)
     return found
-
-
-def _verdict(
-    options: GateOptions, gated: Sequence[GatedCase], found: Comparison | None
-) -> tuple[int, list[str]]:
-    """Return the exit code, the worst of the requested checks, and the messages about it."""
-    codes, messages = [0], []
-    if found is not None:
-        codes.append(found.exit_code)
-    wanted = options.rules.min_pass_rate
-    if wanted is not None:
-        rate = pass_rate(gated)
-        if rate is None:
-            codes.append(3)
-            messages.append(
-                "the pass rate is undecided: more than 5 % of the cases could not be checked"
-            )
-        else:
-            value, (low, high) = rate
-            codes.append(1 if high < wanted else 0 if low >= wanted else 3)
-            messages.append(
-                f"{value:.1%} pass (95 %: {low:.1%} to {high:.1%}), required {wanted:.1%}"
-            )
-    elif options.fail_on in (None, "failed"):
-        statuses = {one.result.status for one in gated}
-        codes.append(1 if "failed" in statuses else 3 if "incomplete" in statuses else 0)
-    if options.fail_on == "never":
-        return 0, messages
-    return (1 if 1 in codes else max(codes)), messages
-
-
-def _data(
-    gated: Sequence[GatedCase], found: Comparison | None, passed: bool, code: int
-) -> dict[str, object]:
-    data: dict[str, object] = {
-        "passed": passed,
-        "exit_code": code,
-        "cases": [one.result.data() for one in gated],
-    }
-    return data if found is None else {**data, "comparison": comparison_data(found)}
-
-
-def _checked(gate: Gate, options: GateOptions, show: Callable[[int], None]) -> list[GatedCase]:
-    checked: list[GatedCase] = []
-    threads = options.concurrency if gate.scorer.waits else 1
-    source = ", ".join(map(str, options.cases))
-    cases = list(_cases(options.cases))
-    keys = [case_identity(case, "")[:3] for case in cases]
-    due = Counter(keys)
-    trials: defaultdict[CaseKey, list[Attempt]] = defaultdict(list)
-    with (
-        open_store(options.db) as store,
-        attempts_into(store, gate, source) as record,
-        ThreadPoolExecutor(threads) as pool,
-    ):
-        for key, case, result in zip(keys, cases, pool.map(gate.evaluate, cases), strict=True):
-            trials[key].append(Attempt(1, None, case, result))
-            if len(trials[key]) == due[key]:
-                # The result stored last is the case's status, so the worst trial comes last.
-                found = trials.pop(key)
-                for attempt in sorted(found, key=lambda one: ORDER.index(one.result.status)):
-                    record(attempt)
-            checked.append(GatedCase(case, result))
-            show(len(checked))
-    return checked
 
 
 def _cases(paths: Sequence[Path]) -> Iterator[CaseData]:

@@ -109,41 +109,18 @@ def _metrics_text(metrics: list[dict[str, object]]) -> str:
 
 def _settings_text(chosen: InitOptions) -> str:
     judge = chosen.judge_model or ""
-    return _SETTINGS.format(
-        log=json.dumps(chosen.log),
-        store=json.dumps(str(chosen.store)),
-        metrics=json.dumps(str(chosen.metrics)),
-        sample_rate=chosen.sample_rate,
-        model=f"model = {json.dumps(judge)}" if judge else '# model = "gpt-4o-mini"',
+    return (
+        Path(__file__)
+        .with_name("evaltap.toml.txt")
+        .read_text("utf-8")
+        .format(
+            log=json.dumps(chosen.log),
+            store=json.dumps(str(chosen.store)),
+            metrics=json.dumps(str(chosen.metrics)),
+            sample_rate=chosen.sample_rate,
+            model=f"model = {json.dumps(judge)}" if judge else '# model = "gpt-4o-mini"',
+        )
     )
-
-
-_SETTINGS = """\
-# Settings for evaltap in this folder and below. Arguments override EVALTAP_* variables, which override
-# this file. Paths are relative to this file. Keys and passwords do not belong here.
-
-log = {log}          # the agent writes it, and `evaltap consume` reads it
-store = {store}        # the DuckDB file with cases and scores
-metrics = {metrics}      # the metrics to score with
-# references = "golden.evalset.json"   # expected turns, for metrics that compare
-
-# Any setting of the recorder. An agent reads this file only if EVALTAP_CONFIG names it.
-[recorder]
-sample_rate = {sample_rate}
-# app_name = "shop"
-# environment = "production"
-# redaction_policy = {{ toolResults = "hash" }}
-
-# When commands fail, for CI.
-[score]
-# fail_on = "not_evaluated"            # failed, error, not_evaluated or never
-# p95_ms = 5000
-
-# Judges. The key comes from the environment: OPENAI_API_KEY, or EVALTAP_JUDGE_API_KEY.
-[judge]
-{model}
-# budget_usd = 1.0                     # for each command
-"""
 
 
 def _print_next(chosen: InitOptions, written: list[Path], found: Observed) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import orjson
 from evaltap.cli.options.record import ClaudeCodeOptions, OtlpOptions, ReplayedOptions
 from evaltap.cli.progress import progress
 from evaltap.recorder.sources.claude_code import TranscriptReport, read_transcripts
+from evaltap.recorder.sources.explained import explain
 from evaltap.recorder.sources.otlp_files import ReadingReport, eval_set_of, read_cases
 from evaltap.recorder.sources.replay import Replay
 from evaltap.schemas.data import CaseData
@@ -30,11 +31,9 @@ def run(options: OtlpOptions | ReplayedOptions | ClaudeCodeOptions) -> int:
     """Record from a source; return the exit code."""
     if isinstance(options, OtlpOptions):
         return record_otlp(options)
-    return (
-        record_cases(options)
-        if isinstance(options, ReplayedOptions)
-        else record_claude_code(options)
-    )
+    if isinstance(options, ReplayedOptions):
+        return record_cases(options)
+    return record_claude_code(options)
 
 
 def record_otlp(options: OtlpOptions) -> int:
@@ -43,7 +42,6 @@ def record_otlp(options: OtlpOptions) -> int:
         raise InputError(
             "nothing to write to; give --out FILE or --log LOG, or --explain to only list the turns"
         )
-
     if options.out:
         check_set_name(Path(options.out))
     report = ReadingReport()
@@ -62,7 +60,7 @@ def record_otlp(options: OtlpOptions) -> int:
                 file=sys.stderr,
             )
     if options.out:
-        write_eval_set(Path(options.out), eval_set_of(cases, _eval_set_id(options.out)))
+        write_eval_set(Path(options.out), eval_set_of(cases, eval_set_name(Path(options.out))))
     refused = _append(options.log, cases) if options.log and not options.out else {}
     _summarise(report, len({case["evalId"] for case in cases}), options, refused)
     return _report_refused(refused)
@@ -76,46 +74,13 @@ def _nothing_found(report: ReadingReport) -> str:
     )
 
 
-def explain(cases: Sequence[CaseData]) -> list[str]:
-    """Return a line for each turn: its content, and the fields that were not fully captured."""
-    lines = []
-    for case in cases:
-        turn = case["actualConversation"][0]
-        flaws = [f"{key} {why}" for key, why in turn.get("capture", {}).items()]
-        flaws += _left_out(turn)
-        for tool in turn.get("tools", ()):
-            flaws += [f"{tool['name']}.{key} {why}" for key, why in tool.get("capture", {}).items()]
-        status = turn.get("telemetry", {}).get("status", "incomplete")
-        convention = case.get("source", {}).get("convention", "unknown convention")
-        count = len(turn.get("tools", ()))
-        tools = counted(count, "tool call")
-        lines.append(
-            f"{case['evalId']} {turn['invocationId']}: {status}, {tools},"
-            f" read as {convention}; {', '.join(flaws) or 'everything captured'}"
-        )
-    return lines
-
-
-def _left_out(turn: CaseData) -> Iterator[str]:
-    """Yield the message parts whose bytes were not recorded, only their digest or size."""
-    messages = {name: [turn[name]] for name in ("userContent", "finalResponse") if turn.get(name)}
-    messages["intermediateResponses"] = turn.get("intermediateResponses", [])
-    for name, listed in messages.items():
-        for part in (part for message in listed for part in message.get("content_parts", ())):
-            held = (part.get(part["type"]) or {}) | (part.get("file") or {})
-            if not (held.get("url") or held.get("file_id")):
-                size = part.get("size_bytes")
-                known = "" if size is None else f" of {counted(size, 'byte')}"
-                yield f"{name}: {part.get('mime_type') or part['type']}{known} left out"
-
-
 def _summarise(
     report: ReadingReport, sessions: int, options: OtlpOptions, refused: Mapping[Path, int]
 ) -> None:
     target = options.out or options.log or "nowhere"
     if options.json:
         fields = {name: getattr(report, name) for name in type(report).__slots__}
-        found = {**fields, "sessions": sessions, "target": target, "refused": _number(refused)}
+        found = {**fields, "sessions": sessions, "target": target, "refused": sum(refused.values())}
         print(orjson.dumps(found).decode())
         return
     unused = (
@@ -129,23 +94,11 @@ def _summarise(
     )
 
 
-def _eval_set_id(path: str) -> str:
-    name = Path(path).name
-    for suffix in (".evalset.json", ".json"):
-        if name.endswith(suffix) and name != suffix:
-            return name.removesuffix(suffix)
-    return name
-
-
 def _append(log: str, cases: Sequence[CaseData]) -> Mapping[Path, int]:
     """Append the turns to a log; return the number of turns that its broker refused, by file."""
     with Replay(log) as replay:
         replay.add(cases)
     return replay.counts.refused
-
-
-def _number(refused: Mapping[Path, int]) -> int:
-    return sum(refused.values())
 
 
 def _report_refused(refused: Mapping[Path, int]) -> int:
@@ -168,12 +121,12 @@ def record_claude_code(options: ClaudeCodeOptions) -> int:
         read_transcripts(options.files, recorder_version=version("evaltap"), report=report)
     )
     if options.out:
-        write_eval_set(Path(options.out), eval_set_of(cases, _eval_set_id(options.out)))
+        write_eval_set(Path(options.out), eval_set_of(cases, eval_set_name(Path(options.out))))
     refused = _append(options.log, cases) if options.log else {}
     target = options.out or options.log
     if options.json:
         fields = {name: getattr(report, name) for name in type(report).__slots__}
-        print(json.dumps({**fields, "target": target, "refused": _number(refused)}))
+        print(json.dumps({**fields, "target": target, "refused": sum(refused.values())}))
     else:
         print(
             f"{counted(report.turns, 'turn')} in {counted(report.sessions, 'session')}"
@@ -196,7 +149,7 @@ def record_cases(options: ReplayedOptions) -> int:
                 show(replay.counts.cases)
     counts = replay.counts
     if options.json:
-        refused = _number(counts.refused)
+        refused = sum(counts.refused.values())
         found = {"cases": counts.cases, "turns": counts.turns, "refused": refused}
         print(json.dumps({**found, "log": options.log}))
     else:

@@ -32,7 +32,6 @@ def run(options: RedactOptions) -> int:
         return _check(options, files, redactor)
     if len(files) != 1 or options.out is None:
         raise InputError("--out takes one FILE; run the command once for each")
-
     redact_file(files[0], options.out, redactor)
     if options.json:
         print(json.dumps({"file": str(files[0]), "out": str(options.out)}))

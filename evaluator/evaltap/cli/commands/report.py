@@ -42,7 +42,6 @@ def run(options: ReportOptions) -> int:
     if wanted not in (None, "console") and (options.by or options.pass_k):
         raise InputError("--by, --pass-k: only for the console and --json; leave out --out")
     section = _compared(options, wanted)  # before the file is opened and locked
-
     with (
         trials_apart(options.cases) as trials,
         open_chosen(options.db, choice_of(options.chosen)) as store,
@@ -101,7 +100,6 @@ def _compared(options: ReportOptions, wanted: str | None) -> Markup | None:
             "--baseline: only for the HTML report of one DuckDB file; use `evaltap compare --report` for"
             " other formats"
         )
-
     head = f"{store}#{options.run_id}" if options.run_id else str(store)
     return comparison_section(compare_sides(options.baseline, head, Rules()))
 

@@ -15,7 +15,6 @@ def run(options: RunsOptions | RunsExportOptions) -> int:
     """Print a row for each run, oldest first, or write the scores of runs."""
     if isinstance(options, RunsExportOptions):
         return _export(options)
-
     with open_stores(options.db) as store:
         rows = listed_runs(store)
         landing = store.lands

@@ -8,16 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from evaltap.cli.interpreter import collecting_rarely, switching_often
 from evaltap.cli.options.score import ScoreOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.redaction import report_redactor
-from evaltap.cli.scored_files import KeptResults, bad_input_exit, check_files
 from evaltap.cli.scoring import (
     ChosenMetrics,
     case_scorer,
     judge_session,
-    pending_scorer,
     read_references,
     report_joined,
     report_missing_references,
@@ -33,18 +30,23 @@ from evaltap.evaluator.cases.datasets.joined import joined_files
 from evaltap.evaluator.cases.datasets.trials import TrialFiles, trials_apart
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.pipeline.batch.files import FileScorer
+from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely, switching_often
 from evaltap.evaluator.pipeline.batch.ray_scoring import RayFiles, score_files_on_ray
 from evaltap.evaluator.pipeline.batch.run import FilesScored, score_files
+from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.reports.console import console, print_summary
 from evaltap.evaluator.reports.summary import Summary, summarise
 from evaltap.evaluator.reports.text import sampled_line
 from evaltap.evaluator.scoring.judge_session import JudgeSession
+from evaltap.evaluator.scoring.results.kept import KeptResults
 from evaltap.evaluator.scoring.results.runs import end_run
 from evaltap.evaluator.store.file_type import is_database
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.text import counted
 
+SHOWN_BAD_LINES: Final = 5
 _OF_ONE_PROCESS_VARIABLES: Final = ("EVALTAP_JUDGE_RPM", "EVALTAP_JUDGE_TPM")
 
 
@@ -71,10 +73,10 @@ def run(options: ScoreOptions) -> int:
                 raise InputError(
                     "--references: does not work with --engine ray; score in one process instead"
                 )
-            check_files(options.cases)
+            _check_files(options.cases)
             return _score_on_ray(options, chosen, judges)
         with as_case_files(options.cases, parse_columns(options.map)) as files:
-            check_files(files.paths)
+            _check_files(files.paths)
             with trials_apart(files.paths) as trials:
                 return _score_case_files(options, chosen, files.bad_lines, trials)
 
@@ -213,7 +215,7 @@ def _finish(
 ) -> int:
     _print(options, verdict, chosen, len(scored.bad_lines))
     report_missing_references("score", scored.without_reference, chosen.scorer.metrics)
-    return bad_input_exit(scored) or verdict.exit_code
+    return _bad_input_exit(scored) or verdict.exit_code
 
 
 def _verdict_of_run(
@@ -243,11 +245,11 @@ def _score_landed(
     with open_store(path, create=False) as store, progress("cases scored") as report:
         keys = keys_of(store, choice)
         selection = selection_of(options.selection, keys)
-        pending = pending_scorer(
+        pending = PendingScorer(
             store,
             chosen.scorer,
-            options.scoring.concurrency,
             references=references,
+            threads=options.scoring.concurrency if chosen.scorer.waits else 1,
             selection=selection,
         )
         if pending.is_due(retry=options.retry):
@@ -295,3 +297,38 @@ def _print(options: ScoreOptions, verdict: Verdict, chosen: ChosenMetrics, bad_l
     else:
         store = options.cases[0] if is_database(options.cases[0]) else options.db
         print_summary(verdict.summary, console(), verdict.differences, store=store)
+
+
+def _check_files(paths: Sequence[Path]) -> None:
+    """Raise InputError for a path that is not a file."""
+    for path in paths:
+        if not path.is_file():
+            expected = "expected a file with eval cases"
+            if path.is_dir():
+                raise InputError(
+                    f"{path}: is a folder; {expected} (`evaltap convert` makes one from a data set)"
+                )
+            raise InputError(no_such_file(path, expected))
+
+
+def _bad_input_exit(scored: FilesScored) -> int:
+    """Report lines that are not cases, and repeated ids; return exit code 2 if there are any, otherwise 0."""
+    lines = scored.bad_lines
+    for line in lines[:SHOWN_BAD_LINES]:
+        print(f"evaltap score: {line.message}", file=sys.stderr)
+    if len(lines) > SHOWN_BAD_LINES:
+        print(f"evaltap score: ... and {len(lines) - SHOWN_BAD_LINES:,} more", file=sys.stderr)
+    if lines:
+        print(
+            f"evaltap score: not scored because they are not eval cases: {counted(len(lines), 'line')};"
+            " with --db they are kept in dead_letters",
+            file=sys.stderr,
+        )
+    if scored.repeated_ids:
+        print(
+            "evaltap score: several cases of one eval set have the same evalId"
+            f" ({', '.join(scored.repeated_ids)}, …), so their scores cannot be told apart; give each case"
+            " its own id, put the turns of a session into one case, or name repeats in `source.run`",
+            file=sys.stderr,
+        )
+    return 2 if lines or scored.repeated_ids else 0

@@ -15,7 +15,6 @@ def run(options: ShowOptions) -> int:
     if options.json:
         print(json.dumps(data, ensure_ascii=False))
         return 0
-
     out = console()
     for line in case_lines(data):
         print_line(line, out)

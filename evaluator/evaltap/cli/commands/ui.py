@@ -49,7 +49,7 @@ def _serve(options: UiOptions, access: Access, me: Person) -> int:
     references = read_references(options.expected)
     shown = options.shown
     trace_url = TraceUrl(shown.trace_url) if shown.trace_url else None
-    tls = tls_context(options.tls_cert, options.tls_key)
+    tls = tls_context(options.tls)
     proxy = _proxy(options, access)
     listener = _listener(options)
     site = _site(options, access)
@@ -86,8 +86,6 @@ def _check(options: UiOptions) -> None:
         raise InputError(
             no_such_file(options.db, "create one with `evaltap consume` or `evaltap score --db`")
         )
-    if (options.tls_cert is None) != (options.tls_key is None):
-        raise InputError("--tls-cert and --tls-key: one is missing; give both")
     if options.behind_proxy and options.proxy_secret_file is None:
         raise InputError(
             "--behind-proxy: any program at that address could claim to be any user; add"
@@ -95,7 +93,7 @@ def _check(options: UiOptions) -> None:
         )
     if options.proxy_secret_file is not None and not options.behind_proxy:
         raise InputError("--proxy-secret-file: no proxy address given; add --behind-proxy CIDR")
-    safe = options.insecure_http or options.tls_cert or options.behind_proxy or options.socket
+    safe = options.insecure_http or options.tls.tls_cert or options.behind_proxy or options.socket
     if is_loopback(options.host) or safe:
         return
     raise InputError(
@@ -125,7 +123,7 @@ def _listener(options: UiOptions) -> socket.socket:
 
 
 def _site(options: UiOptions, access: Access) -> Site:
-    scheme = "https" if options.tls_cert else "http"
+    scheme = "https" if options.tls.tls_cert else "http"
     if options.socket is not None:  # browsers reach a forwarded port under this name
         names = frozenset(one.lower() for one in options.allow_host)
         return Site("localhost", options.port, "", names, scheme)

@@ -14,6 +14,7 @@ from evaltap.cli.options.shared import (
     OtherReferenceOptions,
     PeriodOptions,
     ShownOptions,
+    TlsOptions,
     as_json,
     redact,
     store,
@@ -84,10 +85,7 @@ class UiOptions:
     allow_host: tuple[str, ...] = option(
         "--allow-host NAME", "a host name under which the page may be opened, besides its address"
     )
-    tls_cert: Path | None = option(
-        "--tls-cert FILE", "serve HTTPS with this certificate chain (PEM)"
-    )
-    tls_key: Path | None = option("--tls-key FILE", "the certificate's private key (PEM)")
+    tls: TlsOptions = group(TlsOptions)
     insecure_http: bool = option(
         "--insecure-http", "let other machines connect without TLS; only on a trusted network"
     )

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from evaltap.cli.declared import Action, Actions, argument, option
-from evaltap.cli.options.shared import as_json, columns
+from evaltap.cli.declared import Action, Actions, argument, group, option
+from evaltap.cli.options.shared import TlsOptions, as_json, columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,10 +142,7 @@ class CollectOptions:
         default="127.0.0.1",
     )
     port: int = option("--port PORT", "port to listen on (default: 4318)", parse=int, default=4318)
-    tls_cert: Path | None = option(
-        "--tls-cert FILE", "serve HTTPS with this certificate chain (PEM)"
-    )
-    tls_key: Path | None = option("--tls-key FILE", "the certificate's private key (PEM)")
+    tls: TlsOptions = group(TlsOptions)
     insecure: bool = option(
         "--insecure",
         "let other machines send without a token or TLS; only on a trusted network, or behind a"

@@ -22,7 +22,7 @@ from evaltap.cli.options.shared import (
     redact,
     reports,
 )
-from evaltap.cli.values import address, amount, partitions, report_file
+from evaltap.cli.values import address, amount, names, partitions, report_file
 
 
 def _ray_address() -> Any:  # as `option`
@@ -402,8 +402,8 @@ class AttackOptions:
         "attack the judge of the first judged metric in this file (default: the judge of the"
         " environment; without one, a scripted judge that believes everything outside the fences)"
     )
-    families: str | None = option(
-        "--families NAMES", "only these families of attacks, separated by commas"
+    families: tuple[str, ...] = option(
+        "--families NAMES", "only these families of attacks, separated by commas", parse=names
     )
     max_flip_rate: float = option(
         "--max-flip-rate SHARE",

@@ -162,6 +162,16 @@ class FilterArguments(FilterOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """The certificate of a server."""
+
+    tls_cert: Path | None = option(
+        "--tls-cert FILE", "serve HTTPS with this certificate chain (PEM)"
+    )
+    tls_key: Path | None = option("--tls-key FILE", "the certificate's private key (PEM)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShownOptions:
     """What the page shows besides the store."""
 

@@ -8,9 +8,12 @@ from rich.table import Table
 from rich.text import Text
 
 from evaltap.evaluator.cases.identity import case_identity
+from evaltap.evaluator.reports.compare.data import comparison_data
 from evaltap.evaluator.reports.compare.gating import (
     GatedCase,
+    pass_rate,
 )
+from evaltap.evaluator.reports.compare.model import Comparison
 from evaltap.evaluator.reports.console import console, shorten
 from evaltap.evaluator.scoring.gates.gate import Gate, GateResult
 from evaltap.schemas.text import counted
@@ -62,3 +65,45 @@ def _table(gate: Gate, results: Sequence[GateResult], title: str) -> Table:
         cells = ("informs" if threshold is None else f"{threshold:.2f}", *shown, mean)
         table.add_row(Text(name), *cells)
     return table
+
+
+def gate_data(gated: Sequence[GatedCase], found: Comparison | None, code: int) -> dict[str, object]:
+    """Return the verdicts as JSON data, with the comparison if there is one."""
+    data: dict[str, object] = {
+        "passed": all(one.result.passed for one in gated),
+        "exit_code": code,
+        "cases": [one.result.data() for one in gated],
+    }
+    return data if found is None else {**data, "comparison": comparison_data(found)}
+
+
+def gate_exit(
+    gated: Sequence[GatedCase],
+    found: Comparison | None,
+    *,
+    fail_on: str | None,
+    min_pass_rate: float | None,
+) -> tuple[int, list[str]]:
+    """Return the exit code, the worst of the requested checks, and the messages about it."""
+    codes, messages = [0], []
+    if found is not None:
+        codes.append(found.exit_code)
+    if min_pass_rate is not None:
+        rate = pass_rate(gated)
+        if rate is None:
+            codes.append(3)
+            messages.append(
+                "the pass rate is undecided: more than 5 % of the cases could not be checked"
+            )
+        else:
+            value, (low, high) = rate
+            codes.append(1 if high < min_pass_rate else 0 if low >= min_pass_rate else 3)
+            messages.append(
+                f"{value:.1%} pass (95 %: {low:.1%} to {high:.1%}), required {min_pass_rate:.1%}"
+            )
+    elif fail_on in (None, "failed"):
+        statuses = {one.result.status for one in gated}
+        codes.append(1 if "failed" in statuses else 3 if "incomplete" in statuses else 0)
+    if fail_on == "never":
+        return 0, messages
+    return (1 if 1 in codes else max(codes)), messages
