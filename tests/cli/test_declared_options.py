@@ -57,7 +57,9 @@ class Baking:
 
     pan: Literal["round", "square"] = option("--pan", "the form", default="square")
     eggs: int | None = option("-e, --eggs N", "how many", variable="BAKE_EGGS")
-    nuts: tuple[str, ...] = option("--nuts NAME", "which", parse=str, many=True, variable="BAKE_NUTS")
+    nuts: tuple[str, ...] = option(
+        "--nuts NAME", "which", parse=str, many=True, variable="BAKE_NUTS"
+    )
     spices: tuple[str, ...] = option(
         "--spice NAME", "which", parse=str, many=True, variable="BAKE_SPICES", adds=True
     )
@@ -74,7 +76,9 @@ def baked(*words: str) -> Baking:
 
 
 def test_annotations_say_how_texts_become_values() -> None:
-    found = baked("--pan", "round", "-e", "3", "--rest", "2d", "--glaze", "--nuts", "a", "--nuts", "b")
+    found = baked(
+        "--pan", "round", "-e", "3", "--rest", "2d", "--glaze", "--nuts", "a", "--nuts", "b"
+    )
 
     assert (found.pan, found.eggs, found.rest, found.glaze) == ("round", 3, timedelta(days=2), True)
     assert found.nuts == ("a", "b")
@@ -101,7 +105,9 @@ def test_a_variable_counts_where_nothing_is_given(monkeypatch: pytest.MonkeyPatc
 def test_a_variable_that_is_no_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BAKE_EGGS", "some")
 
-    with pytest.raises(ConfigurationError, match="BAKE_EGGS: found 'some'; expected a whole number"):
+    with pytest.raises(
+        ConfigurationError, match="BAKE_EGGS: found 'some'; expected a whole number"
+    ):
         baked()
     assert baked("--eggs", "1").eggs == 1, "it is not read where the option is given"
 

@@ -262,6 +262,8 @@ def _add(
     else:
         several = "*" if declared.default == () else "+"
         given["nargs"] = several if kind.several else "?" if kind.optional else None
+        if given["nargs"] == "?":
+            given["default"] = None  # argparse would parse SUPPRESS like a text
         action = place.add_argument(name, **given)
     vars(action)["declared"] = declared
 
@@ -290,6 +292,8 @@ def _value(
     value = given.get(one.name, UNSET)
     if isinstance(value, list):
         value = tuple(value)
+    elif value is None and not declared.flags:
+        value = UNSET  # an argument that may be missing
     text = declared.text() if value is UNSET or declared.adds else ""
     if not text:
         return kind.default(declared) if value is UNSET else value

@@ -192,7 +192,8 @@ def wrapped(text: str, width: int = HELP_WIDTH) -> str:
     Lines that are wrapped to HELP_WIDTH already are wrapped anew in a narrower terminal.
     """
     lines: list[str] = []
-    for line in _unwrapped(text.splitlines()) if width < HELP_WIDTH else text.splitlines():
+    whole = [*_unwrapped(text.splitlines())][1:] if width < HELP_WIDTH else text.splitlines()
+    for line in whole:
         if _EXAMPLE.match(line):
             lines.append(line)
             continue
@@ -207,23 +208,17 @@ def wrapped(text: str, width: int = HELP_WIDTH) -> str:
 
 
 def _unwrapped(lines: Sequence[str]) -> Iterator[str]:
-    """Join the lines that `wrapped` would break where they are broken."""
-    whole, last = "", ""
-    for line in lines:
+    """Join the lines that `wrapped` has broken: their first word has no room on the line before."""
+    whole = last = ""
+    for line in [*lines, ""]:
         word, _, _ = line.strip().partition(" ")
-        goes_on = len(line) - len(line.lstrip()) == _second_column(whole)
-        if last and word and goes_on and len(last) + 1 + len(word) > HELP_WIDTH:
-            whole += f" {line.strip()}"
-        else:
-            if whole or last:
-                yield whole
+        begins = len(line) - len(line.lstrip()) != _second_column(whole) or _EXAMPLE.match(whole)
+        if begins or not (last and word) or len(last) + 1 + len(word) <= HELP_WIDTH:
+            yield whole
             whole = line
-        if not line:
-            yield ""
-            whole = ""
+        else:
+            whole += f" {line.strip()}"
         last = line
-    if whole:
-        yield whole
 
 
 def _second_column(line: str) -> int:
