@@ -1,4 +1,4 @@
-"""The `evaltap` command: one parser, one module for each command, loaded only when it is called.
+"""The `evaltap` command: one parser; the module of a command is loaded only when it is called.
 
 Exit codes, the same for every command: 0 pass, 1 quality below the bar, 2 bad input or
 configuration, 3 incomplete (judge unavailable, evidence missing, inconclusive).
@@ -11,7 +11,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-from evaltap.cli.parsing import CommandParser, options_of
+from evaltap.cli.declared import Kind, configure, described, options_of
+from evaltap.cli.parsing import CommandParser
 from evaltap.cli.settings import settings_in_effect
 from evaltap.cli.visible import visible_output
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
@@ -84,32 +85,14 @@ _WITHOUT_SETTINGS = ("demo", "init", "metrics")
 _NO_WARNINGS = ("", "completion", "doctor")
 """Commands that read no variable, or that report unknown ones themselves."""
 
-EXTRAS = {
-    "anyio": "evaluator",
-    "duckdb": "evaluator",
-    "genai_prices": "evaluator",
-    "google": "collect",
-    "google_crc32c": "kafka",
-    "greenlet": "evaluator",
-    "jinja2": "evaluator",
-    "jsonschema": "evaluator",
-    "jsonschema_specifications": "evaluator",
-    "kafka": "kafka",
-    "markupsafe": "evaluator",
-    "msgspec": "evaluator",
-    "nanoarrow": "evaluator",
-    "nltk": "evaluator",
-    "numpy": "evaluator",
-    "opentelemetry": "collect",
-    "opentelemetry.exporter": "otlp",
-    "re2": "evaluator",
-    "referencing": "evaluator",
-    "requests": "otlp",
-    "rich": "evaluator",
-    "shtab": "evaluator",
-    "starlette": "collect",
-    "uvicorn": "collect",
+_MODULES = {
+    "collect": "google opentelemetry starlette uvicorn",
+    "evaluator": "anyio duckdb genai_prices greenlet jinja2 jsonschema jsonschema_specifications markupsafe"
+    " msgspec nanoarrow nltk numpy re2 referencing rich shtab",
+    "kafka": "google_crc32c kafka",
+    "otlp": "opentelemetry.exporter requests",
 }
+EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in modules.split()}
 """The extra that installs a module, for modules that a command may find missing."""
 
 
@@ -138,17 +121,21 @@ def build_parser(command: str | None = None) -> CommandParser:
         dest="command", metavar="COMMAND", prog="evaltap", help=argparse.SUPPRESS
     )
     for name, summary in COMMANDS.items():
-        child = commands.add_parser(
-            name,
-            help=summary,
-            description=summary[0].upper() + summary[1:] + ".",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        child = commands.add_parser(name, **described(summary))
         if command is None or command == name:
-            importlib.import_module(f"evaltap.cli.commands.{name}").configure(child)
+            configure(child, _kind(name))
             if "exit code" not in (child.epilog or ""):
                 child.epilog = f"{child.epilog}\n\nexit code: 0 done, 2 bad input"
     return parser
+
+
+def _kind(command: str) -> Kind:
+    """Return the class that declares a command."""
+    group = next(group for group, names in GROUPS.items() if command in names)
+    kind: Kind = getattr(
+        importlib.import_module(f"evaltap.cli.options.{group}"), f"{command.capitalize()}Options"
+    )
+    return kind
 
 
 def _listed() -> str:
@@ -223,8 +210,7 @@ def _run(arguments: Sequence[str]) -> int:
 def _warn_of_unknown_variables() -> None:
     names = [name for name in os.environ if name.startswith("EVALTAP_")]
     if names:
-        # Imported late: it compiles all redaction patterns.
-        from evaltap.recorder.config import warn_of_unknown_variables
+        from evaltap.recorder.config import warn_of_unknown_variables  # compiles all patterns
 
         warn_of_unknown_variables(names)
 
@@ -241,15 +227,17 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
         if namespace.command is None:
             parser.print_help()
             return 2
-        code = int(namespace.run(options_of(namespace.options, namespace)))
+        options = options_of(namespace.options, vars(namespace))
+        module = importlib.import_module(f"evaltap.cli.commands.{namespace.command}")
+        code = int(module.run(options))
         sys.stdout.flush()  # here an error becomes a message
         return code
     except EvaltapError as error:
         print(f"evaltap {command}: {error}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:
-        name = error.name or ""
-        extra = EXTRAS.get(name) or EXTRAS.get(name.partition(".")[0])
+        missing = error.name or ""
+        extra = EXTRAS.get(missing) or EXTRAS.get(missing.partition(".")[0])
         if extra is None:
             raise
         if command == "demo":

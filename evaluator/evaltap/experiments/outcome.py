@@ -1,7 +1,7 @@
 """What an experiment found: rates with intervals over cases as clusters, repeats, flaky cases, what it cost.
 
 A crashed unit has not passed any metric.  An invalid one is no evidence about the agent: it enters no rate
-and is counted beside it. """
+and is counted beside it."""
 
 import math
 from collections import defaultdict
@@ -160,8 +160,8 @@ def _metric(name: str, given: Mapping[UnitRow, bool | None]) -> MetricOutcome:
         if (one := _mean(pass_hat_k_unbiased(n, c, k) for n, c in enough)) is not None:
             hat[k] = one
         plain[k] = math.fsum(pass_hat_k(n, c, k) for n, c in enough) / len(enough)
-    passed = sum(c for _, c in counts)
-    return MetricOutcome(name, found.rate if found else None, passed, at, hat, plain)
+    total = sum(c for _, c in counts)
+    return MetricOutcome(name, found.rate if found else None, total, at, hat, plain)
 
 
 def _mean(values: Iterable[float]) -> Rate | None:

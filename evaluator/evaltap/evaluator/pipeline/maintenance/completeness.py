@@ -6,6 +6,7 @@ numbered without gaps, and manifests contain the highest number and the drops.
 
 import json
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaltap.evaluator.ingest.landing.seq_ranges import Ranges, highest, merged, size, without
+from evaltap.schemas.data import JsonObject
 from evaltap.schemas.log.local import LocalLog, open_log
 from evaltap.schemas.log.retention import trimmed
 from evaltap.schemas.wire.dead_letter import read_headers
@@ -211,3 +213,57 @@ def _read_store(store: "StoreReader", found: dict[str, Account]) -> None:
             _account(found, producer_id).dead.append((seq, seq))
     for producer_id, seq in store.rows("SELECT producer_id, seq FROM erasures"):
         _account(found, producer_id).erased.append((seq, seq))
+
+
+def account_lines(account: Account, store: Path | None) -> Iterator[str]:
+    """Yield the account of a producer as text; without a store, only of its turns on the log."""
+    data = account_data(account)
+    drops = "".join(f", {reason} {count:,}" for reason, count in data["dropped"].items())
+    yield f"\nproducer {account.producer_id} ({_ending(account)})"
+    yield (
+        f"  recorded {data['recorded']:,} = delivered {data['delivered']:,}"
+        f" + dropped {sum(data['dropped'].values()):,}{drops} + lost {data['lost']:,}"
+    )
+    yield f"  of the delivered: {_whereabouts(data, store)}"
+    if account.unaccounted:
+        yield "  UNKNOWN: turns in its memory when it ended are not counted"
+    for first, last in data["gaps"]:
+        yield f"  GAP: records {first} to {last} are missing"
+
+
+def _whereabouts(data: JsonObject, store: Path | None) -> str:
+    """Describe where the delivered turns of a producer are; without a store, only those on the log."""
+    trimmed = f", trimmed {data['trimmed']:,}" if data["trimmed"] else ""
+    if store is None:
+        return f"on the log {data['waiting']:,}{trimmed}; to see what landed: --db X.duckdb"
+    skipped = f", before its start {data['skipped']:,}" if data["skipped"] else ""
+    return (
+        f"landed {data['landed']:,}, waiting on the log {data['waiting']:,},"
+        f" dead letters {data['dead_letters']:,}, erased {data['erased']:,}{trimmed}{skipped}"
+    )
+
+
+def _ending(account: Account) -> str:
+    if account.closed:
+        return "closed normally"
+    return "ended without a closing manifest" if account.ended else "no closing manifest yet"
+
+
+def account_data(account: Account) -> JsonObject:
+    """Return the account of a producer as JSON data."""
+    return {
+        "producer_id": account.producer_id,
+        "closed": account.closed,
+        "unaccounted": account.unaccounted,
+        "recorded": account.recorded,
+        "delivered": account.delivered,
+        "dropped": dict(sorted(account.dropped.items())),
+        "lost": size(account.lost),
+        "landed": account.landed,
+        "waiting": account.waiting,
+        "skipped": account.skipped,
+        "dead_letters": size(account.dead),
+        "erased": size(account.erased),
+        "trimmed": size(account.trimmed),
+        "gaps": account.lost,
+    }

@@ -1,67 +1,33 @@
 """`--ui`: serve the web page of a store while it is being written."""
 
-import argparse
 import getpass
 import os
 import socket
 import sys
+import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
-from evaltap.cli.listening import host_and_port, listening
-from evaltap.cli.settings import of_settings
+from evaltap.cli.listening import listening
+from evaltap.cli.options.shared import ADDRESS
+from evaltap.cli.redaction import case_redactor
+from evaltap.cli.values import host_and_port
+from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.page.app import create_app
+from evaltap.evaluator.page.request import Source
+from evaltap.evaluator.page.security.access import Access, Person, state_folder
+from evaltap.evaluator.page.security.site import Site, is_loopback
+from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer, announced
+from evaltap.evaluator.pipeline.live.consumer import ConsumerTask
+from evaltap.evaluator.pipeline.live.summary_keeper import SummaryKeeper, Ticks
+from evaltap.evaluator.reports.text import TraceUrl
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.readers import Readers
+from evaltap.recorder.sources.connections import connection_settings
 from evaltap.schemas.errors import InputError
-
-if TYPE_CHECKING:
-    from evaltap.evaluator.cases.references import References
-    from evaltap.evaluator.pipeline.live.consumer import ConsumerTask
-    from evaltap.evaluator.reports.text import TraceUrl
-    from evaltap.evaluator.store.database import Store
-    from evaltap.schemas.formats.case import CaseData
-
-PORT: Final = 4710
-ADDRESS: Final = f"127.0.0.1:{PORT}"
-
-
-def add_page(parser: argparse.ArgumentParser) -> None:
-    """Add `--ui`, `--set` and `--trace-url`."""
-    parser.add_argument(
-        "--ui",
-        nargs="?",
-        const=ADDRESS,
-        metavar="HOST:PORT",
-        help=f"also show landed cases in the browser, for this machine only (default: {ADDRESS})",
-    )
-    add_shown(parser)
-
-
-def add_shown(parser: argparse.ArgumentParser) -> None:
-    """Add `--set` and `--trace-url`."""
-    parser.add_argument(
-        "--set", dest="sets", action="append", default=[], type=Path, metavar="SET",
-        help="an eval set that the page compares traffic with and adds cases to; may be repeated",
-    )  # fmt: skip
-    add_trace_url(parser)
-
-
-def add_trace_url(parser: argparse.ArgumentParser) -> None:
-    """Add `--trace-url`."""
-    traces = parser.add_argument(
-        "--trace-url", metavar="URL",
-        help="link turns to their traces in your tracing tool, e.g. http://localhost:16686/trace/{trace_id}"
-        " (default: EVALTAP_TRACE_URL)",
-    )  # fmt: skip
-    of_settings(traces, "EVALTAP_TRACE_URL")
-
-
-def read_trace_url(text: str | None) -> "TraceUrl | None":
-    """Return the URL template of `--trace-url`; raise InputError if it is not the address of a trace."""
-    from evaltap.evaluator.reports.text import TraceUrl
-
-    return None if text is None else TraceUrl(text)
+from evaltap.schemas.formats.case import CaseData
 
 
 class LivePage:
@@ -87,11 +53,11 @@ class LivePage:
     def serving(
         self,
         at: str | None,
-        store: "Store",
-        references: "References | None" = None,
+        store: Store,
+        references: References | None = None,
         sets: tuple[Path, ...] = (),
-        trace_url: "TraceUrl | None" = None,
-    ) -> "Iterator[list[ConsumerTask]]":
+        trace_url: TraceUrl | None = None,
+    ) -> Iterator[list[ConsumerTask]]:
         """Serve the page in the block; yield the tasks that the consumer must run for it.
 
         The first time, print a link that logs in once. At the end, active requests are answered, then the
@@ -100,15 +66,6 @@ class LivePage:
         if at is None:
             yield []
             return
-        from evaltap.evaluator.page.app import create_app
-        from evaltap.evaluator.page.request import Source
-        from evaltap.evaluator.page.security.access import Access, Person, state_folder
-        from evaltap.evaluator.page.security.site import Site
-        from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer, announced
-        from evaltap.evaluator.pipeline.live.summary_keeper import SummaryKeeper, Ticks
-        from evaltap.evaluator.store.readers import Readers
-        from evaltap.recorder.sources.connections import connection_settings
-
         first = self._listener is None
         listener = self._listener = self._listener or listening(*_address(at))
         access = Access(state_folder(store.path))
@@ -149,26 +106,20 @@ def open_in_browser(link: str) -> None:
     """Open a link in the browser if there is a screen."""
     screens = ("DISPLAY", "WAYLAND_DISPLAY")
     if sys.platform != "linux" or any(os.environ.get(name) for name in screens):
-        import webbrowser
-
         webbrowser.open(link)
 
 
-def redact(case: "CaseData") -> "CaseData":
+def redact(case: CaseData) -> CaseData:
     """Redact a case that the page exports."""
     return _redactor()(case)
 
 
 @cache
-def _redactor() -> "Callable[[CaseData], CaseData]":
-    from evaltap.cli.options.redaction import case_redactor
-
+def _redactor() -> Callable[[CaseData], CaseData]:
     return case_redactor()
 
 
 def _address(text: str) -> tuple[str, int]:
-    from evaltap.evaluator.page.security.site import is_loopback
-
     found = host_and_port(text)
     if found is None or not is_loopback(found[0]):
         raise InputError(

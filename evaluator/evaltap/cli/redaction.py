@@ -1,33 +1,29 @@
 """Redaction of texts that leave the store: they may have been recorded before a rule existed."""
 
-import argparse
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import orjson
+
+from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.delivery.redaction_key import key_path, read_key
+from evaltap.recorder.privacy.findings import PSEUDONYM
+from evaltap.recorder.privacy.pseudonyms import derived_key, random_key
 from evaltap.schemas.errors import InputError
-
-if TYPE_CHECKING:
-    from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.case import CaseData
 
 
-def case_redactor() -> "Callable[[CaseData], CaseData]":
+def case_redactor() -> Callable[[CaseData], CaseData]:
     """Return a function that redacts a case by the recorder's settings of this environment.
 
     With EVALTAP_REDACTION_KEY it produces the recorder's pseudonyms. Without it they are numbered within
     the case, `<email:000000000001>`: the same case gives the same bytes, and a number reveals nothing.
     """
-    import orjson
-
-    from evaltap.recorder.config import RecorderConfig
-    from evaltap.recorder.privacy.findings import PSEUDONYM
-    from evaltap.recorder.privacy.pseudonyms import derived_key, random_key
-
     secret = os.environ.get("EVALTAP_REDACTION_KEY")
     redactor = RecorderConfig().redactor(derived_key(secret) if secret else random_key())
 
-    def redact(case: "CaseData") -> "CaseData":
+    def redact(case: CaseData) -> CaseData:
         before = orjson.dumps(case).decode()
         redacted, _ = redactor(orjson.loads(before))
         redacted["evalId"] = case["evalId"]  # the set identifies the case by this id
@@ -53,9 +49,6 @@ def redaction_key(log: str | None) -> bytes:
 
     Raises InputError if the log's key cannot be read.
     """
-    from evaltap.recorder.delivery.redaction_key import key_path, read_key
-    from evaltap.recorder.privacy.pseudonyms import derived_key, random_key
-
     if log is not None:
         path = key_path(log if "://" in log else Path(log))
         try:
@@ -72,20 +65,8 @@ def redaction_key(log: str | None) -> bytes:
 
 def report_redactor() -> Callable[[str], str]:
     """Return a function that redacts the texts of a report; raise InputError for unusable settings."""
-    from evaltap.recorder.config import RecorderConfig
-
     redactor = RecorderConfig().redactor(redaction_key(None))
     return lambda text: str(redactor.value(text))
-
-
-def add_redact(parser: argparse.ArgumentParser) -> None:
-    """Add `--redact`."""
-    parser.add_argument(
-        "--redact",
-        action="store_true",
-        help="replace keys, email addresses, phone, card and account numbers with pseudonyms, as a recorder"
-        " does; for scored files that were never redacted",
-    )
 
 
 def text_redactor() -> Callable[[str], str]:

@@ -1,21 +1,23 @@
 """Choose the source for the given log; connect the recorder's assembler to the evaluator."""
 
 import sys
+import uuid
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from evaltap.evaluator.ingest.landing.trace_progress import progress
+from evaltap.evaluator.ingest.sources.base import CaseSource
+from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
+from evaltap.evaluator.ingest.sources.otlp_topics import OtlpSource, TraceAssembler
+from evaltap.evaluator.ingest.sources.positions import moved_topics, stored_offsets
+from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.location import OTLP, KafkaLocation, LogLocation, parse_log_location
 
-if TYPE_CHECKING:
-    from evaltap.evaluator.ingest.sources.base import CaseSource
-    from evaltap.evaluator.ingest.sources.otlp_topics import TraceAssembler
-    from evaltap.evaluator.store.database import Store
-
 
 def open_source(
-    log: str, *, until_idle: bool, partitions: "tuple[int, ...] | None" = None
-) -> "CaseSource":
+    log: str, *, until_idle: bool, partitions: tuple[int, ...] | None = None
+) -> CaseSource:
     """Return the source of a log, or of some of its partitions; call `restore_progress` before reading.
 
     With `until_idle` the log must exist, and traces of raw telemetry that are still open at its end are
@@ -29,12 +31,8 @@ def open_source(
 
         if location.format != OTLP:
             return KafkaSource(location, partitions=partitions, to_end=until_idle)
-        from evaltap.evaluator.ingest.sources.otlp_topics import OtlpSource
-
         source = KafkaSource(location)
         return OtlpSource(source, _assembler(location), closes_at_end=until_idle)
-    from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
-
     return LocalLogSource(location, must_exist=until_idle)
 
 
@@ -50,14 +48,11 @@ def _check_partitions(log: str, location: LogLocation) -> None:
         )
 
 
-def restore_progress(log: str, source: "CaseSource", store: "Store") -> list[str]:
+def restore_progress(log: str, source: CaseSource, store: Store) -> list[str]:
     """Give a source the state that the landing `store` has of its traces and its cluster.
 
     Returns a message for each topic that is read from its start because it belongs to another cluster.
     """
-    from evaltap.evaluator.ingest.landing.trace_progress import progress
-    from evaltap.evaluator.ingest.sources.otlp_topics import OtlpSource
-
     location, records = parse_log_location(log), source
     if isinstance(source, OtlpSource):
         source.progress = lambda: progress(store)
@@ -65,17 +60,13 @@ def restore_progress(log: str, source: "CaseSource", store: "Store") -> list[str
     if not isinstance(location, KafkaLocation):
         return []
     from evaltap.evaluator.ingest.sources.kafka import KafkaSource
-    from evaltap.evaluator.ingest.sources.positions import moved_topics
 
     assert isinstance(records, KafkaSource)
     return moved_topics(store, location.topics, records.cluster_id)
 
 
-def _assembler(location: KafkaLocation) -> "TraceAssembler":
+def _assembler(location: KafkaLocation) -> TraceAssembler:
     """Return the recorder's assembler, with the recorder's settings from the environment."""
-    import uuid
-    from importlib.metadata import version
-
     # Imported now, not at the first message: a missing package must not make a message a dead letter.
     import evaltap.recorder.telemetry.otlp_protobuf  # noqa: F401
     from evaltap.recorder.config import RecorderConfig
@@ -88,9 +79,8 @@ def _assembler(location: KafkaLocation) -> "TraceAssembler":
     )
 
 
-def report_telemetry(source: "CaseSource") -> None:
+def report_telemetry(source: CaseSource) -> None:
     """Report the counts of raw telemetry on stderr, if the source reads any."""
-    from evaltap.evaluator.ingest.sources.otlp_topics import OtlpSource
     from evaltap.recorder.sources.otlp_topics import TopicTraces
 
     if not isinstance(source, OtlpSource) or not isinstance(source.assembler, TopicTraces):
@@ -108,14 +98,12 @@ def report_telemetry(source: "CaseSource") -> None:
 
 
 def report_start_position(
-    command: str, log: str, begin: str | None, source: "CaseSource", store: "Store"
+    command: str, log: str, begin: str | None, source: CaseSource, store: Store
 ) -> None:
     """Report where a store that is new to a local log begins, if that is not the log's first record.
 
     Also report that `begin`, the choice of `--from`, is without effect on a store that has read the log.
     """
-    from evaltap.evaluator.ingest.sources.positions import stored_offsets
-
     known = stored_offsets(store)
     if begin == "oldest" and any(known.get(partition) for partition in source.bounds()):
         print(

@@ -1,4 +1,4 @@
-"""Settings of the Python interpreter for commands that process many cases."""
+"""Settings of the Python interpreter for processes that score many cases."""
 
 import gc
 import sys
