@@ -2,14 +2,13 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Final
 
-from evaltap.cli.options.shared import GuardOptions, RuleOptions
+from evaltap.cli.options.shared import GuardOptions
 from evaltap.evaluator.cases.references import References
-from evaltap.evaluator.reports.compare.model import Rules
 from evaltap.evaluator.reports.exit_status import latency_guard
 from evaltap.evaluator.reports.formats import write_report
 from evaltap.evaluator.reports.reader import read_differences, read_report, read_uses
@@ -113,8 +112,3 @@ def guarded_exit(
         print(f"evaltap {command}: {found.message}", file=sys.stderr)
         findings.append(found)
     return exit_code(summary, guards.fail_on, findings, allow_crashes=guards.allow_agent_errors)
-
-
-def rules_of(options: RuleOptions) -> Rules:
-    """Return the rules of a comparison."""
-    return Rules(**{one.name: getattr(options, one.name) for one in fields(options)})

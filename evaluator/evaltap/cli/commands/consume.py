@@ -33,7 +33,6 @@ from evaltap.evaluator.ingest.sources.base import CaseSource
 from evaltap.evaluator.monitoring.alerting.delivery import receivers_of
 from evaltap.evaluator.pipeline.batch.engine import Engine
 from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely, switching_often
-from evaltap.evaluator.pipeline.batch.ray_scoring import ray_engine
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.live.consumer import Consumer, ConsumerTask
 from evaltap.evaluator.pipeline.live.figures import Figures
@@ -147,6 +146,8 @@ def _engine(
     if options.where.engine != "ray":
         yield None
         return
+    from evaltap.evaluator.pipeline.batch.ray_scoring import ray_engine  # an optional package
+
     engine = ray_engine(
         scorer,
         judges.settings,

@@ -153,7 +153,7 @@ def _lag(db: Path | None) -> "Lag | None":
     if db is None or not db.exists():
         return None
     from evaltap.cli.stores import open_stores  # an optional package: DuckDB
-    from evaltap.evaluator.pipeline.maintenance.lag import oldest_unscored
+    from evaltap.evaluator.pipeline.maintenance.lag import oldest_unscored  # as above
 
     with open_stores([db]) as store:
         return oldest_unscored(store)
@@ -168,7 +168,7 @@ def _positions(
 ) -> tuple[list["LogPosition"], Sequence[str]]:
     """Return the store's position in the topics (never read, without a store), and missing topics."""
     from evaltap.cli.stores import open_stores
-    from evaltap.evaluator.ingest.sources.kafka import KafkaSource
+    from evaltap.evaluator.ingest.sources.kafka import KafkaSource  # an optional package: kafka
     from evaltap.evaluator.ingest.sources.positions import (
         log_positions,
         partly_read,
