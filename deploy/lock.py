@@ -22,7 +22,7 @@ from typing import Any
 
 DEPLOY = Path(__file__).parent
 ROOT = DEPLOY.parent
-EXTRAS = ("collect", "evaluator", "kafka", "zstd")
+EXTRAS = ("collect", "evaluator", "kafka", "otlp", "zstd")
 PYTHONS = ("3.11", "3.12", "3.13")
 MACHINES = ("x86_64", "aarch64")
 GLIBC = ("manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux_2_12", "manylinux1")

@@ -1,6 +1,7 @@
 """A web server for tests of receivers: it receives alerts and returns configured responses."""
 
 import base64
+import gzip
 import json
 import re
 import threading
@@ -56,6 +57,8 @@ def alert_server() -> Iterator[Received]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             headers = {key.lower(): value for key, value in self.headers.items()}
+            if headers.get("content-encoding") == "gzip":
+                body = gzip.decompress(body)
             received.requests.append((self.path, headers, _decoded(self.path, headers, body)))
             status = received.answers.pop(0) if received.answers else 200
             if status == 0:

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
-from evaltap.evaluator.analysis.stats.intervals import wilson_of
-from evaltap.evaluator.analysis.stats.sample import Cell, Profile
+from evaltap.evaluator.analysis.stats.estimate import Cell, Estimate, Profile, estimate
+from evaltap.evaluator.analysis.stats.rate import wilson_of
 from traffic import Drawn, Setting, cells_of, draw
 
 
@@ -52,15 +51,15 @@ class Tally:
         for _ in range(rounds):
             drawn = draw(setting, rng)
             found = estimated(profiles_of(drawn, by_turn=setting.by_turn))
-            self.process += found.process.low <= setting.rate <= found.process.high
+            self.process += found.rate.interval.low <= setting.rate <= found.rate.interval.high
             self.traffic += found.traffic.low - 1e-9 <= drawn.truth <= found.traffic.high + 1e-9
-            errors.append(found.rate - setting.rate)
+            errors.append(found.rate.value - setting.rate)
             unweighted.append(float(drawn.passed.mean()) - setting.rate)
             weights = 1 / (drawn.recorded * drawn.scored)
-            low, high = wilson_of(found.rate, float(weights.sum() ** 2 / (weights**2).sum()))
+            low, high = wilson_of(found.rate.value, float(weights.sum() ** 2 / (weights**2).sum()))
             self.kish += low <= setting.rate <= high
             sessions.append(found.sessions)
-            widths.append(found.process.high - found.process.low)
+            widths.append(found.rate.interval.high - found.rate.interval.low)
         self.sessions, self.width = float(np.mean(sessions)), float(np.mean(widths))
         self.bias = float(np.mean(errors))
         self.error = float(np.std(errors) / np.sqrt(rounds))

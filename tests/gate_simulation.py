@@ -15,9 +15,9 @@ from functools import cache
 import numpy as np
 
 from estimate_coverage import estimated, profiles_of
-from evaltap.evaluator.analysis.stats.difference import Rate, difference
-from evaltap.evaluator.analysis.stats.drop import drop_of
+from evaltap.evaluator.analysis.stats.difference import difference, mean_rate
 from evaltap.evaluator.analysis.stats.exchange import Pair, Trials, drop_p_value
+from evaltap.evaluator.analysis.stats.rate import Rate
 from traffic import Setting, draw
 
 LEVEL = 0.02
@@ -96,7 +96,7 @@ def simulate(scenario: Scenario, rounds: int, *, seed: int = 2026, ideal: bool =
     any_drop = five = product = best = covered = 0
     for _ in range(rounds):
         pairs = scenario.draw(source)
-        drop = drop_of(pairs)
+        drop = difference(*(mean_rate(list(side)) for side in zip(*pairs, strict=True)))
         any_drop += drop.value > 1e-9
         five += drop.value > 0.05 + 1e-9
         product += drop.value > 1e-9 and drop_p_value(pairs, level=LEVEL) <= LEVEL
@@ -176,4 +176,4 @@ def simulate_traffic(setting: Setting, rounds: int, *, seed: int = 2026) -> Foun
 
 def _rate(setting: Setting, rng: np.random.Generator) -> Rate:
     found = estimated(profiles_of(draw(setting, rng), by_turn=setting.by_turn))
-    return Rate(found.rate, found.process)
+    return found.rate

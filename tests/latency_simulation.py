@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar, NamedTuple
 
-from evaltap.evaluator.analysis.estimates.quantiles import COMMON, MEDIAN
+from evaltap.evaluator.analysis.estimates.turns import COMMON, MEDIAN
 from evaltap.evaluator.analysis.stats.detector import BadTurns, Detector, usual
-from evaltap.evaluator.analysis.stats.intervals import percentile
+from evaltap.evaluator.analysis.stats.rate import percentile
 
 _Session = Sequence[float]
 """The logarithms of the latencies of its turns."""

@@ -14,8 +14,7 @@ from evaltap.evaluator.page.app import create_app
 from evaltap.evaluator.page.security.access import Access, Person
 from evaltap.evaluator.page.security.proxy import Proxy
 from evaltap.evaluator.page.security.site import Site
-from evaltap.evaluator.page.serving import PageServer
-from evaltap.evaluator.page.ticks import Live
+from evaltap.evaluator.page.serving import Live, PageServer
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.readers import Readers
 

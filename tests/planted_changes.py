@@ -5,16 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from evaltap.evaluator.analysis.estimates.turns import Turns
 from evaltap.evaluator.monitoring.changed import changed_slices, explaining
 from evaltap.evaluator.store.database import Store
 
 DAILY: Final = 100
 BEGAN, CHANGED = datetime(2026, 11, 1), datetime(2026, 11, 15)
-_TABLE: Final = """
-CREATE OR REPLACE TEMP TABLE estimate_turns (
-  by_0 VARCHAR, session BIGINT, invocation_id VARCHAR, started_at TIMESTAMP, probability DOUBLE,
-  has BOOLEAN, counts BOOLEAN
-)
+_NO_TURN: Final = """
+SELECT '' AS by_0, 0::BIGINT AS session, '' AS invocation_id, now()::TIMESTAMP AS started_at,
+       1.0::DOUBLE AS probability, true AS has, true AS counts LIMIT 0
 """
 
 
@@ -61,17 +60,15 @@ def named_first(source: random.Random, planted: str, *, rate: float = 0.5, days:
     candidates = []
     with Store(":memory:") as store:
         for by in sides[BEGAN][0][0].values:
-            store.execute(_TABLE)
-            store.append(
-                "estimate_turns",
-                [
-                    (value, number, "t-1", at, 1.0, not bad, True)
-                    for at, side in sides.items()
-                    for number, (turn, bad) in enumerate(side)
-                    for value in turn.values[by]
-                ],
-            )
-            candidates += changed_slices(store, by, CHANGED, CHANGED, good=True)
+            rows = [
+                (value, number, "t-1", at, 1.0, not bad, True)
+                for at, side in sides.items()
+                for number, (turn, bad) in enumerate(side)
+                for value in turn.values[by]
+            ]
+            with store.scratch(_NO_TURN, rows=rows) as table:
+                turns = Turns(store, table, (by,))
+                candidates += changed_slices(turns, CHANGED, CHANGED, good=True)
     found = explaining(candidates)
     return f"{found[0].by} {found[0].value}" if found and found[0].kind == "rate" else "nothing"
 

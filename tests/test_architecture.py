@@ -16,12 +16,12 @@ HOMES = {
 
 QUESTIONS = [
     ("Where does a late span make a new revision?", "recorder", "assembly", "assembler.py"),
-    ("Which module writes a score row?", "evaluator", "results", "writer.py"),
+    ("Which module writes a score row?", "evaluator", "scoring", "results/writer.py"),
     ("Where is a reader for a new convention added?", "recorder", "conventions", "genai.py"),
     ("Where are personal data found in text?", "recorder", "privacy", "detectors.py"),
     ("Where is the SQL of the views?", "evaluator", "store", "sql/views.sql"),
-    ("Who asks an OpenAI-compatible judge?", "evaluator", "judges", "openai.py"),
-    ("Where do records become rows?", "evaluator", "landing", "lander.py"),
+    ("Who asks an OpenAI-compatible judge?", "evaluator", "scoring", "judges/openai.py"),
+    ("Where do records become rows?", "evaluator", "ingest", "landing/lander.py"),
     ("What forwards the spool to Kafka?", "recorder", "delivery", "spool/forwarder.py"),
     ("How is a record laid out on a topic?", "schemas", "wire", "record.py"),
     ("Where are the options of `evaltap score`?", "cli", "options", "score.py"),

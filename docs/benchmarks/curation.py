@@ -24,10 +24,9 @@ from typing import Any
 from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.filters.language import parse_filter
 from evaltap.evaluator.analysis.filters.listing import list_cases
-from evaltap.evaluator.curation.near import near_groups
+from evaltap.evaluator.curation.near import near_groups, normal, shingles
 from evaltap.evaluator.curation.picks import offered
 from evaltap.evaluator.curation.recipe import Pick, Recipe
-from evaltap.evaluator.curation.texts import normal, shingles
 from evaltap.evaluator.store.database import Store
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

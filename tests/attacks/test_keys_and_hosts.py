@@ -101,18 +101,88 @@ def test_a_server_that_the_environment_names_gets_its_key_whoever_names_it_again
     assert KEY not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "name", ["OPENAI_API_KEY", "TEAM_TOKEN", "EVALTAP_JUDGE_API_KEY", "EVALTAP_X"]
-)
-def test_a_file_may_name_a_key_for_its_own_server(
+NAMES = ["OPENAI_API_KEY", "GITHUB_TOKEN", "EVALTAP_JUDGE_API_KEY", "EVALTAP_X", "MY_API_KEY"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_has_no_key_sent_to_a_server_that_only_it_names(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(name, KEY)
     with judge_server(grades) as server:
-        assert score({"baseURL": server.url, "apiKey": f"${{{name}}}"}) == 0
+        assert score({"baseURL": server.url, "apiKey": f"${{{name}}}"}) == 2
+
+    assert server.requests == []
+    said = capsys.readouterr().err
+    assert f"would send {name} to {server.url.split('/')[2]}" in said
+    assert "--allow-key-for" in said
+    assert KEY not in said
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_may_name_a_key_for_a_server_that_the_command_line_allows(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(name, KEY)
+    with judge_server(grades) as server:
+        host = server.url.split("/")[2]
+        model = {"baseURL": server.url, "apiKey": f"${{{name}}}"}
+        assert score(model, "--allow-key-for", host) == 0
+        assert score(model, "--allow-key-for", "localhost:1") == 2
 
     assert {headers["authorization"] for headers, _ in server.requests} == {f"Bearer {KEY}"}
     assert f"key: {name}" in capsys.readouterr().err
+
+
+def test_a_key_of_ones_own_goes_to_the_server_of_the_environment_and_a_providers_does_not() -> None:
+    environ = {"EVALTAP_JUDGE_BASE_URL": "http://own/v1", "TEAM_TOKEN": KEY, "OPENAI_API_KEY": KEY}
+
+    assert settings({"apiKey": "$TEAM_TOKEN"}, environ).api_key == KEY
+    with pytest.raises(ConfigurationError, match="would send OPENAI_API_KEY to own"):
+        settings({"apiKey": "$OPENAI_API_KEY"}, environ)
+
+
+@pytest.mark.parametrize("provider", KNOWN)
+def test_a_file_may_name_a_providers_key_for_that_provider_only(provider: str) -> None:
+    url, variable = KNOWN[provider]
+    environ = {name: KEY for _, name in KNOWN.values()}
+
+    assert settings({"baseURL": url, "apiKey": f"${variable}"}, environ).api_key == KEY
+    for other, _ in KNOWN.values():
+        if other != url:
+            with pytest.raises(ConfigurationError, match=variable):
+                settings({"baseURL": other, "apiKey": f"${variable}"}, environ)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("how", ["discovered", "named", "on the command line"])
+def test_a_metrics_file_that_a_discovered_settings_file_names_gets_no_variable(
+    folder: Path, name: str, how: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    Path("evaltap.toml").write_text('metrics = "m.json"\n')
+    monkeypatch.setenv(name, KEY)
+    if how == "named":
+        monkeypatch.setenv("EVALTAP_CONFIG", "evaltap.toml")
+    with judge_server(grades) as server:
+        score({"baseURL": server.url, "apiKey": f"${{{name}}}"})
+        arguments = ["--metrics", "m.json"] if how == "on the command line" else []
+        capsys.readouterr()
+        assert main(["score", "c.jsonl", *arguments]) == 2
+
+    assert server.requests == []
+    said = capsys.readouterr().err
+    assert ("nobody named this metrics file" in said) == (how == "discovered")
+
+
+def test_a_discovered_metrics_file_that_names_its_providers_key_gets_it_from_the_environment() -> (
+    None
+):
+    environ = {"_EVALTAP_DISCOVERED": "EVALTAP_LOG EVALTAP_METRICS", "OPENAI_API_KEY": KEY}
+
+    assert settings({"apiKey": "$OPENAI_API_KEY"}, environ).api_key == KEY
+    with pytest.raises(ConfigurationError, match="pass --metrics"):
+        settings({"apiKey": "$TEAM_TOKEN"}, environ | {"TEAM_TOKEN": KEY})
 
 
 SECRETS = ["AWS_SECRET_ACCESS_KEY", "DATABASE_URL", "HOME", "EVALTAP_KAFKA_SASL_PASSWORD",

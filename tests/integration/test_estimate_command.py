@@ -14,9 +14,9 @@ import pytest
 from cases import make_case, make_records, make_tool, make_turn, write_log
 from estimate_oracle import Oracle
 from evaltap.cli.main import main
-from evaltap.evaluator.analysis.estimates.quantiles import measure
 from evaltap.evaluator.analysis.estimates.rates import estimate_rates
-from evaltap.evaluator.analysis.estimates.scope import Scope, Unit
+from evaltap.evaluator.analysis.estimates.scope import Scope, Signal, Unit
+from evaltap.evaluator.analysis.estimates.turns import choose_turns, quantile
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from evaltap.recorder.sampling.rules import parse_outcome_rules
@@ -228,18 +228,12 @@ def test_windows_and_conditions_choose_turns(tmp_path: Path, estimate: Estimate)
 def test_the_views_have_the_same_rates(tmp_path: Path, estimate: Estimate) -> None:
     traffic = make_traffic(np.random.default_rng(3))
     land(tmp_path, traffic)
-    (whole,) = estimate()
     by = {name: estimate("--by", name) for name in ("tool", "model", "hour")}
 
     with Store(tmp_path / "x.duckdb") as store:
-        (all_turns,) = store.records("FROM v_pass_rate_estimated")
         views = {name: store.records(f"FROM v_pass_rate_by_{name}") for name in by}
         (cases,) = store.records("FROM v_pass_rate")
 
-    assert all_turns["estimated_pass_rate"] == pytest.approx(whole["rate"])
-    assert all_turns["sample_pass_rate"] == pytest.approx(whole["sample_rate"])
-    assert all_turns["effective_turns"] == pytest.approx(whole["effective_turns"])
-    assert all_turns["estimated_turns"] == pytest.approx(whole["estimated_turns"])
     for name, column in (("tool", "tool_name"), ("model", "model"), ("hour", "hour")):
         expected = {
             row["slice"][name]: (row["rate"], row["sample_rate"], row["estimated_turns"])
@@ -331,10 +325,6 @@ def test_a_crashed_run_has_not_passed(tmp_path: Path, estimate: Estimate) -> Non
     (row,) = estimate()
 
     assert (row["turns"], row["rate"], row["not_counted"]) == (300, pytest.approx(0.9), 0.0)
-    with Store(tmp_path / "x.duckdb") as store:
-        assert store.rows("SELECT estimated_pass_rate, turns FROM v_pass_rate_estimated") == [
-            (pytest.approx(0.9), 300)
-        ]
 
 
 def test_with_probability_0_the_rest_is_uncovered(
@@ -548,9 +538,11 @@ def test_cases_are_drawn_with_the_largest_probability_of_their_turns(
         [1.0] * len(sessions),
         [float(all(turn.passed for turn in turns)) for turns in sessions.values()],
     )
-    assert found.rate == pytest.approx(oracle.rate) == pytest.approx(view["pass_rate"])
-    assert found.process == pytest.approx(oracle.process)
-    assert found.turns == found.sessions == len(sessions)
+    one = found.estimate
+    assert one is not None
+    assert one.rate.value == pytest.approx(oracle.rate) == pytest.approx(view["pass_rate"])
+    assert one.rate.interval == pytest.approx(oracle.process)
+    assert one.rate.n == one.sessions == len(sessions)
 
 
 def test_turns_of_scored_files_count_once_where_they_are_asked_for(tmp_path: Path) -> None:
@@ -574,8 +566,10 @@ def test_turns_of_scored_files_count_once_where_they_are_asked_for(tmp_path: Pat
         ((run_id,),) = store.rows("SELECT run_id FROM runs")
         for unit in Unit:
             ((found,), _) = estimate_rates(store, Scope(run_id=run_id, files=True), unit=unit)
-            assert (found.rate, found.turns, found.estimated_turns) == (0.95, 20, 20.0)
-            assert found.traffic == (0.95, 0.95)
+            one = found.estimate
+            assert one is not None
+            assert (one.rate.value, one.rate.n, one.estimated_turns) == (0.95, 20, 20.0)
+            assert one.traffic == (0.95, 0.95)
         assert estimate_rates(store, Scope(run_id="another", files=True)).rates == ()
 
 
@@ -597,27 +591,24 @@ def test_a_turn_that_has_grown_since_it_was_scored_is_not_scored_yet(tmp_path: P
     with Store(path) as store:
         assert estimate_rates(store).rates == ()
         assert estimate_rates(store, Scope(files=True)).rates == ()
-        assert store.rows("FROM v_pass_rate_estimated") == []
 
 
-def test_latency_is_measured_over_the_traffic(landed: Traffic, tmp_path: Path) -> None:
-    with Store(tmp_path / "x.duckdb") as store:
-        found = measure(store, "latency_ms", shares=(0.5, 0.95))
-        assert measure(store, "cost_usd") is None
-        with pytest.raises(ValueError, match="user_text is not measured"):
-            measure(store, "user_text")
+def test_a_quantile_of_the_latency_is_weighted(landed: Traffic, tmp_path: Path) -> None:
+    known = Signal("latency_ms", "latency_ms IS NOT NULL")
+    with (
+        Store(tmp_path / "x.duckdb") as store,
+        choose_turns(store, Scope(), (), known) as turns,
+        choose_turns(store, Scope(), (), Signal("cost_usd", "cost_usd IS NOT NULL")) as without,
+    ):
+        found = [quantile(turns, share) for share in (0.5, 0.95)]
+        assert quantile(without, 0.5) is None
 
-    assert found is not None
     weights = np.array([1 / turn.probability for turn in landed.kept])
     latency = np.array([turn.latency for turn in landed.kept])
-    assert found.mean == pytest.approx(np.average(latency, weights=weights))
-    assert found.total == pytest.approx((latency * weights).sum())
-    assert found.process.low < found.traffic.low < found.mean < found.traffic.high
     order = np.argsort(latency)
     shares = np.cumsum(weights[order]) / weights.sum()
-    for share, one in zip((0.5, 0.95), found.quantiles, strict=True):
-        assert one.value == pytest.approx(latency[order][np.searchsorted(shares, share)])
-        assert one.process.low < one.value < one.process.high
+    expected = [latency[order][np.searchsorted(shares, share)] for share in (0.5, 0.95)]
+    assert found == pytest.approx(expected)
 
 
 def test_drops_count_in_the_hour_in_which_they_were_stated(

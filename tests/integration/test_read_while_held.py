@@ -193,20 +193,20 @@ def test_a_value_is_what_it_was_before_it_was_packed(value: Any) -> None:
 
 
 def test_a_reader_has_temporary_tables_streams_and_one_state(store: Store) -> None:
-    with reader_of(store) as reader:
-        reader.execute("CREATE TEMP TABLE chosen (name VARCHAR, number BIGINT, moment TIMESTAMP)")
-        reader.append("chosen", [(f"n{n}", n, datetime(2026, 1, 1)) for n in range(5_000)])
+    columns = "SELECT '' AS name, 0::BIGINT AS number, now()::TIMESTAMP AS moment LIMIT 0"
+    rows = [(f"n{n}", n, datetime(2026, 1, 1)) for n in range(5_000)]
+    with reader_of(store) as reader, reader.scratch(columns, rows=rows) as chosen:
         store.append("meta", [("step", "later")])
 
         seen = []
-        for chunk in reader.stream("SELECT number FROM chosen ORDER BY 1", size=700):
+        for chunk in reader.stream(f"SELECT number FROM {chosen} ORDER BY 1", size=700):
             seen += [number for (number,) in chunk]
             assert reader.rows("SELECT count(*) FROM meta WHERE key = 'step'") == [(0,)]
         assert seen == [*range(5_000)]
         assert len(reader.rows("FROM range(20000)")) == 20_000
+        with reader_of(store) as other, pytest.raises(duckdb.CatalogException):
+            other.rows(f"FROM {chosen}")
     with reader_of(store) as other:
-        with pytest.raises(duckdb.CatalogException):
-            other.rows("FROM chosen")
         assert other.rows("SELECT value FROM meta WHERE key = 'step'") == [("later",)]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cases import make_case, make_records, make_turn, write_log
+from evaltap.evaluator.analysis.estimates.rates import estimate_rates
 from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.live.consumer import Consumer
@@ -53,15 +54,15 @@ def test_the_estimated_pass_rate_is_that_of_all_turns(tmp_path: Path) -> None:
         Consumer(LocalLogSource(log), store, scorer=scorer).run(
             until_idle=True, report=lambda _: None
         )
-        ((turns, estimated_turns, estimated, in_sample, effective),) = store.rows(
-            "SELECT turns, estimated_turns, estimated_pass_rate, sample_pass_rate, effective_turns"
-            " FROM v_pass_rate_estimated"
-        )
+        ((found,), _) = estimate_rates(store)
         ((by_rule,),) = store.rows("SELECT turns FROM v_sampling WHERE reason = 'long'")
 
     truth = passing / TURNS
-    assert (turns, by_rule) == (len(kept), TURNS // 10)
-    assert estimated_turns == pytest.approx(TURNS, rel=0.06)
-    assert estimated == pytest.approx(truth, abs=0.025)
-    assert abs(in_sample - truth) > 0.1, "the sample alone would mislead"
-    assert turns / 2 < effective < turns
+    estimated, rate = found.estimate, found.rate
+    assert estimated is not None
+    assert rate is not None
+    assert (rate.n, by_rule) == (len(kept), TURNS // 10)
+    assert estimated.estimated_turns == pytest.approx(TURNS, rel=0.06)
+    assert rate.value == pytest.approx(truth, abs=0.025)
+    assert abs((found.sample_rate or 0) - truth) > 0.1, "the sample alone would mislead"
+    assert rate.n / 2 < rate.effective_n < rate.n

@@ -132,12 +132,13 @@ def test_the_console_says_of_what_the_rates_are(
 
     shown = capsys.readouterr().out
     with Store(sampled.db) as store:
-        (rate,) = estimate_rates(store).rates
+        ((found, *_), _) = estimate_rates(store)
+    assert found.rate is not None
     assert (
         f"{sampled.kept} recorded cases; rates, intervals and means are estimates for all traffic"
         in shown
     )
-    assert f"{rate.rate:.1%} of all traffic" in shown
+    assert f"{found.rate.value:.1%} of all traffic" in shown
     assert "of the recorded cases; from" in shown
     assert "2.5% of all cases" in shown, "the crashed runs"
 
@@ -148,25 +149,25 @@ def test_each_format_has_the_weighted_rate(
     files = [tmp_path / f"r.{ending}" for ending in ("json", "html", "md", "xml")]
     main([*sampled.consume, *(word for file in files for word in ("--report", str(file)))])
     with Store(sampled.db) as store:
-        (rate,) = estimate_rates(store).rates
+        (found,) = estimate_rates(store).rates
         summary = summarise(store)
-    assert rate.rate is not None
-    assert rate.process is not None
+    rate = found.rate
+    assert rate is not None
     report, page, markdown, junit = (file.read_text() for file in files)
 
     (row,) = json.loads(report)["summary"]["metrics"]
-    assert row["pass_rate"] == rate.rate
+    assert row["pass_rate"] == rate.value
     for text in (page, markdown):
-        assert f"{rate.rate:.1%}" in text
-        assert f"{rate.process.low:.0%} to {rate.process.high:.0%}" in text
+        assert f"{rate.value:.1%}" in text
+        assert f"{rate.interval.low:.0%} to {rate.interval.high:.0%}" in text
         assert "Not all turns were recorded" in text
     assert f"{sampled.kept} recorded cases: " in markdown.splitlines()[0]
     assert summary.passing_rate is not None
     assert f"{summary.passing_rate:.1%}" in page
     (suite,) = ElementTree.fromstring(junit).iter("testsuite")
     properties = {one.get("name"): one.get("value") for one in suite.iter("property")}
-    assert float(properties["pass_rate"] or "") == pytest.approx(rate.rate, rel=1e-5)
-    assert float(properties["pass_rate_low"] or "") == pytest.approx(rate.process.low, rel=1e-5)
+    assert float(properties["pass_rate"] or "") == pytest.approx(rate.value, rel=1e-5)
+    assert float(properties["pass_rate_low"] or "") == pytest.approx(rate.interval.low, rel=1e-5)
     assert suite.get("tests") == str(sampled.kept)
 
 

@@ -3,12 +3,33 @@
 import copy
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from opentelemetry._logs import LogRecord
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import (
+    LogsServiceServicer,
+    add_LogsServiceServicer_to_server,
+)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import (
+    MetricsServiceServicer,
+    add_MetricsServiceServicer_to_server,
+)
+from opentelemetry.sdk._logs import ReadableLogRecord
+from opentelemetry.sdk.resources import Resource
 
 from alert_server import Received, alert_server, wait_for
 from broker import free_port
@@ -150,26 +171,23 @@ def test_a_score_that_could_not_be_had_is_an_error_without_a_value(
     assert not any("gen_ai.evaluation.score.value" in one["attributes"] for one in found)
 
 
-@pytest.mark.parametrize(
-    ("protocol", "content_type"),
-    [
-        ("", "application/x-protobuf"),
-        ("http/protobuf", "application/x-protobuf"),
-        ("http/json", "application/json"),
-    ],
-)
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("protocol", ["", "http/protobuf"])
 def test_what_is_sent_is_otlp(
     evaltap: Evaltap,
     server: Received,
     monkeypatch: pytest.MonkeyPatch,
     protocol: str,
-    content_type: str,
+    compression: str,
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", compression)
     consume(evaltap, server.url)
 
     assert {path for path, _, _ in server.requests} == {"/v1/logs", "/v1/metrics"}
-    assert {headers["content-type"] for _, headers, _ in server.requests} == {content_type}
+    for _, headers, _ in server.requests:
+        assert headers["content-type"] == "application/x-protobuf"
+        assert headers.get("content-encoding", "none") == compression
     assert {one["traceId"] for one in records(server) if "traceId" in one} == {TRACE}
     metrics = [
         one["name"]
@@ -200,23 +218,25 @@ def test_an_endpoint_that_was_away_gets_everything_later(
 
 
 def test_an_endpoint_that_is_away_is_told_once_a_minute_with_the_reason(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")  # less than a pause of the exporter
     now = 0.0
     writer = OtlpWriter(f"http://127.0.0.1:{free_port()}", clock=lambda: now)
 
     def scores(store: Store, at: datetime, key: str, limit: int) -> list[Item]:
-        return [Item(at, "s-1", {})]
+        return [Item(at, "s-1", ReadableLogRecord(LogRecord(body="x"), Resource({})))]
 
     with Store(":memory:") as store:
-        outbox = Outbox(store, writer, "collector", scores, clock=lambda: now)
+        outbox = Outbox(store, writer, "collector", scores, name="scores", clock=lambda: now)
         for seconds in range(0, 120, 2):
             now = float(seconds)
             outbox.step(None)
     writer.close()
 
     assert len(caplog.messages) == 2
-    assert all("the OTLP endpoint cannot be reached" in told for told in caplog.messages)
+    assert all("the OTLP endpoint accepts nothing: " in told for told in caplog.messages)
+    assert all("Connection refused" in told for told in caplog.messages)
 
 
 @pytest.mark.slow
@@ -249,15 +269,72 @@ def landed(log: str) -> list[bytes | None]:
         opened.close()
 
 
-def test_a_protocol_that_is_not_http_is_refused(
-    evaltap: Evaltap, server: Received, monkeypatch: pytest.MonkeyPatch
+def test_scores_and_metrics_go_over_grpc_with_the_headers_of_the_environment(
+    evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b")
+
+    with grpc_server() as (url, received):
+        consume(evaltap, url)
+
+    logs = [request for request, _ in received if isinstance(request, ExportLogsServiceRequest)]
+    records = [record for one in logs for record in one.resource_logs[0].scope_logs[0].log_records]
+    assert len({record.SerializeToString() for record in records}) == 8
+    assert {record.event_name for record in records} == {EVALUATION_EVENT}
+    kinds = {type(request).__name__ for request, _ in received}
+    assert kinds == {"ExportLogsServiceRequest", "ExportMetricsServiceRequest"}
+    assert {headers["x-key"] for _, headers in received} == {"a b"}
+
+
+@contextmanager
+def grpc_server() -> Iterator[tuple[str, list[tuple[object, Mapping[str, str]]]]]:
+    """Yield the URL of an OTLP endpoint, and the requests and headers that it receives."""
+    received: list[tuple[object, Mapping[str, str]]] = []
+
+    class Logs(LogsServiceServicer):
+        def Export(self, request: Any, context: Any) -> ExportLogsServiceResponse:
+            received.append((request, dict(context.invocation_metadata())))
+            return ExportLogsServiceResponse()
+
+    class Metrics(MetricsServiceServicer):
+        def Export(self, request: Any, context: Any) -> ExportMetricsServiceResponse:
+            received.append((request, dict(context.invocation_metadata())))
+            return ExportMetricsServiceResponse()
+
+    server = grpc.server(ThreadPoolExecutor(2))
+    add_LogsServiceServicer_to_server(Logs(), server)  # type: ignore[no-untyped-call]
+    add_MetricsServiceServicer_to_server(Metrics(), server)  # type: ignore[no-untyped-call]
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"http://127.0.0.1:{port}", received
+    finally:
+        server.stop(None).wait()
+
+
+@pytest.mark.parametrize("protocol", ["http/json", "http"])
+def test_an_encoding_that_the_exporters_do_not_have_is_refused(
+    evaltap: Evaltap, server: Received, monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
 
     code, _, error = consume(evaltap, server.url)
 
     assert code == 2
-    assert "found 'grpc'; expected one of http/protobuf, http/json" in error
+    assert f"found {protocol!r}" in error
+    assert "http/protobuf" in error
+
+
+def test_a_setting_that_makes_no_sense_is_refused(
+    evaltap: Evaltap, server: Received, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")
+
+    code, _, error = consume(evaltap, server.url)
+
+    assert code == 2
+    assert "OTEL_EXPORTER_OTLP_... is invalid" in error
 
 
 @pytest.mark.parametrize("url", ["collector:4318", "ftp://h", "http://user:pw@h:4318"])

@@ -13,8 +13,7 @@ import pytest
 from starlette.applications import Starlette
 
 from evaltap.cli.main import main
-from evaltap.evaluator.page.running import running_address
-from evaltap.evaluator.page.serving import PageServer
+from evaltap.evaluator.page.serving import PageServer, running_address
 from evaltap.evaluator.store.database import Store
 from program import Program, until
 from shop import Asked, landed

@@ -1,6 +1,7 @@
 """Versions of an agent, and repeats: kept apart in one file, and compared."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,16 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from cases import make_case, make_turn
 from evaltap.cli.main import main
+from evaltap.evaluator.analysis.estimates.scope import (
+    CASE,
+    LABEL,
+    SESSION,
+    SIGNALS,
+    USER,
+    Scope,
+)
+from evaltap.evaluator.analysis.estimates.turns import choose_turns
+from evaltap.evaluator.analysis.stats.estimate import estimate
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.sources.span_processor import CaseSpanProcessor
@@ -22,12 +33,16 @@ METRICS = [
     }
 ]
 SESSIONS = ("s-1", "s-2", "s-3", "s-4")
+NO_USERS: Mapping[str, str] = {}
 
 
-def record(log: Path, good: set[str], **settings: Any) -> None:
+def record(log: Path, good: set[str], users: Mapping[str, str] = NO_USERS, **settings: Any) -> None:
     recorder = Recorder(str(log), **settings)
     for session in SESSIONS:
-        with recorder.turn(session_id=session, user="hello", invocation_id="t-1") as turn:
+        who = users.get(session)
+        with recorder.turn(
+            session_id=session, user="hello", invocation_id="t-1", user_id=who
+        ) as turn:
             turn.respond("yes" if session in good else "no")
     recorder.close()
 
@@ -94,6 +109,29 @@ def test_repeats_are_runs_and_give_pass_at_k(db: Path, capsys: pytest.CaptureFix
     assert rows[None, 1]["pass_hat_k"] == pytest.approx(2 / 3), "the whole set passed in two runs"
     main(["report", str(db), "--pass-k", "4"])
     assert "needs 4 runs" in capsys.readouterr().out
+
+
+def test_repeats_of_a_case_are_one_cluster_where_the_case_is_named(db: Path) -> None:
+    for number in (1, 2, 3):
+        log = db.parent / f"{number}.log.db"
+        record(log, {"s-1"}, run=f"run-{number}", users={"s-1": "ann", "s-2": "ann", "s-3": "bob"})
+        consume(log, db)
+
+    found = {}
+    with Store(db) as store:
+        for cluster in (SESSION, CASE, USER, LABEL):
+            chosen = choose_turns(store, Scope(), (), SIGNALS["pass_rate"], cluster=cluster)
+            with chosen as turns:
+                (profiles,) = turns.profiles().values()
+            estimated = estimate(profiles)
+            assert estimated is not None
+            assert (estimated.rate.value, estimated.rate.n) == (0.25, 12)
+            found[cluster.name] = (estimated.sessions, estimated.rate.interval)
+
+    assert {name: clusters for name, (clusters, _) in found.items()} == {
+        "session": 12, "case": 4, "user": 2 + 3, "label": 12,
+    }  # fmt: skip
+    assert found["case"][1].high > found["session"][1].high, "repeats of a case are alike"
 
 
 def test_repeats_in_a_file_are_told_apart_by_their_run(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaltap.recorder.conventions import DIALECTS, framework_of, read_span
+from evaltap.recorder.conventions import DIALECTS, framework_of, is_read, read_span
 from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.messages import closing_text, last_user_text, without_fragments
@@ -411,3 +411,12 @@ def test_a_failure_is_known_by_status_attribute_or_exception(
     span: dict[str, Any], failure: Failure | None
 ) -> None:
     assert failure_of(Span("ab" * 16, "cd" * 8, "x", 1, 2, **span)) == failure
+
+
+@pytest.mark.parametrize("mark", sorted({mark for dialect in DIALECTS for mark in dialect.marks}))
+def test_a_span_with_the_mark_of_any_dialect_keeps_its_attributes(mark: str) -> None:
+    assert is_read("some.scope", "step", [mark])
+
+
+def test_a_span_without_a_mark_keeps_none() -> None:
+    assert not is_read("some.scope", "GET /orders", ["http.request.method", "server.address"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evaltap.recorder import MemorySink, Recorder
+from evaltap.recorder import MemorySink, Recorder, Turn
 
 
 def recorded(recorder: Recorder, sink: MemorySink) -> list[dict[str, Any]]:
@@ -188,3 +188,90 @@ def test_threads_and_tasks_do_not_mix_their_turns(recorder: Recorder, sink: Memo
         (turn,) = case["actualConversation"]
         assert [tool["id"] for tool in turn["tools"]] == [f"{case['evalId']}-{n}" for n in range(3)]
         assert {tool["result"] for tool in turn["tools"]} == {case["evalId"]}
+
+
+def test_run_tool_calls_the_function_and_records_call_result_and_time(
+    recorder: Recorder, sink: MemorySink
+) -> None:
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    async def slow_add(a: int, b: int) -> int:
+        return a + b
+
+    async def agent(turn: Turn) -> int:
+        total: int = turn.run_tool("add", {"a": 1, "b": 2}, add)
+        total += await turn.run_tool("slow", {"a": 3, "b": 4}, slow_add)
+        return total
+
+    with recorder.turn(session_id="s", user="?") as turn:
+        assert asyncio.run(agent(turn)) == 10
+
+    (data,) = recorded(recorder, sink)
+    assert [(one["name"], one["arguments"], one["result"]) for one in data["tools"]] == [
+        ("add", {"a": 1, "b": 2}, 3),
+        ("slow", {"a": 3, "b": 4}, 7),
+    ]
+    assert all(one["durationMs"] > 0 for one in data["tools"])
+
+
+def test_an_error_of_a_run_tool_is_recorded_and_reaches_the_agent(
+    recorder: Recorder, sink: MemorySink
+) -> None:
+    def fails() -> None:
+        raise LookupError("no such order")
+
+    with recorder.turn(session_id="s", user="?") as turn, pytest.raises(LookupError):
+        turn.run_tool("get_order", {}, fails)
+
+    (data,) = recorded(recorder, sink)
+    assert data["tools"][0]["error"] == {"type": "LookupError", "message": "no such order"}
+    assert data["telemetry"]["status"] == "ok"
+
+
+def test_labels_give_runs_the_ids_of_their_case_whatever_the_session(sink: MemorySink) -> None:
+    recorder = Recorder(sink=sink, run="nightly", version="1.4")
+
+    def turn() -> None:
+        with recorder.turn(session_id="framework-7", user="?"):
+            pass
+
+    def labelled(trial: int) -> None:
+        with recorder.run_labels(
+            run=f"x.{trial}", trial=trial, attempt=1, eval_set_id="math", eval_id="add"
+        ):
+            turn()
+
+    threads = [threading.Thread(target=labelled, args=[trial]) for trial in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    turn()
+    assert recorder.close()
+
+    by_trial = {case["source"].get("trial"): case for case in sink.cases}
+    assert {trial: case["source"]["run"] for trial, case in by_trial.items()} == {
+        1: "x.1", 2: "x.2", None: "nightly",
+    }  # fmt: skip
+    assert (by_trial[1]["evalSetId"], by_trial[1]["evalId"]) == ("math", "add")
+    assert by_trial[1]["source"]["attempt"] == 1
+    assert by_trial[None]["evalId"] == "framework-7"
+    assert "evalSetId" not in by_trial[None]
+
+
+@pytest.mark.parametrize("settings", [{"sample_rate": 0.0}, {
+    "sample_rules": '[{"name": "slow", "slowerThanMs": 60000, "keep": 0.5}]', "sample_rate": 0.0,
+}])  # fmt: skip
+def test_no_sampling_drops_the_turn_of_a_trial(sink: MemorySink, settings: dict[str, Any]) -> None:
+    recorder = Recorder(sink=sink, **settings)
+    for trial in (1, None):
+        with (
+            recorder.run_labels(trial=trial, eval_id="a"),
+            recorder.turn(session_id="s", user="?"),
+        ):
+            pass
+    assert recorder.close()
+
+    assert [case["source"].get("trial") for case in sink.cases] == [1]
+    assert "inclusionProbability" not in sink.cases[0]["source"]

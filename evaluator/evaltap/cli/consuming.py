@@ -3,7 +3,7 @@
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, update_wrapper
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,8 +14,8 @@ from evaltap.evaluator.ingest.topics.writer import TopicWriter
 from evaltap.evaluator.monitoring.alerting.delivery import alert_outbox, is_silenced
 from evaltap.evaluator.monitoring.alerting.receivers import Receiver
 from evaltap.evaluator.monitoring.history import Alert
+from evaltap.evaluator.monitoring.model import summary
 from evaltap.evaluator.monitoring.rules import check_metrics, read_rules
-from evaltap.evaluator.monitoring.wording import summary
 from evaltap.evaluator.pipeline.live.consumer import Consumed, ConsumerTask
 from evaltap.evaluator.pipeline.live.heartbeat import heartbeat
 from evaltap.evaluator.pipeline.live.otlp import OtlpWriter, otlp_scores
@@ -112,14 +112,13 @@ def otlp_outboxes(endpoint: str | None, store: Store, *, explanations: bool) -> 
         raise InputError("--explanations: only works with --scores-otlp; add it")
     if endpoint is None:
         return []
-    scores = otlp_scores
-    if explanations:  # keeps the function's name, under which the outbox stores its progress
-        scores = update_wrapper(partial(otlp_scores, explained=text_redactor()), otlp_scores)
-    return [Outbox(store, OtlpWriter(endpoint), urlsplit(endpoint).netloc, scores)]
+    scores = partial(otlp_scores, explained=text_redactor() if explanations else None)
+    place = urlsplit(endpoint).netloc
+    return [Outbox(store, OtlpWriter(endpoint), place, scores, name="otlp_scores")]
 
 
 def topic_outbox(
-    option: str, place: str | None, log: str, store: Store, read: Reader
+    option: str, place: str | None, log: str, store: Store, read: Reader, name: str
 ) -> list[Outbox]:
     """Return the outbox of a topic; `log` names the cluster of a bare topic, and must not read the topic."""
     if not place:
@@ -142,4 +141,6 @@ def topic_outbox(
             " name another"
         )
     create_topics(location, {topic: 1})
-    return [Outbox(store, TopicWriter(location, client_id="evaltap-outbox"), topic, read)]
+    return [
+        Outbox(store, TopicWriter(location, client_id="evaltap-outbox"), topic, read, name=name)
+    ]

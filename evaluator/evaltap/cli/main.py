@@ -90,6 +90,7 @@ _MODULES = {
     "evaluator": "anyio duckdb genai_prices greenlet jinja2 jsonschema jsonschema_specifications markupsafe"
     " msgspec nanoarrow nltk numpy re2 referencing rich shtab",
     "kafka": "google_crc32c kafka",
+    "otlp": "opentelemetry.exporter requests",
 }
 EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in modules.split()}
 """The extra that installs a module, for modules that a command may find missing."""
@@ -235,7 +236,8 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
         print(f"evaltap {command}: {error}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:
-        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        name = error.name or ""
+        extra = EXTRAS.get(name) or EXTRAS.get(name.partition(".")[0])
         if extra is None:
             raise
         if command == "demo":

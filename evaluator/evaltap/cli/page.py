@@ -17,13 +17,12 @@ from evaltap.cli.values import host_and_port
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.page.app import create_app
 from evaltap.evaluator.page.request import Source
-from evaltap.evaluator.page.running import announced
 from evaltap.evaluator.page.security.access import Access, Person, state_folder
 from evaltap.evaluator.page.security.site import Site, is_loopback
-from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer
+from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer, announced
 from evaltap.evaluator.pipeline.live.consumer import ConsumerTask
 from evaltap.evaluator.pipeline.live.summary_keeper import SummaryKeeper, Ticks
-from evaltap.evaluator.reports.tracing import TraceUrl
+from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.readers import Readers
 from evaltap.recorder.sources.connections import connection_settings

@@ -36,6 +36,7 @@ def judge_session(command: str, options: JudgeOptions) -> JudgeSession:
         "EVALTAP_JUDGE_RPM": options.judge_rpm,
         "EVALTAP_JUDGE_TPM": options.judge_tpm,
         "EVALTAP_ALLOW_VARIABLES": int(options.allow_variables),
+        "EVALTAP_ALLOW_KEY_FOR": ",".join(options.allow_key_for),
     }
     settings = JudgeSettings(
         options.judge_cache,

@@ -9,7 +9,13 @@ from pathlib import Path
 
 from evaltap.cli.declared import Declared
 from evaltap.schemas.errors import ConfigurationError
-from evaltap.schemas.files.settings import FILE_VARIABLE, Settings, find_settings, read_settings
+from evaltap.schemas.files.settings import (
+    DISCOVERED,
+    FILE_VARIABLE,
+    Settings,
+    find_settings,
+    read_settings,
+)
 
 
 @contextmanager
@@ -26,6 +32,8 @@ def settings_in_effect() -> Iterator[None]:
     }
     if settings is not None:
         _check_log(settings, added)
+        if not os.environ.get(FILE_VARIABLE, "").strip():
+            added[DISCOVERED] = " ".join(added)
     before = {name: os.environ.get(name) for name in added}
     os.environ.update(added)
     try:
@@ -78,12 +86,23 @@ def fill_in(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[s
     front: list[str] = []
     for action in parser._actions:
         declared: Declared | None = vars(action).get("declared")
+        if declared and declared.variable and _is_given(action, arguments):
+            discovered = os.environ.get(DISCOVERED, "").split()
+            kept = [name for name in discovered if name != declared.variable]
+            os.environ[DISCOVERED] = " ".join(kept)
+            continue
         text = declared.text() if declared else ""
         if text and action.option_strings:
             action.required = False
         elif text and action.nargs not in ("*", "?") and not any(map(_is_store, arguments)):
             front.append(text)
     return [*front, *arguments]
+
+
+def _is_given(action: argparse.Action, arguments: Sequence[str]) -> bool:
+    """Check whether an option, or an abbreviation of it, is among the arguments."""
+    words = [word.partition("=")[0] for word in arguments if word.startswith("--") and word != "--"]
+    return any(option.startswith(word) for option in action.option_strings for word in words)
 
 
 def _is_store(word: str) -> bool:

@@ -1,16 +1,16 @@
 """Open the stores that a command reads or writes, and choose the cases in them by a filter."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from evaltap.cli.options.shared import FilterOptions
 from evaltap.evaluator.analysis.filters.choice import Choice, chosen_keys
 from evaltap.evaluator.analysis.filters.language import parse_filter
-from evaltap.evaluator.analysis.filters.restricted import RestrictedStore, no_case, restrict
+from evaltap.evaluator.analysis.filters.restricted import no_case, restricted
 from evaltap.evaluator.analysis.summaries.summaries import catch_up
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.store.database import Store, TemporaryStore
-from evaltap.evaluator.store.errors import StoreHeldError
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.remote.client import open_to_read
 from evaltap.evaluator.store.shards import ShardedStore
@@ -37,16 +37,18 @@ def choice_of(options: FilterOptions, *more: str) -> Choice:
     return Choice(parse_filter(" ".join((*options.filter, *more))), options.where)
 
 
-def open_chosen(paths: Sequence[Path], choice: Choice) -> StoreReader:
-    """Open the files, read as one, with the chosen cases only."""
-    if not choice:
-        return open_stores(paths)
-    try:
-        return RestrictedStore(paths, choice)
-    except StoreHeldError:
-        if len(paths) > 1:
-            raise
-    return restrict(open_stores(paths), choice)
+@contextmanager
+def open_chosen(
+    paths: Sequence[Path], choice: Choice, keys: Sequence[CaseKey] | None = None
+) -> Iterator[StoreReader]:
+    """Open the files, read as one, with the chosen cases only; `keys` replaces the choice."""
+    with open_stores(paths) as store:
+        if not choice:
+            yield store
+            return
+        catch_up(store)
+        with restricted(store, choice, keys, paths):
+            yield store
 
 
 def keys_of(store: StoreReader, choice: Choice) -> list[CaseKey] | None:

@@ -46,6 +46,18 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
+class RunLabels:
+    """What a caller states of the runs that it starts, such as those of an experiment."""
+
+    run: str | None = None
+    """Name of the recording, when cases are recorded several times."""
+    trial: int | None = None
+    attempt: int | None = None
+    eval_set_id: str | None = None
+    eval_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunStarted:
     """A run of the agent started: one user message in, one answer out."""
 
@@ -62,6 +74,7 @@ class RunStarted:
     invocation_id: str | None = None
     """The turn's id in the case; defaults to the run id."""
     capture: Mapping[str, str] = field(default_factory=dict)
+    labels: RunLabels | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ every turn that started is counted in exactly one place. See docs/explanation/de
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
@@ -14,11 +15,12 @@ from evaltap.recorder.config import RecorderConfig, configured, with_absolute_lo
 from evaltap.recorder.delivery.counters import Counters
 from evaltap.recorder.delivery.pipeline import pipeline_for
 from evaltap.recorder.delivery.sinks.base import Sink
-from evaltap.recorder.observation import Observation
+from evaltap.recorder.observation import Observation, RunLabels
 from evaltap.recorder.payload import name as named
 from evaltap.recorder.payload import number, text, truth
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.recorder.protocols import ItemSource
+from evaltap.recorder.run import LABELS
 from evaltap.recorder.turn_api import Turn
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.wire.feedback import Feedback
@@ -84,6 +86,30 @@ class Recorder:
             invocation_id=invocation_id,
             state=state,
         )
+
+    @contextmanager
+    def run_labels(
+        self,
+        *,
+        run: str | None = None,
+        trial: int | None = None,
+        attempt: int | None = None,
+        eval_set_id: str | None = None,
+        eval_id: str | None = None,
+    ) -> Iterator[None]:
+        """Label the runs that start within the block, in this thread or task and those it starts.
+
+        The record has these ids of set and case, whatever session the framework uses, and `run`
+        takes the place of the setting of that name. A turn with a `trial` was run for an experiment
+        and is never sampled. Plugins, `turn` and `tool` follow; spans of OpenTelemetry do not.
+        """
+        before = LABELS.set(
+            RunLabels(named(run), trial, attempt, named(eval_set_id), named(eval_id))
+        )
+        try:
+            yield
+        finally:
+            LABELS.reset(before)
 
     def feedback(
         self,

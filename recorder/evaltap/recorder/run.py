@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -25,6 +26,7 @@ from evaltap.recorder.observation import (
     Origin,
     Responded,
     RunEnded,
+    RunLabels,
     RunStarted,
     RunStatus,
     StateSet,
@@ -37,6 +39,8 @@ from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run_clock import RunClock
 
 T = TypeVar("T")
+LABELS: ContextVar[RunLabels | None] = ContextVar("evaltap_run_labels", default=None)
+"""The labels of runs that start in this context (`Recorder.run_labels`)."""
 _MAX_LOOKED_AT = 10 * MAX_HISTORY
 """Messages of the preceding conversation that are looked at: most may be calls and results."""
 _MAX_HISTORY_CHARACTERS = 200_000
@@ -100,6 +104,7 @@ class ObservedRun:
             trace_id=trace_id,
             root_span_id=root_span_id,
             invocation_id=invocation_id,
+            labels=LABELS.get(),
         )
         if begin_now:
             self.begin()

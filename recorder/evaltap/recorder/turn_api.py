@@ -11,7 +11,7 @@ the block is recorded as the turn's error and propagates unchanged.
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, Token
 from types import AsyncGeneratorType, GeneratorType, TracebackType
@@ -82,6 +82,10 @@ class Turn:
         self._numbers = itertools.count(1)
         self._user, self._parts = user, parts
         self._before: Token[Turn | None] | None = None
+        self.answer: str | None = None
+        """The last answer that `respond` was given."""
+        self.answers = 0
+        """How often `respond` was called."""
 
     def tool(
         self,
@@ -132,6 +136,25 @@ class Turn:
         with Guard(self._recorder.report_fault, "turn.tool_result"):
             call_id = call.id if type(call) is ToolCall else named(call) or ""
             self._returned(call_id, result, error, duration_ms)
+
+    def run_tool(
+        self, name: str, arguments: Mapping[str, Any], function: Callable[..., Any]
+    ) -> Any:  # whatever the function returns
+        """Call `function(**arguments)` as a tool: record call, result or error, and time.
+
+        Returns what the function returns, and raises what it raises; an `async` function is recorded
+        when it is awaited.
+        """
+        recorded = _RecordedCall(_Described(function), (), dict(arguments), name=name, turn=self)
+        if inspect.iscoroutinefunction(function):
+
+            async def awaited() -> object:
+                with recorded as call:
+                    return call.record_result(await function(**arguments))
+
+            return awaited()
+        with recorded as call:
+            return call.record_result(function(**arguments))
 
     def model(
         self,
@@ -186,6 +209,8 @@ class Turn:
         `parts` are its images, audio and files, as in `Recorder.turn`. `reasoning` is recorded only
         with `capture_reasoning`.
         """
+        self.answers += 1
+        self.answer = text
         with Guard(self._recorder.report_fault, "turn.respond"):
             self._run.answer(text, _media(parts), reasoning)
 
@@ -334,8 +359,17 @@ class _Described:
 class _RecordedCall:
     """One call of a decorated function; the turn and call methods it uses never raise."""
 
-    def __init__(self, described: _Described, args: tuple[Any, ...], kwargs: JsonObject) -> None:
+    def __init__(
+        self,
+        described: _Described,
+        args: tuple[Any, ...],
+        kwargs: JsonObject,
+        *,
+        name: str | None = None,
+        turn: Turn | None = None,
+    ) -> None:
         self._described, self._args, self._kwargs = described, args, kwargs
+        self._name, self._turn = name or described.name, turn
         self._call: ToolCall | None = None
 
     def record_result(self, result: object) -> object:
@@ -346,10 +380,10 @@ class _RecordedCall:
         return result
 
     def __enter__(self) -> "_RecordedCall":
-        turn = CURRENT_TURN.get()
+        turn = self._turn or CURRENT_TURN.get()
         if turn is not None:
             arguments = self._described.arguments(self._args, self._kwargs)
-            self._call = turn.tool(self._described.name, arguments)
+            self._call = turn.tool(self._name, arguments)
         return self
 
     def __exit__(

@@ -1,7 +1,6 @@
 """Estimates from sampled turns: equal to the oracle's, with the promised properties and coverage."""
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,16 +11,13 @@ from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
 
 from estimate_coverage import SETTINGS, Tally, estimated, profiles_of
 from estimate_oracle import Oracle
-from evaltap.evaluator.analysis.estimates.rates import Rate
-from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
-from evaltap.evaluator.analysis.stats.intervals import Interval, wilson_of
-from evaltap.evaluator.analysis.stats.labelled import Judged, Labels, people_rate
-from evaltap.evaluator.analysis.stats.quantiles import quantile
-from evaltap.evaluator.analysis.stats.sample import Cell, Profile
-from evaltap.evaluator.analysis.stats.student import t95
+from evaltap.evaluator.analysis.estimates.rates import SliceRate
+from evaltap.evaluator.analysis.stats.estimate import Cell, Estimate, Profile, estimate
+from evaltap.evaluator.analysis.stats.labelled import Judged, Labels, people
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate, t95, wilson_of
 from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.rates import print_rates
-from traffic import Numbers, Setting, binomial_bounds, draw
+from traffic import Setting, binomial_bounds, draw
 
 
 def test_the_quantile_of_student_is_that_of_scipy() -> None:
@@ -75,11 +71,11 @@ def test_every_figure_is_that_of_the_oracle(
         scores=not binary,
     )
 
-    assert found.rate == pytest.approx(oracle.rate)
-    assert found.process == pytest.approx(oracle.process, abs=1e-7)
+    assert found.rate.value == pytest.approx(oracle.rate)
+    assert found.rate.interval == pytest.approx(oracle.process, abs=1e-7)
     assert found.traffic == pytest.approx(oracle.traffic, abs=1e-6)
     assert found.estimated_turns == pytest.approx(oracle.estimated_turns)
-    assert found.effective_turns == pytest.approx(oracle.effective_turns, rel=1e-6)
+    assert found.rate.effective_n == pytest.approx(oracle.effective_turns, rel=1e-6)
     assert found.design_effect == (
         None if oracle.design_effect is None else pytest.approx(oracle.design_effect, rel=1e-6)
     )
@@ -112,8 +108,8 @@ def test_unsampled_sessions_of_one_turn_have_wilsons_interval_with_t(
 
     trials = total - 1 if passed and failed else total
     expected = wilson_of(passed / total, trials, float(stats.t.ppf(0.975, total - 1)))
-    assert found.process == pytest.approx(expected)
-    assert found.traffic == Interval(found.rate, found.rate)
+    assert found.rate.interval == pytest.approx(expected)
+    assert found.traffic == Interval(found.rate.value, found.rate.value)
 
 
 def test_neither_the_order_of_sessions_nor_of_their_cells_matters() -> None:
@@ -122,10 +118,11 @@ def test_neither_the_order_of_sessions_nor_of_their_cells_matters() -> None:
     random.Random(3).shuffle(shuffled)
 
     one, other = estimated(profiles), estimated(shuffled)
-    assert (*other.process, *other.traffic) == pytest.approx(
-        (*one.process, *one.traffic), rel=1e-12
+    assert (*other.rate.interval, *other.traffic) == pytest.approx(
+        (*one.rate.interval, *one.traffic), rel=1e-12
     )
-    assert replace(other, process=one.process, traffic=one.traffic) == one
+    rate = replace(other.rate, value=one.rate.value, interval=one.rate.interval)
+    assert replace(other, rate=rate, traffic=one.traffic) == one
 
 
 def test_failing_is_passing_the_other_way_round() -> None:
@@ -142,8 +139,11 @@ def test_failing_is_passing_the_other_way_round() -> None:
 
     passing, failing = estimated(profiles), estimated(swapped)
 
-    assert failing.rate == pytest.approx(1 - passing.rate)
-    for one, other in ((passing.process, failing.process), (passing.traffic, failing.traffic)):
+    assert failing.rate.value == pytest.approx(1 - passing.rate.value)
+    for one, other in (
+        (passing.rate.interval, failing.rate.interval),
+        (passing.traffic, failing.traffic),
+    ):
         assert (1 - other.high, 1 - other.low) == pytest.approx(one)
 
 
@@ -157,13 +157,13 @@ def test_half_the_probability_of_everything_doubles_the_turns_and_leaves_the_pro
     once, twice = estimated(profiles), estimated(halved)
 
     assert twice.estimated_turns == pytest.approx(2 * once.estimated_turns)
-    assert twice.process == pytest.approx(once.process)
+    assert twice.rate.interval == pytest.approx(once.rate.interval)
 
 
 def test_more_sessions_narrow_and_more_turns_of_the_same_sessions_hardly() -> None:
     def width(profiles: list[Profile]) -> float:
         found = estimated(profiles)
-        return found.process.high - found.process.low
+        return found.rate.interval.high - found.rate.interval.low
 
     few = [Profile((Cell(1, 5, 5, 5),), 40), Profile((Cell(1, 5, 0, 0),), 10)]
     longer = [Profile((Cell(1, 50, 50, 50),), 40), Profile((Cell(1, 50, 0, 0),), 10)]
@@ -177,8 +177,8 @@ def test_a_stratum_without_a_failure_keeps_its_doubt() -> None:
     # 50 turns of weight 20, none failed; and 100 errors that were all kept, all failed.
     found = estimated([Profile((Cell(0.05, 1, 1, 1),), 50), Profile((Cell(1, 1, 0, 0),), 100)])
 
-    assert found.rate == pytest.approx(1000 / 1100)
-    assert found.process.low < 0.86, "one failure among the 50 would be 20 in the traffic"
+    assert found.rate.value == pytest.approx(1000 / 1100)
+    assert found.rate.interval.low < 0.86, "one failure among the 50 would be 20 in the traffic"
 
 
 def test_two_draws_of_a_session_are_not_those_of_its_turns() -> None:
@@ -190,13 +190,13 @@ def test_two_draws_of_a_session_are_not_those_of_its_turns() -> None:
     by_session = estimated([Profile((cell,), count) for cell, count in cells if not cell.by_turn])
     by_turn = estimated([Profile((cell,), count) for cell, count in cells if cell.by_turn])
 
-    assert by_session.process == by_turn.process
+    assert by_session.rate.interval == by_turn.rate.interval
     assert by_session.traffic.high - by_session.traffic.low > 1.5 * (
         by_turn.traffic.high - by_turn.traffic.low
     ), "sessions that are drawn whole say less of their traffic"
 
 
-# -- means and quantiles ---------------------------------------------------------------------------
+# -- means ---------------------------------------------------------------------------------------
 
 
 def test_a_mean_of_scores_has_the_interval_of_its_own_variance() -> None:
@@ -206,55 +206,18 @@ def test_a_mean_of_scores_has_the_interval_of_its_own_variance() -> None:
     found = estimated(profiles, scores=True)
 
     error = stats.t.ppf(0.975, 399) * scores.std(ddof=1) / 20
-    assert found.rate == pytest.approx(scores.mean())
-    assert (found.rate - found.process.low, found.process.high - found.rate) == pytest.approx(
-        (error, error), rel=0.05
-    )
+    assert found.rate.value == pytest.approx(scores.mean())
+    assert (
+        found.rate.value - found.rate.interval.low,
+        found.rate.interval.high - found.rate.value,
+    ) == pytest.approx((error, error), rel=0.05)
 
 
 def test_equal_scores_everywhere_prove_no_certainty() -> None:
     found = estimated([Profile((Cell(1, 1, 0.7, 0.49),), 30)], scores=True)
 
-    assert found.rate == pytest.approx(0.7)
-    assert found.process.low < 0.6
-
-
-@pytest.mark.slow
-def test_a_quantile_covers_that_of_the_process() -> None:
-    rng, rounds = np.random.default_rng(4), 150
-    truth, covered = float(stats.lognorm(0.7).ppf(0.9)), 0
-    for _ in range(rounds):
-        values = rng.lognormal(0, 0.7, 400)
-        chance = np.where(rng.random(400) < 0.2, 1.0, 0.3)
-        kept = rng.random(400) < chance
-        found = quantile(
-            sorted(set(values[kept].tolist())), 0.9, _share_below(values[kept], chance[kept])
-        )
-        assert found is not None
-        assert found.process.low <= found.traffic.low <= found.value
-        assert found.value <= found.traffic.high <= found.process.high
-        covered += found.process.low <= truth <= found.process.high
-
-    low, high = binomial_bounds(rounds, 0.95)
-    assert low <= covered / rounds <= high
-
-
-def _share_below(values: Numbers, chance: Numbers) -> Callable[[float], Estimate]:
-    def below(limit: float) -> Estimate:
-        profiles = []
-        for probability in (1.0, 0.3):
-            mine = values[chance == probability]
-            under = int((mine <= limit).sum())
-            for y, count in ((1.0, under), (0.0, len(mine) - under)):
-                if count:
-                    profiles.append(Profile((Cell(probability, 1, y, y),), count))
-        return estimated(profiles)
-
-    return below
-
-
-def test_of_no_values_there_is_no_quantile() -> None:
-    assert quantile([], 0.5, lambda _: estimated(mixed())) is None
+    assert found.rate.value == pytest.approx(0.7)
+    assert found.rate.interval.low < 0.6
 
 
 # -- labels ----------------------------------------------------------------------------------------
@@ -271,8 +234,9 @@ def test_what_people_would_find_is_the_documented_formula(
         Labels(passed, passed, passed, share * passed),
         Labels(failed, failed, failed, other * failed),
     )
-    found = people_rate(Judged(q, c, *labels))
+    found = Judged(q, c, *labels).rate_of(people)
 
+    assert found is not None
     (l1, u1), (l0, u0) = wilson_of(share, passed), wilson_of(other, failed)
     rate = q * share + (1 - q) * other
     low = np.sqrt(
@@ -286,8 +250,9 @@ def test_what_people_would_find_is_the_documented_formula(
 
 
 def test_without_labels_of_a_verdict_all_of_it_is_open() -> None:
-    found = people_rate(Judged(0.9, 0.02, Labels(50, 50, 50, 50), Labels()))
+    found = Judged(0.9, 0.02, Labels(50, 50, 50, 50), Labels()).rate_of(people)
 
+    assert found is not None
     assert found.value == pytest.approx(0.95)
     assert found.interval.high - found.interval.low > 0.1
 
@@ -330,9 +295,10 @@ def test_two_thousand_samples_of_each_setting_are_covered(name: str) -> None:
 
 
 def test_the_table_of_rates_breaks_no_name(capsys: pytest.CaptureFixture[str]) -> None:
+    rate = Rate(0.5, Interval(0.25, 0.75), 4, 4.0, "turns")
+    half = Estimate(rate, rate.interval, 4, 4.0, None, 4.0)
     rates = [
-        Rate({}, "pass_rate", name, "81bc209f", 0.5, Interval(0.25, 0.75), None, 4, 4, 4.0, 4.0,
-             None, 1.0, ("few_sessions",), 0.5, 0.0, None)
+        SliceRate({}, "pass_rate", name, "81bc209f", half, 1.0, ("few_sessions",), 0.5, 0.0, None)
         for name in ("tool_trajectory_avg_score", "kw")
     ]  # fmt: skip
 

@@ -13,8 +13,15 @@ from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
 
 from estimate_coverage import SETTINGS
 from evaltap.evaluator.analysis.stats import exchange
-from evaltap.evaluator.analysis.stats.difference import Rate, difference
-from evaltap.evaluator.analysis.stats.drop import detectable_drop, drop_of, mean_rate
+from evaltap.evaluator.analysis.stats.difference import (
+    Difference,
+    benjamini_hochberg,
+    detectable_drop,
+    difference,
+    fisher,
+    holm,
+    mean_rate,
+)
 from evaltap.evaluator.analysis.stats.exchange import (
     Pair,
     Trials,
@@ -26,8 +33,7 @@ from evaltap.evaluator.analysis.stats.exchange import (
     sign_flip_p_value,
     worse,
 )
-from evaltap.evaluator.analysis.stats.intervals import Interval
-from evaltap.evaluator.analysis.stats.several import benjamini_hochberg, fisher, holm
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate
 from gate_simulation import LEVEL, SCENARIOS, TWENTY, Scenario, simulate, simulate_traffic
 from traffic import binomial_bounds
 
@@ -135,8 +141,8 @@ def test_neither_order_nor_a_comparison_with_itself_makes_a_difference(
 
     assert drop_p_value(pairs, level=LEVEL) == drop_p_value(sorted(pairs), level=LEVEL)
     assert drop_p_value(itself, level=LEVEL) > LEVEL
-    assert drop_of(itself).value == 0
-    there, back = drop_of(pairs), drop_of([one.swapped for one in pairs])
+    assert _drop(itself).value == 0
+    there, back = _drop(pairs), _drop([one.swapped for one in pairs])
     assert there.value == pytest.approx(-back.value)
     assert there.interval.low == pytest.approx(-back.interval.high)
 
@@ -258,10 +264,10 @@ def test_fisher_is_that_of_scipy(a: int, b: int, c: int, d: int) -> None:
 
 
 def test_cases_that_all_passed_are_not_taken_for_certain() -> None:
-    rate, interval = mean_rate([Trials(5, 5)] * 20)
+    rate = mean_rate([Trials(5, 5)] * 20)
 
-    assert rate == interval.high == 1
-    assert interval.low == pytest.approx(0.963, abs=0.001)
+    assert rate.value == rate.interval.high == 1
+    assert rate.interval.low == pytest.approx(0.963, abs=0.001)
 
 
 def test_four_times_the_trials_halve_what_can_be_seen() -> None:
@@ -317,7 +323,10 @@ def test_two_weeks_of_the_same_traffic_are_called_worse_in_2_of_100_at_most(name
 
 
 def test_a_difference_and_its_p_value_agree_and_turn_with_the_sides() -> None:
-    one, other = Rate(0.9, Interval(0.85, 0.94)), Rate(0.8, Interval(0.74, 0.85))
+    one, other = (
+        Rate(0.9, Interval(0.85, 0.94), 200, 200.0, "turns"),
+        Rate(0.8, Interval(0.74, 0.85), 200, 200.0, "turns"),
+    )
     found, back = difference(one, other), difference(other, one)
 
     assert (found.p_value <= 0.025) == (found.interval.low >= 0)
@@ -325,3 +334,8 @@ def test_a_difference_and_its_p_value_agree_and_turn_with_the_sides() -> None:
     assert found.interval.low == pytest.approx(-back.interval.high)
     assert found.p_value == pytest.approx(1 - back.p_value)
     assert difference(one, one).p_value == 0.5
+
+
+def _drop(pairs: Sequence[Pair]) -> Difference:
+    """Return the drop of the mean rate over the cases of both sides."""
+    return difference(*(mean_rate(list(side)) for side in zip(*pairs, strict=True)))

@@ -13,7 +13,7 @@ from cases import NOON, TRAJECTORY
 from evaltap.cli.main import main
 from evaltap.evaluator.analysis.filters.choice import Choice, chosen_keys, chosen_query
 from evaltap.evaluator.analysis.filters.language import FIELDS, SORTS, Filter, Term, parse_filter
-from evaltap.evaluator.analysis.filters.listing import list_cases
+from evaltap.evaluator.analysis.filters.listing import list_page
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
@@ -197,13 +197,13 @@ def test_a_value_is_never_part_of_the_statement(store: Store, word: str) -> None
 
 
 def test_a_listed_case_shows_what_was_asked_done_and_thought(store: Store) -> None:
-    found = list_cases(store, Choice(parse_filter("id:s-0,s-3")), 1)
+    found = list_page(store, Choice(parse_filter("id:s-0,s-3")), 1)
 
     (case,) = found.cases
     assert found.matched == 2
     assert (case.eval_id, case.opening, case.turns) == ("s-0", TRAFFIC[0].question, 2)
     assert (case.tools, case.outcome, case.failed) == (("get_order",), "failed", ("polite",))
-    listed = list_cases(store, Choice(parse_filter("id:s-3")), 1).cases[0]
+    listed = list_page(store, Choice(parse_filter("id:s-3")), 1).cases[0]
     assert (listed.feedback, listed.tools, listed.outcome) == ("down", (), "passed")
 
 

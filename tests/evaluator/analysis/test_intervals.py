@@ -5,25 +5,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
 
-from evaltap.evaluator.analysis.stats import percentile, wilson
+from evaltap.evaluator.analysis.stats.rate import Rate, percentile
 
 
 @given(st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilson_equals_scipy(counts: tuple[int, int]) -> None:
     successes, total = counts
 
-    interval = wilson(successes, total)
+    rate = Rate.of_counts(successes, total, "cases")
 
     expected = stats.binomtest(successes, total).proportion_ci(method="wilson")
-    assert interval is not None
-    assert interval == pytest.approx((expected.low, expected.high), abs=1e-9)
-    assert 0 <= interval.low <= successes / total <= interval.high <= 1
+    assert rate is not None
+    assert rate.interval == pytest.approx((expected.low, expected.high), abs=1e-9)
+    assert 0 <= rate.interval.low <= rate.value <= rate.interval.high <= 1
 
 
 def test_nothing_counted_has_no_interval_and_nonsense_is_refused() -> None:
-    assert wilson(0, 0) is None
-    with pytest.raises(ValueError, match="3 successes of 2"):
-        wilson(3, 2)
+    assert Rate.of_counts(0, 0, "cases") is None
+    with pytest.raises(ValueError, match="3 of 2 cases"):
+        Rate.of_counts(3, 2, "cases")
 
 
 @given(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaltap.evaluator.analysis.stats import pass_at_k, pass_hat_k, pass_hat_k_unbiased
+from evaltap.evaluator.analysis.stats.rate import pass_at_k, pass_hat_k, pass_hat_k_unbiased
 
 
 @given(st.integers(1, 7), st.data())

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 
 from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.filters.language import parse_filter
-from evaltap.evaluator.analysis.filters.listing import list_cases
+from evaltap.evaluator.analysis.filters.listing import list_page
 from evaltap.evaluator.analysis.filters.restricted import restricted_to_case
-from evaltap.evaluator.analysis.summaries.case_key import CASE_KEY
-from evaltap.evaluator.analysis.summaries.marks import current_marks
-from evaltap.evaluator.analysis.summaries.summaries import Summaries
+from evaltap.evaluator.analysis.summaries.summaries import CASE_KEY, Summaries, current_marks
 from evaltap.evaluator.pipeline.live.summary_keeper import SummaryKeeper, Ticks
 from evaltap.evaluator.pipeline.maintenance.erasure import Subject, erase_from_store, find_in_store
 from evaltap.evaluator.pipeline.maintenance.pruning import prune
@@ -142,9 +140,7 @@ def assert_true(store: Store) -> None:
     assert store.rows(
         "SELECT tool_name, sum(calls), sum(errors) FROM tools_by_hour GROUP BY ALL ORDER BY ALL"
     ) == store.rows("SELECT tool_name, calls, errors FROM v_tools ORDER BY ALL")
-    listed = {
-        (c.app, c.eval_set_id, c.eval_id): c for c in list_cases(store, Choice(), 1_000).cases
-    }
+    listed = {(c.app, c.eval_set_id, c.eval_id): c for c in list_page(store, Choice(), 1_000).cases}
     for row in store.records("FROM case_index WHERE turns > 0"):
         case = listed.pop((row["app_name"], row["eval_set_id"], row["eval_id"]))
         assert SEVERITIES[row["severity"]] == case.outcome
@@ -172,7 +168,7 @@ def assert_same_choices(store: Store) -> None:
     texts = random.Random(rows).sample(FILTERS, 8)
 
     def listings() -> list[Any]:
-        return [list_cases(store, Choice(parse_filter(text)), 1_000) for text in texts]
+        return [list_page(store, Choice(parse_filter(text)), 1_000) for text in texts]
 
     assert current_marks(store) is not None
     indexed = listings()

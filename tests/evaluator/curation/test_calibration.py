@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from cases import RUBRIC, make_case, make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator.analysis.estimates.labels import LabelKey, read_labels
-from evaltap.evaluator.analysis.stats.estimate import estimate
+from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate
 from evaltap.evaluator.analysis.stats.labelled import Judged, Labels
-from evaltap.evaluator.analysis.stats.sample import Cell, Profile
-from evaltap.evaluator.curation.calibration.statistics import (
+from evaltap.evaluator.analysis.stats.rate import Rate
+from evaltap.evaluator.curation.calibration.verdicts import (
     Calibration,
     Labelled,
     Table,
@@ -44,7 +44,9 @@ def all_verdicts(passes: int, fails: int) -> Verdicts:
     kinds = [(1.0, passes), (0.0, fails)]
     found = estimate(Profile((Cell(1, 1, y, y),), count) for y, count in kinds if count)
     assert found is not None
-    return Verdicts(passes, fails, found.rate, (found.process.high - found.process.low) / 2)
+    return Verdicts(
+        passes, fails, found.rate.value, (found.rate.interval.high - found.rate.interval.low) / 2
+    )
 
 
 def calibrated(table: Table, passes: int = 0, fails: int = 0) -> Calibration:
@@ -80,31 +82,35 @@ def test_figures_are_those_of_the_table_with_each_verdict_weighed_by_its_share(
     total = passes + fails
     matrix = np.array([[both_pass, false_pass], [false_fail, both_fail]]) / total
     chance = float((matrix.sum(0) * matrix.sum(1)).sum())
-    assert found.agreement.value == pytest.approx((both_pass + both_fail) / total)
-    assert found.kappa.value == pytest.approx((np.trace(matrix) - chance) / (1 - chance))
-    assert found.false_pass_rate.value == pytest.approx(false_pass / (false_pass + both_fail))
-    assert found.false_fail_rate.value == pytest.approx(false_fail / (false_fail + both_pass))
-    assert found.corrected.value == pytest.approx((both_pass + false_fail) / total)
-    for share in (found.agreement, found.false_pass_rate, found.false_fail_rate, found.corrected):
-        assert share.interval is not None
-        assert share.value is not None
+    assert value(found.agreement) == pytest.approx((both_pass + both_fail) / total)
+    assert value(found.kappa) == pytest.approx((np.trace(matrix) - chance) / (1 - chance))
+    assert value(found.false_pass_rate) == pytest.approx(false_pass / (false_pass + both_fail))
+    assert value(found.false_fail_rate) == pytest.approx(false_fail / (false_fail + both_pass))
+    assert value(found.corrected.rate) == pytest.approx((both_pass + false_fail) / total)
+    for share in (
+        found.agreement,
+        found.false_pass_rate,
+        found.false_fail_rate,
+        found.corrected.rate,
+    ):
+        assert share is not None
         assert 0 <= share.interval.low <= share.value <= share.interval.high <= 1
 
 
 def test_kappa_of_a_published_table() -> None:
     # 45 and 15, 25 and 15: kappa 0.1304 (the example of the article on Cohen's kappa in Wikipedia).
-    assert calibrated(Table(45, 15, 25, 15)).kappa.value == pytest.approx(0.1304, abs=1e-4)
+    assert value(calibrated(Table(45, 15, 25, 15)).kappa) == pytest.approx(0.1304, abs=1e-4)
 
 
 def test_kappa_is_undefined_where_one_verdict_is_all_there_is() -> None:
-    assert calibrated(Table(60, 0, 0, 0)).kappa.value is None
+    assert calibrated(Table(60, 0, 0, 0)).kappa is None
 
 
 def test_full_agreement_on_few_labels_proves_no_perfection() -> None:
     found = calibrated(Table(5, 0, 0, 5))
 
-    assert found.kappa.value == 1
-    assert found.kappa.interval is not None
+    assert found.kappa is not None
+    assert value(found.kappa) == 1
     assert found.kappa.interval.high == 1
     assert found.kappa.interval.low < 0.7
 
@@ -112,10 +118,12 @@ def test_full_agreement_on_few_labels_proves_no_perfection() -> None:
 def test_what_a_judge_gave_and_nobody_labelled_is_not_guessed() -> None:
     found = calibrate(labels_of(Table(60, 0, 0, 0)), all_verdicts(900, 100))
 
-    assert found.agreement == found.kappa == found.false_pass_rate == (None, None)
+    assert found.agreement == found.kappa == found.false_pass_rate is None
     assert found.trust is Trust.TOO_FEW
-    assert found.corrected.interval is not None
-    assert found.corrected.interval.high - found.corrected.interval.low > 0.09, "the fails are open"
+    assert found.corrected.rate is not None
+    assert found.corrected.rate.interval.high - found.corrected.rate.interval.low > 0.09, (
+        "the fails are open"
+    )
 
 
 def draw(rng: np.random.Generator, lenient: float, labels: tuple[int, int]) -> Calibration:
@@ -141,9 +149,14 @@ def test_intervals_hold_and_a_lenient_judge_is_not_trusted_however_labels_were_c
     for _ in range(rounds):
         found = draw(rng, lenient, labels)
         trusted += found.trust is Trust.TRUST
-        for name, value in truth.items():
-            low, high = getattr(found, name).interval
-            covered[name] += low <= value <= high
+        figures = {
+            "corrected": found.corrected.rate,
+            "false_pass_rate": found.false_pass_rate,
+            "false_fail_rate": found.false_fail_rate,
+        }
+        for name, rate in figures.items():
+            assert rate is not None
+            covered[name] += rate.interval.low <= truth[name] <= rate.interval.high
 
     assert trusted == 0
     # 200 rounds at 95 %: fewer than 180 have a chance of 1 in 1,000.
@@ -199,7 +212,7 @@ def test_how_many_labels_more_of_which_verdict_would_bound_the_false_passes() ->
         grown = replace(judged, passed=Labels(count, count, count, count))
         bad = grown.derive(lambda q, g1, g0: q * (1 - g1) / (q * (1 - g1) + (1 - q) * (1 - g0)))
         assert bad is not None
-        highs.append(bad.interval.high)
+        highs.append(bad[1].high)
     assert highs[1] <= 0.1 < highs[0]
 
 
@@ -371,3 +384,9 @@ def test_labels_of_what_could_not_be_judged_are_counted_apart(
     (found,) = json.loads(capsys.readouterr().out)["calibrations"]
     assert (found["labels"], found["without_verdict"]) == (60, 60)
     assert found["trust"] == "too few labels"
+
+
+def value(rate: Rate | None) -> float:
+    """Return the value of a figure that is defined."""
+    assert rate is not None
+    return rate.value

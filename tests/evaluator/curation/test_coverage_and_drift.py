@@ -45,9 +45,9 @@ def test_the_share_that_is_covered_is_weighted_by_what_turns_stand_for() -> None
     found = coverage("tools", turns, [seen(0, ["a"]), seen(1, ["z"])])
 
     assert found.covered is not None
-    assert found.covered.rate == pytest.approx(1 / 13)
-    assert found.covered.process.low <= 1 / 13 <= found.covered.process.high
-    assert [(gap.value, round(gap.share.rate * 13)) for gap in found.gaps] == [
+    assert found.covered.rate.value == pytest.approx(1 / 13)
+    assert found.covered.rate.interval.low <= 1 / 13 <= found.covered.rate.interval.high
+    assert [(gap.value, round(gap.share.value * 13)) for gap in found.gaps] == [
         ("b", 10), ("", 1), ("a > b", 1),
     ]  # fmt: skip
     assert [key.name for key in found.gaps[0].examples] == ["s-1#t-1"]
@@ -82,7 +82,7 @@ def test_an_intent_is_covered_by_a_case_that_asks_the_same_in_other_words() -> N
     found = coverage("intent", turns, [seen(9, ["x"], "Hi, where is my order?")])
 
     assert found.covered is not None
-    assert found.covered.rate == pytest.approx(2 / 3)
+    assert found.covered.rate.value == pytest.approx(2 / 3)
     assert [gap.value for gap in found.gaps] == ["s-2#t-2"]
 
 

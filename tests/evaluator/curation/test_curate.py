@@ -11,8 +11,7 @@ import pytest
 
 from cases import NOON, RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 from evaltap.cli.main import main
-from evaltap.evaluator.analysis.filters.conditions import VIEW
-from evaltap.evaluator.analysis.filters.turns import turns_with
+from evaltap.evaluator.analysis.filters.choice import VIEW, turns_with
 from evaltap.evaluator.cases.evalsets.content import content_hash
 from evaltap.evaluator.cases.evalsets.difference import difference
 from evaltap.evaluator.cases.evalsets.files import read_set, set_bytes

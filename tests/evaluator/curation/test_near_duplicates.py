@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from evaltap.evaluator.curation import near
 from evaltap.evaluator.curation.grouping import Block, ComparedTurn, Likeness, health, turn_groups
-from evaltap.evaluator.curation.near import near_groups
+from evaltap.evaluator.curation.near import SimilarTexts, near_groups, normal, shingles
 from evaltap.evaluator.curation.picks import TurnKey
-from evaltap.evaluator.curation.texts import SimilarTexts, normal, shingles
 
 FILLERS = ("please", "hello", "thank you", "hi there", "asap", "it is urgent")
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaltap.evaluator.ingest.landing.bloom_filter import BloomFilter
+from evaltap.evaluator.ingest.landing.lander import BloomFilter
 
 NAMES = st.tuples(st.text(), st.text(), st.text())
 

@@ -13,8 +13,7 @@ from alert_server import wait_for
 from cases import write_log
 from commands import Evaltap, runner
 from evaltap.evaluator.monitoring.history import Alert, firing, note_alerts, read_alerts
-from evaltap.evaluator.monitoring.model import Event
-from evaltap.evaluator.monitoring.wording import summary
+from evaltap.evaluator.monitoring.model import Event, summary
 from evaltap.evaluator.pipeline.live.figures import figures
 from evaltap.evaluator.pipeline.live.watcher import CAUGHT_UP_SECONDS, LOOK_SECONDS, Watcher
 from evaltap.evaluator.store.database import Store

@@ -12,10 +12,9 @@ import pytest
 from cases import write_log
 from commands import Evaltap, runner
 from evaltap.evaluator.monitoring import learned
-from evaltap.evaluator.monitoring.changes import NOTHING, ChangeFinder
 from evaltap.evaluator.monitoring.model import Event
 from evaltap.evaluator.monitoring.replay import Watches
-from evaltap.evaluator.monitoring.turns import read_turns
+from evaltap.evaluator.monitoring.turns import NOTHING, ChangeFinder, read_turns
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from evaltap.schemas.wire.feedback import Feedback

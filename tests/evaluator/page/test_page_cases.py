@@ -9,28 +9,25 @@ import pytest
 
 from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.filters.language import SORTS, parse_filter
-from evaltap.evaluator.analysis.filters.listing import list_cases
+from evaltap.evaluator.analysis.filters.listing import around, list_page
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.cases.references import References
-from evaltap.evaluator.page.paging import around, list_page
-from evaltap.evaluator.page.problems import problem_of
-from evaltap.evaluator.page.rendering import typeset
-from evaltap.evaluator.page.request import PageRequest
+from evaltap.evaluator.page.rendering import as_json, typeset
+from evaltap.evaluator.page.request import PageRequest, problem_of
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.statements import written_out
-from evaltap.evaluator.page.twin import as_json
 from evaltap.evaluator.page.views import case, cases
 from evaltap.evaluator.page.views.case import TurnVerdict
 from evaltap.evaluator.reports.diff_lines import lines_of
 from evaltap.evaluator.reports.model import Call, Step
-from evaltap.evaluator.reports.tracing import TraceUrl
+from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import TooSlowError
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.errors import InputError
 from page_store import GENEROUS, NOON, long_session, support_cases, support_store
-from reports import write_cases
+from reports import score_into, write_cases
 
 
 @pytest.fixture(scope="module", params=["rows", "summaries"])
@@ -57,7 +54,7 @@ def test_pages_hold_every_case_once_forwards_and_backwards(
     reader: StoreReader, sort: str, size: int
 ) -> None:
     choice = Choice(parse_filter(f"sort:{sort}"))
-    all_ids = [one.eval_id for one in list_cases(reader, choice, 100).cases]
+    all_ids = [one.eval_id for one in list_page(reader, choice, 100).cases]
 
     pages = [list_page(reader, choice, size)]
     while pages[-1].next:
@@ -177,6 +174,23 @@ def test_the_step_that_went_wrong_is_on_the_page(reader: StoreReader) -> None:
     assert second.verdicts[0][0] == "trajectory_f1"
     assert page.differences == 2
     assert page.feedback[0]["comment"] == "I got far too much."
+
+
+def test_the_evaluator_not_the_name_of_a_metric_says_whether_calls_are_compared(
+    tmp_path: Path,
+) -> None:
+    retool = {"metricName": "retool", "evaluatorName": "run_succeeded", "threshold": 1}
+    order = {"metricName": "order_of_calls", "evaluatorName": "trajectory_in_order", "threshold": 1}
+    path = support_store(tmp_path, cases=support_cases(3))
+    with Store(path) as store:
+        score_into(store, write_cases(tmp_path, support_cases(3)), [retool, order])
+        with Readers(store).reading() as found:
+            page = case.read(found, asked(), ("shop", "live", "s-000"))
+
+    assert page is not None
+    compared = {one.cell.metric_name for one in page.verdicts if one.compare_href}
+    assert {"order_of_calls", "trajectory_f1"} <= compared
+    assert "retool" not in compared
 
 
 def test_a_crash_is_told_once_whatever_the_metrics(reader: StoreReader) -> None:

@@ -10,14 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaltap.evaluator.analysis.estimates.rates import estimate_rates
-from evaltap.evaluator.analysis.stats.difference import Rate
-from evaltap.evaluator.analysis.stats.intervals import Interval, wilson
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.page import traffic
 from evaltap.evaluator.page.plots import Point, bars, lines
-from evaltap.evaluator.page.request import PageRequest
+from evaltap.evaluator.page.request import PageRequest, of_the_past
 from evaltap.evaluator.page.security.access import Person
-from evaltap.evaluator.page.sharing import of_the_past
 from evaltap.evaluator.page.views import cases, overview
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.readers import Readers
@@ -51,9 +49,8 @@ def test_the_overview_of_a_file_ends_with_its_last_turn(store: Store) -> None:
         " AND eval_set_id = 'live' GROUP BY 1"
     ))  # fmt: skip
     assert {name: n for name, n in rates["trajectory_f1"].counts.items() if n} == counts
-    found = rates["trajectory_f1"].rate
-    assert found is not None
-    assert found.interval == pytest.approx(wilson(counts["passed"], 42))
+    estimated = {one.metric: one.rate for one in estimate_rates(store).rates}
+    assert {name: one.rate for name, one in rates.items()} == estimated
     assert page.delivery is not None
     assert (page.delivery.recorded, page.delivery.landed, page.delivery.missing) == (42, 42, 0)
     assert page.reasons[0].of.count == max(one.of.count for one in page.reasons)
@@ -209,7 +206,7 @@ def test_the_pass_rate_is_drawn_beside_the_period_before_and_the_alarms(store: S
 
 
 @pytest.mark.parametrize("failing", [{2}, {2, 5, 9}, {0, 7}, set()])
-def test_turns_of_one_session_count_as_much_as_estimate_says(
+def test_the_overview_has_the_rate_and_the_interval_that_estimate_prints(
     tmp_path: Path, failing: set[int]
 ) -> None:
     bad = "I cannot."
@@ -224,10 +221,9 @@ def test_turns_of_one_session_count_as_much_as_estimate_says(
         Summaries(store).refresh()
         with Readers(store).reading() as reader:
             (found,) = overview.read(reader, replace(ASKED, past=of_the_past())).metrics
-        ((rate, *_), *_) = estimate_rates(store)
+        ((estimated, *_), *_) = estimate_rates(store)
 
-    effect = rate.design_effect or rate.turns / rate.sessions
-    assert found.rate.effective == pytest.approx(rate.turns / effect)
+    assert found.rate.rate == estimated.rate
 
 
 def test_nothing_in_a_span_is_no_zero(store: Store) -> None:
@@ -304,7 +300,7 @@ def test_calls_without_a_duration_count_and_have_no_quantile() -> None:
 
 def test_a_change_is_named_only_when_its_interval_says_so() -> None:
     def rate(value: float, spread: float) -> Rate:
-        return Rate(value, Interval(value - spread, value + spread))
+        return Rate(value, Interval(value - spread, value + spread), 100, 100.0, "turns")
 
     better = traffic.change(rate(0.5, 0.01), rate(0.6, 0.01))
     unsure = traffic.change(rate(0.5, 0.2), rate(0.6, 0.2))

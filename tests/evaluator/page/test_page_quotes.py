@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaltap.evaluator.page.quotes import Quote, pieces_of
+from evaltap.evaluator.page.rendering import Quote, pieces_of
 from evaltap.evaluator.page.request import PageRequest
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.views import case

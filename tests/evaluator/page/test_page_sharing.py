@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from evaltap.evaluator.page.request import SharedAnswers
 from evaltap.evaluator.page.security.access import Person
-from evaltap.evaluator.page.sharing import SharedAnswers
 from page_server import served
 from page_store import support_store
 

@@ -101,12 +101,13 @@ def test_a_judge_that_repeats_what_it_reads_is_found_out() -> None:
 
     report = run_attacks(LlmJudgeCriterion(), services(parrot))
 
-    rates = {one.family: one.rate for one in report.families}
+    rates = {one.family: one.rate.value for one in report.families if one.rate}
     assert rates["fake verdict"] == pytest.approx(4 / 6, abs=0.2)
     assert rates["begging"] == 0
     assert report.flips[0].attack.startswith("fake verdict")
-    assert report.total.interval is not None
-    assert report.total.interval.low < (report.total.rate or 0) < report.total.interval.high
+    rate = report.total.rate
+    assert rate is not None
+    assert rate.interval.low < rate.value < rate.interval.high
 
 
 def test_a_scenario_that_passes_without_an_attack_proves_nothing() -> None:

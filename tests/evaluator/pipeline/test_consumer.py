@@ -16,8 +16,7 @@ from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
-from evaltap.evaluator.pipeline.live.consumer import Consumed, Consumer
-from evaltap.evaluator.pipeline.live.schedule import ConsumerLimits
+from evaltap.evaluator.pipeline.live.consumer import Consumed, Consumer, ConsumerLimits
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError

@@ -14,8 +14,7 @@ from evaltap.evaluator.ingest.landing.recent_cases import RecentCases, RecentLim
 from evaltap.evaluator.ingest.sources.base import SourceBatch
 from evaltap.evaluator.ingest.sources.memory import MemorySource
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
-from evaltap.evaluator.pipeline.live.consumer import Consumer
-from evaltap.evaluator.pipeline.live.schedule import ConsumerLimits
+from evaltap.evaluator.pipeline.live.consumer import Consumer, ConsumerLimits
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.metric import EvalMetric

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evaltap.evaluator.pipeline.live.schedule import ConsumerLimits, Schedule
+from evaltap.evaluator.pipeline.live.consumer import ConsumerLimits, Schedule
 
 LIMITS = ConsumerLimits(
     records_per_batch=100, poll_seconds=0.2, score_every_seconds=1.0, score_soon_seconds=0.3

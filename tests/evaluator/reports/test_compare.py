@@ -13,7 +13,7 @@ import xmlschema
 
 from cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 from commands import Evaltap, runner
-from evaltap.evaluator.analysis.stats.intervals import Interval
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate
 from evaltap.evaluator.reports.compare.model import MetricChange, Totals
 from evaltap.evaluator.reports.compare.wording import difference
 
@@ -753,7 +753,7 @@ def test_a_slice_that_cannot_be_compared_says_why(evaltap: Evaltap, by: str, mes
 
 
 def test_a_difference_that_rounds_to_zero_has_no_minus() -> None:
-    side = Totals(50_000, 50_000, 1.0, Interval(1.0, 1.0))
+    side = Totals(Rate(1.0, Interval(1.0, 1.0), 50_000, 50_000, "cases"), 50_000)
     change = MetricChange(
         "m", False, True, side, side, 0.0, Interval(-4e-5, 4e-5), 1.0, 1.0, None
     )  # fmt: skip

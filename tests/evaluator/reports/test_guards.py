@@ -4,14 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaltap.evaluator.reports.exit_status import FailOn, GuardFinding, latency_guard
-from evaltap.evaluator.reports.summary import MetricCounts, Summary, exit_code
+from evaltap.evaluator.reports.summary import (
+    FailOn,
+    GuardFinding,
+    MetricCounts,
+    Summary,
+    exit_code,
+    latency_guard,
+)
 
 
 def summary(
     *, passed: int = 0, failed: int = 0, not_evaluated: int = 0, errors: int = 0
 ) -> Summary:
-    counts = MetricCounts("m", passed, failed, not_evaluated, errors, None, None)
+    counts = MetricCounts("m", passed, failed, not_evaluated, errors)
     return Summary("run", 1, (counts,), (), ())
 
 

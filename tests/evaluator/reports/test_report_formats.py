@@ -26,7 +26,7 @@ from evaltap.evaluator.reports.markdown import MAX_BYTES, markdown
 from evaltap.evaluator.reports.model import Report, Source, Usage
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.summary import Summary
-from evaltap.evaluator.reports.tracing import TraceUrl
+from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.schemas.errors import InputError
 from reports import report_of, rubric_answer
 

@@ -12,8 +12,7 @@ from cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_records, make_to
 from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.reports.evidence import Comparison, evidence_of
-from evaltap.evaluator.reports.grouping import pattern, shared_words
-from evaltap.evaluator.reports.model import Limits, Step
+from evaltap.evaluator.reports.model import Limits, Step, pattern, shared_words
 from evaltap.evaluator.reports.reader import read_report
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas import EvalMetric

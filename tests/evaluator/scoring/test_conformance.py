@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evaltap.evaluator import evaluate_case
-from evaltap.evaluator.analysis.stats import pass_at_k, pass_hat_k, runs_passed
+from evaltap.evaluator.analysis.stats.rate import pass_at_k, pass_hat_k, runs_passed
 from evaltap.evaluator.cases.json_path import extract
 from evaltap.evaluator.cases.pairing import UnscorableCaseError, pair_turns, with_case_rubrics
 from evaltap.evaluator.cases.turn import Turn
@@ -18,17 +18,19 @@ from evaltap.evaluator.scoring.contract.context import Status, TurnScore, Vote
 from evaltap.evaluator.scoring.contract.judge import JudgeInvalid
 from evaltap.evaluator.scoring.criteria.calls.matching import match_left
 from evaltap.evaluator.scoring.criteria.calls.tool_trajectory import ToolTrajectoryMatcher
-from evaltap.evaluator.scoring.criteria.content.final_response import FinalResponseMatcher
+from evaltap.evaluator.scoring.criteria.content.final_response import (
+    FinalResponseMatcher,
+    compile_xml,
+)
 from evaltap.evaluator.scoring.criteria.content.json_value import RawJson, compile_json
 from evaltap.evaluator.scoring.criteria.content.rouge import (
     compile_rouge,
     rouge_scorer,
+    split_sentences,
     stem,
     tokenize,
 )
-from evaltap.evaluator.scoring.criteria.content.sentences import split_sentences
 from evaltap.evaluator.scoring.criteria.content.text import compile_length, compile_text
-from evaltap.evaluator.scoring.criteria.content.xml import compile_xml
 from evaltap.evaluator.scoring.evaluators.judged.answers import (
     Verdict,
     read_boolean,

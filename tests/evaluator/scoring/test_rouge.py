@@ -5,8 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
-from evaltap.evaluator.scoring.criteria.content.rouge import compile_rouge, rouge_scorer, tokenize
-from evaltap.evaluator.scoring.criteria.content.sentences import split_sentences
+from evaltap.evaluator.scoring.criteria.content.rouge import (
+    compile_rouge,
+    rouge_scorer,
+    split_sentences,
+    tokenize,
+)
 from evaltap.schemas.formats.metric import RougeCriterion
 
 WORDS = st.sampled_from(

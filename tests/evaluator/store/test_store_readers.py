@@ -94,16 +94,39 @@ def test_a_reader_sees_one_state_of_the_store_and_the_next_one_the_newest(store:
         assert cursor.execute(COUNT).fetchall() == [(before[0][0] + 1,)]
 
 
-def test_a_reader_fills_temporary_tables_of_its_own(store: Store) -> None:
-    readers = Readers(store)
-    for _ in range(2):
-        with readers.reading() as reader:
-            reader.execute("CREATE TEMP TABLE chosen (name VARCHAR, number BIGINT)")
-            reader.append("chosen", [("a", 1)])
-            reader.append("chosen", [(f"n{number}", number) for number in range(500)])
+def test_a_scratch_table_holds_a_query_and_more_rows_within_its_block(store: Store) -> None:
+    many = [(f"n{number}", number) for number in range(500)]
+    for reader in (store, None):
+        with Readers(store).reading() as cursor:
+            reads = reader or cursor
+            with reads.scratch("SELECT 'a' AS name, 1::BIGINT AS number", rows=many) as chosen:
+                assert reads.rows(f"SELECT count(*), sum(number) FROM {chosen}") == [(501, 124_751)]
+                assert reads.records(f"FROM {chosen} LIMIT 1") == [{"name": "a", "number": 1}]
+                with reads.scratch(f"SELECT number FROM {chosen} WHERE number < 3") as other:
+                    assert reads.rows(f"SELECT sum(number) FROM {other}") == [(4,)]
 
-            assert reader.rows("SELECT count(*), sum(number) FROM chosen") == [(501, 124_751)]
-            assert reader.records("FROM chosen LIMIT 1") == [{"name": "a", "number": 1}]
+            assert not reads.rows("SELECT 1 FROM duckdb_tables() WHERE temporary")
+
+
+def test_a_block_that_fails_leaves_no_scratch_table_and_its_own_error(store: Store) -> None:
+    with Readers(store).reading() as reader:
+        with pytest.raises(duckdb.ConversionException), reader.scratch("SELECT 'a' AS b") as one:
+            reader.rows(f"SELECT b::INTEGER FROM {one}")
+
+        assert not reader.rows("SELECT 1 FROM duckdb_tables() WHERE temporary")
+
+
+def test_a_block_reads_other_rows_under_the_name_of_a_table(store: Store) -> None:
+    store.append("meta", [("step", "1")])
+    with Readers(store).reading() as reader:
+        whole = reader.rows("FROM meta")
+        for copied in (False, True):
+            fewer = {"meta": "FROM evaltap.main.meta WHERE key = $key"}
+            if not copied:
+                fewer = {"meta": "FROM evaltap.main.meta WHERE key = 'step'"}
+            with reader.seeing(fewer, {"key": "step"} if copied else None, copied=copied):
+                assert reader.rows("FROM meta") == [("step", "1")]
+            assert reader.rows("FROM meta") == whole
 
 
 def test_a_stream_goes_on_beside_other_statements(store: Store) -> None:
@@ -158,7 +181,7 @@ def test_a_reader_cannot_write(store: Store, statement: str) -> None:
 )
 def test_a_reader_changes_no_setting(store: Store, statement: str) -> None:
     with Readers(store).reading() as reader:
-        for run in (reader.execute, reader.rows, reader.records, reader.stream):
+        for run in (reader.rows, reader.records, reader.stream):
             with pytest.raises(NotReadingError, match="expected one that reads"):
                 run(statement)
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evaltap.evaluator.store.background import MOST_WAITING
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.database import MOST_WAITING, Store
 
 
 def write(store: Store, value: str) -> None:

@@ -12,6 +12,7 @@ from evaltap.cli.progress import progress
 from evaltap.cli.scoring import case_scorer, judge_session
 from evaltap.cli.stores import open_store
 from evaltap.evaluator.analysis.estimates.labels import read_labels
+from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.curation.calibration.verdicts import (
     Calibrated,
     calibrate_metric,
@@ -118,16 +119,18 @@ def _rows(one: Calibrated) -> list[tuple[str, str, str]]:
         ("false passes (of what people fail)", result.false_pass_rate, True),
         ("false fails (of what people pass)", result.false_fail_rate, True),
     )
-    for name, share, percent in shares:
-        ends = share.interval
-        between = f"{_number(ends.low, percent)} to {_number(ends.high, percent)}" if ends else ""
-        rows.append((name, _number(share.value, percent), between))
+    rows += [(name, *_figures(share, percent)) for name, share, percent in shares]
     rows.append(("agreement of a constant answer", _number(result.constant_baseline, True), ""))
     rows.append(("pass rate by judge", _number(corrected.observed, True), ""))
-    ends = corrected.interval
-    between = f"{ends.low:.1%} to {ends.high:.1%}" if ends else ""
-    rows.append(("estimated pass rate by people", _number(corrected.value, True), between))
+    rows.append(("estimated pass rate by people", *_figures(corrected.rate, True)))
     return rows
+
+
+def _figures(rate: Rate | None, percent: bool) -> tuple[str, str]:
+    if rate is None:
+        return "-", ""
+    low, high = (_number(end, percent) for end in rate.interval)
+    return _number(rate.value, percent), f"{low} to {high}"
 
 
 def _number(value: float | None, percent: bool) -> str:

@@ -5,8 +5,8 @@ import sys
 
 from evaltap.cli.options.inspect import CasesOptions
 from evaltap.cli.stores import choice_of, open_stores
-from evaltap.evaluator.analysis.filters.listing import list_cases
-from evaltap.evaluator.analysis.filters.unknown import unknown_values
+from evaltap.evaluator.analysis.filters.listing import list_page
+from evaltap.evaluator.analysis.filters.restricted import unknown_values
 from evaltap.evaluator.analysis.summaries.summaries import catch_up
 from evaltap.evaluator.reports.cases import print_cases
 from evaltap.evaluator.reports.console import console
@@ -17,7 +17,7 @@ def run(options: CasesOptions) -> int:
     choice = choice_of(options.chosen)
     with open_stores([options.db]) as store:
         catch_up(store)
-        found = list_cases(store, choice, options.limit)
+        found = list_page(store, choice, options.limit)
         unknown = [] if found.matched else [*unknown_values(store, choice.filter)]
     if options.json:
         print(json.dumps([case.data() for case in found.cases], ensure_ascii=False))

@@ -6,9 +6,8 @@ from dataclasses import asdict
 
 from evaltap.cli.options.score import CompareOptions
 from evaltap.evaluator.reports.compare.console import print_comparison
-from evaltap.evaluator.reports.compare.data import comparison_data
 from evaltap.evaluator.reports.compare.formats import write_comparison
-from evaltap.evaluator.reports.compare.model import Rules
+from evaltap.evaluator.reports.compare.model import Rules, comparison_data
 from evaltap.evaluator.reports.compare.reading import compare_sides
 
 

@@ -42,7 +42,7 @@ from evaltap.evaluator.pipeline.live.outbox import dead_letters, scores
 from evaltap.evaluator.pipeline.live.running import Running, running
 from evaltap.evaluator.reports.console import console, print_summary
 from evaltap.evaluator.reports.summary import summarise
-from evaltap.evaluator.reports.tracing import TraceUrl
+from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.scoring.time_limit import WATCH
@@ -279,8 +279,10 @@ def _tasks(
     )
     closed: list[ConsumerTask] = [
         *watches,
-        *topic_outbox("--dlq-topic", options.dlq_topic, options.log, store, dead_letters),
-        *topic_outbox("--scores-topic", options.scores_topic, options.log, store, scores),
+        *topic_outbox(
+            "--dlq-topic", options.dlq_topic, options.log, store, dead_letters, "dead_letters"
+        ),
+        *topic_outbox("--scores-topic", options.scores_topic, options.log, store, scores, "scores"),
         *otlp_outboxes(options.scores_otlp, store, explanations=options.explanations),
     ]
     if options.serve is not None or options.scores_otlp is not None:

@@ -41,16 +41,16 @@ def run(options: CoverageOptions) -> int:
 def _print(found: list[Coverage]) -> None:
     for one in found:
         assert one.covered is not None  # there are turns
-        ends = one.covered.process
+        ends = one.covered.rate.interval
         print(
-            f"{one.by}: {one.covered.rate:.1%} of the traffic is covered ({ends.low:.1%} to"
-            f" {ends.high:.1%}, {one.covered.turns:,} {one.unit}s)"
+            f"{one.by}: {one.covered.rate.value:.1%} of the traffic is covered ({ends.low:.1%} to"
+            f" {ends.high:.1%}, {one.covered.rate.n:,} {one.unit}s)"
         )
         for gap in one.gaps:
             value = f"{visible(gap.text)!r:.60}" if gap.text else visible(gap.value) or "(none)"
-            low, high = gap.share.process
+            low, high = gap.share.interval
             print(
-                f"  missing {value}: {gap.share.rate:.1%} ({low:.1%} to {high:.1%}),"
+                f"  missing {value}: {gap.share.value:.1%} ({low:.1%} to {high:.1%}),"
                 f" for example {visible(gap.examples[0].name)}"
             )
         if one.unseen:

@@ -11,11 +11,16 @@ from rich.text import Text
 from evaltap.cli.options.curate import DuplicatesOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.stores import choice_of, open_chosen
-from evaltap.evaluator.analysis.filters.case_names import SHORT, shortened
+from evaltap.evaluator.analysis.filters.listing import SHORT, shortened
 from evaltap.evaluator.cases.text import one_line
-from evaltap.evaluator.curation.grouping import Likeness, TurnGroup, health, turn_groups
+from evaltap.evaluator.curation.grouping import (
+    Likeness,
+    TurnGroup,
+    health,
+    turn_groups,
+    window_turns,
+)
 from evaltap.evaluator.curation.recipe import Recipe
-from evaltap.evaluator.curation.window import WindowTurns
 from evaltap.evaluator.reports.cases import NARROW
 from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.safe_text import visible
@@ -33,8 +38,9 @@ def run(options: DuplicatesOptions) -> int:
         if value is not None and value > 1:
             raise InputError(f"{name} {value:g}: expected a number from 0 to 1")
     scope = Recipe("duplicates", (), since=options.period.since, until=options.period.until)
-    with open_chosen([options.db], choice_of(options.chosen)) as store:
-        turns = WindowTurns(store, scope).all()
+    choice = choice_of(options.chosen)
+    with open_chosen([options.db], choice) as store, window_turns(store, scope) as window:
+        turns = window.all()
     with progress("texts compared") as compared:
         groups = turn_groups(turns, Likeness(options.radius, options.semantic), compared)
     figures = health(groups)

@@ -38,7 +38,7 @@ def run(options: EstimateOptions) -> int:
         print_rates(found.rates, options.by, console())
     for note in found.notes:
         print(f"evaltap estimate: {note}", file=sys.stderr)
-    if any(rate.turns for rate in found.rates):
+    if any(rate.estimate for rate in found.rates):
         return 0
     print(
         f"evaltap estimate: {', '.join(map(str, options.db))}: no landed turn is relevant for"

@@ -16,12 +16,17 @@ from evaltap.cli.options.inspect import (
     MonitorReplayOptions,
 )
 from evaltap.cli.stores import open_store, open_stores
+from evaltap.evaluator.monitoring.event_text import event_lines, fixed_limit
 from evaltap.evaluator.monitoring.history import firing, read_alerts
 from evaltap.evaluator.monitoring.model import Event
 from evaltap.evaluator.monitoring.replay import described, replay
-from evaltap.evaluator.monitoring.rules import SILENCE, chance_of, read_rules
-from evaltap.evaluator.monitoring.starts import alarmed_watches, rebase
-from evaltap.evaluator.monitoring.wording import event_lines, fixed_limit
+from evaltap.evaluator.monitoring.rules import (
+    SILENCE,
+    alarmed_watches,
+    chance_of,
+    read_rules,
+    rebase,
+)
 from evaltap.evaluator.pipeline.batch.pricing import Price, price_lines, price_rules
 from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.safe_text import visible

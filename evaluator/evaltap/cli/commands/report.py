@@ -11,22 +11,21 @@ from evaltap.cli.redaction import report_redactor
 from evaltap.cli.scoring import read_references
 from evaltap.cli.stores import choice_of, open_chosen
 from evaltap.cli.verdict import Scope, guarded_exit, worst_differences
-from evaltap.evaluator.analysis.estimates.rates import Rate, estimate_rates
+from evaltap.evaluator.analysis.estimates.rates import SliceRate, estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import Scope as Turns
 from evaltap.evaluator.cases.datasets.trials import trials_apart
-from evaltap.evaluator.reports.compare.html import comparison_section
+from evaltap.evaluator.reports.compare.formats import comparison_section
 from evaltap.evaluator.reports.compare.model import Rules
 from evaltap.evaluator.reports.compare.reading import compare_sides
 from evaltap.evaluator.reports.console import console, print_summary
 from evaltap.evaluator.reports.formats import format_of, render
 from evaltap.evaluator.reports.html import html
+from evaltap.evaluator.reports.model import redacted
 from evaltap.evaluator.reports.rates import print_rates
 from evaltap.evaluator.reports.reader import read_report
-from evaltap.evaluator.reports.redaction import redacted
 from evaltap.evaluator.reports.repeats import print_pass_k, read_pass_k
-from evaltap.evaluator.reports.scope import check_run
-from evaltap.evaluator.reports.summary import summarise
-from evaltap.evaluator.reports.tracing import TraceUrl
+from evaltap.evaluator.reports.summary import check_run, summarise
+from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import write_bytes
@@ -83,7 +82,7 @@ def _on_console(options: ReportOptions, store: StoreReader) -> int:
     return code
 
 
-def _rates(options: ReportOptions, store: StoreReader) -> tuple[Rate, ...]:
+def _rates(options: ReportOptions, store: StoreReader) -> tuple[SliceRate, ...]:
     """Return the rates by the requested names; empty without `--by`."""
     if not options.by:
         return ()

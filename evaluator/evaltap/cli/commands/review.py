@@ -26,21 +26,25 @@ from evaltap.evaluator.cases.datasets.exports.rows import json_lines
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.curation.choosing import choose
 from evaltap.evaluator.curation.recipe import built_in, read_recipe
-from evaltap.evaluator.curation.review.drawing import draw_for_labels
-from evaltap.evaluator.curation.review.exchange import exported, exported_labels, import_decisions
 from evaltap.evaluator.curation.review.queue import (
     DEFAULT_QUEUE,
     Item,
     Wanted,
     add_items,
     decide,
+    draw_for_labels,
     edited,
     item,
     items,
     next_item,
     undo,
 )
-from evaltap.evaluator.curation.review.results import agreement_of
+from evaltap.evaluator.curation.review.results import (
+    agreement_of,
+    exported,
+    exported_labels,
+    import_decisions,
+)
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError

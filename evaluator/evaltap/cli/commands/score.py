@@ -21,9 +21,8 @@ from evaltap.cli.scoring import (
     report_selection,
     selection_of,
 )
-from evaltap.cli.stores import choice_of, keys_of, open_store
+from evaltap.cli.stores import choice_of, keys_of, open_chosen, open_store
 from evaltap.cli.verdict import Scope, Verdict
-from evaltap.evaluator.analysis.filters.restricted import RestrictedStore
 from evaltap.evaluator.cases.datasets.cases import SUFFIXES, as_case_files
 from evaltap.evaluator.cases.datasets.columns import parse_columns
 from evaltap.evaluator.cases.datasets.joined import joined_files
@@ -266,7 +265,7 @@ def _score_landed(
         if keys is None:
             verdict = _verdict(options, store, summarise(store, metrics=digests), scope)
     if verdict is None:
-        with RestrictedStore([path], choice, keys) as shown:
+        with open_chosen([path], choice, keys) as shown:
             verdict = _verdict(options, shown, summarise(shown, metrics=digests), scope)
     if references is not None:
         report_joined("score", pending.joined)

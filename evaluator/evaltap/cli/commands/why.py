@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from evaltap.cli.options.inspect import WhyOptions
 from evaltap.cli.stores import choice_of, keys_of, open_stores
-from evaltap.evaluator.analysis.filters.case_names import full_name
+from evaltap.evaluator.analysis.filters.listing import full_name
 from evaltap.evaluator.pipeline.maintenance.why import Answer, explained, why
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.wording import readable

@@ -22,7 +22,6 @@ from evaltap.cli.values import (
     whole_amount,
     yes_or_no,
 )
-from evaltap.evaluator.reports.exit_status import FailOn
 
 PORT: Final = 4710
 ADDRESS: Final = f"127.0.0.1:{PORT}"
@@ -243,6 +242,12 @@ class JudgeOptions:
         "let the metrics file read the environment: expand $NAME in its baseURL and modelName, and"
         " any variable in its apiKey (default: only variables named like keys, only in apiKey)",
     )
+    allow_key_for: tuple[str, ...] = option(
+        "--allow-key-for HOST",
+        "let the metrics file have a key sent to this host, e.g. llm.example.com or localhost:8000; may be"
+        " repeated (default: EVALTAP_ALLOW_KEY_FOR; otherwise a key goes only to its provider and to"
+        " EVALTAP_JUDGE_BASE_URL)",
+    )
 
 
 def metrics_file(help: str, **declared: Any) -> Any:
@@ -298,12 +303,12 @@ class ScoringOptions:
 class GuardOptions:
     """What decides the exit code."""
 
-    fail_on: FailOn = option(
+    fail_on: str = option(
         "--fail-on {failed,error,not_evaluated,never}",
         "which verdicts make the exit code nonzero; failed: only failures; error: also errors;"
         " not_evaluated: also missing evidence; never: none (default: EVALTAP_FAIL_ON, or not_evaluated)",
         parse=fail_on,
-        default=FailOn.NOT_EVALUATED,
+        default="not_evaluated",
         variable="EVALTAP_FAIL_ON",
     )
     allow_agent_errors: bool = option(

@@ -14,14 +14,14 @@ from evaltap.evaluator.curation.grouping import (
     ComparedTurn,
     Likeness,
     TurnGroup,
+    WindowTurns,
     turn_groups,
+    window_turns,
 )
-from evaltap.evaluator.curation.near import RADIUS
+from evaltap.evaluator.curation.near import RADIUS, SimilarTexts, normal
 from evaltap.evaluator.curation.picks import Offer, TurnKey, offered
 from evaltap.evaluator.curation.recipe import Pick, Recipe
-from evaltap.evaluator.curation.texts import SimilarTexts, normal
 from evaltap.evaluator.curation.values import Seen, seen_of_set
-from evaltap.evaluator.curation.window import WindowTurns
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import did_you_mean_one_of
@@ -53,7 +53,17 @@ class Choices:
 def choose(store: StoreReader, recipe: Recipe, progress: Progress = lambda _: None) -> Choices:
     """Return the turns that a recipe picks, in the order of its picks."""
     offers = [offered(store, recipe, pick) for pick in recipe.picks]
-    window = WindowTurns(store, recipe)
+    with window_turns(store, recipe) as window:
+        return _choose(store, recipe, offers, window, progress)
+
+
+def _choose(
+    store: StoreReader,
+    recipe: Recipe,
+    offers: Sequence[Sequence[Offer]],
+    window: WindowTurns,
+    progress: Progress,
+) -> Choices:
     compared = window.of(sorted({offer.key for offers_ in offers for offer in offers_}))
     groups: list[TurnGroup] = []
     if recipe.radius is not None:

@@ -1,19 +1,18 @@
 """Find values that occur in production but not in eval sets, as shares of the traffic with intervals."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
-from evaltap.evaluator.analysis.stats.sample import Cell, Profile
+from evaltap.evaluator.analysis.estimates.scope import SESSION
+from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate_items
+from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.values import Seen, values_of
 
 SHOWN_GAPS: Final = 20
 EXAMPLES: Final = 5
-
-_Session = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +20,7 @@ class Gap:
     """A value in production with too few cases."""
 
     value: str
-    share: Estimate
+    share: Rate
     """The share of the traffic's turns, estimated from the sample."""
     turns: int
     examples: tuple[TurnKey, ...]
@@ -34,9 +33,9 @@ class Gap:
         return {
             "value": self.value,
             **({"text": self.text} if self.text else {}),
-            "share": self.share.rate,
-            "low": self.share.process.low,
-            "high": self.share.process.high,
+            "share": self.share.value,
+            "low": self.share.interval.low,
+            "high": self.share.interval.high,
             "turns": self.turns,
             "examples": [key.name for key in self.examples],
         }
@@ -88,10 +87,10 @@ class Coverage:
         found = self.covered
         return {
             "by": self.by,
-            "covered": found and found.rate,
-            "low": found and found.process.low,
-            "high": found and found.process.high,
-            "turns": found.turns if found else 0,
+            "covered": found and found.rate.value,
+            "low": found and found.rate.interval.low,
+            "high": found and found.rate.interval.high,
+            "turns": found.rate.n if found else 0,
             "sessions": found.sessions if found else 0,
             "gaps": [gap.data() for gap in self.gaps],
             "covered_values": [one.data() for one in self.covered_values],
@@ -125,7 +124,7 @@ def coverage(
         share = share_of(pairs, {value})
         assert share is not None  # the value has at least one turn
         turns = by_value[value]
-        gaps.append(Gap(value, share, len(turns), _examples(turns), texts.get(value, "")))
+        gaps.append(Gap(value, share.rate, len(turns), _examples(turns), texts.get(value, "")))
     total = sum(weights.values())
     covered_values = [
         CoveredValue(one, weights[one] / total, len(by_value[one]), counts[one], texts.get(one, ""))
@@ -149,16 +148,6 @@ def _weight(turns: Iterable[Seen]) -> float:
 
 def share_of(pairs: Sequence[tuple[Seen, str]], wanted: set[str]) -> Estimate | None:
     """Return the share of turns with one of some values; sessions are clusters."""
-    cells: Mapping[_Session, dict[float, list[int]]] = defaultdict(dict)
-    for turn, value in pairs:
-        cell = cells[turn.key[:3]].setdefault(turn.probability, [0, 0])
-        cell[0] += 1
-        cell[1] += value in wanted
-    alike: Counter[tuple[tuple[float, int, int], ...]] = Counter(
-        tuple(sorted((p, turns, having) for p, (turns, having) in of_session.items()))
-        for of_session in cells.values()
-    )
-    return estimate(
-        Profile(tuple(Cell(p, turns, having, having) for p, turns, having in profile), count)
-        for profile, count in sorted(alike.items())
+    return estimate_items(
+        (SESSION.of(turn.key), turn.probability, float(value in wanted)) for turn, value in pairs
     )

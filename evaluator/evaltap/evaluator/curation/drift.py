@@ -13,8 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from evaltap.evaluator.analysis.stats.student import Z95
-from evaltap.evaluator.curation.texts import Numbers
+from evaltap.evaluator.analysis.estimates.scope import SESSION
+from evaltap.evaluator.analysis.stats.difference import benjamini_hochberg
+from evaltap.evaluator.analysis.stats.rate import Z95
+from evaltap.evaluator.curation.near import Numbers
 from evaltap.evaluator.curation.values import Seen, values_of
 
 PERMUTATIONS: Final = 2_000
@@ -77,7 +79,7 @@ def drift(by: Sequence[str], before: Sequence[Seen], after: Sequence[Seen]) -> l
     found = [_drift(name, before, after) for name in by]
     return [
         replace(one, q_value=q)
-        for one, q in zip(found, _adjusted([one.p_value for one in found]), strict=True)
+        for one, q in zip(found, benjamini_hochberg([one.p_value for one in found]), strict=True)
     ]
 
 
@@ -90,9 +92,9 @@ def _drift(name: str, before: Sequence[Seen], after: Sequence[Seen]) -> Drift:
             weights[value] += 1 / turn.probability
     kept = sorted(weights, key=lambda value: (-weights[value], value))[:MOST_VALUES]
     columns = {value: at for at, value in enumerate(kept)}
-    units: dict[tuple[bool, str, str, str], Numbers] = {}
+    units: dict[tuple[bool, tuple[str, ...]], Numbers] = {}
     for at, (turn, found) in enumerate(zip(together, values, strict=True)):
-        key = (at >= len(before), *turn.key[:3])
+        key = (at >= len(before), SESSION.of(turn.key))
         row = units.setdefault(key, np.zeros(len(kept) + 1))
         for value in found:
             row[columns.get(value, len(kept))] += 1 / turn.probability
@@ -151,14 +153,3 @@ def _shares(rows: Numbers) -> tuple[Numbers, Numbers]:
     count = len(rows)
     scale = count / (count - 1) if count > 1 else 1.0
     return shares, scale * (residuals**2).sum(axis=0) / total**2
-
-
-def _adjusted(values: Sequence[float]) -> list[float]:
-    """Return q-values: each p over its rank, never greater than that of a larger p."""
-    order = sorted(range(len(values)), key=lambda at: values[at])
-    found, lowest = [0.0] * len(values), 1.0
-    for rank in range(len(values), 0, -1):
-        at = order[rank - 1]
-        lowest = min(lowest, values[at] * len(values) / rank)
-        found[at] = lowest
-    return found

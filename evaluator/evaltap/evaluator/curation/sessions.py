@@ -56,16 +56,15 @@ class Session:
 
 
 _HEADER: Final = ("contextMessages", "rubrics")
+_NO_CASE: Final = "SELECT app_name, eval_set_id, eval_id FROM cases LIMIT 0"
 
 
 def read_sessions(store: StoreReader, keys: Iterable[TurnKey]) -> dict[CaseKey, Session]:
     """Return the sessions of some turns, by name."""
-    store.execute(
-        "CREATE OR REPLACE TEMP TABLE curation_chosen"
-        " (app_name VARCHAR, eval_set_id VARCHAR, eval_id VARCHAR)"
-    )
-    store.append("curation_chosen", sorted({key[:3] for key in keys}))
-    rows = store.rows(sql(__name__, "sessions").format(newest=sql(STORE, "newest")))
+    named = sorted({key[:3] for key in keys})
+    with store.scratch(_NO_CASE, rows=named) as chosen:
+        newest = sql(STORE, "newest")
+        rows = store.rows(sql(__name__, "sessions").format(newest=newest, chosen=chosen))
     found = [
         LandedTurns((app, name, eval_id), [turn["position"] for turn in turns])
         for app, name, eval_id, *_, turns in rows

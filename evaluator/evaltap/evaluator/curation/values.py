@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from evaltap.evaluator.analysis.filters.turns import turns_with
+from evaltap.evaluator.analysis.filters.choice import turns_with
 from evaltap.evaluator.cases.evalsets.content import expected_turns, message_text
 from evaltap.evaluator.cases.language import language_of
 from evaltap.evaluator.curation.grouping import Block, ComparedTurn, Likeness, turn_groups
+from evaltap.evaluator.curation.near import SimilarTexts, normal
 from evaltap.evaluator.curation.picks import TurnKey
-from evaltap.evaluator.curation.texts import SimilarTexts, normal
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.times import stored_time
 from evaltap.schemas.errors import InputError

@@ -6,9 +6,9 @@ from datetime import datetime
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.stats.several import benjamini_hochberg
+from evaltap.evaluator.analysis.estimates.turns import Turns
+from evaltap.evaluator.analysis.stats.difference import benjamini_hochberg
 from evaltap.evaluator.monitoring.model import Changed
-from evaltap.evaluator.store.queries import StoreReader
 
 SHOWN: Final = 3
 _SURE: Final = 0.1
@@ -64,29 +64,29 @@ NONE: Final = Ratio(0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def changed_slices(
-    store: StoreReader, by: str, begins: datetime, since: datetime, *, good: bool
+    turns: Turns, begins: datetime, since: datetime, *, good: bool
 ) -> list[Candidate]:
-    """Return the values of a slice with the effect of each on the bad share of all turns.
+    """Return the values of the turns' slice with the effect of each on the bad share of all turns.
 
-    The turns are those of the table `estimate_turns`: before `begins`, when the baseline ended, and since the
-    change; times are UTC, without a time zone.  `good`: turns with the signal are not bad.
+    Of the turns, those before `begins`, when the baseline ended, are compared with those since the change;
+    times are UTC, without a time zone.  `good`: turns with the signal are not bad.
 
     The effects are Kitagawa's components (1955): if the rate in the slice rose, the share after times the
     rise; if its share rose, the rise of the share times how much worse it is than all.  A slice whose rate
     rose no more than that of the others explains nothing.  Errors are by sessions.
     """
     given = {"begins": begins, "since": since, "good": good}
-    wholes = {before: Ratio(*sums) for before, *sums in store.rows(_WHOLE, given)}
+    wholes = {before: Ratio(*sums) for before, *sums in turns.rows(_WHOLE, given)}
     usual = wholes.get(True, NONE).value or 0.0
     sides: dict[str, dict[bool, Side]] = {}
-    for value, before, *sums in store.rows(_SIDES, given):
+    for value, before, *sums in turns.rows(_SIDES, given):
         sides.setdefault(value, {})[before] = Side(
             Ratio(*sums[:6]), Ratio(*sums[6:12]), Ratio(*sums[12:])
         )
     found: list[Candidate] = []
     for value, pair in sorted(sides.items()):
         both = [pair.get(before) or _absent(wholes.get(before, NONE)) for before in (True, False)]
-        found += _candidates(by, value, both, usual, good=good)
+        found += _candidates(turns.by[0], value, both, usual, good=good)
     return found
 
 
@@ -146,7 +146,7 @@ _TURNS: Final = """
 WITH chosen AS (
   SELECT by_0 AS value, session, invocation_id, 1 / probability AS weight,
          if(has <> $good, 1 / probability, 0) AS bad, started_at < $begins AS before
-  FROM estimate_turns
+  FROM {turns}
   WHERE counts AND (started_at < $begins OR started_at >= $since)
 ),
 -- A turn that calls several tools has a row for each.

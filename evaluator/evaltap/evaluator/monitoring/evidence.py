@@ -1,11 +1,13 @@
-"""The filter with which `evaltap cases` lists the cases of an alarm."""
+"""The cases of an alarm: examples, and the filter with which `evaltap cases` lists them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from evaltap.evaluator.analysis.estimates.turns import Turns
 from evaltap.evaluator.analysis.filters.language import FIELDS, quoted
 from evaltap.evaluator.monitoring.model import Changed
+from evaltap.evaluator.monitoring.turns import EXAMPLES
 from evaltap.schemas.formats.monitor import Watch
 
 _BAD: Final[Mapping[str, str]] = {
@@ -43,3 +45,53 @@ def filter_of(
     if until is not None:
         terms.append(f"to:{until + timedelta(minutes=1):%Y-%m-%dT%H:%M}")
     return " ".join(terms)
+
+
+_MOST_READ: Final = 2_000
+"""The number of bad turns that are read, the worst first."""
+
+
+def example_cases(turns: Turns, *, good: bool) -> tuple[str, ...]:
+    """Return eval ids of bad turns; `good`: turns with the signal are not bad.
+
+    Near-duplicates have the same tools and similar words, as in `evaltap duplicates`.
+    """
+    bad = turns.rows(_BAD_TURNS, {"good": good, "most": _MOST_READ})
+    return tuple(dict.fromkeys([*_unlike(bad), *(case for case, _, _ in bad)]))[:EXAMPLES]
+
+
+def _unlike(turns: Sequence[tuple[str, str, str]]) -> Sequence[str]:
+    from evaltap.evaluator.curation.near import RADIUS, SimilarTexts, normal
+
+    chosen: list[str] = []
+    texts_of_path: dict[str, list[str]] = {}
+    indexes: dict[str, SimilarTexts] = {}
+    for case, path, text in turns:
+        if len(chosen) == EXAMPLES:
+            break
+        words, index = normal(text), indexes.get(path)
+        if case in chosen or (index is not None and (index.to_text(words) >= RADIUS).any()):
+            continue
+        chosen.append(case)
+        texts = texts_of_path.setdefault(path, [])
+        texts.append(words)
+        indexes[path] = SimilarTexts(texts)
+    return chosen
+
+
+_BAD_TURNS: Final = """
+SELECT e.eval_id, coalesce(k.path, ''), coalesce(t.user_text, '')
+FROM {turns} e
+JOIN latest_turns t ON t.app_name = e.app AND t.eval_set_id = e.eval_set_id AND t.eval_id = e.eval_id
+ AND t.invocation_id = e.invocation_id
+LEFT JOIN (
+  SELECT app_name, eval_set_id, eval_id, invocation_id,
+         string_agg(tool_name, ' > ' ORDER BY call_index) AS path
+  FROM latest_tool_calls SEMI JOIN {turns} USING (eval_set_id, eval_id, invocation_id)
+  GROUP BY ALL
+) k ON (k.app_name, k.eval_set_id, k.eval_id, k.invocation_id)
+     = (t.app_name, t.eval_set_id, t.eval_id, t.invocation_id)
+WHERE e.counts AND coalesce(e.has, false) <> $good AND e.started_at IS NOT NULL
+ORDER BY e.score NULLS FIRST, e.started_at, e.eval_id, e.invocation_id
+LIMIT $most
+"""

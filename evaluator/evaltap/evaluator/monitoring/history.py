@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.estimates.quantiles import COMMON
+from evaltap.evaluator.analysis.estimates.turns import COMMON
 from evaltap.evaluator.monitoring.model import Event, event_of
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader

@@ -4,25 +4,29 @@ An evaluation continues from the beginning of a day at which an earlier one stop
 that day and not on all stored turns.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
-from evaltap.evaluator.analysis.estimates.slices import SLICES
-from evaltap.evaluator.analysis.stats.detector import Usual, longest_session, usual
-from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
-from evaltap.evaluator.analysis.stats.sample import Profile
-from evaltap.evaluator.monitoring.alarms import Alarms
+from evaltap.evaluator.analysis.estimates.scope import SLICES
+from evaltap.evaluator.analysis.stats.detector import (
+    BadTurns,
+    Detector,
+    Usual,
+    longest_session,
+    usual,
+)
+from evaltap.evaluator.analysis.stats.estimate import Estimate, Profile, estimate
 from evaltap.evaluator.monitoring.changed import Candidate, changed_slices, explaining
-from evaltap.evaluator.monitoring.changes import Changes
-from evaltap.evaluator.monitoring.evidence import filter_of
-from evaltap.evaluator.monitoring.examples import example_cases
+from evaltap.evaluator.monitoring.evidence import example_cases, filter_of
 from evaltap.evaluator.monitoring.model import Event, Status
 from evaltap.evaluator.monitoring.turns import (
     MOST_POINTS,
     OTHER,
+    Changes,
     Counting,
     WatchedSession,
     WatchedTurn,
@@ -31,11 +35,105 @@ from evaltap.evaluator.monitoring.turns import (
     counting_of,
     has_ended,
     read_turns,
-    select_turns,
     sessions_of,
+    turns_of,
 )
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
+
+
+@dataclass(slots=True)
+class _Day:
+    """The watched sessions of a day."""
+
+    day: date
+    sessions: int = 0
+    bad: float = 0.0
+    weight: float = 0.0
+
+
+class Alarms:
+    """Raises an alarm, waits until the stream has recovered, and starts again.
+
+    It stores a few numbers for each day, and a copy continues independently.
+    """
+
+    def __init__(self, known: Usual, largest: float, chance: float) -> None:
+        self._known = known
+        self._largest = largest
+        self._chance = chance
+        self._restart()
+
+    def _restart(self) -> None:
+        self._detector = Detector(self._known.most, self._largest, self._chance)
+        self._days: list[_Day] = []
+        self._trailing: deque[BadTurns] = deque()
+        self._bad = self._weight = 0.0
+        self.firing = False
+
+    def copy(self) -> Self:
+        """Return an independent copy."""
+        found = type(self)(self._known, self._largest, self._chance)
+        found._detector = self._detector.copy()
+        found._days = [_Day(one.day, one.sessions, one.bad, one.weight) for one in self._days]
+        found._trailing = self._trailing.copy()
+        found._bad, found._weight = self._bad, self._weight
+        found.firing = self.firing
+        return found
+
+    @property
+    def evidence(self) -> float:
+        """The evidence for a change, divided by the threshold of the alarm."""
+        return self._detector.evidence
+
+    @property
+    def since(self) -> date:
+        """The day since which the share is most likely higher."""
+        return self._days[self._detector.began].day
+
+    @property
+    def share(self) -> float | None:
+        """The share of bad turns: since the change while the alarm is on, otherwise over all watched days."""
+        days = self._changed if self.firing else self._days
+        weight = sum(one.weight for one in days)
+        return sum(one.bad for one in days) / weight if weight else None
+
+    @property
+    def _changed(self) -> list[_Day]:
+        return self._days[self._detector.began :]
+
+    def observe(self, day: date, session: BadTurns) -> bool:
+        """Process the next session; return whether the alarm begins."""
+        if not self._days or day > self._days[-1].day:
+            self._days.append(_Day(day))
+            self._detector.new_day()
+        today = self._days[-1]
+        today.sessions += 1
+        today.bad += session.bad
+        today.weight += session.weight
+        if self._detector.observe(session):
+            self.firing = True
+            self._trailing = deque(maxlen=sum(one.sessions for one in self._changed))
+        return self.firing
+
+    def recovered(self, session: BadTurns) -> float | None:
+        """Process a session during an alarm; return the current share once the alarm is over, None before.
+
+        It is over when as many sessions as raised the alarm have at most the share of a usual day.
+        """
+        full = len(self._trailing) == self._trailing.maxlen
+        gone = self._trailing[0] if full else BadTurns(0, 0)
+        self._trailing.append(session)
+        self._bad += session.bad - gone.bad
+        self._weight += session.weight - gone.weight
+        if len(self._trailing) < (self._trailing.maxlen or 0) or self._weight <= 0:
+            return None
+        share = max(0.0, self._bad / self._weight)
+        if share > self._known.most:
+            return None
+        self._restart()
+        return share
+
 
 LEAST_DAYS: Final = 7
 LEAST_SESSIONS: Final = 50
@@ -282,22 +380,22 @@ def explained(
     good = watch.signal == "pass_rate"
     candidates: list[Candidate] = []
     for by in SLICES:
-        select_turns(store, watch, counting, by, event.slice, until=until)
-        candidates += changed_slices(store, by, ended, event.since, good=good)
+        with turns_of(store, watch, counting, by, event.slice, until=until) as turns:
+            candidates += changed_slices(turns, ended, event.since, good=good)
     changed = explaining(candidates)
     whole = read_turns(store, watch, counting, "", event.slice, since=since, until=until)
     found = _since_change(whole, learned.longest, good=good)
     within = dict(event.slice)
     if changed:
         within[changed[0].by] = changed[0].value
-    select_turns(store, watch, counting, "", within, since=since, until=until)
-    cases = example_cases(store, good=good)
+    with turns_of(store, watch, counting, "", within, since=since, until=until) as turns:
+        cases = example_cases(turns, good=good)
     listed = filter_of(watch, event.slice, changed, event.since, event.at)
     event = replace(event, changed=changed, cases=cases, cases_filter=listed)
     if found is None:
         return event
-    low, high = found.process
-    return replace(event, low=low, high=high, turns=found.turns, sessions=found.sessions)
+    low, high = found.rate.interval
+    return replace(event, low=low, high=high, turns=found.rate.n, sessions=found.sessions)
 
 
 def _since_change(turns: Sequence[WatchedTurn], longest: int, *, good: bool) -> Estimate | None:

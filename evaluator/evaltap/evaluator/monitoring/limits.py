@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
-from evaltap.evaluator.analysis.stats.sample import Cell, Profile
-from evaltap.evaluator.monitoring.changes import Changes
+from evaltap.evaluator.analysis.stats.estimate import Cell, Estimate, Profile, estimate
 from evaltap.evaluator.monitoring.evidence import filter_of
 from evaltap.evaluator.monitoring.model import Event, Status
 from evaltap.evaluator.monitoring.turns import (
     EXAMPLES,
     MOST_POINTS,
+    Changes,
     Counting,
     WatchedSession,
     WatchedTurn,
@@ -157,12 +156,12 @@ class LimitWatch:
         if found is None:
             return state
         firing, events = state.firing, state.events
-        if not firing and _beyond(watch, found.process.low, found.process.high):
+        if not firing and _beyond(watch, *found.rate.interval):
             firing = True
             within = [one for one in sessions if begins <= one.began < ends]
             event = _event(watch, slice_, "firing", ends, found, within[0].began)
             events += (_with_cases(event, watch, within),)
-        elif firing and not _beyond(watch, found.rate, found.rate):
+        elif firing and not _beyond(watch, found.rate.value, found.rate.value):
             firing = False
             events += (_event(watch, slice_, "resolved", ends, found),)
         return _State(firing, events, (ends, found))
@@ -194,12 +193,13 @@ def _event(
     found: Estimate,
     since: datetime | None = None,
 ) -> Event:
+    rate = found.rate
     limits = [one for one in (watch.below, watch.above) if one is not None]
-    passed = watch.below if watch.below is not None and found.rate < watch.below else limits[-1]
-    low, high = found.process
+    passed = watch.below if watch.below is not None and rate.value < watch.below else limits[-1]
+    low, high = rate.interval
     return Event(
-        watch.name, slice_, status, at, since, None, found.rate, passed, low=low, high=high,
-        turns=found.turns, sessions=found.sessions,
+        watch.name, slice_, status, at, since, None, rate.value, passed, low=low, high=high,
+        turns=rate.n, sessions=found.sessions,
     )  # fmt: skip
 
 

@@ -1,17 +1,20 @@
 """Read and validate a monitoring file."""
 
+import ipaddress
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic.alias_generators import to_camel
 
-from evaltap.evaluator.analysis.estimates.scope import SIGNALS
-from evaltap.evaluator.analysis.estimates.slices import SLICES, condition
-from evaltap.evaluator.monitoring.addresses import address_problem
+from evaltap.evaluator.analysis.estimates.scope import SIGNALS, SLICES, condition
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.times import stored_time
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import read_bytes
@@ -229,3 +232,62 @@ def _evidence_problem(template: str) -> str:
     except (KeyError, IndexError, ValueError):
         return f"{template!r}; expected an address with {{app}} and {{eval_id}}"
     return ""
+
+
+def start_of(store: StoreReader, watch: str) -> datetime | None:
+    """Return the aware time before which turns do not count for a watch; None if all turns count."""
+    found = store.rows(
+        "SELECT since FROM watch_starts WHERE watch = $watch ORDER BY noted_at DESC LIMIT 1",
+        {"watch": watch},
+    )
+    return found[0][0].replace(tzinfo=UTC) if found else None
+
+
+def alarmed_watches(store: StoreReader) -> list[str]:
+    """Return the names of the watches that have raised an alarm."""
+    return [name for (name,) in store.rows("SELECT DISTINCT watch FROM alerts ORDER BY watch")]
+
+
+def rebase(store: Store, watch: str, since: datetime) -> None:
+    """Make a watch learn its baseline again, beginning at an aware time."""
+    moment = stored_time(since)
+    with store.transaction():
+        store.append("watch_starts", [(watch, moment, store.now())])
+
+
+def address_problem(parts: SplitResult, *, private: bool) -> str:
+    """Return the problem with a receiver's address, without revealing it; empty if there is none."""
+    host = host_of(parts)
+    if not host or parts.scheme not in ("http", "https") or parts.username is not None:
+        return (
+            "the address is invalid or contains a password; expected https://host/path, with"
+            " secrets in `headers` as ${NAME}"
+        )
+    if parts.scheme == "http" and not (private or is_local(host)):
+        return (
+            "the address is http, which anybody on the way reads; expected https, or `allowPrivate`"
+            " for a host in your own network"
+        )
+    if parts.scheme == "http" and address_is(host, "is_global"):
+        return "the address is http, and its host is not in a private network; expected https"
+    return ""
+
+
+def host_of(parts: SplitResult) -> str:
+    """Return the host of an address; empty if it has none."""
+    return (parts.hostname or "").rstrip(".")
+
+
+def is_local(host: str) -> bool:
+    """Return whether a host name means this machine."""
+    return host == "localhost" or address_is(host, "is_loopback")
+
+
+def address_is(address: str, what: str) -> bool:
+    """Return a property of an IP address; False for text that is not an IP address."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return bool(getattr(mapped or found, what))

@@ -2,19 +2,106 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from evaltap.evaluator.analysis.estimates.quantiles import COMMON, MEDIAN, measure
-from evaltap.evaluator.analysis.estimates.scope import SIGNALS, Scope
-from evaltap.evaluator.analysis.estimates.turns import choose_turns
+from evaltap.evaluator.analysis.estimates.scope import SIGNALS, Scope, Signal
+from evaltap.evaluator.analysis.estimates.turns import COMMON, MEDIAN, Turns, choose_turns, quantile
 from evaltap.evaluator.analysis.stats.detector import BadTurns
-from evaltap.evaluator.analysis.stats.sample import Cell
-from evaltap.evaluator.monitoring.changes import EVERYTHING, Changes
-from evaltap.evaluator.monitoring.rules import where_of
-from evaltap.evaluator.monitoring.starts import start_of
+from evaltap.evaluator.analysis.stats.estimate import Cell
+from evaltap.evaluator.monitoring.rules import start_of, where_of
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
+
+EVERYTHING: Final = datetime.min
+NOTHING: Final = datetime.max
+
+
+class Changes(NamedTuple):
+    """The data that an evaluation must read again."""
+
+    since: datetime = EVERYTHING
+    """UTC, without a time zone: turns that started earlier are unchanged since the last evaluation."""
+    versions: frozenset[tuple[str, str]] = frozenset()
+    """The metrics of new scores and decisions, with their digests."""
+    newest: datetime | None = None
+    """The start of the newest turn in the store."""
+
+
+class ChangeFinder:
+    """Compares a store with its previous state: new rows by their order, deleted ones by their number."""
+
+    def __init__(self) -> None:
+        self._before: Mapping[str, Any] | None = None
+
+    def find(self, reader: StoreReader) -> Changes:
+        """Return what is new since the last call; in the first call, everything is."""
+        (now,) = reader.records(_STATE)
+        before, self._before = self._before, now
+        newest = now["newest"]
+        if before is None or before["starts"] != now["starts"]:
+            return Changes(newest=newest)
+        marks = {name: before[name] for name in _MARKS}
+        (added,) = reader.records(_ADDED, marks)
+        if any(now[name] != before[name] + added[name] for name in added):
+            return Changes(newest=newest)
+        if not any(added.values()):
+            return Changes(NOTHING, newest=newest)
+        ((since,),) = reader.rows(_CHANGED, marks)
+        scored = {name: before[name] for name in ("scored_at", "decided_at")}
+        return Changes(since or NOTHING, frozenset(reader.rows(_VERSIONS, scored)), newest)
+
+
+_MARKS: Final = ("landed_seq", "scored_at", "decided_at", "feedback_at")
+
+_STATE: Final = """
+SELECT
+  (SELECT count(*) FROM turns) AS turns,
+  (SELECT coalesce(max(landed_seq), 0) FROM turns) AS landed_seq,
+  (SELECT max(started_at) FROM turns) AS newest,
+  (SELECT count(*) FROM turn_scores) AS turn_scores,
+  (SELECT coalesce(max(scored_at), TIMESTAMP '0001-01-01') FROM turn_scores) AS scored_at,
+  (SELECT count(*) FROM sampling_decisions) AS decisions,
+  (SELECT coalesce(max(decided_at), TIMESTAMP '0001-01-01') FROM sampling_decisions) AS decided_at,
+  (SELECT count(*) FROM feedback) AS feedback,
+  (SELECT coalesce(max(landed_at), TIMESTAMP '0001-01-01') FROM feedback) AS feedback_at,
+  (SELECT count(*) FROM watch_starts) AS starts
+"""
+
+_ADDED: Final = """
+SELECT
+  (SELECT count(*) FROM turns WHERE landed_seq > $landed_seq) AS turns,
+  (SELECT count(*) FROM turn_scores WHERE scored_at > $scored_at) AS turn_scores,
+  (SELECT count(*) FROM sampling_decisions WHERE decided_at > $decided_at) AS decisions,
+  (SELECT count(*) FROM feedback WHERE landed_at > $feedback_at) AS feedback
+"""
+
+# A revision may have started at another time than the previous one.
+_CHANGED: Final = """
+WITH fresh AS (
+  SELECT app_name, eval_set_id, eval_id, invocation_id FROM turn_scores WHERE scored_at > $scored_at
+  UNION SELECT app_name, eval_set_id, eval_id, invocation_id
+  FROM sampling_decisions WHERE decided_at > $decided_at
+  UNION SELECT app_name, eval_set_id, eval_id, invocation_id
+  FROM turns WHERE landed_seq > $landed_seq AND turn_revision > 1
+)
+SELECT min(started_at) FROM (
+  SELECT started_at FROM turns WHERE landed_seq > $landed_seq
+  UNION ALL
+  SELECT started_at FROM turns SEMI JOIN fresh USING (app_name, eval_set_id, eval_id, invocation_id)
+  UNION ALL
+  SELECT t.started_at FROM turns t JOIN feedback f
+    ON f.eval_set_id = t.eval_set_id AND f.eval_id = t.eval_id AND f.app_name IN ('', t.app_name)
+  WHERE f.landed_at > $feedback_at
+)
+"""
+
+_VERSIONS: Final = """
+SELECT metric_name, metric_digest FROM turn_scores WHERE scored_at > $scored_at
+UNION SELECT metric_name, metric_digest FROM sampling_decisions WHERE decided_at > $decided_at
+"""
+
 
 MOST_VALUES: Final = 20
 LEAST_SHARE: Final = 0.02
@@ -28,7 +115,7 @@ turns."""
 _ALL: Final[Mapping[str, str]] = {}
 _TURNS: Final = """
 SELECT {value} AS value, session, eval_id, invocation_id, started_at, 1 / probability, has
-FROM estimate_turns
+FROM {turns}
 WHERE counts AND started_at IS NOT NULL
 ORDER BY min(started_at) OVER (PARTITION BY session, started_at::DATE), session, started_at, invocation_id
 """
@@ -97,12 +184,12 @@ def counting_of(store: StoreReader, watch: Watch, quantile: float | None = None)
         return _above(store, signal.limit, COMMON if quantile is None else quantile, watch)
     if not signal.of_metric:
         return Counting(None)
-    choose_turns(store, _scope(store, watch, _ALL), [], signal)
-    ((digest,),) = store.rows("SELECT arg_max(metric_digest, scored_at) FROM estimate_turns")
+    with choose_turns(store, _scope(store, watch, _ALL), [], signal) as turns:
+        ((digest,),) = turns.rows("SELECT arg_max(metric_digest, scored_at) FROM {turns}")
     return None if digest is None else Counting(digest)
 
 
-def select_turns(
+def turns_of(
     store: StoreReader,
     watch: Watch,
     counting: Counting,
@@ -111,14 +198,14 @@ def select_turns(
     *,
     since: datetime | None = None,
     until: datetime | None = None,
-) -> None:
-    """Write the turns of a watch to `estimate_turns`, by a slice, within a period of aware times.
+) -> AbstractContextManager[Turns]:
+    """Return the turns of a watch, by a slice, within a period of aware times.
 
     `within` restricts the turns to some slices.
     """
     scope = _scope(store, watch, within, since, until, counting.digest)
     signal = SIGNALS[watch.signal]
-    choose_turns(store, scope, [by] if by else [], signal, limit=counting.limit)
+    return choose_turns(store, scope, [by] if by else [], signal, limit=counting.limit)
 
 
 def read_turns(
@@ -131,12 +218,12 @@ def read_turns(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> list[WatchedTurn]:
-    """Return the counted turns that `select_turns` writes, with their value of the slice `by`.
+    """Return the counted turns of a watch, with their value of the slice `by`.
 
     Sessions are in the order in which they began.
     """
-    select_turns(store, watch, counting, by, within, since=since, until=until)
-    rows = store.rows(_TURNS.format(value="by_0" if by else "NULL"))
+    with turns_of(store, watch, counting, by, within, since=since, until=until) as turns:
+        rows = turns.rows(_TURNS, value="by_0" if by else "NULL")
     good = watch.signal == "pass_rate"
     return [
         WatchedTurn(value, session, eval_id, turn, started, weight, bool(has) != good)
@@ -200,7 +287,7 @@ def by_value(turns: Sequence[WatchedTurn], until: date) -> Mapping[str, Sequence
     return found
 
 
-def _above(store: StoreReader, column: str, quantile: float, watch: Watch) -> Counting | None:
+def _above(store: StoreReader, column: str, share: float, watch: Watch) -> Counting | None:
     """Return counting rules for turns above a weighted quantile of a column in the baseline."""
     begins = start_of(store, watch.name)
     ((first,),) = store.rows(
@@ -212,5 +299,6 @@ def _above(store: StoreReader, column: str, quantile: float, watch: Watch) -> Co
     until = datetime.combine(first, time()) + timedelta(days=watch.baseline_days)
     where = where_of(watch, _ALL)
     scope = Scope(since=begins, until=until.replace(tzinfo=UTC), where=where)
-    found = measure(store, column, scope, shares=[quantile])
-    return None if found is None else Counting(None, found.quantiles[0].value, until)
+    with choose_turns(store, scope, [], Signal(column, f"{column} IS NOT NULL")) as turns:
+        limit = quantile(turns, share)
+    return None if limit is None else Counting(None, limit, until)

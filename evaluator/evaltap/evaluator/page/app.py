@@ -25,19 +25,21 @@ from starlette.routing import Route
 
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.page import changes
-from evaltap.evaluator.page.changes import Change
-from evaltap.evaluator.page.marks import Marks
-from evaltap.evaluator.page.masking import masked
-from evaltap.evaluator.page.problems import forbidden, problem, problem_of
-from evaltap.evaluator.page.rendering import THEMES, Frame, assets, product_version, render
+from evaltap.evaluator.page.changes import Change, CursorWriter
+from evaltap.evaluator.page.masking import Marks, masked
+from evaltap.evaluator.page.rendering import THEMES, Frame, as_json, assets, product_version, render
 from evaltap.evaluator.page.request import (
     NO_SOURCE,
     Download,
     PageAnswer,
     PageRequest,
+    SharedAnswers,
     Source,
+    forbidden,
     local_path,
     now_utc,
+    problem,
+    problem_of,
 )
 from evaltap.evaluator.page.routes import (
     ACTIONS,
@@ -57,12 +59,9 @@ from evaltap.evaluator.page.security.login import (
 )
 from evaltap.evaluator.page.security.proxy import Proxy, ProxyGate
 from evaltap.evaluator.page.security.site import Site
-from evaltap.evaluator.page.sharing import SharedAnswers
+from evaltap.evaluator.page.serving import Live, Ticker
 from evaltap.evaluator.page.statements import RecordedReader, Statement
-from evaltap.evaluator.page.ticks import Live, Ticker
-from evaltap.evaluator.page.twin import as_json
-from evaltap.evaluator.page.writing import CursorWriter
-from evaltap.evaluator.reports.tracing import TraceUrl
+from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.errors import EvaltapError
 from evaltap.schemas.formats.case import CaseData

@@ -1,18 +1,67 @@
 """People's actions on the page in addition to reviews, as append-only rows."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
+import duckdb
 import orjson
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.page.security.access import Person
+from evaltap.evaluator.store.damage import translated
 from evaltap.evaluator.store.database import utc_now
-from evaltap.evaluator.store.queries import StoreReader, StoreWriter
+from evaltap.evaluator.store.queries import Parameters, Rows, StoreReader, StoreWriter
 from evaltap.schemas.formats.model import Json
+
+
+class CursorWriter(StoreWriter):
+    """Reads and appends through a cursor; writes are visible immediately, in a transaction all at once."""
+
+    def __init__(self, path: Path, cursor: duckdb.DuckDBPyConnection) -> None:
+        super().__init__(path)
+        self._cursor = cursor
+
+    def stream(
+        self, query: str, parameters: Parameters = None, *, size: int = 500
+    ) -> Iterator[Rows]:
+        """Yield the rows of a query in chunks; they are read completely, as another statement may follow."""
+        rows = self.rows(query, parameters)
+        return (rows[place : place + size] for place in range(0, len(rows), size))
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit the block's writes as a whole, or none of them."""
+        self._cursor.begin()
+        try:
+            yield
+        except BaseException:
+            self._cursor.rollback()
+            raise
+        with translated(self.path):
+            self._cursor.commit()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read the state at the beginning of the block; temporary tables created in the block are dropped."""
+        self._cursor.begin()
+        try:
+            yield
+        finally:
+            with translated(self.path):
+                self._cursor.rollback()
+
+    @contextmanager
+    def _asking(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        with translated(self.path):
+            yield self._cursor
+
+    def close(self) -> None:
+        """Do nothing: the cursor belongs to its owner."""
 
 
 @dataclass(frozen=True, slots=True)

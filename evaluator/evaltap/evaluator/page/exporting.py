@@ -10,7 +10,7 @@ from typing import Final
 
 from evaltap.evaluator.analysis.filters.choice import Choice, chosen_keys
 from evaltap.evaluator.analysis.filters.language import parse_filter, quoted
-from evaltap.evaluator.analysis.filters.restricted import restrict
+from evaltap.evaluator.analysis.filters.restricted import restricted
 from evaltap.evaluator.cases.datasets.exports.forms import ENDINGS, files_of
 from evaltap.evaluator.cases.evalsets.files import set_bytes
 from evaltap.evaluator.cases.identity import CaseKey
@@ -65,15 +65,15 @@ def exported_cases(
     content: str,
     redact: Callable[[CaseData], CaseData],
 ) -> ExportedCases:
-    """Return the cases created from the picked ones; afterwards, the reader is restricted to these cases."""
+    """Return the cases created from the picked ones."""
     if not keys:
         return ExportedCases(())
-    restrict(reader, Choice(), keys)
-    if content == "recorded":
-        repeated = repeated_ids(reader, runs_apart=True)
-        return ExportedCases(list(with_own_ids(landed_cases(reader), repeated)))
-    recipe = _recipe(content)
-    found = curate(reader, recipe, Means(redact=redact, reviewed=decisions(reader)))
+    with restricted(reader, Choice(), keys):
+        if content == "recorded":
+            repeated = repeated_ids(reader, runs_apart=True)
+            return ExportedCases(list(with_own_ids(landed_cases(reader), repeated)))
+        recipe = _recipe(content)
+        found = curate(reader, recipe, Means(redact=redact, reviewed=decisions(reader)))
     made = {
         tuple(origin[name] for name in ("appName", "evalSetId", "evalId"))
         for origin in (case["source"]["curation"]["from"] for case in found.cases)

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.text import one_line
-from evaltap.evaluator.page.sharing import SharedAnswers
+from evaltap.evaluator.page.request import SharedAnswers
 from evaltap.evaluator.page.traffic import Span
-from evaltap.evaluator.reports.grouping import pattern, shared_words
+from evaltap.evaluator.reports.model import pattern, shared_words
 from evaltap.evaluator.reports.wording import readable
 from evaltap.evaluator.store.queries import StoreReader
 

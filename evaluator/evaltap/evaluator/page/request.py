@@ -1,19 +1,81 @@
 """Requests and answers of pages: plain data, so that views need no server."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from evaltap.evaluator.analysis.filters.language import quoted
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.page.security.access import Access, Person
-from evaltap.evaluator.page.sharing import SharedAnswers, of_the_past
-from evaltap.evaluator.reports.tracing import TraceUrl
+from evaltap.evaluator.reports.text import TraceUrl
+from evaltap.evaluator.store.errors import BusyError, TooSlowError
+from evaltap.schemas.errors import EvaltapError
 from evaltap.schemas.formats.case import CaseData
+
+_MOST_KEPT: Final = 64
+PAST_SECONDS: Final = 60.0
+"""How long, in seconds, data of a past span stays valid."""
+
+T = TypeVar("T")
+
+
+def of_the_past() -> "SharedAnswers[Any]":
+    """Return a cache for answers about past spans, which hardly change."""
+    return SharedAnswers(times_as_long=1_000_000, most_seconds=PAST_SECONDS)
+
+
+@dataclass(slots=True)
+class _Kept(Generic[T]):
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    answer: T | None = None
+    until: float = 0.0
+
+
+class SharedAnswers(Generic[T]):
+    """Caches each answer for a multiple of the time it took to read, up to some seconds.
+
+    However many browsers show a page, reading it takes a twentieth of a processor, and the page of a small
+    file is up to date immediately.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        times_as_long: float = 20,
+        most_seconds: float = 5.0,
+    ) -> None:
+        self._clock = clock
+        self._times_as_long = times_as_long
+        self._most_seconds = most_seconds
+        self._lock = threading.Lock()
+        self._kept: dict[Hashable, _Kept[T]] = {}
+
+    def get(
+        self, key: Hashable, read: Callable[[], T], *, is_good: Callable[[T], bool] = lambda _: True
+    ) -> T:
+        """Return the cached answer for a key, or read it; answers that are not good are not cached."""
+        with self._lock:
+            kept = self._kept.pop(key, None) or _Kept[T]()
+            self._kept[key] = kept  # moves the key to the end, which is the newest
+            while len(self._kept) > _MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+        with kept.lock:  # concurrent requests wait for the same answer
+            began = self._clock()
+            if kept.answer is not None and began < kept.until:
+                return kept.answer
+            answer = read()
+            if is_good(answer):
+                ended = self._clock()
+                kept.answer = answer
+                kept.until = ended + min(self._times_as_long * (ended - began), self._most_seconds)
+            return answer
 
 
 def now_utc() -> datetime:
@@ -133,3 +195,57 @@ def link(path: str, **parameters: str | int | None) -> str:
     """Return an address within the page; empty parameters are omitted."""
     given = {name: value for name, value in parameters.items() if value not in (None, "")}
     return f"{path}?{urlencode(given)}" if given else path
+
+
+_TITLES = {
+    403: "No permission",
+    404: "Not found",
+    400: "This cannot be shown",
+    503: "Busy",
+    504: "This took too long",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem, described for the reader."""
+
+    status: int
+    title: str
+    message: str
+    narrower: tuple[tuple[str, str], ...] = ()
+    """Names and links of spans that can be read in time."""
+
+
+def problem(status: int, message: str) -> PageAnswer:
+    """Return the page that describes a problem."""
+    found = Problem(status, _TITLES.get(status, "This cannot be shown"), message)
+    return PageAnswer("problem.html.j2", found.title, found, status)
+
+
+def forbidden(person: Person, role: str) -> PageAnswer:
+    """Return the page for a person whose role does not suffice."""
+    return problem(403, f"This requires the role {role}; {person.name} is a {person.role}.")
+
+
+def problem_of(
+    error: EvaltapError, path: str = "", request: PageRequest | None = None
+) -> PageAnswer:
+    """Return the page for an error of evaltap, whose text is meant for users.
+
+    If a list of all times took too long, the page links to the same list for shorter spans.
+    """
+    if isinstance(error, TooSlowError):
+        shown = problem(504, str(error))
+        narrower = _narrower(request["q"]) if path == "/cases" and request else ()
+        return replace(shown, data=replace(shown.data, narrower=narrower))
+    return problem(503 if isinstance(error, BusyError) else 400, str(error))
+
+
+def _narrower(q: str) -> tuple[tuple[str, str], ...]:
+    if any(name in q for name in ("since:", "from:", "to:")):
+        return ()
+    return tuple(
+        (f"last {words}", link("/cases", q=f"{q} since:{span}".strip()))
+        for words, span in (("24 hours", "24h"), ("7 days", "7d"), ("30 days", "30d"))
+    )

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from evaltap.evaluator.page.changes import CursorWriter
 from evaltap.evaluator.page.rendering import NavigationItem
 from evaltap.evaluator.page.request import Download, PageAnswer, PageRequest
 from evaltap.evaluator.page.views import (
@@ -20,7 +21,6 @@ from evaltap.evaluator.page.views import (
     runs,
     settings,
 )
-from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.store.queries import StoreReader
 
 Action = Callable[[CursorWriter, PageRequest], str | PageAnswer | Download]

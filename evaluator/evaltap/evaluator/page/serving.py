@@ -1,12 +1,22 @@
 """Serve the application: limits of uvicorn, and a shutdown that closes open streams."""
 
+import json
+import os
 import socket
 import threading
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
 
+import anyio
 import uvicorn
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from evaltap.evaluator.page.security.site import Site
+from evaltap.schemas.files.private import private_file
 
 MOST_CONNECTIONS: Final = 64
 MOST_HEADER_BYTES: Final = 16_384
@@ -64,3 +74,65 @@ class PageServer:
         if self._thread is not None:
             self._thread.join(GRACE_SECONDS + 2)
             self._listener.close()
+
+
+@contextmanager
+def announced(store: Path, site: Site) -> Iterator[None]:
+    """Write the page's address to `<store>.page.json` while the block runs; the file contains no secret."""
+    file = _file(store)
+    with private_file(file) as written:
+        written.write(json.dumps({"address": site.address, "process": os.getpid()}).encode())
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def running_address(store: Path) -> str:
+    """Return the address of the running page of a file; empty if none is running."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads(_file(store).read_text("utf-8"))
+        os.kill(int(found["process"]), 0)  # raises if that process has ended
+        return str(found["address"])
+    return ""
+
+
+def _file(store: Path) -> Path:
+    return store.with_name(f"{store.name}.page.json")
+
+
+MOST_STREAMS: Final = 32
+_EVERY_SECONDS: Final = 1.0
+
+
+class Live(Protocol):
+    """Reports changes; called from the page's thread."""
+
+    @property
+    def version(self) -> int:
+        """A number that grows with every change."""
+        ...
+
+
+class Ticker:
+    """Streams the version to browsers, one stream for each browser."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._streams = 0
+
+    def answer(self, request: Request) -> Response:
+        """Return a stream, or 503 if there are too many."""
+        if self._streams >= MOST_STREAMS:
+            return PlainTextResponse("too many streams", 503, {"Retry-After": "5"})
+        return StreamingResponse(self._versions(request), media_type="text/event-stream")
+
+    async def _versions(self, request: Request) -> AsyncIterator[str]:
+        self._streams += 1
+        try:
+            ends: Callable[[], bool] = request.app.state.ends
+            while not ends() and not await request.is_disconnected():
+                yield f"data: {self._live.version}\n\n"
+                await anyio.sleep(_EVERY_SECONDS)
+        finally:
+            self._streams -= 1

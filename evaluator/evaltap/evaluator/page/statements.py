@@ -46,13 +46,11 @@ class RecordedReader(StoreReader):
         self.statements.append(Statement(written_out(query, parameters), 0.0))
         return self._reader.stream(query, parameters, size=size)
 
-    def execute(self, statement: str, parameters: Parameters = None) -> None:
-        """Run statements and discard their results."""
-        self._kept(statement, parameters, self._reader.execute)
+    def _execute(self, statement: str, parameters: Parameters = None) -> None:
+        self._kept(statement, parameters, self._reader._execute)
 
-    def append(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> None:
-        """Append rows to a temporary table."""
-        self._reader.append(table, rows)
+    def _append(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> None:
+        self._reader._append(table, rows)
 
     def close(self) -> None:
         """Do nothing: the reader belongs to its owner."""

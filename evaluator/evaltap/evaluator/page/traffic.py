@@ -1,12 +1,15 @@
 """Read a span of time from the summaries: turns, rates with intervals, quantiles, tools."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.stats.difference import Rate, difference
-from evaltap.evaluator.analysis.stats.intervals import Interval, wilson_of
+from evaltap.evaluator.analysis.estimates.turns import newest_verdicts
+from evaltap.evaluator.analysis.stats.difference import difference
+from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate, kish
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate, t95, wilson_of
 from evaltap.evaluator.reports.model import SEVERITY
 from evaltap.evaluator.store.queries import StoreReader
 
@@ -109,8 +112,6 @@ class MetricRate:
     counts: Mapping[str, int]
     """Turns by status."""
     rate: Rate | None
-    effective: float
-    """The number of unweighted turns in separate sessions with the same information."""
     mean: float | None
 
 
@@ -190,45 +191,74 @@ def newest_versions(rows: Sequence[ScoreBucket]) -> list[ScoreBucket]:
     return [row for row in rows if newest[row.metric] == row.digest]
 
 
-def rates(
-    rows: Sequence[ScoreBucket], effects: Mapping[str, float] | None = None
-) -> list[MetricRate]:
-    """Return each metric's rate over the rows; `effects` are the design effects of sessions by digest."""
+class Newest(NamedTuple):
+    """The newest verdicts of a metric as `evaltap estimate` sees them, with strata and sessions."""
+
+    estimate: Estimate
+    effect: float
+    """The variance of their rate over that of independent turns with the same weights, sessions apart."""
+
+    def rate_of(self, rate: Rate) -> Rate:
+        """Return a rate of the same traffic with the interval that its sessions and strata allow.
+
+        The rate may be of more turns, or of fewer, than the newest ones: then it has as many sessions for
+        each turn, which resemble each other as much.
+        """
+        mine = self.estimate.rate
+        if rate.n == mine.n and math.isclose(rate.value, mine.value, abs_tol=1e-9):
+            return mine
+        effective = max(rate.effective_n / self.effect, min(rate.effective_n, 1.0))
+        sessions = self.estimate.effective_sessions * rate.n / mine.n
+        interval = wilson_of(rate.value, effective, t95(max(sessions - 1, 1)))
+        return replace(rate, interval=interval, effective_n=effective)
+
+
+def newest_estimates(reader: StoreReader, span: Span, app: str) -> dict[str, Newest]:
+    """Return the estimates from the newest verdicts in a span, by metric digest."""
+    found: dict[str, Newest] = {}
+    with newest_verdicts(reader, span.start, span.end, app) as turns:
+        for (_, digest), profiles in turns.profiles().items():
+            known = estimate(profiles)
+            if known is not None and isinstance(digest, str):
+                found[digest] = Newest(known, kish(profiles) / known.rate.effective_n)
+    return found
+
+
+def rates(rows: Sequence[ScoreBucket], newest: Mapping[str, Newest]) -> list[MetricRate]:
+    """Return each metric's rate over the rows."""
     names = sorted({(row.metric, row.digest) for row in rows})
     return [
         _rate(
             *key,
             [row for row in rows if (row.metric, row.digest) == key],
-            (effects or {}).get(key[1], 1.0),
+            newest.get(key[1]),
         )
         for key in names
     ]
 
 
-def _rate(name: str, digest: str, rows: Sequence[ScoreBucket], effect: float) -> MetricRate:
+def _rate(name: str, digest: str, rows: Sequence[ScoreBucket], newest: Newest | None) -> MetricRate:
     counts: dict[str, int] = {status: 0 for status in SEVERITY}
     for row in rows:
         counts[row.status] += row.turns
-    found, effective = share(rows, effect)
     weight = sum(row.scored_weight for row in rows)
     scores = sum(row.score_sum or 0 for row in rows)
-    return MetricRate(name, digest, counts, found, effective, scores / weight if weight else None)
+    return MetricRate(
+        name, digest, counts, share(rows, newest), scores / weight if weight else None
+    )
 
 
-def share(rows: Sequence[ScoreBucket], effect: float = 1.0) -> tuple[Rate | None, float]:
-    """Return the weighted share that passed with Wilson's interval, and the effective number of turns.
-
-    The latter is Kish's for the weights, divided by the design effect of sessions.
-    """
+def share(rows: Sequence[ScoreBucket], newest: Newest | None = None) -> Rate | None:
+    """Return the weighted share that passed."""
     counted = [row for row in rows if row.status in _COUNTED]
-    weight, squares = sum(row.weight for row in counted), sum(row.squares for row in counted)
-    if not weight:
-        return None, 0.0
-    passed = sum(row.weight for row in counted if row.status == "passed")
-    independent = weight * weight / squares
-    effective = max(independent / effect, min(independent, 1.0))
-    value = min(1.0, passed / weight)
-    return Rate(value, wilson_of(value, effective)), effective
+    found = Rate.of_weights(
+        sum(row.weight for row in counted if row.status == "passed"),
+        sum(row.weight for row in counted),
+        sum(row.squares for row in counted),
+        sum(row.turns for row in counted),
+        "turns",
+    )
+    return found if found is None or newest is None else newest.rate_of(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from evaltap.evaluator.analysis.filters.case_names import IS_CASE, NAMES, full_name, nearest
+from evaltap.evaluator.analysis.filters.listing import IS_CASE, NAMES, full_name, nearest
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.cases.turn import gaps_of, run_failure
 from evaltap.evaluator.reports.charts import money

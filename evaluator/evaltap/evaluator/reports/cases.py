@@ -7,8 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from evaltap.evaluator.analysis.filters.case_names import SHORT, shortened
-from evaltap.evaluator.analysis.filters.listing import ListedCase, Listing
+from evaltap.evaluator.analysis.filters.listing import SHORT, ListedCase, ListPage, shortened
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.text import counted
@@ -21,7 +20,7 @@ FIRST_WORDS, TOOLS = "first words", "tools"
 _THUMBS = {"up": "+", "down": "-", "mixed": "+-"}
 
 
-def print_cases(found: Listing, out: Console) -> None:
+def print_cases(found: ListPage, out: Console) -> None:
     """Print the cases that were found, and how many."""
     if not found.cases:
         return

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.model import MetricReport, ReasonGroup, Report, Usage
 from evaltap.evaluator.reports.summary import exit_code
@@ -20,7 +21,6 @@ STATUS_WORDS: Final = {
 _ORDER: Final = ("passed", "failed", "crashed", "error", "not_evaluated")
 HISTOGRAM_WIDTH: Final = 150
 HISTOGRAM_HEIGHT: Final = 40
-RATE_WIDTH: Final = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,6 @@ class Tile:
     name: str
     value: str
     remark: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """A pass rate with its interval, along a line of RATE_WIDTH."""
-
-    x: float
-    low: float
-    high: float
-    text: str
-    interval: str
-    description: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +137,10 @@ def tiles(report: Report) -> list[Tile]:
             rate = report.summary.passing_rate
         found.append(Tile("pass rate", f"{rate:.1%}", remark))
     crashed = report.summary.crashed
-    if crashed.count and crashed.interval is not None:
-        bounds = f"{crashed.interval.low:.0%} to {crashed.interval.high:.0%}"
+    if crashed.count and crashed.rate is not None:
+        low, high = crashed.rate.interval
         cases = "all traffic" if report.summary.weighted else "the cases"
-        remark = f"{crashed.rate:.1%} of {cases}, 95 % interval {bounds}"
+        remark = f"{crashed.rate.value:.1%} of {cases}, 95 % interval {low:.0%} to {high:.0%}"
         found.append(Tile("crashed", f"{crashed.count:,}", remark))
     gaps = sum(row.not_evaluated for row in report.summary.metrics)
     errors = sum(row.errors for row in report.summary.metrics)
@@ -202,17 +190,6 @@ def metric_views(report: Report) -> list[MetricView]:
             "error": row.errors,
             "not_evaluated": row.not_evaluated,
         }
-        rate = None
-        if row.pass_rate is not None and row.interval is not None:
-            interval = f"{row.interval.low:.0%} to {row.interval.high:.0%}"
-            rate = Rate(
-                row.pass_rate * RATE_WIDTH,
-                row.interval.low * RATE_WIDTH,
-                row.interval.high * RATE_WIDTH,
-                f"{row.pass_rate:.1%}",
-                interval,
-                f"pass rate {row.pass_rate:.1%}, 95 % interval {interval}",
-            )
         evaluator = metric.evaluator_name if metric.evaluator_name != metric.metric_name else ""
         view = MetricView(
             metric.metric_name,
@@ -220,11 +197,11 @@ def metric_views(report: Report) -> list[MetricView]:
             ", ".join(f"{value:g}" for value in metric.thresholds),
             _bars(numbers, sum(numbers.values())),
             tuple((s, STATUS_WORDS[s], f"{numbers[s]:,}") for s in _ORDER if numbers[s]),
-            rate,
+            row.rate,
             _histogram(metric),
             "" if row.mean_score is None else f"{row.mean_score:.3f}",
         )
-        views.append((2.0 if row.pass_rate is None else row.pass_rate, view))
+        views.append((2.0 if row.rate is None else row.rate.value, view))
     return [view for _, view in sorted(views, key=lambda pair: pair[0])]
 
 

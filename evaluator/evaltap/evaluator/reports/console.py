@@ -194,11 +194,10 @@ def _count(count: int, colour: str) -> "Text":
 
 
 def _rate(row: MetricCounts, between: str) -> str:
-    if row.pass_rate is None:
+    if row.rate is None:
         return "-"
-    interval = row.interval
-    bounds = f"{between}({interval.low:.0%} to {interval.high:.0%})" if interval else ""
-    return f"{row.pass_rate:.1%}{bounds}"
+    low, high = row.rate.interval
+    return f"{row.rate.value:.1%}{between}({low:.0%} to {high:.0%})"
 
 
 def _print_item(out: "Console", head: str, text: str) -> None:
@@ -215,10 +214,9 @@ def crashed_line(summary: Summary) -> str:
     crashed = summary.crashed
     if not crashed.count or crashed.rate is None:
         return ""
-    interval = crashed.interval
-    bounds = f", 95 % interval {interval.low:.0%} to {interval.high:.0%}" if interval else ""
+    low, high = crashed.rate.interval
     of_all = " of all cases" if summary.weighted else ""
-    share = f"{crashed.rate:.1%}{of_all}{bounds}"
+    share = f"{crashed.rate.value:.1%}{of_all}, 95 % interval {low:.0%} to {high:.0%}"
     return (
         f"crashed: {crashed.count:,} of {counted(crashed.cases, 'case')} ({share});"
         " the agent's run failed, never ended or was cut off"

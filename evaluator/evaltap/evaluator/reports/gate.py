@@ -8,12 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from evaltap.evaluator.cases.identity import case_identity
-from evaltap.evaluator.reports.compare.data import comparison_data
 from evaltap.evaluator.reports.compare.gating import (
     GatedCase,
     pass_rate,
 )
-from evaltap.evaluator.reports.compare.model import Comparison
+from evaltap.evaluator.reports.compare.model import Comparison, comparison_data
 from evaltap.evaluator.reports.console import console, shorten
 from evaltap.evaluator.scoring.gates.gate import Gate, GateResult
 from evaltap.schemas.text import counted
@@ -96,10 +95,10 @@ def gate_exit(
                 "the pass rate is undecided: more than 5 % of the cases could not be checked"
             )
         else:
-            value, (low, high) = rate
+            low, high = rate.interval
             codes.append(1 if high < min_pass_rate else 0 if low >= min_pass_rate else 3)
             messages.append(
-                f"{value:.1%} pass (95 %: {low:.1%} to {high:.1%}), required {min_pass_rate:.1%}"
+                f"{rate.value:.1%} pass (95 %: {low:.1%} to {high:.1%}), required {min_pass_rate:.1%}"
             )
     elif fail_on in (None, "failed"):
         statuses = {one.result.status for one in gated}

@@ -20,10 +20,9 @@ from markupsafe import Markup
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports import charts
 from evaltap.evaluator.reports.diff_lines import lines_of
-from evaltap.evaluator.reports.grouping import group_key
-from evaltap.evaluator.reports.model import SEVERITY, CaseReport, Report
+from evaltap.evaluator.reports.model import SEVERITY, CaseReport, Report, group_key
 from evaltap.evaluator.reports.safe_text import visible
-from evaltap.evaluator.reports.tracing import TraceUrl
+from evaltap.evaluator.reports.text import TraceUrl
 
 DETAIL_BYTES: Final = 16_000_000
 """The maximum size of the evidence in the page: browsers read this much within a second, and only parse

@@ -72,19 +72,19 @@ def _suite(xml: XMLGenerator, name: str, cells: _Cells, report: Report) -> None:
 
 def _properties(xml: XMLGenerator, row: MetricCounts) -> None:
     """Write the estimates for all traffic from the metric's cases; the counts are of recorded cases."""
-    interval = row.interval or (None, None)
-    found = {
-        "pass_rate": row.pass_rate,
-        "pass_rate_low": interval[0],
-        "pass_rate_high": interval[1],
+    found = row.traffic.estimate if row.traffic else None
+    values = {
+        "pass_rate": row.rate and row.rate.value,
+        "pass_rate_low": row.rate and row.rate.interval.low,
+        "pass_rate_high": row.rate and row.rate.interval.high,
         "mean_score": row.mean_score,
-        "sample_pass_rate": row.sample_pass_rate,
-        "effective_turns": row.effective_turns,
-        "estimated_turns": row.estimated_turns,
-        "covered": row.covered,
+        "sample_pass_rate": row.sample and row.sample.value,
+        "effective_turns": found and found.rate.effective_n,
+        "estimated_turns": found and found.estimated_turns,
+        "covered": row.traffic and row.traffic.covered,
     }
     xml.startElement("properties", AttributesImpl({}))
-    for key, value in found.items():
+    for key, value in values.items():
         if value is not None:
             xml.startElement("property", AttributesImpl({"name": key, "value": f"{value:.6g}"}))
             xml.endElement("property")

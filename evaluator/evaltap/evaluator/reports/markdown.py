@@ -105,14 +105,13 @@ def _metrics(summary: Summary) -> str:
 
 
 def _metric_row(row: MetricCounts, *, crashed: bool) -> tuple[str, ...]:
-    interval = "" if row.interval is None else f"{row.interval.low:.0%} to {row.interval.high:.0%}"
-    crashes = (row.crashed,) if crashed else ()
+    crashes, rate = (row.crashed,) if crashed else (), row.rate
     counts = (row.passed, row.failed, *crashes, row.not_evaluated, row.errors)
     return (
         escape(row.metric_name),
         *(f"{count:,}" for count in counts),
-        "" if row.pass_rate is None else f"{row.pass_rate:.1%}",
-        interval,
+        "" if rate is None else f"{rate.value:.1%}",
+        "" if rate is None else f"{rate.interval.low:.0%} to {rate.interval.high:.0%}",
         "" if row.mean_score is None else f"{row.mean_score:.3f}",
     )
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from evaltap.evaluator.analysis.estimates.rates import Rate
+from evaltap.evaluator.analysis.estimates.rates import SliceRate
+from evaltap.evaluator.analysis.stats.estimate import Estimate
 from evaltap.evaluator.reports.safe_text import visible
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ NARROW: Final = 80
 DIGEST_WIDTH: Final = 8
 
 
-def print_rates(rates: Sequence[Rate], by: Sequence[str], out: "Console") -> None:
+def print_rates(rates: Sequence[SliceRate], by: Sequence[str], out: "Console") -> None:
     """Print a row for each slice and metric version."""
     from rich import box
     from rich.table import Table
@@ -46,21 +47,30 @@ def print_rates(rates: Sequence[Rate], by: Sequence[str], out: "Console") -> Non
         table.add_row(
             *map(Text, cells),
             *([Text(called)] if len(named) > 1 else []),
-            "-" if rate.rate is None else f"{rate.rate:.1%}",
-            "" if rate.process is None else f"{rate.process.low:.1%} to {rate.process.high:.1%}",
-            f"{rate.turns:,}",
-            f"{rate.sessions:,}",
+            *_figures(rate.estimate),
             *([Text(" ".join(rate.flags))] if flagged else []),
         )
     width = max(out.width if out.is_terminal else NARROW, out.measure(table).minimum)
     out.print(table, width=width, crop=False)
 
 
-def _flags(rates: Sequence[Rate]) -> list[str]:
+def _figures(found: Estimate | None) -> tuple[str, str, str, str]:
+    if found is None:
+        return "-", "", "0", "0"
+    low, high = found.rate.interval
+    return (
+        f"{found.rate.value:.1%}",
+        f"{low:.1%} to {high:.1%}",
+        f"{found.rate.n:,}",
+        f"{found.sessions:,}",
+    )
+
+
+def _flags(rates: Sequence[SliceRate]) -> list[str]:
     return [flag for rate in rates for flag in rate.flags]
 
 
-def _names(rates: Sequence[Rate]) -> list[str]:
+def _names(rates: Sequence[SliceRate]) -> list[str]:
     """Return the signal or metric of each rate, with its version if a metric has several."""
     versions: dict[str, set[str | None]] = {}
     for rate in rates:
@@ -71,7 +81,7 @@ def _names(rates: Sequence[Rate]) -> list[str]:
     ]
 
 
-def _named(rate: Rate) -> str:
+def _named(rate: SliceRate) -> str:
     """Return the signal, the metric, or both if the signal depends on a metric."""
     if rate.metric is None:
         return rate.signal
@@ -79,8 +89,9 @@ def _named(rate: Rate) -> str:
     return signal + _shown(rate.metric)
 
 
-def _about(rates: Sequence[Rate]) -> str:
-    if any(abs(rate.estimated_turns - rate.turns) > 0.5 for rate in rates):
+def _about(rates: Sequence[SliceRate]) -> str:
+    found = [rate.estimate for rate in rates if rate.estimate]
+    if any(abs(one.estimated_turns - one.rate.n) > 0.5 for one in found):
         return "of all traffic (weighted; turns and sessions as recorded)"
     return "of all turns"
 

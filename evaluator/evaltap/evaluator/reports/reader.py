@@ -1,38 +1,47 @@
 """Read a report from the store: scores in bulk, evidence only for the cases shown in full."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
+
+import orjson
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.cases.text import cut
 from evaltap.evaluator.ingest.landing.cases import assembled
 from evaltap.evaluator.ingest.landing.documents import DocumentReader
-from evaltap.evaluator.reports import grouping
-from evaltap.evaluator.reports.case_files import FileCases
-from evaltap.evaluator.reports.details import JudgeCalls, with_details
+from evaltap.evaluator.reports.case_files import CaseWords, FileCases, landed_words, words_of
 from evaltap.evaluator.reports.evidence import Comparison, evidence_of
-from evaltap.evaluator.reports.gated import judged_cases, with_verdicts
 from evaltap.evaluator.reports.model import (
     SEVERITY,
     CaseReport,
     Cell,
+    GateVerdict,
+    JudgeCall,
     Limits,
     MetricReport,
     Report,
     Source,
+    TurnCell,
+    Usage,
+    VoteCell,
     case_status,
+    reason_groups,
 )
-from evaltap.evaluator.reports.scope import check_run, score_scope
 from evaltap.evaluator.reports.summary import (
     Difference,
+    ReportedScores,
     Summary,
+    check_run,
     metric_places,
+    score_scope,
     summarise,
+    these_cases,
 )
 from evaltap.evaluator.reports.text import difference_lines, sampled_line, summary_notes
 from evaltap.evaluator.reports.usage import (
@@ -42,11 +51,10 @@ from evaltap.evaluator.reports.usage import (
     traffic_usage,
     usage_of,
 )
-from evaltap.evaluator.reports.wording import readable
-from evaltap.evaluator.reports.words import CaseWords, landed_words, words_of
+from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
 from evaltap.evaluator.scoring.results.references import attach_kept
 from evaltap.evaluator.store.database import STORE, sql
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Scratch, StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
@@ -73,34 +81,50 @@ def read_report(
     """
     limits = limits or Limits()
     source = _source(store, run_id)
-    _choose_scores(store, run_id, digests)
-    cases = with_verdicts(store, scored_cases(store, limits))
+    summary = summarise(store, run_id=run_id, metrics=digests)
+    with _scores(store, run_id, digests) as scores:
+        scored = ReportedScores(store, scores, scores)
+        cases = with_verdicts(scored, scored_cases(scored, limits))
+        detailed = {_key(case) for case in cases[: limits.cases]}
+        with these_cases(store, detailed) as shown:
+            return _report(
+                replace(scored, cases=shown), source, summary, cases, case_files, references, limits
+            )
+
+
+def _report(
+    scored: ReportedScores,
+    source: Source,
+    summary: Summary,
+    cases: Sequence[CaseReport],
+    case_files: Sequence[Path],
+    references: References | None,
+    limits: Limits,
+) -> Report:
     detailed = {_key(case) for case in cases[: limits.cases]}
-    choose_cases(store, detailed)
     files = FileCases(
         case_files,
         wanted=detailed,
         scored={_key(case) for case in cases},
-        judged=judged_cases(store),
+        judged=judged_cases(scored),
     )
-    uses = _uses(store, files)
-    calls = JudgeCalls(store, detailed, limits)
-    shown = with_details(store, cases[: limits.cases], calls, limits)
+    uses = _uses(scored, files)
+    calls = JudgeCalls(scored, detailed, limits)
+    shown = with_details(scored, cases[: limits.cases], calls, limits)
     shown = _with_evidence(
-        shown, expected_data(store, references), files, _comparison(store), limits
+        shown, expected_data(scored, references), files, _comparison(scored), limits
     )
-    words = {**files.words, **landed_words(store)}
+    words = {**files.words, **landed_words(scored)}
     cases = list(_with_usage([*shown, *cases[limits.cases :]], uses, words))
-    summary = summarise(store, run_id=run_id, metrics=digests)
     used = usage_of(uses)
     return Report(
         source,
         datetime.now(UTC).isoformat(timespec="seconds"),
         summary,
-        _metric_reports(store),
+        _metric_reports(scored),
         tuple(cases),
-        grouping.reason_groups(cases),
-        traffic_usage(store, used) if summary.weighted else used,
+        reason_groups(cases),
+        traffic_usage(scored, used) if summary.weighted else used,
         calls.usage,
         (*_notes(cases, limits, files), *summary_notes(summary)),
         {name: sum(case.status == name for case in cases) for name in SEVERITY},
@@ -115,11 +139,12 @@ def read_uses(
     case_files: Sequence[Path] = (),
 ) -> list[TurnUse]:
     """Return the usage of each turn of the scored cases: landed ones, and those of the given files."""
-    _choose_scores(store, run_id, digests)
-    keys = store.rows("SELECT DISTINCT app_name, eval_set_id, eval_id FROM report_scores")
-    scored = {(app, eval_set, eval_id) for app, eval_set, eval_id in keys}
-    judged = judged_cases(store)
-    return _uses(store, FileCases(case_files, wanted=(), scored=scored, judged=judged))
+    with _scores(store, run_id, digests) as scores:
+        scored = ReportedScores(store, scores, scores)
+        keys = scored.rows("SELECT DISTINCT app_name, eval_set_id, eval_id FROM {scores}")
+        named = {(app, eval_set, eval_id) for app, eval_set, eval_id in keys}
+        judged = judged_cases(scored)
+        return _uses(scored, FileCases(case_files, wanted=(), scored=named, judged=judged))
 
 
 def read_differences(
@@ -132,14 +157,17 @@ def read_differences(
 ) -> list[Difference]:
     """Return the openings of the worst cases of a summary, and the calls that differ."""
     keys = {(row.app_name, row.eval_set_id, row.eval_id): row.name for row in summary.worst}
-    choose_cases(store, keys)
-    _choose_scores(store, summary.run_id, digests, cases=_OF_CHOSEN)
-    landed = dict(expected_data(store, references))
-    lacking = keys.keys() - landed.keys()
-    files = FileCases(
-        case_files if lacking else (), wanted=lacking, scored=(), judged=judged_cases(store)
-    )
-    comparison, limits = _comparison(store), Limits()
+    with (
+        these_cases(store, keys) as cases,
+        _scores(store, summary.run_id, digests, within=cases) as scores,
+    ):
+        scored = ReportedScores(store, scores, cases)
+        landed = dict(expected_data(scored, references))
+        lacking = keys.keys() - landed.keys()
+        files = FileCases(
+            case_files if lacking else (), wanted=lacking, scored=(), judged=judged_cases(scored)
+        )
+        comparison, limits = _comparison(scored), Limits()
     found = []
     for key, name in keys.items():
         case = landed.get(key) or files.cases.get(key)
@@ -164,26 +192,27 @@ def _source(store: StoreReader, run_id: str | None) -> Source:
     return Source(name, run_id, kind, cases_from, version, started[:19], (ended or "")[:19])
 
 
-_OF_CHOSEN = "SEMI JOIN report_cases USING (app_name, eval_set_id, eval_id)"
-
-
-def _choose_scores(
-    store: StoreReader, run_id: str | None, digests: Sequence[str], *, cases: str = ""
-) -> None:
-    """Fill `report_scores` with the scores of all cases, or of those that the join `cases` leaves."""
+def _scores(
+    store: StoreReader,
+    run_id: str | None,
+    digests: Sequence[str],
+    *,
+    within: Scratch | None = None,
+) -> AbstractContextManager[Scratch]:
+    """Return a table with the scores of all cases, or of some."""
     scope, parameters = score_scope(store, run_id, digests)
-    chosen = f"FROM (SELECT * {scope}) {cases}"
-    store.execute(f"CREATE OR REPLACE TEMP TABLE report_scores AS {chosen}", parameters)
+    some = f"SEMI JOIN {within} USING (app_name, eval_set_id, eval_id)" if within else ""
+    return store.scratch(f"FROM (SELECT * {scope}) {some}", parameters)
 
 
-def scored_cases(store: StoreReader, limits: Limits) -> list[CaseReport]:
-    """Return the cases of `report_scores`, worst first, then sorted by name."""
+def scored_cases(scored: ReportedScores, limits: Limits) -> list[CaseReport]:
+    """Return the cases of some scores, worst first, then sorted by name."""
     found: dict[CaseKey, tuple[int, list[Cell]]] = {}
     query = """
         SELECT app_name, eval_set_id, eval_id, revision, metric_name, status, score, threshold,
                coalesce(reason, '')
-        FROM report_scores ORDER BY app_name, eval_set_id, eval_id, metric_name"""
-    for row in store.rows(query):
+        FROM {scores} ORDER BY app_name, eval_set_id, eval_id, metric_name"""
+    for row in scored.rows(query):
         app, eval_set, eval_id, revision, name, status, score, threshold, reason = row
         if status not in SEVERITY:
             raise InputError(
@@ -199,41 +228,33 @@ def scored_cases(store: StoreReader, limits: Limits) -> list[CaseReport]:
     return sorted(cases, key=lambda case: SEVERITY.index(case.status))
 
 
-def choose_cases(store: StoreReader, keys: Iterable[CaseKey]) -> None:
-    """Fill `report_cases` with the cases whose evidence is read."""
-    columns = "SELECT app_name, eval_set_id, eval_id FROM scores LIMIT 0"
-    store.execute(f"CREATE OR REPLACE TEMP TABLE report_cases AS {columns}")
-    store.append("report_cases", list(keys))
-
-
-def _comparison(store: StoreReader) -> Comparison:
-    rows = store.rows("""
+def _comparison(scored: ReportedScores) -> Comparison:
+    rows = scored.rows("""
         SELECT metric_json FROM run_metrics m
-        WHERE metric_digest IN (SELECT metric_digest FROM report_scores)
+        WHERE metric_digest IN (SELECT metric_digest FROM {scores})
         GROUP BY metric_json ORDER BY min(metric_index), metric_json""")
     return Comparison([EvalMetric.model_validate_json(text) for (text,) in rows])
 
 
-# The views compute the latest rows of all cases; here only the shown cases are read.
-_SHOWN = f"""
-these_cases AS (FROM cases {_OF_CHOSEN}), these_turns AS (FROM turns {_OF_CHOSEN}),
-"""
-
-
-def landed_data(store: StoreReader) -> Iterator[tuple[CaseKey, CaseData]]:
-    """Yield the landed cases of `report_cases` with their latest turns."""
-    rows = store.rows(f"WITH {_SHOWN} {sql(STORE, 'newest')} {sql(__name__, 'report_turns')}")
+def landed_data(store: StoreReader, cases: Scratch) -> Iterator[tuple[CaseKey, CaseData]]:
+    """Yield some landed cases with their latest turns."""
+    # The views compute the latest rows of all cases; here only these cases are read.
+    these = ", ".join(
+        f"these_{table} AS (FROM {table} SEMI JOIN {cases} USING (app_name, eval_set_id, eval_id))"
+        for table in ("cases", "turns")
+    )
+    rows = store.rows(f"WITH {these}, {sql(STORE, 'newest')} {sql(__name__, 'report_turns')}")
     yield from assembled(DocumentReader(store), rows)
 
 
 def expected_data(
-    store: StoreReader, references: References | None = None
+    scored: ReportedScores, references: References | None = None
 ) -> Iterator[tuple[CaseKey, CaseData]]:
-    """Yield `landed_data` with expected turns from `references`, or else those of `report_scores`."""
-    cases = landed_data(store)
+    """Yield the shown cases with expected turns from `references`, or else those of their scores."""
+    cases = landed_data(scored.store, scored.cases)
     while some := dict(islice(cases, CASES_AT_ONCE)):
         if references is None:
-            attach_kept(store, some, scores="report_scores")
+            attach_kept(scored.store, some, scores=str(scored.scores))
         else:
             for case in some.values():
                 references.attach(case)
@@ -260,9 +281,9 @@ def _with_evidence(
 _NO_FILE: Final = "scored from a file that was not given to this report (`--cases FILE`)"
 
 
-def _uses(store: StoreReader, files: FileCases) -> list[TurnUse]:
+def _uses(scored: ReportedScores, files: FileCases) -> list[TurnUse]:
     """Return the usage of each turn of the scored cases."""
-    landed = landed_uses(store)
+    landed = landed_uses(scored)
     here = {use.key for use in landed}
     return [*landed, *(use for use in files.uses if use.key not in here)]
 
@@ -283,19 +304,19 @@ def _with_usage(
         )
 
 
-def _metric_reports(store: StoreReader) -> tuple[MetricReport, ...]:
+def _metric_reports(scored: ReportedScores) -> tuple[MetricReport, ...]:
     bins: dict[str, list[int]] = {}
-    for name, place, count in store.rows(
-        "SELECT metric_name, least(floor(score * 10), 9)::INTEGER, count(*) FROM report_scores"
+    for name, place, count in scored.rows(
+        "SELECT metric_name, least(floor(score * 10), 9)::INTEGER, count(*) FROM {scores}"
         " WHERE score BETWEEN 0 AND 1 GROUP BY ALL"
     ):
         bins.setdefault(name, [0] * 10)[place] = count
-    rows = store.rows(
+    rows = scored.rows(
         "SELECT metric_name, any_value(evaluator_name), max(evaluator_version),"
         " list_sort(list(DISTINCT threshold)), count(*) FILTER (score < 0 OR score > 1)"
-        " FROM report_scores GROUP BY metric_name ORDER BY metric_name"
+        " FROM {scores} GROUP BY metric_name ORDER BY metric_name"
     )
-    places = metric_places(store)
+    places = metric_places(scored.store)
     rows.sort(key=lambda row: places.get(row[0], len(places)))
     return tuple(
         MetricReport(
@@ -331,3 +352,179 @@ def _notes(cases: Sequence[CaseReport], limits: Limits, files: FileCases) -> lis
 
 def _key(case: CaseReport) -> CaseKey:
     return case.app_name, case.eval_set_id, case.eval_id
+
+
+def with_verdicts(scored: ReportedScores, cases: Iterable[CaseReport]) -> list[CaseReport]:
+    """Return the cases of some scores with the verdicts of gates, worst first.
+
+    A case that a gate could not check has not passed, regardless of other scores.
+    """
+    verdicts = {
+        (app, eval_set, eval_id): GateVerdict(*verdict)
+        for app, eval_set, eval_id, *verdict in scored.rows(_VERDICTS)
+    }
+    found = [_judged(case, verdicts) for case in cases]
+    return sorted(found, key=lambda case: SEVERITY.index(case.status))
+
+
+def judged_cases(scored: ReportedScores) -> Iterator[tuple[CaseKey, CaseData]]:
+    """Yield the cases of some scores as gates judged them."""
+    for app, eval_set, eval_id, text in scored.rows(_CASES):
+        yield (app, eval_set, eval_id), orjson.loads(text)
+
+
+def _judged(case: CaseReport, verdicts: Mapping[CaseKey, GateVerdict]) -> CaseReport:
+    verdict = verdicts.get((case.app_name, case.eval_set_id, case.eval_id))
+    if verdict is None:
+        return case
+    status = case.status
+    if verdict.status == "incomplete" and status == "passed":
+        status = "not_evaluated"
+    return replace(case, status=status, gate=verdict)
+
+
+_BEHIND: Final = """
+FROM gate_results
+SEMI JOIN {scores} USING (run_id, app_name, eval_set_id, eval_id, revision)
+QUALIFY row_number() OVER (PARTITION BY app_name, eval_set_id, eval_id ORDER BY revision DESC) = 1
+"""
+_VERDICTS: Final = f"SELECT app_name, eval_set_id, eval_id, status, attempt, feedback {_BEHIND}"
+_CASES: Final = f"SELECT app_name, eval_set_id, eval_id, case_json {_BEHIND}"
+
+
+CellKey: TypeAlias = tuple[str, str, str, str]
+"""The key of a case, and the name of a metric."""
+Row = TypeVar("Row")
+
+
+class JudgeCalls:
+    """The judges' answers for the scores of a report: in full for some cases, totals for all."""
+
+    def __init__(
+        self, scored: ReportedScores, detailed: Collection[CaseKey], limits: Limits
+    ) -> None:
+        self.by_cell: dict[CellKey, list[JudgeCall]] = {}
+        uses: list[TurnUse] = []
+        cached = 0
+        for row in scored.rows(sql(__name__, "report_judge_calls")):
+            app, eval_set, eval_id, metric_name, invocation, sample, judge, model, status, *rest = (
+                row
+            )
+            reason, from_cache, tokens_in, tokens_out, cost, latency = rest
+            key = app, eval_set, eval_id
+            if status != "not_evaluated" or sample < 0:  # otherwise, the judge was not called
+                uses.append(TurnUse(key, cost, tokens_in, tokens_out, latency))
+                cached += from_cache
+            if key in detailed:
+                call = JudgeCall(
+                    invocation, sample + 1, judge, model, status, cut(reason, limits.text),
+                    from_cache, tokens_in, tokens_out, cost, latency,
+                )  # fmt: skip
+                self.by_cell.setdefault((*key, metric_name), []).append(call)
+        self.usage: Usage | None = replace(usage_of(uses), cached=cached) if uses else None
+
+
+def with_details(
+    scored: ReportedScores, cases: Iterable[CaseReport], calls: JudgeCalls, limits: Limits
+) -> Iterable[CaseReport]:
+    """Yield the cases with the details of their cells."""
+    turns: dict[CellKey, list[TurnCell]] = {}
+    for row in scored.rows(sql(__name__, "report_turn_scores")):
+        app, eval_set, eval_id, metric_name, index, invocation, status, score, reason = row
+        turn = TurnCell(index + 1, invocation, status, score, readable(reason))
+        turns.setdefault((app, eval_set, eval_id, metric_name), []).append(turn)
+    votes: dict[CellKey, list[VoteCell]] = {}
+    verdicts: dict[CellKey, list[RubricReason]] = {}
+    for row in scored.rows(sql(__name__, "report_votes")):
+        app, eval_set, eval_id, metric_name, invocation, sample, rubric, score, reason, *more = row
+        evidence, found, confidence = more
+        vote = VoteCell(
+            invocation, sample + 1, rubric, score, cut(reason, limits.text),
+            cut(evidence, limits.text), found, confidence,
+        )  # fmt: skip
+        at = app, eval_set, eval_id, metric_name
+        votes.setdefault(at, []).append(vote)
+        verdicts.setdefault(at, []).append(
+            RubricReason((invocation, sample), rubric, score, reason)
+        )
+    for case in cases:
+        cells = []
+        for cell in case.cells:
+            at = case.app_name, case.eval_set_id, case.eval_id, cell.metric_name
+            cells.append(
+                replace(
+                    cell,
+                    reason=cut(with_rubrics(cell.reason, _at(verdicts, at)), limits.text),
+                    turns=tuple(
+                        replace(
+                            one,
+                            reason=cut(with_rubrics(one.reason, _at(verdicts, at)), limits.text),
+                        )
+                        for one in _at(turns, at)[: limits.turn_scores]
+                    ),
+                    votes=_at(votes, at),
+                    calls=_at(calls.by_cell, at),
+                )
+            )
+        yield replace(case, cells=tuple(cells), detailed=True)
+
+
+def _at(rows: Mapping[CellKey, list[Row]], key: CellKey) -> tuple[Row, ...]:
+    return tuple(rows.get(key, ()))
+
+
+_LATEST: Final = """
+SELECT * FROM scores
+WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id
+  AND ($run::VARCHAR = '' OR run_id = $run)
+QUALIFY row_number() OVER (PARTITION BY metric_name ORDER BY revision DESC, scored_at DESC) = 1
+"""
+
+_METRICS: Final = """
+SELECT metric_name, metric_json FROM run_metrics
+WHERE metric_digest IN (SELECT metric_digest FROM {scores})
+GROUP BY ALL ORDER BY min(metric_index), metric_json
+"""
+
+
+def read_case(
+    store: StoreReader,
+    key: CaseKey,
+    *,
+    run_id: str = "",
+    metric: str = "",
+    references: References | None = None,
+    limits: Limits | None = None,
+) -> CaseReport:
+    """Read a case with its latest scores, or those of one run; without cells if it has none.
+
+    Tool calls are compared as in `metric`, or in the first trajectory metric.  A case that was scored from a
+    file has no evidence, which its note explains.  `references` are expected turns for landed cases, as given
+    for scoring.
+    """
+    limits = limits or Limits()
+    app, eval_set, eval_id = key
+    asked = {"app": app, "eval_set": eval_set, "eval_id": eval_id, "run": run_id}
+    with (
+        store.scratch(_LATEST, asked) as scores,
+        these_cases(store, [key]) as cases,
+    ):
+        found = ReportedScores(store, scores, cases)
+        scored = scored_cases(found, limits)
+        one = scored[0] if scored else CaseReport(*key, 0, "not_evaluated", ())
+        calls = JudgeCalls(found, {key}, limits)
+        (one,) = with_details(found, [one], calls, limits)
+        data = dict(expected_data(found, references)).get(key)
+        metrics = _metrics(found, metric)
+    if data is None:
+        return replace(
+            one,
+            evidence_note="its turns are not in this file, because it was scored from a case file",
+        )
+    evidence, note = evidence_of(data, Comparison(metrics), limits)
+    return replace(one, evidence=evidence, evidence_note=note)
+
+
+def _metrics(scored: ReportedScores, first: str) -> Sequence[EvalMetric]:
+    rows = sorted(scored.rows(_METRICS), key=lambda row: row[0] != first)
+    return [EvalMetric.model_validate_json(text) for _, text in rows]

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from evaltap.evaluator.analysis.stats import pass_at_k, pass_hat_k, pass_hat_k_unbiased
+from evaltap.evaluator.analysis.stats.rate import pass_at_k, pass_hat_k, pass_hat_k_unbiased
 from evaltap.evaluator.reports.safe_text import visible
-from evaltap.evaluator.reports.scope import score_scope
+from evaltap.evaluator.reports.summary import score_scope
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
 

@@ -1,61 +1,192 @@
 """A summary of scores, read from the store as plain data."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from math import inf
 from typing import Final
 
-from evaltap.evaluator.analysis.estimates.rates import Rate
-from evaltap.evaluator.analysis.filters.case_names import repeated_ids
-from evaltap.evaluator.analysis.stats import Interval, wilson
-from evaltap.evaluator.reports.exit_status import (
-    BELOW_THE_BAR,
-    INCOMPLETE,
-    PASSED,
-    FailOn,
-    GuardFinding,
-)
-from evaltap.evaluator.reports.scope import score_scope
-from evaltap.evaluator.reports.traffic import read_traffic
+from evaltap.evaluator.analysis.estimates.rates import SliceRate, estimate_rates
+from evaltap.evaluator.analysis.estimates.scope import Scope, Signal, Unit
+from evaltap.evaluator.analysis.estimates.turns import choose_turns
+from evaltap.evaluator.analysis.filters.listing import repeated_ids
+from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate
+from evaltap.evaluator.analysis.stats.rate import Rate
+from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
-from evaltap.evaluator.store.queries import Row, Rows, StoreReader
+from evaltap.evaluator.store.queries import Parameters, Row, Rows, Scratch, StoreReader
+from evaltap.schemas.errors import InputError
+
+
+def check_run(store: StoreReader, run_id: str) -> None:
+    """Raise InputError if there is no such run."""
+    known = store.column("SELECT run_id FROM runs ORDER BY started_at")
+    if run_id not in known:
+        raise InputError(
+            f"no run {run_id!r}; expected one of: {', '.join(known) or 'none, there are no runs'}"
+        )
+
+
+def score_scope(
+    store: StoreReader, run_id: str | None, digests: Sequence[str] = ()
+) -> tuple[str, dict[str, object]]:
+    """Return `FROM … WHERE …` over the scores of a run or the latest ones, and its parameters.
+
+    A live run continues with cases that grow: only the score of a case's last revision counts.  A gate's run
+    may contain answers that were revised: they do not count.  `digests` restricts the scores to metric
+    versions.
+    """
+    parameters: dict[str, object] = {"digests": list(digests)} if digests else {}
+    wanted = "metric_digest IN $digests::VARCHAR[]" if digests else "TRUE"
+    if run_id is None:
+        return f"FROM latest_scores WHERE {wanted}", parameters
+    scope = f"FROM scores WHERE run_id = $run_id AND {wanted}"
+    parameters["run_id"] = run_id
+    if store.rows("SELECT 1 FROM mended_attempts WHERE run_id = ? LIMIT 1", [run_id]):
+        mended = (
+            "ANTI JOIN mended_attempts USING (run_id, app_name, eval_set_id, eval_id, revision)"
+        )
+        return f"FROM (FROM scores {mended}) WHERE run_id = $run_id AND {wanted}", parameters
+    if store.rows("SELECT 1 FROM runs WHERE run_id = ? AND kind = 'live'", [run_id]):
+        last = (
+            "QUALIFY rank() OVER (PARTITION BY app_name, eval_set_id, eval_id, metric_name"
+            " ORDER BY revision DESC) = 1"
+        )
+        scope = f"FROM (SELECT * {scope} {last}) WHERE TRUE"
+    return scope, parameters
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedScores:
+    """The scores that a report is about, and the cases that it shows in full, as tables of a reader."""
+
+    store: StoreReader
+    scores: Scratch
+    cases: Scratch
+
+    def rows(self, query: str, parameters: Parameters = None) -> Rows:
+        """Return the rows of a query that names the tables `{scores}` and `{cases}`."""
+        return self.store.rows(query.format(scores=self.scores, cases=self.cases), parameters)
+
+
+def these_cases(store: StoreReader, keys: Iterable[CaseKey]) -> AbstractContextManager[Scratch]:
+    """Return a table of cases."""
+    return store.scratch(
+        "SELECT app_name, eval_set_id, eval_id FROM scores LIMIT 0", rows=list(keys)
+    )
+
+
+PASSED: Final = 0
+BELOW_THE_BAR: Final = 1
+INCOMPLETE: Final = 3
+
+
+class FailOn(StrEnum):
+    """The outcomes that make the exit code non-zero; each value includes the previous ones."""
+
+    NEVER = "never"
+    FAILED = "failed"
+    ERROR = "error"
+    NOT_EVALUATED = "not_evaluated"
+
+
+@dataclass(frozen=True, slots=True)
+class GuardFinding:
+    """The result of a guard: it holds, does not hold, or is unknown (`None`)."""
+
+    holds: bool | None
+    message: str
+
+
+def latency_guard(
+    latencies_ms: Sequence[float | None], limit_ms: float, weights: Sequence[float] | None = None
+) -> GuardFinding:
+    """Return whether at least 95 of 100 turns stayed within the limit; infinity means that the run failed.
+
+    `weights` are the numbers of turns of the traffic that each turn represents; by default 1.  Turns without
+    a recorded latency make the result unknown, unless it is the same for any latency.
+    """
+    name = f"95 % of turns within {limit_ms:g} ms"
+    if not latencies_ms:
+        return GuardFinding(None, f"{name}: unknown, because no turns are available")
+    weights = weights or [1.0] * len(latencies_ms)
+    missing = within = 0.0
+    for latency, weight in zip(latencies_ms, weights, strict=True):
+        missing += weight * (latency is None)
+        within += weight * (latency is not None and latency <= limit_ms)
+    total = sum(weights)
+    counts = _counts(latencies_ms, limit_ms)
+    if total != len(latencies_ms):
+        counts = f"{within / total:.1%} of all traffic; of the recorded turns {counts}"
+    needed = 0.95 * total
+    # Sums of weights have rounding errors: a share of exactly 95 of 100 suffices.
+    if within >= needed * (1 - 1e-12):
+        return GuardFinding(True, f"{name}: yes, {counts}")
+    if within + missing < needed * (1 - 1e-12):
+        return GuardFinding(False, f"{name}: no, {counts}")
+    return GuardFinding(None, f"{name}: unknown, {counts}")
+
+
+def _counts(latencies_ms: Sequence[float | None], limit_ms: float) -> str:
+    missing = sum(latency is None for latency in latencies_ms)
+    within = sum(latency is not None and latency <= limit_ms for latency in latencies_ms)
+    crashed = sum(latency == inf for latency in latencies_ms)
+    counts = f"{within:,} of {len(latencies_ms):,}"
+    if crashed:
+        counts += f", {crashed:,} crashed"
+    return f"{counts}, {missing:,} have no latency recorded" if missing else counts
+
 
 WORST_CASES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class MetricCounts:
-    """The counts of one metric over the cases of a run; rates are over the evaluated ones.
-
-    Counts are of the recorded cases.  If the traffic was sampled, rate, interval and mean are those of all
-    its turns.
-    """
+    """The counts of one metric over the recorded cases of a run, and its rate over the evaluated ones."""
 
     metric_name: str
     passed: int
     failed: int
     not_evaluated: int
     errors: int
-    pass_rate: float | None
-    mean_score: float | None
-    interval: Interval | None = None
-    """The 95 % interval of the pass rate: Wilson's over the cases, or of all traffic as in `evaltap
-    estimate`."""
     crashed: int = 0
     """Cases with a run that failed, never ended or was cut off; they did not pass."""
-    sample_pass_rate: float | None = None
-    """The unweighted pass rate of the recorded cases."""
-    effective_turns: float | None = None
-    """The number of independent turns with the same information; this and the following are None without
-    weights."""
-    estimated_turns: float | None = None
-    """The number of turns of the traffic that the recorded ones represent."""
-    turns: int | None = None
-    """The number of recorded turns behind the rate."""
-    sessions: int | None = None
-    covered: float | None = None
-    """The share of the traffic that could be recorded."""
+    mean_score: float | None = None
+    """Like the rate: of all turns, if the traffic was sampled."""
+    rate: Rate | None = None
+    """Of the cases, or if the traffic was sampled, of all its turns."""
+    traffic: SliceRate | None = None
+    """What the rate of all turns is estimated from."""
     flags: tuple[str, ...] = ()
     """As in `evaltap estimate` (uncovered, few_sessions); not_landed: none of its scored turns has landed."""
+
+    @property
+    def sample(self) -> Rate | None:
+        """The unweighted pass rate of the recorded cases."""
+        return Rate.of_counts(self.passed, self.passed + self.failed + self.crashed, "cases")
+
+    def data(self) -> dict[str, object]:
+        """Return the counts as JSON data."""
+        found, rate, sample = self.traffic and self.traffic.estimate, self.rate, self.sample
+        return {
+            "metric_name": self.metric_name,
+            "passed": self.passed,
+            "failed": self.failed,
+            "not_evaluated": self.not_evaluated,
+            "errors": self.errors,
+            "pass_rate": rate and rate.value,
+            "mean_score": self.mean_score,
+            "interval": rate and rate.interval,
+            "crashed": self.crashed,
+            "sample_pass_rate": sample and sample.value,
+            "effective_turns": found and found.rate.effective_n,
+            "estimated_turns": found and found.estimated_turns,
+            "turns": found and found.rate.n,
+            "sessions": found and found.sessions,
+            "covered": self.traffic and self.traffic.covered,
+            "flags": self.flags,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +197,19 @@ class CrashedCases:
     """All cases."""
     count: int
     """The cases that crashed."""
-    rate: float | None
+    rate: Rate | None = None
     """Of all traffic, if it was sampled."""
-    interval: Interval | None
-    """The 95 % interval of the rate."""
-    sample_rate: float | None = None
-    """The unweighted rate of the recorded cases."""
+
+    def data(self) -> dict[str, object]:
+        """Return the counts as JSON data."""
+        rate = self.rate
+        return {
+            "cases": self.cases,
+            "count": self.count,
+            "rate": rate and rate.value,
+            "interval": rate and rate.interval,
+            "sample_rate": self.count / self.cases if self.cases else None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +268,7 @@ class Summary:
     metrics: tuple[MetricCounts, ...]
     worst: tuple[CaseRow, ...]
     unscored: tuple[Unscored, ...]
-    crashed: CrashedCases = CrashedCases(0, 0, None, None)
+    crashed: CrashedCases = CrashedCases(0, 0)
     weighted: bool = False
     """Whether the traffic was sampled, so that rates, intervals and means are of all traffic."""
     passing_rate: float | None = None
@@ -140,9 +278,15 @@ class Summary:
     gate: GateCounts | None = None
     """The verdicts of the gate whose scores these are, if any: the metrics are then its dimensions."""
 
+    def figures(self) -> dict[str, object]:
+        """Return the summary as JSON data without the exit code."""
+        plain = asdict(replace(self, metrics=(), crashed=CrashedCases(0, 0)))
+        metrics = [one.data() for one in self.metrics]
+        return {**plain, "metrics": metrics, "crashed": self.crashed.data()}
+
     def data(self) -> dict[str, object]:
         """Return the summary as JSON data."""
-        return {**asdict(self), "exit_code": exit_code(self)}
+        return {**self.figures(), "exit_code": exit_code(self)}
 
 
 def exit_code(
@@ -188,11 +332,21 @@ def summarise(
 ) -> Summary:
     """Read the summary of a run, or of the latest scores; `metrics` restricts it to metric digests."""
     scope, chosen = score_scope(store, run_id, metrics)
-    if run_id is None:
-        # Finding the latest scores takes longer than every query below.
-        store.execute(f"CREATE OR REPLACE TEMP TABLE summary_scores AS {_SCORES} {scope}", chosen)
-        scope, chosen = "FROM summary_scores WHERE TRUE", {}
+    if run_id is not None:
+        return _summarise(store, run_id, metrics, worst, scope, chosen)
+    # Finding the latest scores takes longer than every query about them.
+    with store.scratch(f"{_SCORES} {scope}", chosen) as scores:
+        return _summarise(store, None, metrics, worst, f"FROM {scores} WHERE TRUE", {})
 
+
+def _summarise(
+    store: StoreReader,
+    run_id: str | None,
+    metrics: Sequence[str],
+    worst: int,
+    scope: str,
+    chosen: Mapping[str, object],
+) -> Summary:
     def read(query: str, **more: object) -> Rows:
         return store.rows(query, {**chosen, **more})
 
@@ -200,9 +354,7 @@ def summarise(
         SELECT metric_name,
                count(*) FILTER (status = 'passed'), count(*) FILTER (status = 'failed'),
                count(*) FILTER (status = 'not_evaluated'), count(*) FILTER (status = 'error'),
-               count(*) FILTER (status = 'passed')
-                 / nullif(count(*) FILTER (status IN ('passed', 'failed', 'crashed')), 0),
-               avg(score), count(*) FILTER (status = 'crashed')
+               count(*) FILTER (status = 'crashed'), avg(score)
         {scope} GROUP BY metric_name ORDER BY metric_name""")
     places = metric_places(store)
     counts.sort(key=lambda row: places.get(row[0], len(places)))
@@ -216,16 +368,13 @@ def summarise(
         {scope} AND status IN ('not_evaluated', 'error')
         GROUP BY metric_name, status, reason ORDER BY count(*) DESC, metric_name, status, reason LIMIT 20""")
     ((gated, *verdicts),) = read(_GATE.format(scope=scope))
-    if run_id is None:
-        store.execute("DROP TABLE summary_scores")
-    share = crashed / cases if cases else None
     summary = Summary(
         run_id,
         cases,
         tuple(_metric_counts(row) for row in counts),
         _with_readable_reasons(store, _named(store, [CaseRow(*row) for row in worst_rows])),
         tuple(_merge_same_reasons(Unscored(*row) for row in unscored)),
-        CrashedCases(cases, crashed, share, wilson(crashed, cases), share),
+        CrashedCases(cases, crashed, Rate.of_counts(crashed, cases, "cases")),
         gate=GateCounts(gated, *verdicts) if gated else None,
     )
     summary = _of_all_traffic(summary, store, metrics)
@@ -343,11 +492,8 @@ FROM run_metrics JOIN runs USING (run_id) GROUP BY metric_name
 
 
 def _metric_counts(row: Row) -> MetricCounts:
-    name, passed, failed, not_evaluated, errors, rate, mean, crashed = row
-    interval = wilson(passed, passed + failed + crashed)
-    return MetricCounts(
-        name, passed, failed, not_evaluated, errors, rate, mean, interval, crashed, rate
-    )
+    found = MetricCounts(*row)
+    return replace(found, rate=found.sample)
 
 
 def _of_all_traffic(summary: Summary, store: StoreReader, metrics: Sequence[str]) -> Summary:
@@ -357,8 +503,7 @@ def _of_all_traffic(summary: Summary, store: StoreReader, metrics: Sequence[str]
         return replace(summary, notes=notes)
     crashed = summary.crashed
     if traffic.crashed is not None:
-        rate, interval = traffic.crashed.rate, traffic.crashed.process
-        crashed = replace(crashed, rate=rate, interval=interval)
+        crashed = replace(crashed, rate=traffic.crashed)
     return replace(
         summary,
         metrics=tuple(
@@ -366,23 +511,80 @@ def _of_all_traffic(summary: Summary, store: StoreReader, metrics: Sequence[str]
         ),
         crashed=crashed,
         weighted=True,
-        passing_rate=traffic.passing.rate if traffic.passing else None,
+        passing_rate=traffic.passing.value if traffic.passing else None,
         notes=notes,
     )
 
 
-def _weighted(row: MetricCounts, rate: Rate | None) -> MetricCounts:
-    if rate is None:  # none of its turns has landed, or they have grown since
-        return replace(row, pass_rate=None, interval=None, mean_score=None, flags=("not_landed",))
+def _weighted(row: MetricCounts, found: SliceRate | None) -> MetricCounts:
+    if found is None:  # none of its turns has landed, or they have grown since
+        return replace(row, rate=None, mean_score=None, flags=("not_landed",))
     return replace(
-        row,
-        pass_rate=rate.rate,
-        mean_score=rate.mean_score,
-        interval=rate.process,
-        effective_turns=rate.effective_turns,
-        estimated_turns=rate.estimated_turns,
-        turns=rate.turns,
-        sessions=rate.sessions,
-        covered=rate.covered,
-        flags=rate.flags,
+        row, rate=found.rate, mean_score=found.mean_score, traffic=found, flags=found.flags
     )
+
+
+_VERDICT: Final = Signal("verdict", "TRUE", of_metric=True)
+_FAILING: Final = frozenset({"failed", "error", "crashed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """The estimates for all traffic from the recorded cases."""
+
+    rates: Mapping[str, SliceRate]
+    """By metric, for its newest version: the share of turns."""
+    crashed: Rate | None
+    """The share of cases with a run that failed, never ended or was cut off."""
+    passing: Rate | None
+    """The share of evaluated cases without a failure."""
+
+
+def is_sampled(store: StoreReader) -> bool:
+    """Return whether the traffic was sampled, by its weights, the drops in manifests, or score rules."""
+    return bool(
+        store.rows(
+            "SELECT 1 FROM turns WHERE inclusion_probability < 1"
+            " UNION ALL SELECT 1 FROM sampling_decisions WHERE decision <> 'score'"
+            " UNION ALL SELECT 1 FROM manifests, json_each(drops) AS d"
+            " WHERE d.key LIKE 'sampled_out%' OR d.key LIKE 'rate_limited%' LIMIT 1"
+        )
+    )
+
+
+def read_traffic(
+    store: StoreReader, run_id: str | None, digests: Sequence[str]
+) -> tuple[Traffic | None, tuple[str, ...]]:
+    """Return the figures of all traffic for a run, or for the latest scores, and notes on them.
+
+    None if every weight is 1, so that the figures of the cases apply.
+    """
+    if not is_sampled(store):
+        return None, ()
+    found = estimate_rates(store, Scope(digests=tuple(digests), run_id=run_id, files=True))
+    rates = {rate.metric: rate for rate in found.rates if rate.metric is not None}
+    if not any(rate.rate and rate.rate.weighted for rate in rates.values()):
+        return None, found.notes
+    newest = tuple(rate.metric_digest or "" for rate in rates.values())
+    scope = Scope(digests=newest, run_id=run_id, files=True)
+    with choose_turns(store, scope, (), _VERDICT, Unit.CASE) as turns:
+        cases = turns.rows(
+            "SELECT probability, verdicts, count(*) FROM ("
+            " SELECT any_value(probability) AS probability, list_sort(list(DISTINCT has)) AS verdicts"
+            " FROM {turns} GROUP BY session) GROUP BY ALL ORDER BY ALL"
+        )
+
+    def share(
+        has: Callable[[set[str]], bool], counts: Callable[[set[str]], bool] = bool
+    ) -> Rate | None:
+        profiles = (
+            Profile((Cell(probability, 1, float(has(found)), float(has(found))),), sessions)
+            for probability, verdicts, sessions in cases
+            if counts(found := set(verdicts))
+        )
+        shared = estimate(profiles, unit="cases")
+        return shared.rate if shared else None
+
+    crashed = share(lambda one: "crashed" in one)
+    passing = share(lambda one: not one & _FAILING, lambda one: one != {"not_evaluated"})
+    return Traffic(rates, crashed, passing), found.notes

@@ -1,11 +1,14 @@
 """Lines about cases, calls and differences, shared by text formats."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote, urlsplit
 
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.model import Call, CaseReport, Cell, Step, TurnEvidence
 from evaltap.evaluator.reports.summary import GateCounts, MetricCounts, Summary
+from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
 
 _MARKS: Final = {
@@ -56,19 +59,17 @@ def gate_line(gate: GateCounts) -> str:
 
 def traffic_line(row: MetricCounts) -> str:
     """Return the basis of the estimated rate of all traffic; empty if it was not estimated."""
-    if row.pass_rate is None or row.estimated_turns is None or row.effective_turns is None:
+    found = row.traffic.estimate if row.traffic else None
+    if found is None:
         return ""
-    raw = (
-        ""
-        if row.sample_pass_rate is None
-        else f", {row.sample_pass_rate:.1%} of the recorded cases"
-    )
-    bounds = f" ({row.interval.low:.0%} to {row.interval.high:.0%})" if row.interval else ""
+    raw = f", {row.sample.value:.1%} of the recorded cases" if row.sample else ""
+    low, high = found.rate.interval
     flags = f" ({', '.join(row.flags)})" if row.flags else ""
     return (
-        f"{row.metric_name}: {row.pass_rate:.1%} of all traffic{bounds}{raw}; from {row.turns:,} turns in"
-        f" {row.sessions:,} sessions, which represent {row.estimated_turns:,.0f} turns and carry as much"
-        f" information as {row.effective_turns:,.0f} independent ones{flags}."
+        f"{row.metric_name}: {found.rate.value:.1%} of all traffic ({low:.0%} to {high:.0%}){raw}; from"
+        f" {found.rate.n:,} turns in {found.sessions:,} sessions, which represent"
+        f" {found.estimated_turns:,.0f} turns and carry as much information as"
+        f" {found.rate.effective_n:,.0f} independent ones{flags}."
     )
 
 
@@ -127,3 +128,30 @@ def _step_lines(step: Step, limit: int) -> list[str]:
     failed = f"  failed: {one_line(call.error, limit)}" if step.actual and call.error else ""
     lines = [f"{_MARKS[step.kind]} {call_text(call, limit)}{failed}"]
     return [*lines, *(f"!     {one_line(change, limit)}" for change in step.changes)]
+
+
+_FIELD: Final = "{trace_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class TraceUrl:
+    """The address of a trace, with the placeholder `{trace_id}`."""
+
+    template: str
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.template)
+        except ValueError:  # an incomplete IPv6 address
+            parts = urlsplit("")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InputError(f"--trace-url {self.template}: expected an http or https address")
+        if _FIELD not in parts.path + parts.query + parts.fragment or _FIELD in parts.netloc:
+            raise InputError(
+                f"--trace-url {self.template}: expected {_FIELD} in its path, query or fragment, e.g."
+                f" http://localhost:16686/trace/{_FIELD}"
+            )
+
+    def of(self, trace_id: str | None) -> str:
+        """Return the address of a trace; empty for a turn without one."""
+        return self.template.replace(_FIELD, quote(trace_id, safe="")) if trace_id else ""

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-from evaltap.evaluator.analysis.estimates.quantiles import weighted_quantiles
-from evaltap.evaluator.analysis.stats import percentile
+from evaltap.evaluator.analysis.estimates.turns import weighted_quantiles
+from evaltap.evaluator.analysis.stats.rate import percentile
 from evaltap.evaluator.cases.costs import cost_of
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.turn import FAILED_RUNS
 from evaltap.evaluator.reports.model import Usage
+from evaltap.evaluator.reports.summary import ReportedScores
 from evaltap.evaluator.store.database import sql
-from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData
 
 Number = TypeVar("Number", int, float)
@@ -64,18 +64,18 @@ def usage_of(uses: Sequence[TurnUse]) -> Usage:
     )
 
 
-def landed_uses(store: StoreReader) -> list[TurnUse]:
-    """Return the usage of each landed turn of the cases in `report_scores`."""
-    rows = store.rows(sql(__name__, "report_usage"))
+def landed_uses(scored: ReportedScores) -> list[TurnUse]:
+    """Return the usage of each landed turn of the scored cases."""
+    rows = scored.rows(sql(__name__, "report_usage"))
     return [TurnUse((app, eval_set, eval_id), *use) for app, eval_set, eval_id, *use in rows]
 
 
-def traffic_usage(store: StoreReader, recorded: Usage) -> Usage:
-    """Return the usage of all traffic, of which the landed turns of `report_scores` are a sample."""
-    ((turns, cost, tokens_in, tokens_out),) = store.rows(sql(__name__, "report_traffic"))
+def traffic_usage(scored: ReportedScores, recorded: Usage) -> Usage:
+    """Return the usage of all traffic, of which the landed turns of the scored cases are a sample."""
+    ((turns, cost, tokens_in, tokens_out),) = scored.rows(sql(__name__, "report_traffic"))
     p50, p95 = weighted_quantiles(
-        store,
-        "FROM latest_turns SEMI JOIN report_scores USING (app_name, eval_set_id, eval_id)",
+        scored.store,
+        f"FROM latest_turns SEMI JOIN {scored.scores} USING (app_name, eval_set_id, eval_id)",
         "latency_ms",
         (0.5, 0.95),
     )

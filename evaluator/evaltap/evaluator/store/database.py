@@ -6,7 +6,9 @@ many, as Arrow columns.  Tables are append-only (`sql/tables.sql` explains why),
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -17,7 +19,6 @@ from typing import Final
 
 import duckdb
 
-from evaltap.evaluator.store.background import BackgroundWriter
 from evaltap.evaluator.store.contents import Contents, contents_of, refuse_strange
 from evaltap.evaluator.store.damage import translated
 from evaltap.evaluator.store.errors import StorageError, StoreError
@@ -25,7 +26,7 @@ from evaltap.evaluator.store.file_type import is_database, not_a_store
 from evaltap.evaluator.store.gate import Gate
 from evaltap.evaluator.store.held import hold, let_go, not_held_here
 from evaltap.evaluator.store.opening import make_log_private, open_file, open_when_free, use
-from evaltap.evaluator.store.queries import ConnectedReader, Parameters, Rows, StoreWriter
+from evaltap.evaluator.store.queries import Parameters, Rows, StoreWriter
 from evaltap.evaluator.store.results_folder import (
     FOLDER_KEY,
     RESULT_TABLES,
@@ -37,7 +38,62 @@ from evaltap.evaluator.store.results_folder import (
 from evaltap.evaluator.store.turn_sizes import compression
 from evaltap.schemas.files.missing import no_such_file
 
-SCHEMA_VERSION = 10
+MOST_WAITING: Final = 2
+"""Steps that may be queued: a checkpoint takes as long as several commits."""
+
+
+class BackgroundWriter:
+    """Runs steps in order on a separate thread; after a failed step, it runs none until `join`."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._thread: int | None = None
+        self._steps: deque[Future[None]] = deque()
+        self._failed = False
+
+    def run(self, step: Callable[[], None]) -> None:
+        """Queue a step; if too many are queued, wait for the oldest and raise its error."""
+        if len(self._steps) >= MOST_WAITING:
+            self._finish_step()
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="evaltap-store")
+        self._steps.append(self._pool.submit(self._run, step))
+
+    def join(self) -> None:
+        """Wait until all steps are done; raise the error of the first that failed.
+
+        Returns immediately when called within a step, so that steps may use methods that join.
+        """
+        if threading.get_ident() != self._thread:
+            while self._steps:
+                self._finish_step()
+
+    def close(self) -> None:
+        """End the thread after its steps."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _finish_step(self) -> None:
+        try:
+            self._steps.popleft().result()
+        except BaseException:
+            wait(self._steps)
+            self._steps.clear()
+            self._failed = False
+            raise
+
+    def _run(self, step: Callable[[], None]) -> None:
+        self._thread = threading.get_ident()
+        if self._failed:
+            return  # writing later steps would leave a gap
+        try:
+            step()
+        except BaseException:
+            self._failed = True
+            raise
+
+
+SCHEMA_VERSION = 11
 LANDING_MEMORY: Final = 48
 """DuckDB's memory limit in megabytes while turns of up to 12 KB land: little of the file is read."""
 WRITING_MEMORY: Final = 160
@@ -62,7 +118,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC).replace(tzinfo=None)
 
 
-class Store(ConnectedReader, StoreWriter):
+class Store(StoreWriter):
     """An open database for one thread; `stream` reads through a separate cursor.
 
     Raises StoreError if the file cannot be opened: it is held by another process, not a DuckDB file, not
@@ -323,6 +379,10 @@ class Store(ConnectedReader, StoreWriter):
     ) -> Iterator[Rows]:
         """Yield the rows of a query in chunks, from a snapshot that does not see later writes."""
         self.join()
+        if self._temporaries:  # another connection would not see them
+            rows = self.rows(query, parameters)
+            yield from (rows[place : place + size] for place in range(0, len(rows), size))
+            return
         with self.cursor() as cursor:
             with translated(self.path):
                 cursor.execute(query, parameters)

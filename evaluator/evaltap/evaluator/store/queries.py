@@ -5,10 +5,12 @@ The store itself, its cursors, and connections to the process that holds it are 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeAlias, TypeVar
 
 import duckdb
 from msgspec import Struct
@@ -16,6 +18,7 @@ from msgspec.structs import astuple
 
 from evaltap.evaluator.store.arrow import ArrowTable, ColumnKind, ColumnKinds, Columns, to_columns
 from evaltap.evaluator.store.errors import NoMemoryError
+from evaltap.schemas.errors import EvaltapError
 
 Parameters: TypeAlias = Mapping[str, object] | Sequence[object] | None
 """What a statement binds: by name, or by place."""
@@ -37,8 +40,22 @@ _KINDS: Mapping[str, ColumnKind] = {
 }
 
 
+_SCRATCH: Final = "scratch_"
+_NUMBERS: Final = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """A table of one reader, which exists within a block, under a name that only the holder of this knows."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class StoreReader(ABC):
-    """Reads a store from one thread; it may fill temporary tables, which only it sees.
+    """Reads a store from one thread.  What it computes on the way it hands on as `Scratch` tables.
 
     Every method raises StorageError if disk or memory is the cause, and duckdb.Error for an invalid
     statement.
@@ -47,6 +64,8 @@ class StoreReader(ABC):
     path: Path
     lands: bool = False
     """Whether another process holds the file and lands turns in it."""
+    _temporaries: int = 0
+    """The number of tables and views that only this reader sees now."""
 
     @abstractmethod
     def rows(self, query: str, parameters: Parameters = None) -> Rows:
@@ -81,12 +100,56 @@ class StoreReader(ABC):
     ) -> Iterator[Rows]:
         """Yield the rows of a query in chunks, from a snapshot at the time of the call."""
 
+    @contextmanager
+    def scratch(
+        self, query: str, parameters: Parameters = None, *, rows: Sequence[Row] = ()
+    ) -> Iterator[Scratch]:
+        """Yield a table with the rows of a query, and further rows with the same columns."""
+        name = f"{_SCRATCH}{next(_NUMBERS)}"
+        with self._temporary(name, f"TABLE {name} AS {query}", parameters):
+            if rows:
+                self._append(name, rows)
+            yield Scratch(name)
+
+    @contextmanager
+    def seeing(
+        self, rows: Mapping[str, str], parameters: Parameters = None, *, copied: bool = False
+    ) -> Iterator[None]:
+        """Let the block read other rows under the names of tables, also in the views of the file.
+
+        `rows` are queries by table; they find the whole table in the database `NAME`.
+        """
+        with ExitStack() as stack:
+            for table, query in rows.items():
+                kind = "TABLE" if copied else "VIEW"
+                stack.enter_context(
+                    self._temporary(table, f"{kind} {table} AS {query}", parameters, kind)
+                )
+            yield
+
+    @contextmanager
+    def _temporary(
+        self, name: str, made: str, parameters: Parameters, kind: str = "TABLE"
+    ) -> Iterator[None]:
+        self._execute(f"CREATE TEMP {made}", parameters)
+        self._temporaries += 1
+        try:
+            yield
+        except BaseException:
+            # A failed statement may have ended the transaction, and with it the table.
+            with suppress(EvaltapError, duckdb.Error):
+                self._execute(f"DROP {kind} IF EXISTS temp.{name}")
+            raise
+        finally:
+            self._temporaries -= 1
+        self._execute(f"DROP {kind} IF EXISTS temp.{name}")
+
     @abstractmethod
-    def execute(self, statement: str, parameters: Parameters = None) -> None:
+    def _execute(self, statement: str, parameters: Parameters = None) -> None:
         """Run statements and discard their results."""
 
     @abstractmethod
-    def append(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> None:
+    def _append(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> None:
         """Append rows with values in the order of the table's columns."""
 
     @abstractmethod
@@ -107,14 +170,6 @@ class StoreReader(ABC):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-class StoreWriter(StoreReader):
-    """Reads a store and appends the few rows that users create."""
-
-    @abstractmethod
-    def transaction(self) -> AbstractContextManager[None]:
-        """Commit everything that the block writes, or nothing."""
 
 
 class ConnectedReader(StoreReader):
@@ -143,8 +198,7 @@ class ConnectedReader(StoreReader):
             names = [column[0] for column in result.description or ()]
             return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
-    def execute(self, statement: str, parameters: Parameters = None) -> None:
-        """Run statements and discard their results."""
+    def _execute(self, statement: str, parameters: Parameters = None) -> None:
         with self._asking() as connection:
             # An unread result would block the appender on this connection.
             connection.execute(statement, parameters).fetchall()
@@ -155,12 +209,11 @@ class ConnectedReader(StoreReader):
             return to_columns(kinds, rows)
         return rows
 
-    def append(self, table: str, rows: Appendable) -> None:
-        """Append rows with values in the order of the table's columns."""
+    def _append(self, table: str, rows: Appendable) -> None:
         prepared: Appendable = rows if isinstance(rows, Columns) else self.prepared(table, rows)
         if isinstance(prepared, Columns):
             with self.registered("appended", ArrowTable(self._kinds(table) or {}, [prepared])):
-                self.execute(f"INSERT INTO {table} FROM appended")
+                self._execute(f"INSERT INTO {table} FROM appended")
             return
         with self._asking() as connection:
             appender = connection.appender(table)
@@ -190,5 +243,24 @@ class ConnectedReader(StoreReader):
             kinds: dict[str, ColumnKind] = {
                 name: _KINDS[kind] for name, kind, *_ in described if kind in _KINDS
             }
-            self._table_kinds[table] = kinds if len(kinds) == len(described) else None
+            found = kinds if len(kinds) == len(described) else None
+            if table.startswith(_SCRATCH):
+                return found
+            self._table_kinds[table] = found
         return self._table_kinds[table]
+
+
+class StoreWriter(ConnectedReader):
+    """Reads a store and writes to it."""
+
+    def execute(self, statement: str, parameters: Parameters = None) -> None:
+        """Run statements and discard their results."""
+        self._execute(statement, parameters)
+
+    def append(self, table: str, rows: Appendable) -> None:
+        """Append rows with values in the order of the table's columns."""
+        self._append(table, rows)
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[None]:
+        """Commit everything that the block writes, or nothing."""

@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import duckdb
@@ -11,7 +11,7 @@ from evaltap.evaluator.store.damage import translated
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import BusyError, StorageError
 from evaltap.evaluator.store.gate import Lease
-from evaltap.evaluator.store.queries import ConnectedReader, Parameters, Record, Rows
+from evaltap.evaluator.store.queries import ConnectedReader, Parameters, Record, Row, Rows
 from evaltap.evaluator.store.statements import refuse_other
 
 
@@ -130,10 +130,13 @@ class CursorReader(ConnectedReader):
         refuse_other(query)
         return super().records(query, parameters)
 
-    def execute(self, statement: str, parameters: Parameters = None) -> None:
-        """Run statements that fill temporary tables; raise NotReadingError for others."""
+    def _execute(self, statement: str, parameters: Parameters = None) -> None:
         refuse_other(statement)
-        super().execute(statement, parameters)
+        super()._execute(statement, parameters)
+
+    def fill(self, table: str, rows: Sequence[Row]) -> None:
+        """Append rows to a temporary table of another process that reads through this."""
+        self._append(table, rows)
 
     def stream(
         self, query: str, parameters: Parameters = None, *, size: int = 500

@@ -19,6 +19,7 @@ from evaltap.recorder.observation import (
     Responded,
     RunEnded,
     RunEvent,
+    RunLabels,
     RunStarted,
     StateSet,
     ToolCalled,
@@ -54,9 +55,10 @@ def case_of(
     if start.session_id is None:
         turn["capture"] = {"sessionId": "synthesized", **turn.get("capture", {})}
     reason = close_reason or (end.close_reason if end is not None else "")
+    labels = start.labels or RunLabels()
     case = _present(
         {
-            "evalId": session_id,
+            "evalId": labels.eval_id or session_id,
             "evalMode": "trace",
             "actualConversation": [_ordered_turn(turn)],
             "sessionInput": _present(
@@ -67,6 +69,7 @@ def case_of(
                 }
             ),
             "creationTimestamp": _seconds(start.time_ns),
+            "evalSetId": labels.eval_set_id,
             "source": _present(
                 {
                     "service": start.origin.service,
@@ -74,6 +77,9 @@ def case_of(
                     "convention": start.origin.convention,
                     "version": start.origin.version,
                     "environment": start.origin.environment,
+                    "run": labels.run,
+                    "trial": labels.trial,
+                    "attempt": labels.attempt,
                     "recorderVersion": recorder_version,
                     "closeReason": reason or None,
                     "revision": revision,
@@ -307,6 +313,7 @@ def _merged_start(started: Sequence[RunStarted], ordered: Sequence[RunEvent]) ->
             root_span_id=first.root_span_id or other.root_span_id,
             invocation_id=first.invocation_id or other.invocation_id,
             capture={**other.capture, **first.capture},
+            labels=first.labels or other.labels,
         )
     return first
 

@@ -55,32 +55,8 @@ SCOPES_KNOWN_BY_NAME = ("gcp.vertex.agent", "pydantic-ai", "strands.telemetry.tr
 NAMES_KNOWN = ("claude_code.",)
 """Span name prefixes that are readable by name alone, whatever the scope."""
 
-AGENT_PREFIXES = (
-    "agent.",
-    "ai.",
-    "enduser.",
-    "gcp.vertex.agent",
-    "gen_ai.",
-    "input.",
-    "langfuse.",
-    "langsmith.",
-    "lk.",
-    "llm.",
-    "logfire.span_type",
-    "mcp.",
-    "metadata",
-    "mlflow.",
-    "openinference.",
-    "output.",
-    "pydantic_ai.",
-    "session.",
-    "spring.ai.",
-    "tool",
-    "traceloop.",
-    "trpc.",
-    "user.",
-)
-"""Prefixes of attribute names that some convention reads."""
+MARKS = tuple(sorted({mark for dialect in DIALECTS for mark in dialect.marks}))
+"""Prefixes of the attribute names that make a span readable, of all dialects."""
 
 _FRAMEWORKS = {
     "gcp.vertex.agent": "google-adk",
@@ -141,7 +117,7 @@ def is_read(scope: str, name: str, attributes: Iterable[str]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_read(attribute: str) -> bool:
-    return attribute.startswith(AGENT_PREFIXES)
+    return attribute.startswith(MARKS)
 
 
 def framework_of(scope: str) -> str | None:

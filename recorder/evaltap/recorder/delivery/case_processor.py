@@ -41,7 +41,7 @@ class CaseProcessor:
     def process(self, case: CaseData) -> CaseData:
         """Return the case ready to write; raises DropCaseError. Does not modify the argument."""
         processed = self.described(case)
-        if not self._sampler.is_idle:
+        if not self._sampler.is_idle and not is_trial(processed):
             decision = self._sampler.decide(processed)
             if not decision.kept:
                 raise DropCaseError(decision.reason)
@@ -156,13 +156,23 @@ class CaseProcessor:
         if config.service and not source.get("service"):
             source["service"] = config.service
         tags = dict.fromkeys([*source.get("tags", ()), *self._stated.get("tags", ())])
-        source.update(self._stated)
+        source.update({**self._stated, **_labelled(source)})
         if tags:
             source["tags"] = [*tags]
         described = {**case, "source": source, "sessionInput": session}
         if not source:
             del described["source"]
         return described
+
+
+def is_trial(case: CaseData) -> bool:
+    """Return whether an experiment ran this turn; no sampling drops it."""
+    return "trial" in (case.get("source") or {})
+
+
+def _labelled(source: JsonObject) -> JsonObject:
+    """Return the run that labels name; it is more specific than the setting."""
+    return {"run": source["run"]} if source.get("run") else {}
 
 
 def _stated(config: RecorderConfig) -> JsonObject:

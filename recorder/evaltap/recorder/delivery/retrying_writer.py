@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from evaltap.recorder.assembly.contexts import ContextMemory
 from evaltap.recorder.config import RecorderConfig
-from evaltap.recorder.delivery.case_processor import CaseProcessor
+from evaltap.recorder.delivery.case_processor import CaseProcessor, is_trial
 from evaltap.recorder.delivery.counters import LiveCounters
 from evaltap.recorder.delivery.record_writer import RecordWriter
 from evaltap.recorder.delivery.session_hold import SessionHold
@@ -92,7 +92,7 @@ class RetryingWriter:
     def add(self, case: CaseData) -> None:
         """Process a case and buffer its record for the next write, or count why it was dropped."""
         self._in_hand = 1
-        if self._hold is not None:
+        if self._hold is not None and not is_trial(case):
             with self._counted("holding", self._counters.dropped):
                 self._hold.add(case)
             self._in_hand = 0

@@ -19,6 +19,9 @@ FILE_NAME: Final = "evaltap.toml"
 FILE_VARIABLE: Final = "EVALTAP_CONFIG"
 """Names the file, instead of searching for it."""
 
+DISCOVERED: Final = "_EVALTAP_DISCOVERED"
+"""The variables in effect, separated by spaces, that a file holds which nobody named."""
+
 TomlValue = object
 """The value types of TOML: texts, numbers, booleans, times, lists and tables."""
 

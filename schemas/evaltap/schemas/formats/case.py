@@ -209,6 +209,10 @@ class CaseSource(WireModel):
     tags: list[str] = []
     run: str = ""
     """Name of the recording, when cases are recorded several times."""
+    trial: Annotated[int | None, Keep] = None
+    """Which repeat of its case this is, from 1, when an experiment ran it."""
+    attempt: Annotated[int | None, Keep] = None
+    """Which attempt at this trial, from 1: an attempt that was interrupted is made again."""
     revision: Annotated[int | None, Keep] = None
     """Numbers the versions of one turn: a late span makes a higher revision, never a second turn."""
 

@@ -1,20 +1,23 @@
 """`estimate_rates`: the share of all traffic that passes, or has another signal, in total and by slice."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from evaltap.evaluator.analysis.estimates.coverage import EVERY_PRODUCER, bucket_of, note_uncovered
-from evaltap.evaluator.analysis.estimates.labelled import LabelledTurns, choose_labels
-from evaltap.evaluator.analysis.estimates.labels import Label
-from evaltap.evaluator.analysis.estimates.profiles import read_profiles, slice_columns
-from evaltap.evaluator.analysis.estimates.quantiles import common_limit
-from evaltap.evaluator.analysis.estimates.scope import TIMES, Scope, Unit, check_by, check_signal
-from evaltap.evaluator.analysis.estimates.turns import choose_turns
-from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate
-from evaltap.evaluator.analysis.stats.intervals import Interval
-from evaltap.evaluator.analysis.stats.sample import Profile
+from evaltap.evaluator.analysis.estimates.labels import Label, LabelledTurns, choose_labels
+from evaltap.evaluator.analysis.estimates.scope import (
+    DIMENSIONS,
+    TIMES,
+    Scope,
+    Unit,
+    check_by,
+    check_signal,
+)
+from evaltap.evaluator.analysis.estimates.turns import choose_turns, common_limit
+from evaltap.evaluator.analysis.stats.estimate import Estimate, Profile, estimate
+from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
@@ -25,26 +28,15 @@ LEAST_COVERED: Final = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class SliceRate:
     """The share of a signal in one slice, under one metric version or none."""
 
     slice: Mapping[str, str | None]
     signal: str
     metric: str | None
     metric_digest: str | None
-    rate: float | None
+    estimate: Estimate | None
     """None: no turn of the slice could be evaluated."""
-    process: Interval | None
-    """The 95 % interval for the general behaviour of agent and users."""
-    traffic: Interval | None
-    """The 95 % interval for the actual turns."""
-    turns: int
-    """The number of counted turns, as recorded."""
-    sessions: int
-    estimated_turns: float
-    """The number of turns of the traffic that they represent."""
-    effective_turns: float
-    design_effect: float | None
     covered: float
     """The share of the traffic that could be recorded."""
     flags: tuple[str, ...]
@@ -57,23 +49,30 @@ class Rate:
     labels: int | None = None
     """The number of human labels behind the rate; None: the rate is the metric's own."""
 
+    @property
+    def rate(self) -> Rate | None:
+        """The share, with the interval for the general behaviour of agent and users."""
+        return self.estimate.rate if self.estimate else None
+
     def data(self) -> dict[str, Any]:
         """Return the rate as JSON data."""
-        process, traffic = self.process or (None, None), self.traffic or (None, None)
-        found: dict[str, object] = {
+        found, rate = self.estimate, self.rate
+        low, high = rate.interval if rate else (None, None)
+        traffic_low, traffic_high = found.traffic if found else (None, None)
+        data: dict[str, object] = {
             "slice": dict(self.slice),
             "metric": self.metric,
             "metric_digest": self.metric_digest,
-            "rate": self.rate,
-            "low": process[0],
-            "high": process[1],
-            "traffic_low": traffic[0],
-            "traffic_high": traffic[1],
-            "turns": self.turns,
-            "sessions": self.sessions,
-            "estimated_turns": self.estimated_turns,
-            "effective_turns": self.effective_turns,
-            "design_effect": self.design_effect,
+            "rate": rate and rate.value,
+            "low": low,
+            "high": high,
+            "traffic_low": traffic_low,
+            "traffic_high": traffic_high,
+            "turns": rate.n if rate else 0,
+            "sessions": found.sessions if found else 0,
+            "estimated_turns": found.estimated_turns if found else 0.0,
+            "effective_turns": rate.effective_n if rate else 0.0,
+            "design_effect": found and found.design_effect,
             "covered": self.covered,
             "flags": list(self.flags),
             "signal": self.signal,
@@ -81,13 +80,13 @@ class Rate:
             "not_counted": self.not_counted,
             "mean_score": self.mean_score,
         }
-        return found if self.labels is None else {**found, "labels": self.labels}
+        return data if self.labels is None else {**data, "labels": self.labels}
 
 
 class Rates(NamedTuple):
     """Rates by slice, metric and version, the newest version last, with notes for readers."""
 
-    rates: tuple[Rate, ...]
+    rates: tuple[SliceRate, ...]
     notes: tuple[str, ...]
 
 
@@ -112,24 +111,27 @@ def estimate_rates(
     if found.of_metric:
         _check_metric(store, scope.metric)
     limit = common_limit(store, found.limit) if found.limit else None
-    choose_turns(store, scope, by, found, unit, limit)
-    uncovered = note_uncovered(store, scope, by)
-    labelled = choose_labels(store, labels, len(by)) if labels else None
-    profiles = read_profiles(store, len(by))
-    sliced = sql(__name__, "slices").format(
-        slices=slice_columns(len(by)),
-        bucket=bucket_of(by),
-        spread=not scope.where and all(name in TIMES for name in by),
-    )
+    uncovered = read_uncovered(store, scope, by)
     now = now or datetime.now(UTC)
     rates = []
-    for row in store.rows(sliced, {"every": EVERY_PRODUCER}):
-        key = row[: len(by) + 2]
-        context = _SliceContext(*row[len(by) + 2 : -1])
-        slice_ = dict(zip(by, key[: len(by)], strict=True))
-        ended = _ended(scope, slice_, now)
-        rates.append(_rate(slice_, signal, key, context, profiles.get(key, ()), ended, labelled))
-    notes = [uncovered.note] if uncovered else []
+    with choose_turns(store, scope, by, found, unit, limit=limit) as turns:
+        labelled = choose_labels(turns, labels) if labels else None
+        profiles = turns.profiles()
+        spread = not scope.where and all(name in TIMES for name in by)
+        for row in turns.rows(
+            sql(__name__, "slices"),
+            {"every": EVERY_PRODUCER, **uncovered.parameters},
+            bucket=bucket_of(by),
+            spread=spread,
+        ):
+            key = tuple(row[: len(by) + 2])
+            context = _SliceContext(*row[len(by) + 2 : -1])
+            slice_ = dict(zip(by, key[: len(by)], strict=True))
+            ended = _ended(scope, slice_, now)
+            rates.append(
+                _rate(slice_, signal, key, context, profiles.get(key, ()), ended, labelled)
+            )
+    notes = [*uncovered.notes]
     if limit is not None:
         notes.append(f"{signal}: the share of turns with {found.limit} above {limit:,.6g}")
     if scope.since or scope.until:
@@ -171,7 +173,7 @@ def _rate(
     profiles: Iterable[Profile],
     ended: bool,
     labelled: LabelledTurns | None,
-) -> Rate:
+) -> SliceRate:
     found = estimate(profiles)
     covered = 1 / (1 + context.uncovered)
     flags = []
@@ -181,32 +183,16 @@ def _rate(
         flags.append("few_sessions")
     if not ended:
         flags.append("open")
+    number = None
+    if labelled is not None and found is not None:
+        found, more, number = labelled.correct(key, found)
+        flags.extend(more)
     metric, digest = key[-2:]
-    corrected = labelled.correct(key, found) if labelled and found else None
-    if corrected is not None:
-        flags.extend(corrected.flags)
-    return Rate(
-        slice_,
-        signal,
-        metric,
-        digest,
-        *(_figures(found) if corrected is None else corrected.figures),
-        found.turns if found else 0,
-        found.sessions if found else 0,
-        found.estimated_turns if found else 0.0,
-        found.effective_turns if found else 0.0,
-        found.design_effect if found else None,
-        covered,
-        tuple(flags),
+    return SliceRate(
+        slice_, signal, metric, digest, found, covered, tuple(flags),
         context.having / context.turns if context.turns else None,
-        context.not_counted,
-        context.mean_score,
-        None if corrected is None else corrected.labels,
-    )
-
-
-def _figures(found: Estimate | None) -> tuple[float | None, Interval | None, Interval | None]:
-    return (None, None, None) if found is None else (found.rate, found.process, found.traffic)
+        context.not_counted, context.mean_score, number,
+    )  # fmt: skip
 
 
 _LASTS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
@@ -220,3 +206,72 @@ def _ended(scope: Scope, slice_: Mapping[str, str | None], now: datetime) -> boo
             start = datetime.fromisoformat(begins)
             ends.append(start.replace(tzinfo=start.tzinfo or UTC) + lasts)
     return not ends or min(ends) <= now
+
+
+EVERY_PRODUCER: Final = ""
+"""The producer of drops that belong to no recorded turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uncovered:
+    """Turns that could not be recorded, by reason, and the kinds of turns that were recorded nevertheless.
+
+    Drops are counted by producer and time, not by application, tool or model; they are assumed to be
+    distributed like the producer's turns.
+    """
+
+    ratios: Mapping[tuple[str, str | None], float] = field(default_factory=dict)
+    """By producer and time: the number of such turns for each turn that recorded ones represent."""
+    reasons: Mapping[str, float] = field(default_factory=dict)
+    kept_for: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A sentence for display, if there are such turns."""
+        if not self.reasons:
+            return ()
+        left_out = ", ".join(f"{reason} {turns:,.0f}" for reason, turns in self.reasons.items())
+        kept = ", ".join(self.kept_for)
+        return (
+            f"turns without a chance of being kept: {left_out}; the figures only describe {kept}",
+        )
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """The ratios as columns."""
+        producers, buckets = zip(*self.ratios, strict=True) if self.ratios else ((), ())
+        ratios = list(self.ratios.values())
+        return {"producers": list(producers), "buckets": list(buckets), "ratios": ratios}
+
+
+def read_uncovered(store: StoreReader, scope: Scope, by: Sequence[str]) -> Uncovered:
+    """Return the turns that could not be recorded, by the finest time in `by`."""
+    if not store.rows("SELECT 1 FROM manifests WHERE drops::VARCHAR <> '{}' LIMIT 1"):
+        return Uncovered()
+    bucket = bucket_of(by)
+    query = sql(__name__, "dropped").format(
+        bucket_started=bucket, bucket_stated=bucket.replace("started_at", "stated_at")
+    )
+    left_out: Counter[tuple[str, str | None]] = Counter()
+    standing: dict[tuple[str, str | None], float] = {}
+    reasons: Counter[str] = Counter()
+    for producer, when, reason, turns, of_producer, of_all in store.rows(query, scope.window):
+        # The turns of a process without any recorded turn count against the whole traffic.
+        key = (producer if of_producer else EVERY_PRODUCER, when)
+        left_out[key] += turns
+        standing[key] = of_producer or of_all or 0.0
+        if turns:
+            reasons[reason] += turns
+    if not reasons:
+        return Uncovered()
+    kept = store.column(
+        "SELECT DISTINCT coalesce(sampling_reason, 'head') FROM latest_turns ORDER BY 1"
+    )
+    ratios = {key: turns / standing[key] for key, turns in left_out.items() if standing[key]}
+    return Uncovered(ratios, dict(reasons.most_common()), tuple(kept))
+
+
+def bucket_of(by: Sequence[str]) -> str:
+    """Return SQL for the finest time window in `by`; NULL without one."""
+    named = [name for name in TIMES if name in by]
+    return DIMENSIONS[named[0]].expression if named else "NULL::VARCHAR"

@@ -52,6 +52,42 @@ TIMES: Final = ("hour", "day", "week")
 """Dimensions that are time windows, the finest first; a week is named by its Monday."""
 
 
+class Cluster(NamedTuple):
+    """What resemble each other, and count as one for an interval: turns of a session, trials of a case, …"""
+
+    name: str
+    parts: tuple[str, ...]
+    """SQL over a turn; turns of one cluster have all of them in common."""
+    join: Join | None = None
+
+    @property
+    def key(self) -> str:
+        """SQL for the cluster of a turn: 64 bits of a hash."""
+        return f"hash({', '.join(self.parts)})"
+
+    def of(self, turn: object) -> tuple[str, ...]:
+        """Return the cluster of a turn that has the parts as attributes."""
+        return tuple(getattr(turn, name) for name in self.parts)
+
+
+SESSION: Final = Cluster("session", ("app", "eval_set_id", "eval_id"))
+CASE: Final = Cluster(
+    "case",
+    (
+        "app",
+        "if(eval_set_id = recording, '', regexp_replace(eval_set_id, '@[^@]*$', ''))",
+        "eval_id",
+    ),
+)
+"""A case across its repeats: recordings of a run or version, which are in sets of their own."""
+USER: Final = Cluster(
+    "user", ("app", "coalesce(user_id, eval_set_id || chr(31) || eval_id)"), Join.CASES
+)
+"""The sessions of a user; one whose user is unknown stands alone."""
+LABEL: Final = Cluster("label", (*SESSION.parts, "invocation_id"))
+"""Each labelled turn on its own."""
+
+
 class Signal(NamedTuple):
     """A share of turns: the condition for turns with the signal, and the condition for counted turns."""
 
@@ -131,6 +167,20 @@ def check_by(by: Sequence[str], unit: Unit) -> None:
         check_known(name, known, f"--by {name}: unknown slice")
     if len(set(by)) < len(by):
         raise InputError(f"--by {','.join(by)}: names something twice; name each once")
+
+
+SLICES: Final = tuple(name for name in DIMENSIONS if name not in TIMES)
+"""Dimensions that are not time windows."""
+
+
+def condition(name: str, value: str, *, where: str) -> str:
+    """Return the SQL condition that a turn is in a slice; raise InputError that mentions `where`."""
+    check_known(name, SLICES, f"{where}: traffic has no {name!r}")
+    dimension = DIMENSIONS[name]
+    quoted = "'" + value.replace("'", "''") + "'"
+    if dimension.many:
+        return f"list_contains({dimension.expression}, {quoted})"
+    return f"{dimension.expression} = {quoted}"
 
 
 def check_signal(name: str) -> Signal:

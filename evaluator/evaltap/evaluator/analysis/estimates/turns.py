@@ -1,15 +1,27 @@
-"""The turns of an estimate as a table: slices, session, probability, and whether they have the signal."""
+"""`Turns`, a chosen, weighted set of turns: all rates, means and slices of traffic are computed from one."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import duckdb
 
-from evaltap.evaluator.analysis.estimates import languages
-from evaltap.evaluator.analysis.estimates.scope import DIMENSIONS, Join, Scope, Signal, Unit
+from evaltap.evaluator.analysis.estimates.scope import (
+    DIMENSIONS,
+    SESSION,
+    Cluster,
+    Join,
+    Scope,
+    Signal,
+    Unit,
+)
+from evaltap.evaluator.analysis.stats.estimate import Cell, Profile
+from evaltap.evaluator.cases.language import language_of
 from evaltap.evaluator.store.database import sql
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Parameters, Rows, Scratch, StoreReader
 from evaltap.schemas.errors import InputError
 
 COLUMNS: Final = (
@@ -23,7 +35,7 @@ COLUMNS: Final = (
 
 _JOINED: Final[Mapping[Join, tuple[str, str]]] = {
     Join.CASES: (
-        "c.service, c.framework",
+        "c.user_id, c.service, c.framework",
         "LEFT JOIN latest_cases c USING (app_name, eval_set_id, eval_id)",
     ),
     Join.CALLS: (
@@ -39,7 +51,7 @@ _JOINED: Final[Mapping[Join, tuple[str, str]]] = {
         "f.complaints",
         "LEFT JOIN v_turn_feedback f USING (app_name, eval_set_id, eval_id, invocation_id)",
     ),
-    Join.LANGUAGES: ("g.language", languages.JOIN),
+    Join.LANGUAGES: ("g.language", "LEFT JOIN {languages} g ON g.text = hash(t.user_text)"),
 }
 
 _NAMES: Final[Mapping[Join, re.Pattern[str]]] = {
@@ -107,29 +119,81 @@ JOIN (
 ) USING (run_id, app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name)"""
 
 
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Chosen turns: a row for each turn, slice and metric version; they last as long as `choose_turns`.
+
+    Columns: by_0, by_1, … (the slice, texts), metric, metric_digest, score, scored_at, session (of the
+    cluster: 64 bits of a hash), app, eval_set_id, eval_id, invocation_id, producer_id, started_at, recorded,
+    scored, by_turn (the probability that it was recorded, the probability that it was then scored, and
+    whether by its own draw), probability (the product), has, counts, uncovered (a rule excluded it from the
+    metric's sample).
+    """
+
+    store: StoreReader
+    table: Scratch
+    by: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> str:
+        """The columns of the slice, as a prefix for more columns in SQL."""
+        return "".join(f"by_{place}, " for place in range(len(self.by)))
+
+    def rows(self, query: str, parameters: Parameters = None, **more: object) -> Rows:
+        """Return the rows of a query that names `{turns}` and, as a prefix, the columns of `{slices}`."""
+        return self.store.rows(
+            query.format(turns=self.table, slices=self.columns, **more), parameters
+        )
+
+    def profiles(self) -> dict[tuple[object, ...], list[Profile]]:
+        """Return the clusters as estimators need them, by slice, metric and digest."""
+        found: dict[tuple[object, ...], list[Profile]] = {}
+        for *key, cells, sessions in self.rows(sql(__name__, "profiles")):
+            read = (
+                Cell(p, int(turns), total, squares, q, bool(by_turn))
+                for p, turns, total, squares, q, by_turn in cells
+            )
+            found.setdefault(tuple(key), []).append(Profile(tuple(read), sessions))
+        return found
+
+
+@contextmanager
 def choose_turns(
     store: StoreReader,
     scope: Scope,
     by: Sequence[str],
     signal: Signal,
     unit: Unit = Unit.TURN,
+    *,
     limit: float | None = None,
-) -> None:
-    """Write the temporary table `estimate_turns`: a row for each turn, slice and metric version.
-
-    Columns: by_0, by_1, … (the slice, texts), metric, metric_digest, score, scored_at, session (64 bits of a
-    hash), eval_set_id, eval_id, invocation_id, producer_id, started_at, recorded, scored, by_turn (the
-    probability that it was recorded, the probability that it was then scored, and whether by its own draw),
-    probability (the product), has, counts, uncovered (a rule excluded it from the metric's sample).
-    """
-    joins = _joins(scope, by, signal)
-    if Join.LANGUAGES in joins:
-        languages.write_languages(store, scope)
-    chosen = _chosen(scope, joins, unit)
+    cluster: Cluster = SESSION,
+) -> Iterator[Turns]:
+    """Yield the turns of a scope, with their slices, weights and the signal."""
+    joins = _joins(scope, by, signal) | {cluster.join}
     parameters: dict[str, object] = {**scope.window, "metric": scope.metric}
-    parameters |= {"digests": list(scope.digests), "run_id": scope.run_id}
-    if limit is not None:
-        parameters["limit"] = limit
+    parameters |= {"digests": list(scope.digests), "run_id": scope.run_id, "limit": limit}
+    with ExitStack() as stack:
+        languages = None
+        if Join.LANGUAGES in joins:
+            languages = stack.enter_context(_languages(store, scope))
+        chosen = _chosen(scope, joins, unit, languages)
+        statement = _statement(chosen, scope, by, signal, unit, cluster)
+        named = {key: value for key, value in parameters.items() if f"${key}" in statement}
+        try:
+            table = stack.enter_context(store.scratch(statement, named))
+        except duckdb.Error as error:
+            if not scope.where:
+                raise
+            raise InputError(
+                f"--where {scope.where}: {str(error).splitlines()[0]}; expected an SQL condition over"
+                f" {', '.join(COLUMNS)}"
+            ) from None
+        yield Turns(store, table, tuple(by))
+
+
+def _statement(
+    chosen: str, scope: Scope, by: Sequence[str], signal: Signal, unit: Unit, cluster: Cluster
+) -> str:
     if signal.of_metric:
         columns, scores = _METRIC_COLUMNS, _scores(scope, signal, unit)
         scored = "scored_probability::DOUBLE"
@@ -142,27 +206,71 @@ def choose_turns(
         columns, scores, source = _NO_METRIC_COLUMNS, "SELECT NULL", "FROM landed"
         scored, by_turn, uncovered = "1.0::DOUBLE", "false", "false"
     slices, unnested = _slices(by)
-    statement = f"""
-        CREATE OR REPLACE TEMP TABLE estimate_turns AS
+    return f"""
         WITH landed AS ({chosen}), scored AS ({scores})
-        SELECT {slices} {columns}, hash(app, eval_set_id, eval_id) AS session,
-               eval_set_id, eval_id, invocation_id, producer_id, started_at,
+        SELECT {slices} {columns}, {cluster.key} AS session,
+               app, eval_set_id, eval_id, invocation_id, producer_id, started_at,
                coalesce(inclusion_probability, 1)::DOUBLE AS recorded, {scored} AS scored,
                {by_turn} AS by_turn, recorded * {scored} AS probability,
                ({signal.has}) AS has, coalesce({signal.counts}, false) AND NOT {uncovered} AS counts,
                {uncovered} AS uncovered
         {source}{unnested}
     """
-    named = {key: value for key, value in parameters.items() if f"${key}" in statement}
-    try:
-        store.execute(statement, named)
-    except duckdb.Error as error:
-        if not scope.where:
-            raise
-        raise InputError(
-            f"--where {scope.where}: {str(error).splitlines()[0]}; expected an SQL condition over"
-            f" {', '.join(COLUMNS)}"
-        ) from None
+
+
+_LONGEST: Final = 1_000
+"""The number of characters of a text of which the language is detected."""
+_MOST_KNOWN: Final = 200_000
+_known_languages: dict[int, str] = {}
+"""Languages by the hash of a text, so that watches analyse each text once."""
+
+
+@contextmanager
+def _languages(store: StoreReader, scope: Scope) -> Iterator[Scratch]:
+    """Yield the languages of the users' messages of a scope, by the hash of the text."""
+    turns = "latest_turns" if scope.run_id is None else "turns"
+    said = f"""
+        FROM {turns} t WHERE user_text IS NOT NULL
+          AND ($since::TIMESTAMP IS NULL OR t.started_at >= $since)
+          AND ($until::TIMESTAMP IS NULL OR t.started_at < $until)"""
+    texts = [
+        text for (text,) in store.rows(f"SELECT DISTINCT hash(user_text) {said}", scope.window)
+    ]
+    languages = {one: known for one in texts if (known := _known_languages.get(one)) is not None}
+    if new := [text for text in texts if text not in languages]:
+        query = f"""
+            SELECT hash(user_text), any_value(left(user_text, {_LONGEST})) {said}
+              AND hash(user_text) IN (SELECT unnest($new::UBIGINT[])) GROUP BY 1"""
+        found = store.rows(query, scope.window | {"new": new})
+        languages |= {text: language_of(words) for text, words in found}
+        if len(_known_languages) > _MOST_KNOWN:
+            _known_languages.clear()
+        _known_languages.update(languages)
+    rows = list(languages.items())
+    with store.scratch("SELECT 0::UBIGINT AS text, '' AS language LIMIT 0", rows=rows) as made:
+        yield made
+
+
+MOST_NEWEST: Final = 50_000
+"""The number of rows of turn_scores that `newest_verdicts` reads; a search for those of a month would read
+all."""
+
+
+@contextmanager
+def newest_verdicts(
+    store: StoreReader, since: datetime, until: datetime, app: str = ""
+) -> Iterator[Turns]:
+    """Yield the newest verdicts on turns that started, or landed, within some stored times.
+
+    These are all of them as long as there are few; a page cannot wait for all of a million.  Without slices
+    and scores; otherwise like `choose_turns` for the pass rate.
+    """
+    ((last,),) = store.rows("SELECT coalesce(max(rowid), 0) FROM turn_scores")
+    query = sql(__name__, "newest_verdicts").format(
+        first=max(0, last - MOST_NEWEST), session=SESSION.key
+    )
+    with store.scratch(query, {"since": since, "until": until, "app": app}) as table:
+        yield Turns(store, table)
 
 
 def _joins(scope: Scope, by: Sequence[str], signal: Signal) -> set[Join | None]:
@@ -171,7 +279,7 @@ def _joins(scope: Scope, by: Sequence[str], signal: Signal) -> set[Join | None]:
     return found | {join for join, names in _NAMES.items() if names.search(scope.where)}
 
 
-def _chosen(scope: Scope, joins: set[Join | None], unit: Unit) -> str:
+def _chosen(scope: Scope, joins: set[Join | None], unit: Unit, languages: Scratch | None) -> str:
     wanted = [one for one in Join if one in joins]
     if unit is Unit.CASE:
         wanted = [one for one in wanted if one is Join.CASES]
@@ -179,7 +287,7 @@ def _chosen(scope: Scope, joins: set[Join | None], unit: Unit) -> str:
     query = sql(__name__, "turns" if unit is Unit.TURN else "cases").format(
         columns=columns,
         turns="latest_turns" if scope.run_id is None else "turns",
-        joins="\n".join(_JOINED[one][1] for one in wanted),
+        joins="\n".join(_JOINED[one][1].format(languages=languages) for one in wanted),
     )
     if not scope.where:
         return query
@@ -233,3 +341,45 @@ def _slices(by: Sequence[str]) -> tuple[str, str]:
         else:
             columns += f"{dimension.expression} AS by_{place}, "
     return columns, unnested
+
+
+COMMON: Final = 0.95
+MEDIAN: Final = 0.5
+
+
+def quantile(turns: Turns, share: float) -> float | None:
+    """Return a quantile of the signal of the turns that count; None without turns."""
+    counted = f"SELECT has, probability AS inclusion_probability FROM {turns.table} WHERE counts"
+    (found,) = weighted_quantiles(turns.store, f"FROM ({counted})", "has", (share,))
+    return found
+
+
+def common_limit(store: StoreReader, column: str) -> float | None:
+    """Return the weighted 95th percentile of a column over all stored turns; None if no value is known."""
+    (found,) = weighted_quantiles(store, "FROM latest_turns", column, (COMMON,))
+    return found
+
+
+def weighted_quantiles(
+    store: StoreReader, turns: str, column: str, shares: Sequence[float]
+) -> list[float | None]:
+    """Return quantiles of a column over the traffic, without intervals, in a single query.
+
+    `turns` is SQL, `FROM …`, over rows with the column and their inclusion probability.  A quantile is None
+    if no value is known.
+    """
+    rows = store.rows(
+        f"""
+        SELECT min(value) FILTER (share >= wanted - 1e-9)
+        FROM (
+          SELECT value, sum(weight) OVER (ORDER BY value) / sum(weight) OVER () AS share
+          FROM (
+            SELECT {column} AS value, 1 / coalesce(inclusion_probability, 1) AS weight
+            {turns}
+            WHERE {column} IS NOT NULL AND coalesce(inclusion_probability, 1) > 0
+          )
+        ) RIGHT JOIN (SELECT unnest($shares::DOUBLE[]) AS wanted) ON TRUE
+        GROUP BY wanted ORDER BY wanted""",
+        {"shares": sorted(shares)},
+    )
+    return [None if value is None else float(value) for (value,) in rows]

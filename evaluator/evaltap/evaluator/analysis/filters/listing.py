@@ -1,13 +1,27 @@
-"""A page of the list of cases: time, question, tools and outcome."""
+"""Lists of cases, page by page: a page begins after the sort key of the preceding case."""
 
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.filters.choice import Choice, first_cases, fitting_query, order_of
-from evaltap.evaluator.analysis.summaries.marks import current_marks
+import orjson
+
+from evaltap.evaluator.analysis.filters.choice import (
+    Choice,
+    ChosenQuery,
+    first_cases,
+    fitting_query,
+)
+from evaltap.evaluator.analysis.filters.terms import KEYS
+from evaltap.evaluator.analysis.summaries.summaries import current_marks, key_of_case
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.store.database import STORE, sql
-from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.queries import Scratch, StoreReader
+from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import utc_text
 
 OPENING_LENGTH = 160
@@ -78,37 +92,14 @@ class ListedCase:
         }
 
 
-class Listing(NamedTuple):
-    """The listed cases, and the number of all matching ones."""
-
-    cases: list[ListedCase]
-    matched: int
-
-
-def list_cases(
-    store: StoreReader, choice: Choice, limit: int, *, now: datetime | None = None
-) -> Listing:
-    """Return the first `limit` matching cases, in the order that the filter specifies."""
-    query = fitting_query(store, choice, now=now)
-    first = first_cases(query, limit, ordered=order_of(choice))
-    # A table with few rows, so that later queries read little.
-    store.execute(
-        "CREATE OR REPLACE TEMP TABLE listed_cases AS SELECT *, row_number() OVER () AS place"
-        f" FROM ({first})",
-        query.parameters,
-    )
-    matched = store.rows("SELECT coalesce(max(matched), 0) FROM listed_cases")[0][0]
-    return Listing(listed_cases(store), matched)
-
-
-def listed_cases(store: StoreReader) -> list[ListedCase]:
-    """Return the cases of `listed_cases`, sorted by its column `place`."""
+def listed_cases(store: StoreReader, cases: Scratch) -> list[ListedCase]:
+    """Return cases, given with the columns of `fitting_query` and their `place` in the list."""
     scores = sql(__name__, "listed_scores")
     if current_marks(store) is not None:
-        listed = sql(__name__, "listing_indexed").format(scores=scores)
+        listed = sql(__name__, "listing_indexed").format(cases=cases, scores=scores)
     else:
         listed = sql(__name__, "listing").format(
-            newest=sql(STORE, "newest"), scores=scores, length=OPENING_LENGTH
+            cases=cases, newest=sql(STORE, "newest"), scores=scores, length=OPENING_LENGTH
         )
     return [
         ListedCase(
@@ -124,3 +115,303 @@ def listed_cases(store: StoreReader) -> list[ListedCase]:
         )
         for app, name, eval_id, at, opening, tools, outcome, verdicts, *rest in store.rows(listed)
     ]
+
+
+SHORT: Final = 17
+"""The length of a shortened id: both ends suffice to distinguish UUIDs that begin with the time."""
+_LEAST_PIECE: Final = 4
+_MOST_SHOWN: Final = 100
+"""Characters of a name in a message."""
+_MOST_NAMED: Final = 5
+
+IS_CASE: Final = "(eval_id = $case OR eval_set_id || '/' || eval_id = $case)"
+"""SQL: whether a row belongs to the case with a given full name."""
+
+NAMES: Final = """
+SELECT DISTINCT app_name, eval_set_id, eval_id FROM (
+  SELECT app_name, eval_set_id, eval_id FROM cases
+  UNION SELECT app_name, eval_set_id, eval_id FROM scores
+)"""
+"""SQL: every case, landed or scored from a file."""
+_REPEATED = f"""
+SELECT eval_id FROM ({NAMES} WHERE list_contains($ids, eval_id))
+GROUP BY eval_id HAVING count(*) > 1
+"""
+_IDS = "(SELECT eval_id FROM cases UNION SELECT eval_id FROM scores)"
+_FITTING = f"""
+SELECT eval_id FROM {_IDS}
+WHERE starts_with(eval_id, $start) AND ends_with(eval_id, $end) AND length(eval_id) >= $length
+ORDER BY eval_id LIMIT {_MOST_NAMED + 1}
+"""
+_NEAREST = f"""
+SELECT eval_id FROM {_IDS}
+ORDER BY jaro_winkler_similarity(eval_id, $case) DESC, eval_id LIMIT {_MOST_NAMED}
+"""
+
+
+def shortened(eval_id: str, width: int = SHORT) -> str:
+    """Return an id shortened in its middle, so that both ends remain distinguishing: `01a20ae4…25c88bb8`."""
+    if len(eval_id) <= width:
+        return eval_id
+    end = (width - 1) // 2
+    return f"{eval_id[: width - 1 - end]}…{eval_id[-end:]}"
+
+
+def full_name(store: StoreReader, case: str) -> str:
+    """Return the full name of a case, given the full name, the beginning of an id or a shortened id.
+
+    A name that matches no case is returned unchanged.
+
+    Raises InputError if a part matches several cases.
+    """
+    for table in ("cases", "scores"):
+        if store.rows(f"SELECT 1 FROM {table} WHERE {IS_CASE} LIMIT 1", {"case": case}):
+            return case
+    start, _, end = case.replace("...", "…").partition("…")
+    if len(start) + len(end) < _LEAST_PIECE:
+        return case
+    piece = {"start": start, "end": end, "length": len(start) + len(end)}
+    found = store.column(_FITTING, piece)
+    if len(found) > 1:
+        more = ", …" if len(found) > _MOST_NAMED else ""
+        names = _listed(found[:_MOST_NAMED])
+        raise InputError(f"{case!r} is part of several ids; give a longer part: {names}{more}")
+    return found[0] if found else case
+
+
+def repeated_ids(store: StoreReader, ids: Sequence[str]) -> set[str]:
+    """Return the eval ids that several cases share: repeats, versions, applications."""
+    return set(store.column(_REPEATED, {"ids": list(ids)}))
+
+
+def nearest(store: StoreReader, case: str) -> str:
+    """Return the ids most similar to an unknown name, for a message."""
+    return _listed(store.column(_NEAREST, {"case": case})) or "none"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(one_line(name, _MOST_SHOWN) for name in names)
+
+
+class SortKey(NamedTuple):
+    """A column that a list is sorted by."""
+
+    column: str
+    descending: bool = False
+    is_time: bool = False
+    """Whether the column is a time, which marks contain as microseconds."""
+
+    @property
+    def mark(self) -> str:
+        """SQL for the column's value in a mark."""
+        return f"epoch_us({self.column})" if self.is_time else self.column
+
+    def direction(self, backwards: bool) -> str:
+        """Return SQL for the column's item in an ORDER BY."""
+        return f"{self.column}{' DESC' if self.descending != backwards else ''}"
+
+    def operator(self, backwards: bool) -> str:
+        """Return the comparison operator for later values."""
+        return "<" if self.descending != backwards else ">"
+
+
+_LAST: Final = "1e308"
+_NEWEST: Final = SortKey("last_at", descending=True, is_time=True)
+_KEYS: Final = [SortKey(name) for name in KEYS.split(", ")]
+_LAST_AT: Final = f"""
+SELECT epoch_us(last_at) FROM case_index
+WHERE case_key = {key_of_case("$app", "$eval_set", "$eval_id")} AND last_at IS NOT NULL
+"""
+_MOST_MICROSECONDS: Final = 2**62
+# Times are sorted unconverted, so that DuckDB skips row groups that cannot contain any of the first
+# cases.
+_SORTED: Final[Mapping[str, Mapping[SortKey, str]]] = {
+    "newest": {_NEWEST: ""},
+    "oldest": {SortKey("first_at", is_time=True): ""},
+    "cost": {SortKey("sort_0"): f"coalesce(-cost_usd, {_LAST})"},
+    "latency": {SortKey("sort_0"): f"coalesce(-latency_ms, {_LAST})"},
+    "worst": {
+        SortKey("sort_0"): "-coalesce(not_passed, 0)::DOUBLE",
+        SortKey("sort_1"): f"coalesce(lowest, -{_LAST})",
+        _NEWEST: "",
+    },
+    "score": {SortKey("sort_0"): f"coalesce(lowest, {_LAST})", _NEWEST: ""},
+}
+"""The sort keys of each order before the keys of the case, with the SQL of computed columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """Some cases of a list, and the marks of the adjacent pages (empty if there is none)."""
+
+    cases: tuple[ListedCase, ...]
+    matched: int
+    next: str
+    previous: str
+
+
+class ListPlace(NamedTuple):
+    """The cases before and after a case in a list (None if there is none), and its number."""
+
+    previous: CaseKey | None = None
+    next: CaseKey | None = None
+    number: int = 0
+    """From 1; 0 if the case is not in the list, or no filter narrows it."""
+    of: int = 0
+
+
+def list_page(
+    reader: StoreReader,
+    choice: Choice,
+    size: int,
+    *,
+    after: str = "",
+    before: str = "",
+    now: datetime | None = None,
+) -> ListPage:
+    """Return the cases after, or before, a mark; for an invalid mark, start from the beginning."""
+    sorted_by = _sorted(reader, choice, now)
+    order = sorted_by.order
+    mark = _read(before or after, order)
+    backwards = bool(before) and mark is not None
+    beyond, parameters = "TRUE", dict(sorted_by.query.parameters)
+    if mark is not None:
+        beyond = _beyond(order, _bound(mark, order, parameters), backwards)
+    first = first_cases(
+        sorted_by.query, size + 1, ordered=_ordered(order, backwards), where=beyond,
+        columns=sorted_by.columns,
+    )  # fmt: skip
+    places = f"SELECT *, row_number() OVER (ORDER BY {_ordered(order)}) AS place FROM ({first})"
+    columns = ", ".join(key.mark for key in order)
+    with reader.scratch(places, parameters) as listed:
+        marks = reader.rows(f"SELECT {columns}, matched FROM {listed} ORDER BY place")
+        cases = listed_cases(reader, listed)
+    more = len(marks) > size
+    if more:
+        chosen = slice(1, None) if backwards else slice(0, size)
+        marks, cases = marks[chosen], cases[chosen]
+    return ListPage(
+        tuple(cases),
+        marks[0][-1] if marks else 0,
+        _written(marks[-1]) if marks and (more or backwards) else "",
+        _written(marks[0]) if marks and (more if backwards else mark is not None) else "",
+    )
+
+
+def around(
+    reader: StoreReader, choice: Choice, key: CaseKey, *, now: datetime | None = None
+) -> ListPlace:
+    """Return the position of a case in a list."""
+    sorted_by = _sorted(reader, choice, now)
+    query = sorted_by.query
+    found = query._replace(statement=f"SELECT {sorted_by.columns} FROM ({query.statement})")
+    narrowed = bool(choice.filter.terms)
+    if query.is_indexed:
+        return _around(reader, found, sorted_by.order, key, narrowed=narrowed)
+    with reader.scratch(found.statement, found.parameters) as listed:  # computed once, not thrice
+        found = ChosenQuery(f"FROM {listed}", {}, is_indexed=False)
+        return _around(reader, found, sorted_by.order, key, narrowed=narrowed)
+
+
+def _around(
+    reader: StoreReader, query: ChosenQuery, order: list[SortKey], key: CaseKey, *, narrowed: bool
+) -> ListPlace:
+    statement, parameters, _ = query
+    named = {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
+    is_case = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
+    if query.is_indexed:  # the time allows DuckDB to skip row groups
+        for (at,) in reader.rows(_LAST_AT, named):
+            is_case += f" AND last_at = make_timestamp({at:d})"
+    marks = ", ".join(one.mark for one in order)
+    this = reader.rows(f"SELECT {marks} FROM ({statement}) WHERE {is_case}", parameters | named)
+    if not this:
+        return ListPlace()
+    parameters = dict(parameters)
+    values = _bound(this[0], order, parameters)
+    sides = " UNION ALL ".join(
+        f"""SELECT {side} AS side, {KEYS} FROM (
+          SELECT {KEYS} FROM ({statement}) WHERE {_beyond(order, values, side < 0)}
+          ORDER BY {_ordered(order, side < 0)} LIMIT 1)"""
+        for side in (-1, 1)
+    )
+    rows = reader.rows(sides, parameters)
+    found: dict[int, CaseKey] = {side: (app, name, eval_id) for side, app, name, eval_id in rows}
+    number = of = 0
+    if narrowed:
+        ((number, of),) = reader.rows(
+            f"SELECT 1 + count(*) FILTER (WHERE {_beyond(order, values, True)}), count(*) FROM ({statement})",
+            parameters,
+        )
+    return ListPlace(found.get(-1), found.get(1), number, of)
+
+
+class _Sorted(NamedTuple):
+    """The cases of a list with its sort columns."""
+
+    query: ChosenQuery
+    columns: str
+    order: list[SortKey]
+
+
+def _sorted(reader: StoreReader, choice: Choice, now: datetime | None) -> _Sorted:
+    keys = _SORTED[choice.filter.sort]
+    columns = "".join(f", {sql} AS {key.column}" for key, sql in keys.items() if sql)
+    return _Sorted(fitting_query(reader, choice, now=now), f"*{columns}", [*keys, *_KEYS])
+
+
+def _ordered(order: Sequence[SortKey], backwards: bool = False) -> str:
+    return ", ".join(key.direction(backwards) for key in order)
+
+
+def _beyond(order: Sequence[SortKey], values: Sequence[str], backwards: bool) -> str:
+    """Return a condition for the rows after, or before, a row with these values."""
+    (key, *rest), (value, *others) = order, values
+    operator = key.operator(backwards)
+    if not rest:
+        return f"{key.column} {operator} {value}"
+    # The first condition follows from the second, and allows DuckDB to skip row groups.
+    return (
+        f"{key.column} {operator}= {value} AND ({key.column} {operator} {value}"
+        f" OR ({_beyond(rest, others, backwards)}))"
+    )
+
+
+def _bound(
+    mark: Sequence[object], order: Sequence[SortKey], parameters: dict[str, object]
+) -> list[str]:
+    """Return SQL for the values of a mark.
+
+    Numbers are literals, because DuckDB only skips row groups for constants.
+    """
+    values = []
+    for place, (value, key) in enumerate(zip(mark, order, strict=True)):
+        if key.is_time:
+            values.append(f"make_timestamp({value:d})")
+        elif isinstance(value, str):
+            parameters[f"mark_{place}"] = value
+            values.append(f"$mark_{place}")
+        else:
+            values.append(f"{value!r}::DOUBLE")
+    return values
+
+
+def _written(row: tuple[object, ...]) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps(row[:-1])).decode().rstrip("=")
+
+
+def _read(mark: str, order: Sequence[SortKey]) -> list[object] | None:
+    try:
+        found = orjson.loads(base64.urlsafe_b64decode(mark + "=" * (-len(mark) % 4)))
+    except (ValueError, binascii.Error):
+        return None
+    if not isinstance(found, list) or len(found) != len(order):
+        return None
+    return found if all(map(_fits, found, order)) else None
+
+
+def _fits(value: object, key: SortKey) -> bool:
+    if key in _KEYS:
+        return isinstance(value, str)
+    if key.is_time:
+        return isinstance(value, int) and abs(value) < _MOST_MICROSECONDS
+    return isinstance(value, int | float)

@@ -1,99 +1,53 @@
 """A view of a store that only contains the chosen cases, for partial reports and exports."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Final
 
 from evaltap.evaluator.analysis.filters.choice import Choice, chosen_query
-from evaltap.evaluator.analysis.filters.terms import KEYS
-from evaltap.evaluator.analysis.filters.unknown import unknown_values
-from evaltap.evaluator.analysis.summaries.case_key import key_of_case
-from evaltap.evaluator.analysis.summaries.marks import current_marks
-from evaltap.evaluator.analysis.summaries.summaries import catch_up
+from evaltap.evaluator.analysis.filters.language import Filter
+from evaltap.evaluator.analysis.filters.terms import KEYS, has_wildcard
+from evaltap.evaluator.analysis.summaries.summaries import current_marks, key_of_case
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.database import layout
 from evaltap.evaluator.store.opening import NAME
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.evaluator.store.shards import ShardedStore
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import did_you_mean
 
 
-class RestrictedStore(ShardedStore):
-    """Several files read as one, in which every table only has the rows of the chosen cases.
+@contextmanager
+def restricted(
+    reader: StoreReader,
+    choice: Choice,
+    keys: Sequence[CaseKey] | None = None,
+    paths: Sequence[Path] = (),
+) -> Iterator[None]:
+    """Let the block see only the rows of the chosen cases in every table; `keys` replaces the choice.
 
-    Feedback for a session without a turn here is excluded, as are scores of cases that never landed.  Raises
-    InputError if no case matches.  `keys` replaces the choice by given cases.
+    Feedback for a session without a turn here is excluded, as are scores of cases that never landed.
+    `paths` are the reader's files, for messages.  Raises InputError if no case matches.
     """
-
-    def __init__(
-        self, paths: Sequence[Path], choice: Choice, keys: Sequence[CaseKey] | None = None
-    ) -> None:
-        if len(paths) == 1:
-            with Store(paths[0], create=False) as store:  # migrates an older layout
-                catch_up(store)
-        super().__init__(paths)
-        try:
-            self._choose(choice, keys)
-            if not self.rows("SELECT 1 FROM chosen_cases LIMIT 1"):
-                raise InputError(no_case(choice, paths, self))
-            for table in self._of_cases():
-                self._restrict(table)
-        except BaseException:
-            self.close()
-            raise
-
-    def _choose(self, choice: Choice, keys: Sequence[CaseKey] | None) -> None:
-        if keys is None:
-            query = chosen_query(self, choice)
-            self.execute(f"CREATE TABLE chosen_cases AS {query.statement}", query.parameters)
-            return
-        columns = ", ".join(f"{name} VARCHAR" for name in KEYS.split(", "))
-        self.execute(f"CREATE TABLE chosen_cases ({columns})")
-        self.append("chosen_cases", keys)
-
-    def _of_cases(self) -> list[str]:
-        rows = self.rows(
-            "SELECT table_name FROM duckdb_columns() c JOIN duckdb_views() v"
-            " ON v.view_name = c.table_name AND v.database_name = c.database_name"
-            " WHERE c.database_name = current_database() AND v.sql LIKE '%shard_0%' GROUP BY ALL"
-            " HAVING list_has_all(list(c.column_name), ['app_name', 'eval_set_id', 'eval_id'])"
-            " ORDER BY ALL"
-        )
-        return [name for (name,) in rows]
-
-    def _restrict(self, table: str) -> None:
-        self.execute(f"ALTER VIEW {table} RENAME TO all_{table}")
-        keys = KEYS
-        if table == "feedback":  # feedback without an application may belong to any
-            keys = "eval_set_id, eval_id"
-        self.execute(
-            f"CREATE VIEW {table} AS FROM all_{table} SEMI JOIN chosen_cases USING ({keys})"
-        )
-
-
-def restrict(
-    reader: StoreReader, choice: Choice, keys: Sequence[CaseKey] | None = None
-) -> StoreReader:
-    """Restrict a reader to the chosen cases, like a RestrictedStore, with views that only it sees."""
-    try:
-        if keys is None:
-            query = chosen_query(reader, choice)
-            reader.execute(f"CREATE TEMP TABLE chosen_cases AS {query.statement}", query.parameters)
-        else:
-            columns = ", ".join(f"{name} VARCHAR" for name in KEYS.split(", "))
-            reader.execute(f"CREATE TEMP TABLE chosen_cases ({columns})")
-            reader.append("chosen_cases", keys)
-        if not reader.rows("SELECT 1 FROM chosen_cases LIMIT 1"):
-            raise InputError(no_case(choice, [reader.path], reader))
-        for table, of_app in reader.rows(_TABLES_OF_CASES):
-            using = KEYS if of_app and table != "feedback" else "eval_set_id, eval_id"
-            reader.execute(
-                f"CREATE TEMP VIEW {table} AS FROM {NAME}.main.{table} SEMI JOIN chosen_cases USING ({using})"
-            )
-    except BaseException:
-        reader.close()
-        raise
-    return reader
+    query, parameters, _ = (
+        chosen_query(reader, choice)
+        if keys is None
+        else (f"SELECT {KEYS} FROM cases LIMIT 0", {}, 0)
+    )
+    with reader.scratch(query, parameters, rows=keys or ()) as chosen:
+        if not reader.rows(f"SELECT 1 FROM {chosen} LIMIT 1"):
+            raise InputError(no_case(choice, paths or [reader.path], reader))
+        # Feedback without an application may belong to any.
+        using = {
+            table: KEYS if of_app and table != "feedback" else "eval_set_id, eval_id"
+            for table, of_app in reader.rows(_TABLES_OF_CASES, {"tables": [*layout().tables]})
+        }
+        views = {
+            table: f"FROM {NAME}.main.{table} SEMI JOIN {chosen} USING ({names})"
+            for table, names in using.items()
+        }
+        with reader.seeing(views):
+            yield
 
 
 @contextmanager
@@ -102,29 +56,24 @@ def restricted_to_case(reader: StoreReader, key: CaseKey) -> Iterator[None]:
 
     If the summaries know the age of the case, only that part of the file is read.
     """
-    names: dict[str, str] = dict(zip(("app", "eval_set", "eval_id"), key, strict=True))
-    copied = []
+    names: dict[str, object] = dict(zip(("app", "eval_set", "eval_id"), key, strict=True))
+    landed, scored = _ages(reader, names)
 
-    def copy(table: str, condition: str) -> None:
-        reader.execute(
-            f"CREATE TEMP TABLE {table} AS FROM {NAME}.main.{table} WHERE {_IS_CASE} AND ({condition})",
-            names,
-        )
-        copied.append(table)
+    def copies(**conditions: str) -> AbstractContextManager[None]:
+        rows = {
+            table: f"FROM {NAME}.main.{table} WHERE {_IS_CASE} AND ({condition})"
+            for table, condition in conditions.items()
+        }
+        return reader.seeing(rows, names, copied=True)
 
-    try:
-        landed, scored = _ages(reader, names)
-        copy("turns", landed)
-        copy("scores", scored)
-        copy("turn_scores", scored)
-        copy("cases", _landed_with_turns(reader))
+    with (
+        copies(turns=landed, scores=scored, turn_scores=scored),
+        copies(cases=_landed_with_turns(reader)),
+    ):
         yield
-    finally:
-        for table in copied:
-            reader.execute(f"DROP TABLE temp.{table}")
 
 
-def _ages(reader: StoreReader, names: dict[str, str]) -> tuple[str, str]:
+def _ages(reader: StoreReader, names: dict[str, object]) -> tuple[str, str]:
     """Return conditions that all turns of the case meet, and that all its scores meet."""
     marks = current_marks(reader)
     ages = reader.rows(_AGE, names) if marks is not None else []
@@ -157,13 +106,10 @@ SELECT first_seq, last_seq, first_scored_at, last_scored_at FROM case_index
 WHERE case_key = {key_of_case("$app", "$eval_set", "$eval_id")}
 """
 
-# A view that takes precedence over a table, also in the views of the file.
 _TABLES_OF_CASES = f"""
-SELECT c.table_name, bool_or(c.column_name = 'app_name')
-FROM duckdb_columns() c
-JOIN duckdb_tables() t ON t.table_name = c.table_name AND t.database_name = c.database_name
-WHERE c.database_name = '{NAME}' GROUP BY ALL
-HAVING bool_or(c.column_name = 'eval_id') AND bool_or(c.column_name = 'eval_set_id')
+SELECT table_name, bool_or(column_name = 'app_name') FROM duckdb_columns()
+WHERE database_name = '{NAME}' AND list_contains($tables, table_name) GROUP BY ALL
+HAVING bool_or(column_name = 'eval_id') AND bool_or(column_name = 'eval_set_id')
 ORDER BY ALL
 """
 
@@ -174,3 +120,30 @@ def no_case(choice: Choice, paths: Sequence[Path], store: StoreReader) -> str:
         "leave a term out, or list all cases with `evaltap cases`"
     ]
     return f"{', '.join(map(str, paths))}: no case matches {choice.text}; {'; '.join(hints)}"
+
+
+_METRICS: Final = "SELECT DISTINCT metric_name FROM scores"
+_STORED: Final[Mapping[str, str]] = {
+    "metric": _METRICS,
+    "score": _METRICS,
+    "tool": "SELECT DISTINCT tool_name FROM tool_calls WHERE tool_name IS NOT NULL",
+    "version": "SELECT DISTINCT version FROM turns WHERE version IS NOT NULL",
+    "app": "SELECT DISTINCT app_name FROM turns WHERE app_name <> ''",
+    "model": "SELECT DISTINCT unnest(models) FROM turns",
+}
+"""Queries for the known values of a field."""
+_MOST_NAMED: Final = 8
+
+
+def unknown_values(store: StoreReader, wanted: Filter) -> Iterator[str]:
+    """Yield a message for each unknown value, with the most similar known one, or some of them."""
+    for term in wanted.terms:
+        if term.negated or term.field not in _STORED:
+            continue
+        known = sorted(str(name) for (name,) in store.rows(_STORED[term.field]))
+        field = "metric" if term.name else term.field
+        for value in [term.name] if term.name else term.values:
+            if not has_wildcard(value) and value not in known:
+                some = ", ".join(known[:_MOST_NAMED]) or "none"
+                hint = did_you_mean(value, known) or f"stored: {some}"
+                yield f"no {field} {value!r} is stored; {hint}"

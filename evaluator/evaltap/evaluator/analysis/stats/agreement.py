@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from evaltap.evaluator.analysis.stats.intervals import Interval
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate
 
 DRAWS: Final = 1_000
 SEED: Final = 20261121
@@ -19,18 +19,16 @@ Judgements = Sequence[str]
 
 
 class Agreement(NamedTuple):
-    """Agreement with its interval; a value is None if it is undefined."""
+    """Agreement; a figure is None if it is undefined."""
 
     items: int
     """Items that two or more people judged."""
     share: float | None
     """The share of equal pairs among the pairs of judgements on one item."""
-    kappa: float | None
+    kappa: Rate | None
     """Cohen (1960), for exactly two people who judged all of the same items."""
-    kappa_interval: Interval | None
-    alpha: float | None
+    alpha: Rate | None
     """Krippendorff (1970), for any number of people; judgements may be missing."""
-    alpha_interval: Interval | None
 
 
 def agreement(things: Sequence[Judgements], pairs: Sequence[tuple[str, str]] = ()) -> Agreement:
@@ -39,10 +37,8 @@ def agreement(things: Sequence[Judgements], pairs: Sequence[tuple[str, str]] = (
     return Agreement(
         len(judged),
         _share(judged),
-        kappa(pairs),
-        _interval(pairs, kappa),
-        alpha(judged),
-        _interval(judged, alpha),
+        _figure(pairs, kappa),
+        _figure(judged, alpha),
     )
 
 
@@ -82,13 +78,18 @@ def alpha(things: Sequence[Judgements]) -> float | None:
     return 1 - (total - 1) * disagreement / by_chance
 
 
-def _interval(
+def _figure(
     things: Sequence[Thing], measure: Callable[[Sequence[Thing]], float | None]
-) -> Interval | None:
-    if len(things) < 2 or measure(things) is None:
+) -> Rate | None:
+    """Return a figure of the items; from a single one, its interval is open."""
+    value, count = measure(things), len(things)
+    if value is None:
         return None
+    if count < 2:
+        return Rate(value, Interval(-1.0, 1.0), count, count, "items")
     rng = random.Random(SEED)
-    drawn = (measure(rng.choices(things, k=len(things))) for _ in range(DRAWS))
+    drawn = (measure(rng.choices(things, k=count)) for _ in range(DRAWS))
     # A sample in which no disagreement is possible has no value, and counts as agreement.
     found = sorted(1.0 if one is None else one for one in drawn)
-    return Interval(found[int(0.025 * DRAWS)], found[int(0.975 * DRAWS) - 1])
+    ends = Interval(found[int(0.025 * DRAWS)], found[int(0.975 * DRAWS) - 1])
+    return Rate(value, ends, count, count, "items")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean, variance
 from typing import Final, NamedTuple, Self
 
-from evaltap.evaluator.analysis.stats.intervals import percentile, wilson_of
+from evaltap.evaluator.analysis.stats.rate import percentile, wilson_of
 
 MONTH_DAYS: Final = 30
 MOST_TURNS: Final = 20

@@ -1,21 +1,15 @@
-"""The difference between two rates of separate traffic, from their intervals."""
+"""The difference between two rates: of separate traffic, or of two runs over the same cases."""
 
 import math
-from statistics import NormalDist
+from collections.abc import Sequence
+from statistics import NormalDist, fmean
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.stats.intervals import Interval
-from evaltap.evaluator.analysis.stats.student import Z95
+from evaltap.evaluator.analysis.stats.exchange import Pair, Trials
+from evaltap.evaluator.analysis.stats.rate import Z95, Interval, Rate, wilson_of
 
 _POWER: Final = 0.8
 _NORMAL: Final = NormalDist()
-
-
-class Rate(NamedTuple):
-    """A rate from 0 to 1 with its 95 % interval."""
-
-    value: float
-    interval: Interval
 
 
 class Difference(NamedTuple):
@@ -43,11 +37,72 @@ def difference(base: Rate, head: Rate) -> Difference:
     return Difference(value, interval, p_value)
 
 
+def mean_rate(cases: Sequence[Trials]) -> Rate:
+    """Return the mean of the pass rates of a fixed set of cases.
+
+    Its Wilson interval has as many trials as its variance is worth.  A Beta(1/2, 1/2) prior accounts for the
+    uncertainty of cases that passed in every trial.
+    """
+    rate = fmean(case.rate for case in cases)
+    likely = [(case.passes + 0.5) / (case.trials + 1) for case in cases]
+    spread = sum(q * (1 - q) / case.trials for q, case in zip(likely, cases, strict=True))
+    centre = fmean(likely)
+    trials = centre * (1 - centre) * len(cases) ** 2 / spread
+    return Rate(rate, wilson_of(rate, trials), len(cases), trials, "cases")
+
+
 def detectable_difference(base: Rate, head: Rate, level: float) -> float:
     """Return the drop that a test at `level` would find in 80 of 100 comparisons like this one."""
-    spread = math.hypot(_half(base), _half(head)) / Z95
+    return _detectable(math.hypot(_half(base), _half(head)) / Z95, level)
+
+
+def detectable_drop(pairs: Sequence[Pair], level: float) -> float:
+    """Return the same for two runs over the same cases."""
+    spread = 0.0
+    for (base_passes, base), (head_passes, head) in pairs:
+        rate = (base_passes + head_passes + 1) / (base + head + 2)
+        spread += rate * (1 - rate) * (1 / base + 1 / head)
+    return _detectable(math.sqrt(spread) / len(pairs), level)
+
+
+def _detectable(spread: float, level: float) -> float:
     return (_NORMAL.inv_cdf(1 - level) + _NORMAL.inv_cdf(_POWER)) * spread
 
 
 def _half(rate: Rate) -> float:
     return (rate.interval.high - rate.interval.low) / 2
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Return adjusted p-values that control the probability of any false alarm (Holm 1979)."""
+    found, least = [0.0] * len(values), 0.0
+    for done, place in enumerate(_order(values)):
+        least = max(least, min(1.0, values[place] * (len(values) - done)))
+        found[place] = least
+    return found
+
+
+def benjamini_hochberg(values: Sequence[float]) -> list[float]:
+    """Return q-values: the share of false alarms among tests with at most this p-value (1995)."""
+    found, most = [0.0] * len(values), 1.0
+    for done, place in enumerate(reversed(_order(values))):
+        most = min(most, values[place] * len(values) / (len(values) - done))
+        found[place] = most
+    return found
+
+
+def fisher(first: int, of_first: int, second: int, of_second: int) -> float:
+    """Return Fisher's exact two-sided p-value of `first` of `of_first` against `second` of `of_second`."""
+    both, total = first + second, of_first + of_second
+    every = math.comb(total, both)
+
+    def chance(one: int) -> float:
+        return math.comb(of_first, one) * math.comb(of_second, both - one) / every
+
+    seen = chance(first) * (1 + 1e-7)
+    values = range(max(0, both - of_second), min(of_first, both) + 1)
+    return min(1.0, sum(found for one in values if (found := chance(one)) <= seen))
+
+
+def _order(values: Sequence[float]) -> list[int]:
+    return sorted(range(len(values)), key=lambda place: (values[place], place))

@@ -15,19 +15,167 @@ The steps in the comments are those of docs/explanation/estimates.md.
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.stats.draws import drawn_variance
-from evaltap.evaluator.analysis.stats.intervals import Interval, wilson_of
-from evaltap.evaluator.analysis.stats.sample import Cell, Profile, Sample, Stratum, sample_of
-from evaltap.evaluator.analysis.stats.sessions import (
-    effective_sessions,
-    stratum_variance,
-    total_variance,
-)
-from evaltap.evaluator.analysis.stats.student import t95
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate, Unit, t95, wilson_of
+
+MOST_STRATA: Final = 8
+"""With more distinct inclusion probabilities (due to rate limits), they are rounded to powers of 2."""
+
+
+_ROUNDING: Final = 1e-9
+
+
+class Cell(NamedTuple):
+    """The turns of a session with equal probabilities, summed.  Scores are 0 to 1; a pass is 1."""
+
+    recorded: float
+    """The probability that these turns were recorded, in (0, 1]; one draw for the session."""
+    turns: int
+    total: float
+    """The sum of their scores."""
+    squares: float
+    """The sum of the squares of their scores; for pass or fail it equals the total."""
+    scored: float = 1.0
+    """The probability that a recorded turn was scored, in (0, 1]."""
+    by_turn: bool = False
+    """Whether each turn had its own second draw; otherwise the session had one."""
+
+    @property
+    def probability(self) -> float:
+        """The inclusion probability."""
+        return self.recorded * self.scored
+
+
+class Profile(NamedTuple):
+    """Sessions with the same cells, and their number."""
+
+    cells: tuple[Cell, ...]
+    sessions: int = 1
+
+
+@dataclass(slots=True)
+class Part:
+    """Weighted sums over some turns of a session: w is the weight of a turn, y its score."""
+
+    turns: int = 0
+    weight: float = 0.0
+    """Sum of w."""
+    squares: float = 0.0
+    """Sum of w²."""
+    total: float = 0.0
+    """Sum of w·y."""
+
+    def add(self, cell: Cell) -> None:
+        """Add the turns of a cell."""
+        weight = 1 / cell.probability
+        self.turns += cell.turns
+        self.weight += weight * cell.turns
+        self.squares += weight * weight * cell.turns
+        self.total += weight * cell.total
+
+
+@dataclass(slots=True)
+class Stratum:
+    """The turns with equal inclusion probability, and each profile's share of them."""
+
+    profiles: list[tuple[int, Part, list[Cell]]] = field(default_factory=list)
+    """The number of sessions, the sums of one of them, and its cells."""
+    sessions: int = 0
+    all: Part = field(default_factory=Part)
+
+    def add(self, sessions: int, cells: list[Cell]) -> Part:
+        """Add sessions with these cells; return the sums of one of them."""
+        part = Part()
+        for cell in cells:
+            part.add(cell)
+        self.profiles.append((sessions, part, cells))
+        self.sessions += sessions
+        self.all.turns += sessions * part.turns
+        self.all.weight += sessions * part.weight
+        self.all.squares += sessions * part.squares
+        self.all.total += sessions * part.total
+        return part
+
+    @property
+    def mean(self) -> float:
+        """The mean score in the stratum; equal weights cancel out."""
+        return min(max(self.all.total / self.all.weight, 0.0), 1.0)
+
+    @property
+    def kish(self) -> float:
+        """The effective number of equally weighted turns (Kish): (Σw)²/Σw²."""
+        return self.all.weight**2 / self.all.squares
+
+    @property
+    def whole_sessions(self) -> float:
+        """The effective number of equally weighted sessions: (Σw)²/Σ_s(Σ_s w)²."""
+        return self.all.weight**2 / sum(n * part.weight**2 for n, part, _ in self.profiles)
+
+    @property
+    def sessions_with_rarer(self) -> int:
+        """The number of sessions with the rarer verdict (pass or fail), at least 1."""
+        passes = sum(n for n, part, _ in self.profiles if part.total > _ROUNDING * part.weight)
+        failures = sum(
+            n for n, part, _ in self.profiles if part.weight - part.total > _ROUNDING * part.weight
+        )
+        return max(1, min(passes, failures))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Scored turns in strata and sessions."""
+
+    strata: tuple[Stratum, ...]
+    profiles: tuple[tuple[Profile, Mapping[int, Part]], ...]
+    """Each profile with the sums of one of its sessions, by the index of the stratum."""
+    places: Mapping[float, int]
+    """The index of the stratum of each inclusion probability."""
+
+    @property
+    def turns(self) -> int:
+        """The number of scored turns."""
+        return sum(stratum.all.turns for stratum in self.strata)
+
+    @property
+    def sessions(self) -> int:
+        """The number of sessions of the scored turns."""
+        return sum(profile.sessions for profile, _ in self.profiles)
+
+    @property
+    def weight(self) -> float:
+        """The number of turns of the traffic that the scored turns represent."""
+        return sum(stratum.all.weight for stratum in self.strata)
+
+
+def sample_of(profiles: Iterable[Profile]) -> Sample:
+    """Sort profiles into strata of equal inclusion probability."""
+    ordered = sorted(one._replace(cells=tuple(sorted(one.cells))) for one in profiles)
+    places = _places({cell.probability for profile in ordered for cell in profile.cells})
+    strata = tuple(Stratum() for _ in set(places.values()))
+    split = []
+    for profile in ordered:
+        cells: defaultdict[int, list[Cell]] = defaultdict(list)
+        for cell in profile.cells:
+            cells[places[cell.probability]].append(cell)
+        parts = {at: strata[at].add(profile.sessions, found) for at, found in cells.items()}
+        split.append((profile, parts))
+    return Sample(strata, tuple(split), places)
+
+
+def _places(probabilities: Iterable[float]) -> Mapping[float, int]:
+    """Return the index of the stratum of each inclusion probability."""
+    found: Sequence[float] = sorted(probabilities)
+    if len(found) <= MOST_STRATA:
+        return {probability: number for number, probability in enumerate(found)}
+    powers = {one: round(math.log2(one)) for one in found}
+    numbers = {power: number for number, power in enumerate(sorted(set(powers.values())))}
+    return {one: numbers[power] for one, power in powers.items()}
+
 
 ENOUGH_SESSIONS: Final = 10
 """With fewer sessions in a stratum, its own variance alone is not reliable."""
@@ -39,17 +187,14 @@ LEAN: Final = 0.07
 class Estimate:
     """A weighted rate or mean in [0, 1], and its uncertainty."""
 
-    rate: float
-    process: Interval
-    """The 95 % interval for the general behaviour of agent and users."""
+    rate: Rate
+    """Its interval is for the general behaviour of agent and users, its n the number of scored turns."""
     traffic: Interval
     """The 95 % interval for the actual turns; a point if all of them were scored."""
-    turns: int
     sessions: int
+    """The number of clusters; usually sessions."""
     estimated_turns: float
     """The number of turns of the traffic that the scored turns represent."""
-    effective_turns: float
-    """The number of independent turns with the same information."""
     design_effect: float | None
     """The variance relative to that of independent turns with the same weights; None if all scores are
     equal."""
@@ -71,7 +216,9 @@ class _Weighed:
     """m as the other strata and the stratum's weights suggest it."""
 
 
-def estimate(profiles: Iterable[Profile], *, scores: bool = False) -> Estimate | None:
+def estimate(
+    profiles: Iterable[Profile], *, scores: bool = False, unit: Unit = "turns"
+) -> Estimate | None:
     """Return the estimate of a pass rate or, with `scores`, of a mean score in [0, 1]; None without turns."""
     sample = sample_of(profiles)
     if not sample.turns:
@@ -89,17 +236,43 @@ def estimate(profiles: Iterable[Profile], *, scores: bool = False) -> Estimate |
     known = within + between
     factor = max(1.0, variance / known) if known > 0 else 1.0  # step 8
     reach = _Reach(rate, factor, strata, ends)
+    process = reach.interval([1.0] * len(strata), t * t * between)  # step 9
+    effective = sum(one.default_trials for one in strata)
+    if variance > 0:
+        effective = rate * (1 - rate) / variance
+    weighted = abs(count - sample.turns) > 1e-6
     return Estimate(
-        rate,
-        reach.interval([1.0] * len(strata), t * t * between),  # step 9
+        Rate(rate, process, sample.turns, effective, unit, weighted),
         _traffic(sample, reach, t),
-        sample.turns,
         sample.sessions,
         count,
-        rate * (1 - rate) / variance if variance > 0 else sum(one.default_trials for one in strata),
         deff,
         sessions,
     )
+
+
+def kish(profiles: Iterable[Profile]) -> float:
+    """Return the effective number of equally weighted turns, (Σw)²/Σw², as if all were independent."""
+    cells = [
+        (one.sessions * cell.turns, cell.probability) for one in profiles for cell in one.cells
+    ]
+    return sum(n / p for n, p in cells) ** 2 / sum(n / p**2 for n, p in cells)
+
+
+def estimate_items(
+    items: Iterable[tuple[Hashable, float, float]], *, unit: Unit = "turns"
+) -> Estimate | None:
+    """Return the estimate from single items: the cluster, the inclusion probability and the score of each."""
+    sums: dict[Hashable, dict[float, list[float]]] = {}
+    for cluster, probability, score in items:
+        cell = sums.setdefault(cluster, {}).setdefault(probability, [0, 0.0, 0.0])
+        for place, value in enumerate((1, score, score * score)):
+            cell[place] += value
+    alike = Counter(
+        tuple(sorted(Cell(p, int(n), total, squares) for p, (n, total, squares) in one.items()))
+        for one in sums.values()
+    )
+    return estimate((Profile(cells, count) for cells, count in alike.items()), unit=unit)
 
 
 def _design_effect(sample: Sample, *, scores: bool) -> float | None:
@@ -189,3 +362,111 @@ def _drawn_share(one: _Weighed) -> float:
         (n * cell.turns, cell.probability) for n, _, found in stratum.profiles for cell in found
     )
     return sum(turns * (1 - p) / (p * p) for turns, p in cells) / stratum.all.squares
+
+
+def drawn_variance(
+    sessions: Iterable[tuple[int, Iterable[Cell]]], residuals: Callable[[Cell], tuple[float, float]]
+) -> float:
+    """Return Σ_s Σ_ij (1 - π_i π_j / π_ij) w_i e_i w_j e_j over the turns i, j of each session.
+
+    `sessions` are numbers of sessions with the cells of one of them; `residuals` returns Σe and Σe² of a
+    cell. π_ij, the chance that both turns are scored, is that of the less likely one if they share a draw,
+    and the product if they do not.  The sum is computed by cells, never by pairs of turns.
+    """
+    total = 0.0
+    for count, cells in sessions:
+        weighted = own = 0.0
+        shared: list[tuple[float, float, float]] = []
+        for cell in cells:
+            residual, squares = residuals(cell)
+            weighted += residual / cell.probability
+            if cell.by_turn:
+                shared.append((cell.recorded, 1.0, residual / cell.scored))
+                own += squares / cell.probability * (1 - 1 / cell.scored)
+            else:
+                shared.append((cell.recorded, cell.scored, residual))
+        total += count * (weighted * weighted - _over_both(shared) - own)
+    return max(0.0, total)
+
+
+def _over_both(cells: Sequence[tuple[float, float, float]]) -> float:
+    """Return Σ e e' / (min(p, p')·min(q, q')) over all pairs of (p, q, e), including each with itself.
+
+    Computed by layers of 1/q: a pair contributes to the layers above the smaller of its q.
+    """
+    levels = sorted({scored for _, scored, _ in cells})
+    whole = _over_first([(recorded, residual) for recorded, _, residual in cells])
+    total = whole / levels[-1]
+    for lower, upper in pairwise(levels):
+        above = _over_first([(p, residual) for p, q, residual in cells if q >= upper])
+        total += (1 / lower - 1 / upper) * (whole - above)
+    return total
+
+
+def _over_first(cells: Sequence[tuple[float, float]]) -> float:
+    """Return Σ e e' / min(p, p') over all pairs of (p, e)."""
+    later, total = sum(residual for _, residual in cells), 0.0
+    for probability, residual in sorted(cells):
+        later -= residual
+        total += residual * (residual + 2 * later) / probability
+    return total
+
+
+_NO_VARIANCE: Final = 1e-24
+
+
+def stratum_variance(stratum: Stratum) -> float:
+    """Return the variance of a stratum's mean."""
+    mean = stratum.mean
+    parts = ((n, part.total - mean * part.weight, part.weight) for n, part, _ in stratum.profiles)
+    return _leaving_one_out(parts, stratum.all.weight)
+
+
+def total_variance(sample: Sample, residual: Callable[[int, Part], float]) -> float:
+    """Return the variance of Σwe/Σw; `residual` returns Σwe of a session's turns in an indexed stratum."""
+    sums = (
+        (
+            profile.sessions,
+            sum(residual(at, part) for at, part in parts.items()),
+            sum(part.weight for part in parts.values()),
+        )
+        for profile, parts in sample.profiles
+    )
+    return _leaving_one_out(sums, sample.weight)
+
+
+def effective_sessions(sample: Sample, design_effect: float | None) -> float:
+    """Return (Σa)²/Σa²; a is a session's part of the variance if its turns correlate by r.
+
+    a = (1-r)·Σw² + r·(Σw)²; r follows from the design effect.
+    """
+    sums: list[tuple[int, float, float]] = []
+    for profile, parts in sample.profiles:
+        weight = sum(part.weight for part in parts.values())
+        sums.append((profile.sessions, weight, sum(part.squares for part in parts.values())))
+    clustered = sum(n * weight * weight for n, weight, _ in sums)
+    single = sum(n * squares for n, _, squares in sums)
+    excess = clustered / single - 1
+    if design_effect is None:
+        correlation = 1.0
+    elif excess > 1e-12:
+        correlation = min(max((design_effect - 1) / excess, 0.0), 1.0)
+    else:
+        correlation = 0.0
+    own = [(n, (1 - correlation) * q + correlation * m * m) for n, m, q in sums]
+    return sum(n * a for n, a in own) ** 2 / sum(n * a * a for n, a in own)
+
+
+def _leaving_one_out(sums: Iterable[tuple[int, float, float]], weight: float) -> float:
+    """Return (C-1)/C · Σ_s (Σ_s we / (Σw - Σ_s w))² of C sessions, with `weight` = Σw.
+
+    `sums` are numbers of sessions with Σ_s we and Σ_s w of one of them.
+    """
+    count, total = 0, 0.0
+    for sessions, residual, part in sums:
+        count += sessions
+        rest = weight - part
+        if rest > 0:
+            total += sessions * (residual / rest) ** 2
+    # The rounding error of sessions that are all alike is not variance.
+    return (count - 1) / count * total if count > 1 and total > _NO_VARIANCE else 0.0

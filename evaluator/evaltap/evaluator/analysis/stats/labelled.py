@@ -8,8 +8,11 @@ failures is a good design, not a bias.  The judge's verdict is the predictor of 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from evaltap.evaluator.analysis.stats.intervals import Interval, wilson_of
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate, wilson_of
+
+Figure: TypeAlias = Callable[[float, float, float], float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class Judged:
     passed: Labels
     failed: Labels
 
-    def derive(self, function: Callable[[float, float, float], float | None]) -> "Derived | None":
+    def derive(self, function: Figure) -> "tuple[float, Interval] | None":
         """Return a function of q, g1 and g0 (the shares that people pass of each verdict), with its interval.
 
         By square and add: the distance that each of the three alone may move it at its 95 % ends (Zou and
@@ -74,26 +77,22 @@ class Judged:
             shifts = [0.0 if one is None else one - value for one in moved]
             below += min(0.0, *shifts) ** 2
             above += max(0.0, *shifts) ** 2
-        return Derived(value, Interval(value - math.sqrt(below), value + math.sqrt(above)))
+        return value, Interval(value - math.sqrt(below), value + math.sqrt(above))
+
+    def rate_of(self, function: Figure, low: float = 0.0) -> Rate | None:
+        """Return what `derive` does; its interval is cut to the possible range of the figure, `low` to 1."""
+        if (found := self.derive(function)) is None:
+            return None
+        value, ends = found
+        parts = (self.passed, self.failed)
+        effective = sum(one.weight**2 / one.squares for one in parts if one.count)
+        within = Interval(max(low, ends.low), min(1.0, ends.high))
+        return Rate(value, within, sum(one.count for one in parts), effective, "labels")
 
 
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """A figure with its 95 % interval, which may exceed the figure's possible range."""
-
-    value: float
-    interval: Interval
-
-    def within(self, low: float, high: float) -> Interval:
-        """Return the interval, cut to the possible range of the figure."""
-        return Interval(max(low, self.interval.low), min(high, self.interval.high))
-
-
-def people_rate(judged: Judged) -> Derived:
-    """Return the pass rate that people would find: q·g1 + (1-q)·g0, cut to 0 to 1."""
-    found = judged.derive(lambda q, g1, g0: q * g1 + (1 - q) * g0)
-    assert found is not None  # it is defined everywhere
-    return Derived(found.value, found.within(0.0, 1.0))
+def people(q: float, g1: float, g0: float) -> float:
+    """Return the pass rate that people would find."""
+    return q * g1 + (1 - q) * g0
 
 
 def _with(point: Sequence[float], at: int, value: float) -> tuple[float, float, float]:

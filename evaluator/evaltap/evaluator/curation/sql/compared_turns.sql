@@ -1,4 +1,4 @@
--- Turns as they are compared; `chosen`: rows of `window_turns`, with how much traffic each stands for.
+-- Turns as they are compared; `chosen`: rows of the window, with how much traffic each stands for.
 SELECT c.app, c.eval_set_id, c.eval_id, c.invocation_id, c.tool_path, c.outcome,
        coalesce(t.user_text, ''), c.stands_for
 FROM ({chosen}) c JOIN turns t

@@ -1,9 +1,9 @@
--- The sessions in `curation_chosen` with all their turns, as they stand now.
-WITH these_cases AS (FROM cases SEMI JOIN curation_chosen USING (app_name, eval_set_id, eval_id)),
-these_turns AS (FROM turns SEMI JOIN curation_chosen USING (app_name, eval_set_id, eval_id)),
+-- The sessions in `chosen` with all their turns, as they stand now.
+WITH these_cases AS (FROM cases SEMI JOIN {chosen} USING (app_name, eval_set_id, eval_id)),
+these_turns AS (FROM turns SEMI JOIN {chosen} USING (app_name, eval_set_id, eval_id)),
 {newest},
 newest_turn_scores AS (
-  FROM turn_scores SEMI JOIN curation_chosen USING (app_name, eval_set_id, eval_id)
+  FROM turn_scores SEMI JOIN {chosen} USING (app_name, eval_set_id, eval_id)
   QUALIFY row_number() OVER (
     PARTITION BY app_name, eval_set_id, eval_id, invocation_id, metric_digest
     ORDER BY turn_revision DESC, scored_at DESC

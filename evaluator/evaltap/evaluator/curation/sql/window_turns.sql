@@ -1,6 +1,5 @@
 -- The turns of a recipe's window with their blocks; `turns`: rows of `curation_turns`, `source`: conditions on
 -- them.
-CREATE OR REPLACE TEMP TABLE window_turns AS
 SELECT app, eval_set_id, eval_id, invocation_id, landed_seq, tool_path, outcome, weight
 FROM ({turns})
 WHERE ($since::TIMESTAMP IS NULL OR started_at >= $since)

@@ -7,16 +7,17 @@ bytes.  A turn that is already stored in the same revision is a redelivery: it i
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import chain
+from typing import Final
 
+import orjson
 from msgspec import Struct
 
 from evaltap.evaluator.cases.identity import CaseKey, FirstPosition
-from evaltap.evaluator.ingest.landing.bloom_filter import BloomFilter
 from evaltap.evaluator.ingest.landing.reading import read_record
 from evaltap.evaluator.ingest.landing.recent_cases import RecentCases
 from evaltap.evaluator.ingest.landing.row_types import (
@@ -28,19 +29,73 @@ from evaltap.evaluator.ingest.landing.row_types import (
     LandedTurn,
     ManifestRow,
 )
-from evaltap.evaluator.ingest.landing.rows import dead_letter_row, feedback_row, manifest_row
 from evaltap.evaluator.ingest.landing.seq_ranges import merged
 from evaltap.evaluator.ingest.landing.trace_progress import ReadTraces
-from evaltap.evaluator.ingest.sources.base import Partition, ReadTrace, SourceBatch
+from evaltap.evaluator.ingest.sources.base import Partition, ReadTrace, SourceBatch, SourceRecord
 from evaltap.evaluator.ingest.sources.positions import stored_offsets
 from evaltap.evaluator.store.database import LANDING_MEMORY, Store
 from evaltap.evaluator.store.queries import Appendable, Row
+from evaltap.schemas.wire.dead_letter import headers_json
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import (
     Manifest,
     RecordError,
+    in_recording,
     parse_seq,
 )
+
+LARGEST_DEAD_LETTER = 8 << 20
+"""Bytes of a broken record that are stored: a few kilobytes may unpack to hundreds of megabytes."""
+
+
+def manifest_row(manifest: Manifest) -> ManifestRow:
+    """Return the row of a manifest."""
+    return ManifestRow(
+        manifest.producer_id,
+        manifest.highest_seq,
+        drops=orjson.dumps(dict(manifest.drops)).decode(),
+        closing=manifest.closing,
+        stated_at=manifest.time.replace(tzinfo=None),
+    )
+
+
+def feedback_row(feedback: Feedback, source: SourceRecord) -> FeedbackRow:
+    """Return the row of a feedback."""
+    return FeedbackRow(
+        feedback.app_name,
+        in_recording(feedback.eval_set_id, feedback.eval_id, feedback.recording),
+        feedback.eval_id,
+        invocation_id=feedback.invocation_id or None,
+        trace_id=feedback.trace_id or None,
+        feedback_id=feedback.feedback_id,
+        name=feedback.name,
+        positive=feedback.positive,
+        score=feedback.score,
+        comment=feedback.comment or None,
+        correction=feedback.correction or None,
+        given_by=feedback.given_by or None,
+        producer_id=source.record.header("producer_id") or "",
+        given_at=feedback.time.replace(tzinfo=None),
+    )
+
+
+def dead_letter_row(source: SourceRecord, error: RecordError) -> DeadLetterRow:
+    """Return the row of a record that cannot be read."""
+    value, detail = source.record.value, str(error)
+    if value is not None and len(value) > LARGEST_DEAD_LETTER:
+        detail += f"; its first {LARGEST_DEAD_LETTER} bytes are kept; the log has all of it"
+        value = value[:LARGEST_DEAD_LETTER]
+    return DeadLetterRow(
+        *source.partition,
+        source.offset,
+        reason=error.reason.value,
+        detail=detail,
+        parked=error.parked,
+        record_key=source.record.key,
+        record_headers=headers_json(source.record.headers),
+        record_value=value,
+    )
+
 
 REMEMBERED_CASES = 10_000
 """Cases whose state is kept in memory, so that the next turn of a session needs no query."""
@@ -381,3 +436,34 @@ FROM (
 ) known
 GROUP BY app_name, eval_set_id, eval_id
 """
+
+
+_BITS: Final = 1 << 27
+_PROBES: Final = 4
+
+
+class BloomFilter:
+    """A set of names with false positives and no false negatives."""
+
+    def __init__(self) -> None:
+        self._bits = bytearray(_BITS >> 3)
+
+    def add(self, name: Hashable) -> None:
+        """Add a name."""
+        first, step = _hashes(name)
+        for number in range(_PROBES):
+            place = (first + number * step) & (_BITS - 1)
+            self._bits[place >> 3] |= 1 << (place & 7)
+
+    def __contains__(self, name: Hashable) -> bool:
+        first, step = _hashes(name)
+        for number in range(_PROBES):
+            place = (first + number * step) & (_BITS - 1)
+            if not self._bits[place >> 3] & 1 << (place & 7):
+                return False
+        return True
+
+
+def _hashes(name: Hashable) -> tuple[int, int]:
+    value = hash(name)
+    return value, value >> 29 | 1

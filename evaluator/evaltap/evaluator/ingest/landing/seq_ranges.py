@@ -50,12 +50,10 @@ def highest(ranges: Ranges) -> int:
 
 def compact(store: "Store") -> None:
     """Delete old offsets and merge the ranges of consumed sequence numbers, in one transaction."""
-    with store.transaction():
+    with store.transaction(), store.scratch(_MERGED_RANGES) as merged:
         store.execute(_ONLY_LATEST_OFFSETS)
-        store.execute(_MERGE_RANGES)
         store.execute("DELETE FROM consumed_ranges")
-        store.execute("INSERT INTO consumed_ranges FROM merged_ranges")
-        store.execute("DROP TABLE merged_ranges")
+        store.execute(f"INSERT INTO consumed_ranges FROM {merged}")
 
 
 _ONLY_LATEST_OFFSETS = """
@@ -65,8 +63,7 @@ DELETE FROM offsets WHERE rowid NOT IN (
 """
 
 # A new range starts where no earlier range reaches its first number.
-_MERGE_RANGES = """
-CREATE OR REPLACE TEMP TABLE merged_ranges AS
+_MERGED_RANGES = """
 WITH marked AS (
   SELECT *, coalesce(first_seq - 1 > max(last_seq) OVER (
     PARTITION BY producer_id ORDER BY first_seq, last_seq

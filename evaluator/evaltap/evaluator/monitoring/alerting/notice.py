@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import quote
 
 from evaltap.evaluator.monitoring.history import Alert
-from evaltap.evaluator.monitoring.wording import explanation, summary
+from evaltap.evaluator.monitoring.model import explanation, summary
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.model import Json
 from evaltap.schemas.formats.monitor import MonitorFile, Watch

@@ -8,12 +8,6 @@ from functools import partial
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-from evaltap.evaluator.monitoring.addresses import (
-    address_is,
-    address_problem,
-    host_of,
-    is_local,
-)
 from evaltap.evaluator.monitoring.alerting.notice import (
     Notice,
     alertmanager,
@@ -21,7 +15,13 @@ from evaltap.evaluator.monitoring.alerting.notice import (
     slack,
     webhook,
 )
-from evaltap.evaluator.monitoring.rules import PAGERDUTY
+from evaltap.evaluator.monitoring.rules import (
+    PAGERDUTY,
+    address_is,
+    address_problem,
+    host_of,
+    is_local,
+)
 from evaltap.evaluator.scoring.evaluators.external.command import PASSED_ON
 from evaltap.evaluator.scoring.evaluators.external.subprocess_runner import (
     CommandError,

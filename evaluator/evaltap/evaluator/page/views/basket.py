@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from evaltap.evaluator.analysis.filters.choice import Choice
-from evaltap.evaluator.analysis.filters.listing import ListedCase, listed_cases
+from evaltap.evaluator.analysis.filters.listing import ListedCase, list_page, listed_cases
 from evaltap.evaluator.analysis.filters.terms import KEYS
 from evaltap.evaluator.cases.datasets.exports.forms import ENDINGS
 from evaltap.evaluator.cases.evalsets.files import read_set, write_set
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.updating import add_to
 from evaltap.evaluator.page import changes
-from evaltap.evaluator.page.changes import Change
+from evaltap.evaluator.page.changes import Change, CursorWriter
 from evaltap.evaluator.page.exporting import (
     CONTENTS,
     ExportRequest,
@@ -24,10 +24,8 @@ from evaltap.evaluator.page.exporting import (
     exported_cases,
     filter_of,
 )
-from evaltap.evaluator.page.paging import list_page
 from evaltap.evaluator.page.request import Download, PageAnswer, PageRequest, key_text, link
 from evaltap.evaluator.page.views.cases import understood
-from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 
@@ -35,7 +33,6 @@ MOST_PICKED: Final = 500
 """For more cases, use `evaltap curate` with a filter."""
 
 _LISTED: Final = f"""
-CREATE OR REPLACE TEMP TABLE listed_cases AS
 SELECT {KEYS}, first_at, last_at, cost_usd, latency_ms, turns,
        row_number() OVER (ORDER BY p.changed_at DESC, eval_id) AS place
 FROM ({changes.PICKED}) p JOIN case_index USING ({KEYS})
@@ -43,7 +40,7 @@ FROM ({changes.PICKED}) p JOIN case_index USING ({KEYS})
 _REVIEWED: Final = f"""
 SELECT {KEYS}, count(DISTINCT invocation_id) FILTER (verdict = 'good'),
        count(DISTINCT invocation_id) FILTER (verdict = 'bad')
-FROM v_review_items SEMI JOIN listed_cases USING ({KEYS}) GROUP BY ALL
+FROM v_review_items SEMI JOIN {{cases}} USING ({KEYS}) GROUP BY ALL
 """
 
 
@@ -89,14 +86,14 @@ def read(reader: StoreReader, request: PageRequest) -> BasketPage:
     """Return the basket, and the cases that it yields with the parameters `as`, `format` and `name`."""
     since = changes.picked(reader, request.person)
     wanted = export_request(request["as"], request["format"], request["name"])
-    reader.execute(_LISTED, {"who": request.person.name})
-    cases = listed_cases(reader)
-    reviewed = {
-        (app, name, one): tuple(counts) for app, name, one, *counts in reader.rows(_REVIEWED)
-    }
+    with reader.scratch(_LISTED, {"who": request.person.name}) as listed:
+        cases = listed_cases(reader, listed)
+        reviewed = {
+            (app, name, one): tuple(counts)
+            for app, name, one, *counts in reader.rows(_REVIEWED.format(cases=listed))
+        }
     keys = [(one.app, one.eval_set_id, one.eval_id) for one in cases]
     filter_ = filter_of(reader, keys)
-    # Last, because it restricts the reader.
     made = exported_cases(reader, keys, wanted.content, request.redact)
     store = request.store_path
     return BasketPage(

@@ -8,22 +8,15 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from evaltap.evaluator.analysis.filters.choice import Choice
+from evaltap.evaluator.analysis.filters.listing import around
 from evaltap.evaluator.analysis.filters.restricted import restricted_to_case
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.page import changes
-from evaltap.evaluator.page.problems import problem
-from evaltap.evaluator.page.quotes import Quote
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link
+from evaltap.evaluator.page.rendering import Quote
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link, problem
+from evaltap.evaluator.page.views.cases import chosen
 from evaltap.evaluator.page.views.expected import Decided, decided_turns
-from evaltap.evaluator.page.views.neighbours import Neighbours, neighbours
-from evaltap.evaluator.page.views.turn_ranges import (
-    NOT_PASSED,
-    TOGETHER,
-    TurnLink,
-    TurnPlaces,
-    TurnRange,
-    first_shown,
-)
 from evaltap.evaluator.pipeline.maintenance.why import MetricAnswer, statuses
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import (
@@ -35,11 +28,112 @@ from evaltap.evaluator.reports.model import (
     TurnEvidence,
     VoteCell,
 )
-from evaltap.evaluator.reports.one_case import read_case
-from evaltap.evaluator.reports.reader import landed_data
-from evaltap.evaluator.reports.tracing import TraceUrl
+from evaltap.evaluator.reports.reader import landed_data, read_case
+from evaltap.evaluator.reports.summary import these_cases
+from evaltap.evaluator.reports.text import TraceUrl
+from evaltap.evaluator.scoring.contract.evaluator import Registry
 from evaltap.evaluator.scoring.evaluators.judged.quotes import places_of
 from evaltap.evaluator.store.queries import Record, StoreReader
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Links to the list and to the adjacent cases; empty if there is none."""
+
+    list_href: str
+    text: str
+    """The filter of the list."""
+    previous_href: str = ""
+    next_href: str = ""
+    place: str = ""
+    """The position in the list, such as `3 of 1,204`."""
+
+
+def neighbours(reader: StoreReader, request: PageRequest, key: CaseKey) -> Neighbours:
+    """Return the neighbours of a case in the list of the parameters `q` and `sort`."""
+    found, _ = chosen(request)
+    at = around(reader, Choice(found), key, now=request.now)
+    parameters = {"q": request["q"], "sort": request["sort"]}
+
+    def href(one: CaseKey | None) -> str:
+        return link("/case", set=one[1], id=one[2], app=one[0], **parameters) if one else ""
+
+    place = f"{at.number:,} of {at.of:,}" if at.number else ""
+    return Neighbours(
+        link("/cases", **parameters), request["q"], href(at.previous), href(at.next), place
+    )
+
+
+TOGETHER: Final = 30
+"""The number of turns shown together."""
+MOST_FAILING: Final = 12
+"""The maximum number of failed turns listed for a range."""
+NOT_PASSED: Final = ("failed", "crashed", "error")
+
+
+class TurnLink(NamedTuple):
+    """A turn, counted from 1, with its link."""
+
+    place: int
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRange:
+    """Consecutive turns of a long case that are shown together."""
+
+    first: int
+    last: int
+    href: str
+    shown: bool
+    failing: tuple[TurnLink, ...]
+    """The first turns in the range that did not pass."""
+    failing_count: int
+
+
+def first_shown(asked: str, turns: int) -> int:
+    """Return the first turn, counted from 1, of the range that contains the requested one."""
+    place = int(asked) if asked.isdecimal() and len(asked) < 10 else 1
+    return (max(1, min(place, turns)) - 1) // TOGETHER * TOGETHER + 1
+
+
+class TurnPlaces(NamedTuple):
+    """The locations of a case's turns: on this page, or on the page of another range."""
+
+    parameters: Mapping[str, str]
+    first: int
+    turns: int
+
+    def shows(self, place: int) -> bool:
+        """Return whether a turn is on this page."""
+        return self.first <= place < self.first + TOGETHER
+
+    def of(self, place: int) -> TurnLink:
+        """Return a turn with its link."""
+        anchor = f"#t{place}"
+        if self.shows(place):
+            return TurnLink(place, anchor)
+        return TurnLink(place, link("/case", **self.parameters, turn=place) + anchor)
+
+    def ranges(self, cells: Sequence[Cell]) -> tuple[TurnRange, ...]:
+        """Return the ranges, with the turns that did not pass some metric; empty for a short case."""
+        if self.turns <= TOGETHER:
+            return ()
+        failing = sorted(
+            {turn.turn for cell in cells for turn in cell.turns if turn.status in NOT_PASSED}
+        )
+        made = []
+        for first in range(1, self.turns + 1, TOGETHER):
+            last = min(first + TOGETHER - 1, self.turns)
+            inside = [place for place in failing if first <= place <= last]
+            made.append(
+                TurnRange(
+                    first, last, link("/case", **self.parameters, turn=first if first > 1 else None),
+                    first == self.first, tuple(map(self.of, inside[:MOST_FAILING])), len(inside),
+                )
+            )  # fmt: skip
+        return tuple(made)
+
 
 LIMITS: Final = Limits(cases=1, turns=TOGETHER, calls=200, text=20_000, turn_scores=10_000)
 MOST_RUBRICS: Final = 8
@@ -66,6 +160,10 @@ SELECT DISTINCT s.run_id, r.kind, r.started_at
 FROM scores s LEFT JOIN runs r USING (run_id)
 WHERE s.app_name = $app AND s.eval_set_id = $eval_set AND s.eval_id = $eval_id
 ORDER BY r.started_at DESC LIMIT 20
+"""
+_EVALUATORS: Final = """
+SELECT DISTINCT metric_name, evaluator_name FROM scores
+WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id
 """
 _IN_REVIEW: Final = """
 SELECT 1 FROM review_items
@@ -207,8 +305,16 @@ def _read(
     kept = {"q": request["q"], "sort": request["sort"]}
     places = TurnPlaces({**named_case, **kept, "run": request["run"]}, first, len(rows))
     ranges = places.ranges(report.cells)
+    comparing = {
+        metric
+        for metric, evaluator in reader.rows(_EVALUATORS, named)
+        if Registry().compares_calls(evaluator)
+    }
     verdicts, quotes = _with_quotes(
-        [_verdict(cell, named_case | kept, places) for cell in _worst_first(report.cells)],
+        [
+            _verdict(cell, named_case | kept, places, compares_calls=cell.metric_name in comparing)
+            for cell in _worst_first(report.cells)
+        ],
         {one.invocation_id: (one.user or "", one.answer or "") for one in report.evidence},
     )
     turns = _turns(report, rows, request.trace_url, first, quotes)
@@ -238,7 +344,7 @@ def _read(
         key_text(key),
         link("/expected", **named_case, **kept),
         request["view"],
-        _raw(reader) if request["view"] == "raw" else "",
+        _raw(reader, key) if request["view"] == "raw" else "",
         link("/case", **named_case, **kept, view="raw"),
         link("/case", **named_case),
     )
@@ -248,14 +354,15 @@ def _worst_first(cells: Sequence[Cell]) -> list[Cell]:
     return sorted(cells, key=lambda cell: SEVERITY.index(cell.status))
 
 
-def _verdict(cell: Cell, parameters: Mapping[str, str], places: TurnPlaces) -> VerdictView:
+def _verdict(
+    cell: Cell, parameters: Mapping[str, str], places: TurnPlaces, *, compares_calls: bool
+) -> VerdictView:
     numbers = {turn.invocation_id: turn.turn for turn in cell.turns}
     judged = {vote.invocation_id for vote in cell.votes}
     rubrics: dict[tuple[int, str], list[VoteCell]] = {}
     for vote in cell.votes:
         at = numbers.get(vote.invocation_id, 0), vote.rubric_id
         rubrics.setdefault(at, []).append(vote)
-    compares = "traj" in cell.metric_name or "tool" in cell.metric_name
     return VerdictView(
         cell,
         tuple(places.of(turn.turn) for turn in cell.turns if turn.status != "passed"),
@@ -269,7 +376,7 @@ def _verdict(cell: Cell, parameters: Mapping[str, str], places: TurnPlaces) -> V
             for (turn, name), votes in sorted(rubrics.items())
             if not turn or places.shows(turn)
         ),
-        link("/case", **parameters, metric=cell.metric_name) if compares else "",
+        link("/case", **parameters, metric=cell.metric_name) if compares_calls else "",
     )
 
 
@@ -350,7 +457,8 @@ def _provenance(header: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _raw(reader: StoreReader) -> str:
-    """Return the landed case in `report_cases` as JSON."""
-    data = [case for _, case in landed_data(reader)]
+def _raw(reader: StoreReader, key: CaseKey) -> str:
+    """Return a landed case as JSON."""
+    with these_cases(reader, [key]) as cases:
+        data = [case for _, case in landed_data(reader, cases)]
     return orjson.dumps(data[0], option=orjson.OPT_INDENT_2).decode() if data else ""

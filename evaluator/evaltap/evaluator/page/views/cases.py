@@ -13,11 +13,10 @@ from evaltap.evaluator.analysis.filters.language import (
     Filter,
     parse_filter,
 )
-from evaltap.evaluator.analysis.filters.listing import ListedCase
+from evaltap.evaluator.analysis.filters.listing import ListedCase, list_page
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.masking import without_words
-from evaltap.evaluator.page.paging import list_page
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError

@@ -11,10 +11,9 @@ from evaltap.evaluator.cases.evalsets.content import content_hash
 from evaltap.evaluator.cases.evalsets.files import read_set, write_set
 from evaltap.evaluator.curation.review.queue import decide, item
 from evaltap.evaluator.page import changes
-from evaltap.evaluator.page.changes import Change
+from evaltap.evaluator.page.changes import Change, CursorWriter
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.views.runs import whole
-from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.data import CaseData, JsonObject
 from evaltap.schemas.errors import InputError

@@ -13,11 +13,11 @@ from evaltap.evaluator.reports.compare import wording
 from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.metrics import improved, regressed
 from evaltap.evaluator.reports.compare.model import CaseChange, Comparison, MetricChange, Rules
+from evaltap.evaluator.reports.compare.reading import side_of
 from evaltap.evaluator.reports.compare.sides import Side, no_turns
-from evaltap.evaluator.reports.compare.stores import side_of
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import Cell, Limits, TurnEvidence
-from evaltap.evaluator.reports.one_case import read_case
+from evaltap.evaluator.reports.reader import read_case
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 

@@ -127,7 +127,7 @@ def _end(reader: StoreReader, request: PageRequest) -> datetime:
 def _gaps(found: Coverage) -> tuple[GapLine, ...]:
     return tuple(
         GapLine(
-            gap.text or gap.value, gap.share.rate, (gap.share.process.low, gap.share.process.high),
+            gap.text or gap.value, gap.share.value, (gap.share.interval.low, gap.share.interval.high),
             gap.turns, _cases(found.by, gap.value, gap.examples),
             tuple(key_text(key[:3]) for key in gap.examples),
         )

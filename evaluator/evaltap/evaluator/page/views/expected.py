@@ -18,12 +18,11 @@ from evaltap.evaluator.curation.review.queue import (
     item,
     undo,
 )
-from evaltap.evaluator.page.problems import problem
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_of, key_text, link
-from evaltap.evaluator.page.writing import CursorWriter
+from evaltap.evaluator.page.changes import CursorWriter
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_of, key_text, link, problem
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import Limits, TurnEvidence
-from evaltap.evaluator.reports.one_case import read_case
+from evaltap.evaluator.reports.reader import read_case
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData

@@ -7,6 +7,7 @@ from typing import Any, Final
 import orjson
 
 from evaltap.evaluator.analysis.filters.choice import Choice
+from evaltap.evaluator.analysis.filters.listing import list_page
 from evaltap.evaluator.analysis.stats.agreement import Agreement
 from evaltap.evaluator.curation.review.queue import (
     DECIDED,
@@ -21,14 +22,13 @@ from evaltap.evaluator.curation.review.queue import (
     undo,
 )
 from evaltap.evaluator.curation.review.results import agreement_of
-from evaltap.evaluator.page.paging import list_page
+from evaltap.evaluator.page.changes import CursorWriter
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.views.case import LIMITS
 from evaltap.evaluator.page.views.cases import understood
-from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import TurnEvidence
-from evaltap.evaluator.reports.one_case import read_case
+from evaltap.evaluator.reports.reader import read_case
 from evaltap.evaluator.store.queries import Record, StoreReader
 from evaltap.schemas.errors import InputError
 

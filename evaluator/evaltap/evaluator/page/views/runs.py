@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from evaltap.evaluator.page.problems import problem
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, link, problem
 from evaltap.evaluator.reports.summary import CaseRow, Summary, summarise
 from evaltap.evaluator.scoring.results.runs import RunState, listed_runs, run_states
 from evaltap.evaluator.store.queries import StoreReader

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from evaltap.evaluator.page import changes
-from evaltap.evaluator.page.changes import Change
+from evaltap.evaluator.page.changes import Change, CursorWriter
 from evaltap.evaluator.page.request import PageAnswer, PageRequest
 from evaltap.evaluator.page.security.access import INVITATION_SECONDS, Access, Person
-from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 

@@ -5,6 +5,7 @@ file than where those cases begin, so their cost depends on what is new and not 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
 from typing import Final, NamedTuple
@@ -133,17 +134,20 @@ class PendingCases:
             "cases": f"landed_at >= TIMESTAMP '{since.landed_at}'",
             "scores": f"scored_at >= TIMESTAMP '{self._scored_since(since)}'",
         }
-        try:
-            for table, bound in bounds.items():
-                self._store.execute(
-                    _SOME.format(table=table, columns=_COLUMNS.get(table, "*"), bound=bound),
-                    {"apps": apps, "sets": sets, "ids": ids},
+        given = {"apps": apps, "sets": sets, "ids": ids}
+        with ExitStack() as stack:
+            some = {
+                table: stack.enter_context(
+                    self._store.scratch(
+                        _SOME.format(table=table, columns=_COLUMNS.get(table, "*"), bound=bound),
+                        given,
+                    )
                 )
-            query = f"WITH {_OF_SOME} {sql(STORE, 'newest')}, {self._missing} {_CASES}"
+                for table, bound in bounds.items()
+            }
+            these = ", ".join(f"these_{table} AS (FROM {copy})" for table, copy in some.items())
+            query = f"WITH {these}, {sql(STORE, 'newest')}, {self._missing} {_CASES}"
             return self._store.rows(query, self._wanted(retry=retry))
-        finally:
-            for table in bounds:
-                self._store.execute(f"DROP TABLE IF EXISTS temp.some_{table}")
 
     @property
     def indexes(self) -> tuple[int, ...]:
@@ -227,7 +231,6 @@ these_cases AS (FROM cases), these_turns AS (FROM turns), these_scores AS (FROM 
 # Copies the rows first: a single query would reserve memory for the rows that DuckDB expects, a fifth of the
 # table.  The bounds let DuckDB skip older rows without reading them.
 _SOME = """
-CREATE OR REPLACE TEMP TABLE some_{table} AS
 SELECT {columns} FROM {table} SEMI JOIN (
   SELECT unnest($apps::VARCHAR[]) AS app_name, unnest($sets::VARCHAR[]) AS eval_set_id,
          unnest($ids::VARCHAR[]) AS eval_id
@@ -238,10 +241,6 @@ _COLUMNS: Final[Mapping[str, str]] = {
     "turns": "app_name, eval_set_id, eval_id, invocation_id, turn_revision, started_at, status, landed_seq"
 }
 """The columns that are needed of a table, if not all; the turns themselves may be large."""
-
-_OF_SOME = """
-these_cases AS (FROM some_cases), these_turns AS (FROM some_turns), these_scores AS (FROM some_scores),
-"""
 
 _CASES = """
 SELECT m.app_name, m.eval_set_id, m.eval_id, m.revision, m.digests, c.case_json,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from evaltap.evaluator.analysis.estimates.slices import condition
+from evaltap.evaluator.analysis.estimates.scope import condition
 from evaltap.evaluator.cases.identity import CaseIdentity, CaseKey
 from evaltap.evaluator.pipeline.batch.budget import Budgets
 from evaltap.evaluator.pipeline.batch.pending import PendingCase

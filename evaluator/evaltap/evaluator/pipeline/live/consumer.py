@@ -16,12 +16,103 @@ from evaltap.evaluator.ingest.landing.recent_cases import RecentCases, RecentLim
 from evaltap.evaluator.ingest.landing.seq_ranges import compact
 from evaltap.evaluator.ingest.sources.base import CaseSource, Partition, SourceBatch
 from evaltap.evaluator.ingest.sources.positions import log_positions, partly_read
-from evaltap.evaluator.pipeline.live.landing_memory import LandingMemory
-from evaltap.evaluator.pipeline.live.schedule import ConsumerLimits, Schedule
 from evaltap.evaluator.store.database import Store
 
 if TYPE_CHECKING:
     from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
+from collections import deque
+from typing import Final
+
+from evaltap.evaluator.store.database import LANDING_MEMORY
+from evaltap.evaluator.store.opening import ROWS_PER_GROUP
+from evaltap.evaluator.store.turn_sizes import size_of_latest_turns
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerLimits:
+    """Batch sizes and intervals of a consumer."""
+
+    records_per_batch: int = 1_000
+    """Records of a transaction; with twice as many, a turn takes 3 % less processor time, and 40 MB more."""
+    poll_seconds: float = 0.2
+    land_every_seconds: float = 0.2
+    """Interval of landing while records trickle in: a transaction costs as much as seventy turns."""
+    score_every_seconds: float = 1.0
+    """Interval of scoring while records flood in."""
+    score_soon_seconds: float = 0.2
+    """Interval of scoring while records trickle in."""
+    most_changed: int = 20_000
+    """Most cases that wait for their scores in memory."""
+    reopen_after: int = 100_000
+    """Records landed before the file is reopened, which takes some 50 ms and frees memory."""
+
+
+class Schedule:
+    """Decides when cases are scored: soon while records trickle in, in large batches while they flood in.
+
+    With `until_idle`, cases are scored only at the end of the log, or when too many wait.
+    """
+
+    def __init__(
+        self, limits: ConsumerLimits, clock: Callable[[], float], *, until_idle: bool
+    ) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._until_idle = until_idle
+        self._ends = until_idle
+        """Whether the log was opened to be read to its end, and says where that is."""
+        self._more = False
+        self._flood = limits.records_per_batch // 4
+        self._scored_at = clock()
+        self._land_again_at = clock()
+        self._unscored = True
+        """Whether records may have landed since cases were last scored."""
+
+    def finish(self) -> None:
+        """Stop as soon as everything is done."""
+        self._until_idle = True
+
+    def poll_seconds(self, *, busy: bool) -> float:
+        """Return how long to wait for records: 0 while there is other work, or nothing to wait for."""
+        if busy or (self._ends and not self._more):
+            return 0.0
+        return self._limits.poll_seconds / (2 if self._unscored else 1)
+
+    def rest_seconds(self, *, busy: bool, waits: bool = False) -> float:
+        """Return how long to let records accumulate before the next poll: 0 while there is other work.
+
+        `waits`: only a task is left, and it waits for an endpoint that is away.
+        """
+        if busy or self._until_idle:
+            return self._limits.poll_seconds if waits else 0.0
+        return max(0.0, self._land_again_at - self._clock())
+
+    def landed(self, records: int, *, more: bool = False) -> None:
+        """Note that records have landed; `more` means that the log has others to wait for."""
+        self._unscored = self._unscored or records > 0
+        self._more = more
+        if 0 < records < self._flood:
+            self._land_again_at = self._clock() + self._limits.land_every_seconds
+
+    def is_due(self, records: int, *, at_end: bool, full: bool) -> bool:
+        """Return whether to score now, after a batch of this many records.
+
+        `at_end`: the log had no more records.  `full`: as many cases wait as memory allows.
+        """
+        if not self._unscored:
+            return False
+        floods = records >= self._flood
+        pause = self._limits.score_every_seconds if floods else self._limits.score_soon_seconds
+        late = not self._until_idle and self._clock() - self._scored_at >= pause
+        return at_end or full or late
+
+    def scored(self) -> None:
+        """Note that all landed cases have been considered for scoring."""
+        self._unscored, self._scored_at = False, self._clock()
+
+    def is_over(self, *, at_end: bool, due: bool, idle: bool) -> bool:
+        """Return whether everything is done; `idle`: no task has work left."""
+        return self._until_idle and at_end and not due and idle
 
 
 class ConsumerTask(Protocol):
@@ -220,3 +311,33 @@ class Consumer:
                 "live", self._log, changed=changed, recent=recent, stopped=self._is_stopped
             )
             self.consumed.cases_scored += cases
+
+
+MOST_MEGABYTES: Final = 1_024
+"""Enough for all sizes: values above 256 KB are not kept."""
+
+
+class LandingMemory:
+    """The limit for landing in a store, in megabytes; it rises with the size of records, and never falls."""
+
+    def __init__(self, store: Store) -> None:
+        self.megabytes = LANDING_MEMORY
+        self._batches: deque[tuple[int, int]] = deque()
+        """Records and bytes of the latest batches that together hold ROWS_PER_GROUP records."""
+        self._records = self._bytes = 0
+        self._add(*size_of_latest_turns(store))
+
+    def rises(self, batch: SourceBatch) -> bool:
+        """Return whether a batch raises the limit."""
+        before = self.megabytes
+        self._add(len(batch.records), sum(one.record.size for one in batch.records))
+        return self.megabytes > before
+
+    def _add(self, records: int, size: int) -> None:
+        self._batches.append((records, size))
+        self._records, self._bytes = self._records + records, self._bytes + size
+        while self._records - self._batches[0][0] >= ROWS_PER_GROUP:
+            first_records, first_size = self._batches.popleft()
+            self._records, self._bytes = self._records - first_records, self._bytes - first_size
+        while self.megabytes < MOST_MEGABYTES and self._bytes > self.megabytes << 20:
+            self.megabytes = min(2 * self.megabytes, MOST_MEGABYTES)

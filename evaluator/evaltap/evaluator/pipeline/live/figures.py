@@ -2,24 +2,20 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
-from typing import Final
+from typing import Final, Protocol
 
 from evaltap.evaluator.analysis.estimates.rates import estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import Scope
 from evaltap.evaluator.cases.identity import ChangedCases
 from evaltap.evaluator.ingest.landing.seq_ranges import size
+from evaltap.evaluator.ingest.topics.clients import TopicsUnavailableError
 from evaltap.evaluator.monitoring.history import firing, read_alerts
 from evaltap.evaluator.pipeline.live.background import BackgroundRead
 from evaltap.evaluator.pipeline.live.exposition import Family, bounded, exposition
-from evaltap.evaluator.pipeline.live.otlp import (
-    METRICS_SECONDS,
-    EndpointUnavailableError,
-    OtlpWriter,
-)
 from evaltap.evaluator.pipeline.live.status import LiveStatus
 from evaltap.evaluator.pipeline.live.watcher import MOST_OF_TIME
 from evaltap.evaluator.pipeline.maintenance.completeness import landed_accounts
@@ -30,6 +26,7 @@ from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import MonitorFile
 
 LOOK_SECONDS: Final = 5.0
+METRICS_SECONDS: Final = 60.0
 WINDOWS: Final = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
 BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 """Seconds."""
@@ -37,6 +34,18 @@ log = logging.getLogger(__name__)
 
 
 NO_EVIDENCE: Final[Mapping[str, float]] = {}
+
+
+class MetricsWriter(Protocol):
+    """Sends metrics to another system, besides their page for Prometheus."""
+
+    def write_metrics(self, families: Iterable[Family]) -> None:
+        """Send the current metrics.  Raises TopicsUnavailableError if they are not accepted."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
 
 
 class Figures:
@@ -49,7 +58,7 @@ class Figures:
         self,
         store: Store,
         status: LiveStatus,
-        otlp: OtlpWriter | None = None,
+        otlp: MetricsWriter | None = None,
         *,
         rules: MonitorFile | None = None,
         evidence: Callable[[], Mapping[str, float]] = lambda: NO_EVIDENCE,
@@ -105,7 +114,7 @@ class Figures:
         ):
             return
         self._sent_at = self._clock()
-        with suppress(EndpointUnavailableError):
+        with suppress(TopicsUnavailableError):
             self._otlp.write_metrics(bounded(found))
 
     @property
@@ -223,7 +232,7 @@ def _rates(store: StoreReader, now: datetime) -> list[Family]:
             store, Scope(since=now - length), signal="judge_disagreement", now=now
         )
         for rate in judged.rates:
-            disagreement.add((rate.metric, window), rate.rate)
+            disagreement.add((rate.metric, window), rate.rate.value if rate.rate else None)
     return [*found.values(), disagreement]
 
 

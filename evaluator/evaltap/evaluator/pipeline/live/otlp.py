@@ -1,38 +1,55 @@
-"""Send scores and metrics to an OpenTelemetry endpoint over OTLP/HTTP."""
+"""Send scores and metrics to an OpenTelemetry endpoint, with the exporters of OpenTelemetry.
 
+These exporters have no queue: each sends one batch and says whether it was accepted.  What was not stays in
+the store, from which the outbox sends it again.
+"""
+
+import logging
 import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
+
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.context import Context
+from opentelemetry.sdk._logs import ReadableLogRecord
+from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    Gauge,
+    Metric,
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
+)
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from evaltap.evaluator.ingest.topics.clients import TopicsUnavailableError
 from evaltap.evaluator.pipeline.live.exposition import Family
-from evaltap.evaluator.pipeline.live.otlp_encoding import encoding_of
 from evaltap.evaluator.pipeline.live.outbox import Item
-from evaltap.evaluator.scoring.judges.http import (
-    BrokenResponseError,
-    HttpClient,
-    NoAnswerInTimeError,
-    NotSentError,
-    ResponseTooLargeError,
-)
 from evaltap.evaluator.store.database import Store, sql
-from evaltap.schemas.errors import ConfigurationError, InputError
-from evaltap.schemas.formats.model import Json
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import did_you_mean_one_of
 
 SCOPE: Final = "evaltap.evaluator"
 EVENT: Final = "gen_ai.evaluation.result"
-SECONDS: Final = 5.0
 LONGEST_PAUSE: Final = 60.0
-METRICS_SECONDS: Final = 60.0
-_HEADERS: Final = "OTEL_EXPORTER_OTLP_HEADERS"
+PROTOCOL: Final = "OTEL_EXPORTER_OTLP_PROTOCOL"
+_PROTOCOLS: Final = ("http/protobuf", "grpc")
 _LABELS: Final = {"passed": "pass", "failed": "fail", "crashed": "fail"}
-_INFO, _WARN = 9, 13
 _HEX: Final = re.compile("[0-9a-fA-F]+")
+_EXPORTERS: Final = "opentelemetry.exporter.otlp.proto"
 
 
 class EndpointUnavailableError(TopicsUnavailableError):
@@ -40,10 +57,10 @@ class EndpointUnavailableError(TopicsUnavailableError):
 
 
 class OtlpWriter:
-    """Posts log records and metrics to an endpoint, with exponential pauses while it is unavailable.
+    """Sends log records and metrics to an endpoint, with growing pauses while it is unavailable.
 
-    Headers come from OTEL_EXPORTER_OTLP_HEADERS, the encoding from OTEL_EXPORTER_OTLP_PROTOCOL.  Raises
-    InputError for an invalid endpoint or protocol.
+    Protocol, headers, certificates, compression and time-out come from the variables OTEL_EXPORTER_OTLP_....
+    Raises InputError for an invalid endpoint or setting.
     """
 
     def __init__(
@@ -60,68 +77,115 @@ class OtlpWriter:
             or parts.username is not None
         ):
             raise InputError(
-                f"--scores-otlp: expected http(s)://host:4318, with secrets in {_HEADERS}"
+                "--scores-otlp: expected http(s)://host:4318, with secrets in OTEL_EXPORTER_OTLP_HEADERS"
             )
-        self._base = (
-            f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1/logs')}"
-        )
-        encoding = encoding_of(environ)
-        self._encode = encoding.encode
-        self._headers = {"Content-Type": encoding.content_type, **_headers(environ)}
-        self._clients = {path: self._client(path) for path in ("/v1/logs", "/v1/metrics")}
+        self._problem = _Problem()
+        protocol = environ.get(PROTOCOL, "").strip()
+        self._logs, self._metrics = _exporters(endpoint, protocol, self._problem)
         self._clock = clock
         self._not_before = 0.0
         self._pause = 1.0
-        self._problem = ""
 
-    def _client(self, path: str) -> HttpClient:
-        try:
-            return HttpClient(self._base, path, self._headers)
-        except ConfigurationError:
-            raise InputError(
-                f"--scores-otlp: the endpoint or {_HEADERS} is invalid; check both"
-            ) from None
-
-    def write_or_cut(self, topic: str, records: Sequence[Json]) -> list[int]:
-        """Post log records; return an empty list, as none is rejected for good.
+    def write_or_cut(self, topic: str, records: Sequence[ReadableLogRecord]) -> list[int]:
+        """Send log records; return an empty list, as none is rejected for good.
 
         Raises EndpointUnavailableError.
         """
         if records:
-            self._post("/v1/logs", {"resourceLogs": [_scoped("scopeLogs", "logRecords", records)]})
+            self._send(lambda: self._logs.export(records) is LogRecordExportResult.SUCCESS)
         return []
 
     def write_metrics(self, families: Iterable[Family]) -> None:
-        """Post the current metrics.  Raises EndpointUnavailableError."""
+        """Send the current metrics.  Raises EndpointUnavailableError."""
         metrics = [found for family in families if (found := _metric(family)) is not None]
-        self._post(
-            "/v1/metrics", {"resourceMetrics": [_scoped("scopeMetrics", "metrics", metrics)]}
+        data = MetricsData(
+            [ResourceMetrics(_resource(), [ScopeMetrics(_scope(), metrics, "")], "")]
         )
+        self._send(lambda: self._metrics.export(data) is MetricExportResult.SUCCESS)
 
     def close(self) -> None:
         """Close the connections."""
-        for client in self._clients.values():
-            client.close()
+        self._logs.shutdown()  # type: ignore[no-untyped-call]
+        self._metrics.shutdown()
+        self._problem.close()
 
-    def _post(self, path: str, body: Json) -> None:
-        if self._clock() < self._not_before:
-            raise EndpointUnavailableError(f"the OTLP endpoint {self._problem}")
-        problem = self._problem = self._answer(path, self._encode(path, body))
-        if problem:
+    def _send(self, accepts: Callable[[], bool]) -> None:
+        if self._clock() >= self._not_before:
+            if accepts():
+                self._pause = 1.0
+                return
             self._not_before = self._clock() + self._pause
             self._pause = min(LONGEST_PAUSE, 2 * self._pause)
-            raise EndpointUnavailableError(f"the OTLP endpoint {problem}")
-        self._pause = 1.0
+        raise EndpointUnavailableError(f"the OTLP endpoint accepts nothing: {self._problem.text}")
 
-    def _answer(self, path: str, body: bytes) -> str:
-        """Post a request; return why it failed, or an empty string."""
-        try:
-            status = self._clients[path].post(body, SECONDS).status
-        except NoAnswerInTimeError:
-            return f"did not answer {path} within {SECONDS:g} s"
-        except (NotSentError, BrokenResponseError, ResponseTooLargeError) as error:
-            return f"cannot be reached ({error})"
-        return "" if 200 <= status < 300 else f"answered {path} with {status}"
+
+class _Problem(logging.Handler):
+    """Why the last batch was rejected: the exporters only return that it was, and log some of the reasons."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text = "no reason given"
+        self._loggers = [logging.getLogger(f"{_EXPORTERS}.{kind}") for kind in ("grpc", "http")]
+        for logger in self._loggers:
+            logger.addHandler(self)
+            logger.propagate = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take the reason from what the gRPC exporters log; that of HTTP comes from the session."""
+        if "grpc" in record.name:
+            self.text = record.getMessage()
+
+    def close(self) -> None:
+        """Let the exporters log again."""
+        for logger in self._loggers:
+            logger.removeHandler(self)
+            logger.propagate = True
+        super().close()
+
+
+def _exporters(
+    endpoint: str, protocol: str, problem: _Problem
+) -> tuple[LogRecordExporter, MetricExporter]:
+    """Return the exporters of log records and of metrics for a protocol, by default http/protobuf."""
+    if protocol not in ("", *_PROTOCOLS):
+        hint = did_you_mean_one_of(protocol, _PROTOCOLS)
+        raise InputError(
+            f"{PROTOCOL}: evaltap sends scores in protobuf, found {protocol!r}; {hint}"
+        )
+    try:
+        return _over_grpc(endpoint) if protocol == "grpc" else _over_http(endpoint, problem)
+    except (ValueError, OSError) as error:
+        raise InputError(
+            f"--scores-otlp: the endpoint or a variable OTEL_EXPORTER_OTLP_... is invalid ({error});"
+            " check both"
+        ) from None
+
+
+def _over_grpc(endpoint: str) -> tuple[LogRecordExporter, MetricExporter]:
+    from opentelemetry.exporter.otlp.proto.grpc import _log_exporter, metric_exporter
+
+    return _log_exporter.OTLPLogExporter(endpoint), metric_exporter.OTLPMetricExporter(endpoint)
+
+
+def _over_http(endpoint: str, problem: _Problem) -> tuple[LogRecordExporter, MetricExporter]:
+    import requests
+    from opentelemetry.exporter.otlp.proto.http import _log_exporter, metric_exporter
+
+    class Session(requests.Session):
+        def send(self, request: requests.PreparedRequest, **settings: Any) -> requests.Response:
+            try:
+                answer = super().send(request, **settings)
+            except requests.RequestException as error:
+                problem.text = str(error)
+                raise
+            problem.text = f"{request.path_url} answered {answer.status_code} {answer.reason}"
+            return answer
+
+    base = endpoint.rstrip("/").removesuffix("/v1/logs")
+    return (
+        _log_exporter.OTLPLogExporter(f"{base}/v1/logs", session=Session()),
+        metric_exporter.OTLPMetricExporter(f"{base}/v1/metrics", session=Session()),
+    )
 
 
 Redact = Callable[[str], str]
@@ -138,16 +202,15 @@ def otlp_scores(
     return [Item(row["scored_at"], row["score_id"], _record(row, explained)) for row in found]
 
 
-def _record(row: Mapping[str, Any], explained: Redact | None) -> Json:
+def _record(row: Mapping[str, Any], explained: Redact | None) -> ReadableLogRecord:
     """Return a score as a log record in the context of the span that it is about."""
     reason = row["reason"] if explained is not None else None
     failed = row["status"] == "error"
+    label = None if failed else _LABELS.get(row["status"], row["status"])
     attributes = {
         "gen_ai.evaluation.name": row["metric_name"],
         "gen_ai.evaluation.score.value": None if failed else row["score"],
-        "gen_ai.evaluation.score.label": None
-        if failed
-        else _LABELS.get(row["status"], row["status"]),
+        "gen_ai.evaluation.score.label": label,
         "gen_ai.evaluation.explanation": explained(reason) if explained and reason else None,
         "error.type": "evaluator_error" if failed else None,
         "gen_ai.conversation.id": row["eval_id"],
@@ -160,73 +223,67 @@ def _record(row: Mapping[str, Any], explained: Redact | None) -> Json:
         "evaltap.score.id": row["score_id"],
         "evaltap.inclusion_probability": row["probability"],
     }
-    moment = str(_nanoseconds(row["scored_at"]))
-    record = {
-        "timeUnixNano": moment,
-        "observedTimeUnixNano": moment,
-        "severityNumber": _WARN if failed else _INFO,
-        "severityText": "WARN" if failed else "INFO",
-        "eventName": EVENT,
-        "attributes": _attributes(attributes),
-    }
-    if _is_id(row["trace_id"], 32):
-        record["traceId"] = row["trace_id"]
-        if _is_id(row["span_id"], 16):
-            record |= {"spanId": row["span_id"], "flags": 1}
-    return record
+    moment = _nanoseconds(row["scored_at"])
+    record = LogRecord(
+        timestamp=moment,
+        observed_timestamp=moment,
+        context=set_span_in_context(NonRecordingSpan(_span_of(row)), Context()),
+        severity_number=SeverityNumber.WARN if failed else SeverityNumber.INFO,
+        severity_text="WARN" if failed else "INFO",
+        event_name=EVENT,
+        attributes={name: value for name, value in attributes.items() if value is not None},
+    )
+    return ReadableLogRecord(record, _resource(), _scope())
+
+
+def _span_of(row: Mapping[str, Any]) -> SpanContext:
+    """Return the judged span; without recorded ids, or with ids that are not OpenTelemetry's, none."""
+    trace, span = row["trace_id"], row["span_id"]
+    if not _is_id(trace, 32):
+        return SpanContext(0, 0, is_remote=True)
+    if not _is_id(span, 16):
+        return SpanContext(int(trace, 16), 0, is_remote=True)
+    flags = TraceFlags(TraceFlags.SAMPLED)
+    return SpanContext(int(trace, 16), int(span, 16), is_remote=True, trace_flags=flags)
 
 
 def _is_id(value: str | None, length: int) -> bool:
-    """Tell whether a recorded id is one of OpenTelemetry's; other ids join no span."""
     return value is not None and len(value) == length and _HEX.fullmatch(value) is not None
 
 
-def _metric(family: Family) -> Json | None:
-    """Return a family as OTLP, its name with dots; histograms stay with Prometheus."""
+def _metric(family: Family) -> Metric | None:
+    """Return a family as OpenTelemetry's, its name with dots; histograms stay with Prometheus."""
     if family.kind == "histogram" or not family.samples:
         return None
-    now = str(time.time_ns())
+    now = time.time_ns()
     points = [
-        {"asDouble": figure, "timeUnixNano": now,
-         "attributes": _attributes({k: v for k, v in zip(family.labels, values, strict=True) if v})}
+        NumberDataPoint(
+            {name: value for name, value in zip(family.labels, values, strict=True) if value},
+            0,
+            now,
+            figure,
+        )
         for values, figure in family.samples.items()
-    ]  # fmt: skip
-    found: dict[str, Json] = {
-        "name": "evaltap." + family.name.removeprefix("evaltap_").removesuffix("_total"),
-        "description": family.help,
-    }
-    if family.kind == "counter":
-        # 2: cumulative.
-        return found | {
-            "sum": {"aggregationTemporality": 2, "isMonotonic": True, "dataPoints": points}
-        }
-    return found | {"gauge": {"dataPoints": points}}
-
-
-def _scoped(holder: str, name: str, items: Sequence[Json]) -> Json:
-    release = version("evaltap")
-    resource = _attributes({"service.name": "evaltap", "service.version": release})
-    scope = {"name": SCOPE, "version": release}
-    return {"resource": {"attributes": resource}, holder: [{"scope": scope, name: [*items]}]}
-
-
-def _attributes(values: Mapping[str, Any]) -> list[Json]:
-    return [
-        {"key": name, "value": _value(value)} for name, value in values.items() if value is not None
     ]
+    name = "evaltap." + family.name.removeprefix("evaltap_").removesuffix("_total")
+    data = (
+        Sum(points, AggregationTemporality.CUMULATIVE, is_monotonic=True)
+        if family.kind == "counter"
+        else Gauge(points)
+    )
+    return Metric(name, family.help, "", data)
 
 
-def _value(value: str | float | int) -> Json:
-    if isinstance(value, str):
-        return {"stringValue": value}
-    return {"intValue": str(value)} if isinstance(value, int) else {"doubleValue": value}
+@cache
+def _resource() -> Resource:
+    return Resource({"service.name": "evaltap", "service.version": version("evaltap")})
+
+
+@cache
+def _scope() -> InstrumentationScope:
+    return InstrumentationScope(SCOPE, version("evaltap"))
 
 
 def _nanoseconds(moment: datetime) -> int:
     whole = moment.replace(tzinfo=UTC, microsecond=0)
     return int(whole.timestamp()) * 1_000_000_000 + moment.microsecond * 1_000
-
-
-def _headers(environ: Mapping[str, str]) -> Mapping[str, str]:
-    pairs = [pair.partition("=") for pair in environ.get(_HEADERS, "").split(",") if pair.strip()]
-    return {unquote(name).strip(): unquote(value).strip() for name, _, value in pairs}

@@ -53,7 +53,10 @@ Reader: TypeAlias = Callable[[Store, datetime, str, int], list[Item]]
 
 
 class Outbox:
-    """A task of the consumer that publishes the rows of `read` on a topic."""
+    """A task of the consumer that publishes the rows of `read` on a topic.
+
+    The store keeps its progress under `name` and the topic, so a name must never change.
+    """
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class Outbox:
         topic: str,
         read: Reader,
         *,
+        name: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
@@ -69,7 +73,7 @@ class Outbox:
         self._topic = topic
         self._read = read
         self._clock = clock
-        self._name = f"{read.__name__} {topic}"
+        self._name = f"{name} {topic}"
         self._until: tuple[datetime, str] = (datetime.min, "")
         self._not_before = 0.0
         self._warn_at = float("-inf")

@@ -12,6 +12,7 @@ from typing import Final
 
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import Scratch
 from evaltap.evaluator.store.rewriting import rewrite_file
 from evaltap.evaluator.store.times import stored_time
 
@@ -31,19 +32,22 @@ def prune(path: Path, before: datetime, *, dry_run: bool = False) -> Pruned:
     a file that is not evaltap's or that another process has open.
     """
     moment = stored_time(before)
-    with Store(path, create=False) as store:
-        store.execute(_SESSIONS, {"before": moment})
-        ((sessions,),) = store.rows("SELECT count(*) FROM pruned_sessions")
+    with (
+        Store(path, create=False) as store,
+        store.scratch(_SESSIONS, {"before": moment}) as old,
+    ):
+        ((sessions,),) = store.rows(f"SELECT count(*) FROM {old}")
+        conditions = _conditions(old, moment)
         found = {
             table: store.rows(f"SELECT count(*) FROM {table} WHERE {condition}", {**given})[0][0]
-            for table, condition, given in _conditions(moment)
+            for table, condition, given in conditions
         }
         rows = {table: count for table, count in found.items() if count}
         if rows and not dry_run:
             summaries = Summaries(store)
             with store.transaction():
-                summarised = summaries.find("FROM pruned_sessions", {})
-                for table, condition, given in _conditions(moment):
+                summarised = summaries.find(f"FROM {old}", {})
+                for table, condition, given in conditions:
                     store.execute(f"DELETE FROM {table} WHERE {condition}", given)
                 if summarised:
                     summaries.rewrite()
@@ -58,7 +62,6 @@ _OF_SESSIONS: Final = (
 )  # fmt: skip
 
 _SESSIONS: Final = """
-CREATE OR REPLACE TEMP TABLE pruned_sessions AS
 SELECT app_name, eval_set_id, eval_id
 FROM (
   SELECT app_name, eval_set_id, eval_id, coalesce(started_at, landed_at) AS ended_at FROM turns
@@ -78,11 +81,11 @@ run_id IN (
 )"""
 
 
-def _conditions(before: datetime) -> list[tuple[str, str, dict[str, datetime]]]:
+def _conditions(sessions: Scratch, before: datetime) -> list[tuple[str, str, dict[str, datetime]]]:
     """Return the conditions of rows to delete in each table, in an order that respects dependencies."""
     of_session = (
         "(app_name, eval_set_id, eval_id) IN"
-        " (SELECT (app_name, eval_set_id, eval_id) FROM pruned_sessions)"
+        f" (SELECT (app_name, eval_set_id, eval_id) FROM {sessions})"
     )
     found: list[tuple[str, str, dict[str, datetime]]] = [
         (table, of_session, {}) for table in _OF_SESSIONS

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evaltap.evaluator.analysis.filters.case_names import IS_CASE, NAMES, nearest
+from evaltap.evaluator.analysis.filters.listing import IS_CASE, NAMES, nearest
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.ingest.landing.dead_letters import naming
 from evaltap.evaluator.store.queries import StoreReader

@@ -14,7 +14,7 @@ def exit_code(found: AttackReport, most: float) -> int:
     total = found.total
     if total.rate is None or total.no_verdict > total.flips + total.held:
         return 3
-    return int(total.rate > most)
+    return int(total.rate.value > most)
 
 
 def outcome_data(found: AttackReport, judge: str, code: int) -> dict[str, object]:
@@ -27,8 +27,8 @@ def outcome_data(found: AttackReport, judge: str, code: int) -> dict[str, object
                 "flips": one.flips,
                 "held": one.held,
                 "no_verdict": one.no_verdict,
-                "flip_rate": one.rate,
-                "interval": one.interval,
+                "flip_rate": one.rate and one.rate.value,
+                "interval": one.rate and one.rate.interval,
             }
             for one in (*found.families, found.total)
         ],
@@ -47,12 +47,12 @@ def print_outcome(found: AttackReport, judge: str) -> None:
     for name in ("flips", "held", "no verdict", "flip rate", "95% interval"):
         table.add_column(name, justify="right")
     for one in (*found.families, found.total):
-        ends = one.interval
+        rate = one.rate
         table.add_row(
             one.family,
             *(f"{count:,}" for count in (one.flips, one.held, one.no_verdict)),
-            "-" if one.rate is None else f"{one.rate:.1%}",
-            f"{ends.low:.1%} to {ends.high:.1%}" if ends else "",
+            f"{rate.value:.1%}" if rate else "-",
+            f"{rate.interval.low:.1%} to {rate.interval.high:.1%}" if rate else "",
             style="bold" if one.family == "all" else None,
         )
     out.print(table)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from evaltap.evaluator.analysis.stats import Interval, wilson
+from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.cases.identity import CaseIdentity
 from evaltap.evaluator.pipeline.redteam.attacks import (
     SCENARIOS,
@@ -54,15 +54,9 @@ class FamilyResult:
     """Missing or invalid answers: they count neither as flipped nor as held."""
 
     @property
-    def rate(self) -> float | None:
+    def rate(self) -> Rate | None:
         """The share of flips among the verdicts."""
-        verdicts = self.flips + self.held
-        return self.flips / verdicts if verdicts else None
-
-    @property
-    def interval(self) -> Interval | None:
-        """The 95 % interval of the rate."""
-        return wilson(self.flips, self.flips + self.held)
+        return Rate.of_counts(self.flips, self.flips + self.held, "attempts")
 
 
 @dataclass(frozen=True, slots=True)

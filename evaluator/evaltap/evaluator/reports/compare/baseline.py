@@ -9,8 +9,14 @@ from typing import Final
 import orjson
 
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.reports.compare.recordings import Recording, contents_of
-from evaltap.evaluator.reports.compare.sides import Counts, MetricKey, MetricSide, Side
+from evaltap.evaluator.reports.compare.sides import (
+    Counts,
+    MetricKey,
+    MetricSide,
+    Recording,
+    Side,
+    contents_of,
+)
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.documents import write_bytes
 from evaltap.schemas.files.validation import parse

@@ -58,7 +58,7 @@ def _lines(found: Comparison) -> Iterator[str]:
     if found.usage:
         yield ""
     for use in found.usage:
-        yield f"{use.name}, {counted(use.cases, 'case')}"
+        yield f"{use.name}, {counted(use.ratio.n, 'case')}"
         yield f"  {wording.usage(use)}"
     if found.strata:
         yield ""

@@ -1,14 +1,29 @@
 """Write a comparison to a file; the extension of the file name selects the format."""
 
+import io
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+from xml.sax.saxutils import XMLGenerator
+from xml.sax.xmlreader import AttributesImpl
 
-from evaltap.evaluator.reports.compare.data import comparison_data
-from evaltap.evaluator.reports.compare.model import Comparison
+from markupsafe import Markup
+
+from evaltap.evaluator.reports.compare import wording
+from evaltap.evaluator.reports.compare.model import (
+    Comparison,
+    Difference,
+    MetricChange,
+    comparison_data,
+)
 from evaltap.evaluator.reports.formats import format_of
+from evaltap.evaluator.reports.html import policy_hash, stylesheet, templates
+from evaltap.evaluator.reports.markdown import escape
+from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.files.documents import write_bytes
+from evaltap.schemas.text import counted
 
 
 def write_comparison(found: Comparison, path: Path) -> None:
@@ -22,19 +37,19 @@ def _json(found: Comparison) -> str:
 
 
 def _html(found: Comparison) -> str:
-    from evaltap.evaluator.reports.compare.html import comparison_page
+    from evaltap.evaluator.reports.compare.formats import comparison_page
 
     return comparison_page(found)
 
 
 def _junit(found: Comparison) -> str:
-    from evaltap.evaluator.reports.compare.junit import comparison_junit
+    from evaltap.evaluator.reports.compare.formats import comparison_junit
 
     return comparison_junit(found)
 
 
 def _markdown(found: Comparison) -> str:
-    from evaltap.evaluator.reports.compare.markdown import comparison_markdown
+    from evaltap.evaluator.reports.compare.formats import comparison_markdown
 
     return comparison_markdown(found)
 
@@ -45,3 +60,234 @@ _WRITERS: Final[Mapping[str, Callable[[Comparison], str]]] = {
     "junit": _junit,
     "markdown": _markdown,
 }
+
+
+_PACKAGE = "evaltap.evaluator.reports.compare"
+_STATUS = {
+    "regression": "failed",
+    "below_minimum": "failed",
+    "inconclusive": "error",
+    "improvement": "passed",
+    "pass": "passed",
+}
+
+
+def comparison_section(found: Comparison) -> Markup:
+    """Return the section; it only needs the style of the report."""
+    text = (
+        templates(_PACKAGE)
+        .get_template("sections.html.j2")
+        .render(
+            found=found,
+            status=_STATUS[found.verdict],
+            headline=wording.headline(found),
+            sides=wording.sides(found),
+            groups=list(wording.groups(found)),
+            listed=list(wording.listed(found)),
+            words=wording,
+        )
+    )
+    return Markup(text)
+
+
+def comparison_page(found: Comparison) -> str:
+    """Return the section as a self-contained page; it loads nothing and runs no script."""
+    style = stylesheet()
+    return (
+        templates(_PACKAGE)
+        .get_template("compare.html.j2")
+        .render(
+            headline=wording.headline(found),
+            sections=comparison_section(found),
+            style=Markup(style),
+            style_hash=policy_hash(style),
+        )
+    )
+
+
+MAX_BYTES: Final = 60_000
+"""GitHub rejects comments of more than 65,536 characters."""
+_SIGNS: Final = {
+    "regression": "❌",
+    "below_minimum": "❌",
+    "inconclusive": "⚠️",
+    "improvement": "✅",
+    "pass": "✅",
+}
+_ROWS: Final = 50
+_METRICS: Final = 100
+_NAMES: Final = 20
+_TABLE: Final = (
+    "| metric | base | head | change, 95 % interval | certainty | trials |",
+    "| --- | ---: | ---: | --- | --- | --- |",
+)
+
+
+def comparison_markdown(found: Comparison) -> str:
+    """Return the verdict, metrics, changed cases and their calls; omitted differences are counted."""
+    text = "\n\n".join(filter(None, _head(found))) + "\n"
+    budget = MAX_BYTES - len(text.encode()) - 200
+    parts, left = [], len(found.differences)
+    for one in found.differences:
+        part = _difference(one)
+        budget -= len(part.encode()) + 1
+        if budget < 0:
+            break
+        parts.append(part)
+        left -= 1
+    if parts:
+        text += "\n### Calls and answers\n\n" + "\n".join(parts)
+    return text + (f"\n{counted(left, 'more case')} in the full report.\n" if left else "")
+
+
+def _head(found: Comparison) -> Iterator[str]:
+    yield f"## {_SIGNS[found.verdict]} {escape(wording.headline(found))}"
+    yield escape(wording.sides(found))
+    yield "\n".join(f"- {escape(reason)}" for reason in found.reasons)
+    yield "\n".join([*_TABLE, *_metrics(found)])
+    yield "\n".join(f"- **{use.name}**: {escape(wording.usage(use))}" for use in found.usage)
+    if found.strata:
+        yield f"### {wording.STRATA.capitalize()} ({len(found.strata):,})"
+        slices = [
+            f"- **{escape(wording.stratum_name(found, one))}**: {escape(wording.stratum(one))}"
+            for one in found.strata[:_ROWS]
+        ]
+        yield "\n".join([*slices, *_more(len(found.strata) - _ROWS)])
+    for group in wording.groups(found):
+        rows = [
+            f"- **{escape(row.case.name)}** ({escape(row.metric)}): {escape(row.figures)}"
+            for row in group.rows[:_ROWS]
+        ]
+        yield f"### {group.title.capitalize()} ({len(group.rows):,})"
+        yield "\n".join([*rows, *_more(len(group.rows) - _ROWS)])
+    for title, names in wording.listed(found):
+        more = len(names) - _NAMES
+        shown = ", ".join(escape(name) for name in names[:_NAMES])
+        yield f"{title.capitalize()}: {shown}" + (f", and {more:,} more" if more > 0 else "")
+    yield "\n".join(f"> {escape(note)}" for note in found.notes)
+
+
+def _metrics(found: Comparison) -> Iterator[str]:
+    for metric in found.metrics[:_METRICS]:
+        cells = (
+            metric.metric,
+            wording.rate(metric, metric.base),
+            wording.rate(metric, metric.head),
+            wording.difference(metric),
+            wording.certainty(metric),
+            wording.evidence(metric),
+        )
+        yield f"| {' | '.join(map(escape, cells))} |"
+
+
+def _more(left: int) -> Sequence[str]:
+    return [f"- and {left:,} more"] if left > 0 else []
+
+
+def _difference(one: Difference) -> str:
+    lines = [visible(line).replace("\n", " ") for line in one.lines]
+    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    title = f"{escape(one.name)}: {one.outcome.replace('_', ' ')}"
+    head = f"<details><summary>{title}</summary>"
+    return "\n".join([head, "", f"{fence}diff", *lines, fence, "", "</details>", ""])
+
+
+_TAGS: Final = {
+    "regressed": "failure",
+    "suspect": "skipped",
+    "flaky": "skipped",
+    "newly_flaky": "skipped",
+    "not_evaluated": "skipped",
+    "missing": "error",
+}
+
+
+class _Test(NamedTuple):
+    name: str
+    suite: str
+    tag: str | None
+    kind: str
+    message: str
+    body: str = ""
+
+
+def comparison_junit(found: Comparison) -> str:
+    """Return the comparison as JUnit XML."""
+    text = io.StringIO()
+    xml = XMLGenerator(text, "UTF-8", short_empty_elements=True)
+    suites = [(metric.metric, _tests(metric, found)) for metric in found.metrics]
+    if over := _usage(found):
+        suites.append(("usage", over))
+    every = [test for _, tests in suites for test in tests]
+    xml.startDocument()
+    counts = _counts(every)
+    del counts["skipped"]  # the root element has no such attribute
+    xml.startElement("testsuites", AttributesImpl({"name": "evaltap compare", **counts}))
+    for name, tests in suites:
+        xml.startElement("testsuite", AttributesImpl({"name": visible(name), **_counts(tests)}))
+        for test in tests:
+            _write(xml, test)
+        xml.endElement("testsuite")
+    xml.endElement("testsuites")
+    xml.endDocument()
+    return text.getvalue() + "\n"
+
+
+def _tests(metric: MetricChange, found: Comparison) -> list[_Test]:
+    calls = {one.name: "\n".join(one.lines) for one in found.differences}
+    tests = [_whole(metric, found)]
+    for case in metric.cases:
+        suite = f"{_part(case.key[1] or 'cases')}.{_part(metric.metric)}"
+        tag = _TAGS.get(case.change)
+        body = calls.get(case.name, "")
+        tests.append(_Test(case.name, suite, tag, case.change, wording.figures(case), body))
+    return tests
+
+
+def _whole(metric: MetricChange, found: Comparison) -> _Test:
+    """Return the test of all cases of a metric together."""
+    reasons = [one for one in found.reasons if one.startswith(f"{metric.metric}: ")]
+    tag = None
+    if metric.decides and reasons and found.exit_code:
+        tag = "failure" if found.exit_code == 1 else "error"
+    message = "; ".join(reasons) or f"{wording.change(metric)}, {wording.certainty(metric)}"
+    name = "all cases"
+    return _Test(name, f"compare.{_part(metric.metric)}", tag, found.verdict, message)
+
+
+def _usage(found: Comparison) -> list[_Test]:
+    tests = []
+    for use in found.usage:
+        reasons = [one for one in found.reasons if one.startswith(f"{use.name}: ")]
+        tag = "failure" if reasons else None
+        message = "; ".join(reasons) or wording.usage(use)
+        tests.append(_Test(use.name, "compare.usage", tag, found.verdict, message))
+    return tests
+
+
+def _write(xml: XMLGenerator, test: _Test) -> None:
+    attributes = {"name": visible(test.name), "classname": test.suite}
+    xml.startElement("testcase", AttributesImpl(attributes))
+    if test.tag is not None:
+        kind = {} if test.tag == "skipped" else {"type": test.kind}
+        xml.startElement(test.tag, AttributesImpl({"message": visible(test.message), **kind}))
+        if test.tag != "skipped" and test.body:
+            xml.characters(visible(test.body))
+        xml.endElement(test.tag)
+    xml.endElement("testcase")
+
+
+def _counts(tests: Sequence[_Test]) -> dict[str, str]:
+    tags = [test.tag for test in tests]
+    return {
+        "tests": str(len(tags)),
+        "failures": str(tags.count("failure")),
+        "errors": str(tags.count("error")),
+        "skipped": str(tags.count("skipped")),
+    }
+
+
+def _part(name: str) -> str:
+    """Return a name without dots, which would divide the class name."""
+    return visible(name).replace(".", "_")

@@ -6,19 +6,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
 
-from evaltap.evaluator.analysis.stats.drop import mean_rate
+from evaltap.evaluator.analysis.stats.difference import mean_rate
 from evaltap.evaluator.analysis.stats.exchange import Trials
-from evaltap.evaluator.analysis.stats.intervals import Interval
+from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.cases.identity import CaseKey, case_identity
 from evaltap.evaluator.cases.turn import Case, Turn
-from evaltap.evaluator.reports.compare.recordings import (
+from evaltap.evaluator.reports.compare.sides import (
     RecordedTurn,
     Recording,
+    ScoreRow,
+    Side,
     TrialTurns,
     contents_of,
+    metrics_of,
     recording_of,
 )
-from evaltap.evaluator.reports.compare.sides import ScoreRow, Side, metrics_of
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.gates.gate import Attempt, Gate, GateResult, dimension_verdict
 from evaltap.evaluator.scoring.gates.recording import digest_of, dimension_digests
@@ -87,8 +89,8 @@ def gate_sides(gate: Gate, base: Side, head: Side) -> tuple[Side, Side]:
     return _only(base, wanted), _only(head, wanted)
 
 
-def pass_rate(cases: Sequence[GatedCase]) -> tuple[float, Interval] | None:
-    """Return the share of trials that pass every dimension, by case, with its 95 % interval.
+def pass_rate(cases: Sequence[GatedCase]) -> Rate | None:
+    """Return the share of trials that pass every dimension, by case.
 
     None if the gate could not check more than 5 % of them.
     """

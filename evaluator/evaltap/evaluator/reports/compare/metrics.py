@@ -1,12 +1,19 @@
 """Compare one metric over the cases of both sides: the test, the drop with its interval, and each case."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from statistics import fmean, stdev
-from typing import Final
+from typing import Final, Literal
 
-from evaltap.evaluator.analysis.stats.drop import detectable_drop, drop_of, mean_rate
+from evaltap.evaluator.analysis.stats.difference import (
+    benjamini_hochberg,
+    detectable_drop,
+    difference,
+    fisher,
+    holm,
+    mean_rate,
+)
 from evaltap.evaluator.analysis.stats.exchange import (
     Pair,
     Trials,
@@ -14,16 +21,26 @@ from evaltap.evaluator.analysis.stats.exchange import (
     drop_p_value,
     least_possible,
     shift_p_value,
+    sign_flip_p_value,
+    worse,
 )
-from evaltap.evaluator.analysis.stats.intervals import Interval
-from evaltap.evaluator.analysis.stats.several import benjamini_hochberg, fisher, holm
-from evaltap.evaluator.analysis.stats.student import t95
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate, t95
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.reports.compare.cases import case_changes
-from evaltap.evaluator.reports.compare.model import MetricChange, Rules, Stratum, Totals
+from evaltap.evaluator.reports.compare.model import (
+    CaseChange,
+    Change,
+    MetricChange,
+    Outcome,
+    Rules,
+    Stratum,
+    Totals,
+    UsageChange,
+    Verdict,
+)
 from evaltap.evaluator.reports.compare.pairing import PairedMetric
-from evaltap.evaluator.reports.compare.sides import Counts
+from evaltap.evaluator.reports.compare.sides import Counts, Recording
 from evaltap.evaluator.reports.compare.strata import Members, with_holm
+from evaltap.evaluator.reports.compare.wording import p_value, points
 
 _LEAST_CASES: Final = 8
 """With one trial per case, a comparison of scores needs at least this many cases."""
@@ -126,12 +143,13 @@ def _passed(
     pairs = list(_pairs(base, head).values())
     gaps = _missing(base, head)
     if not pairs:
-        nothing = Totals(0, 0, math.nan, Interval(0.0, 1.0))
+        nothing = Totals(None, 0)
         return MetricChange(
             name, False, decides, nothing, nothing, math.nan, Interval(-1.0, 1.0), None, None, None,
             undecided=("no case has a verdict on both sides",),
         )  # fmt: skip
-    drop = drop_of(pairs)
+    before, now = (mean_rate(list(trials)) for trials in zip(*pairs, strict=True))
+    drop = difference(before, now)
     undecided = [*gaps]
     if (least := least_possible(pairs)) > rules.alpha:
         undecided.append(
@@ -141,8 +159,8 @@ def _passed(
         name,
         False,
         decides,
-        _totals(base, [pair.base for pair in pairs]),
-        _totals(head, [pair.head for pair in pairs]),
+        _totals(base, before, [pair.base for pair in pairs]),
+        _totals(head, now, [pair.head for pair in pairs]),
         drop.value,
         drop.interval,
         drop_p_value(pairs, level=rules.alpha),
@@ -173,38 +191,38 @@ def _graded(
         p_value = shift_p_value(scores, level=rules.alpha)
         p_improvement = shift_p_value([(b, a) for a, b in scores], level=rules.alpha)
     means = [(fmean(one), fmean(other)) for one, other in scores]
-    drop, interval = mean_interval([one - other for one, other in means])
+    drop = mean_score([one - other for one, other in means])
     sides = [
         Totals(
-            len(scores),
+            mean_score([mean[place] for mean in means]),
             sum(len(pair[place]) for pair in scores),
-            *mean_interval([mean[place] for mean in means]),
             sum(counts.missing for counts in cases.values()),
         )
         for place, cases in enumerate((base, head))
     ]
     base_totals, head_totals = sides
     return MetricChange(
-        name, True, decides, base_totals, head_totals, drop, interval, p_value, p_improvement, None,
+        name, True, decides, base_totals, head_totals, drop.value, drop.interval, p_value, p_improvement,
+        None,
         undecided=tuple(undecided),
     )  # fmt: skip
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, Interval]:
-    """Return the mean over cases with its 95 % interval (Student's); unbounded with one case."""
-    if len(values) < 2:
-        return (values[0] if values else math.nan), Interval(-math.inf, math.inf)
-    mean = fmean(values)
-    half = t95(len(values) - 1) * stdev(values) / math.sqrt(len(values))
-    return mean, Interval(mean - half, mean + half)
+def mean_score(values: Sequence[float]) -> Rate:
+    """Return the mean over cases with its interval (Student's); unbounded with one case."""
+    count, interval = len(values), Interval(-math.inf, math.inf)
+    mean = fmean(values) if values else math.nan
+    if count > 1:
+        half = t95(count - 1) * stdev(values) / math.sqrt(count)
+        interval = Interval(mean - half, mean + half)
+    return Rate(mean, interval, count, count, "cases")
 
 
-def _totals(cases: Mapping[CaseKey, Counts], trials: Sequence[Trials]) -> Totals:
+def _totals(cases: Mapping[CaseKey, Counts], rate: Rate, trials: Sequence[Trials]) -> Totals:
     scores = [score for counts in cases.values() for score in counts.scores]
     return Totals(
-        len(trials),
+        rate,
         sum(one.trials for one in trials),
-        *mean_rate(trials),
         sum(counts.missing for counts in cases.values()),
         fmean(scores) if scores else None,
     )
@@ -265,3 +283,198 @@ def _with_cases(
 
 def _or_one(value: float | None) -> float:
     return 1.0 if value is None else value
+
+
+_SUSPECT: Final = 0.05
+_STEADY: Final = 10
+"""The number of trials without a failure after which a failure counts as new."""
+_NONE: Final = Counts(0, 0)
+_LASTING: Final = frozenset({"newly_failing", "still_failing"})
+
+
+def case_changes(
+    base: Mapping[CaseKey, Counts],
+    head: Mapping[CaseKey, Counts],
+    names: Mapping[CaseKey, str],
+    regressed: Collection[CaseKey],
+) -> tuple[CaseChange, ...]:
+    """Return the change of each case of either side; `regressed` are the cases that the test named."""
+    return tuple(
+        _case_change(key, name, base.get(key, _NONE), head.get(key, _NONE), key in regressed)
+        for key, name in names.items()
+        if key in base or key in head
+    )
+
+
+def _case_change(
+    key: CaseKey, name: str, base: Counts, head: Counts, regressed: bool
+) -> CaseChange:
+    before, now = base.verdicts, head.verdicts
+    if not base.trials or not head.trials:
+        change = _without_verdict(base, head)
+        return CaseChange(key, name, before, now, None, change, "unknown")
+    pair = Pair(before, now)
+    p_value = worse(pair)
+    change = _change(pair, p_value, regressed)
+    outcome = _outcome(pair, change)
+    flaky = change in ("flaky", "newly_flaky")
+    return CaseChange(
+        key,
+        name,
+        before,
+        now,
+        p_value,
+        change,
+        outcome,
+        Rate.of_counts(*now, "trials") if flaky else None,
+        base.passing or base.failing,
+        head.failing or head.passing,
+    )
+
+
+def _without_verdict(base: Counts, head: Counts) -> Change:
+    gaps = base.missing + head.missing
+    nothing_tried = base.not_evaluated + head.not_evaluated == gaps
+    return (
+        "not_evaluated" if gaps and nothing_tried and not base.trials + head.trials else "missing"
+    )
+
+
+def _change(pair: Pair, p_value: float, regressed: bool) -> Change:
+    base, head = pair
+    if regressed:
+        return "regressed"
+    if p_value <= _SUSPECT:
+        return "suspect"
+    if worse(pair.swapped) <= _SUSPECT:
+        return "improved"
+    if _mixed(head) and base.passes == base.trials >= _STEADY:
+        return "newly_flaky"
+    return "flaky" if _mixed(base) or _mixed(head) else "same"
+
+
+def _outcome(pair: Pair, change: Change) -> Outcome:
+    base, head = pair
+    if change in ("regressed", "suspect"):
+        return "newly_failing"
+    if change == "improved":
+        return "newly_passing"
+    if change in ("flaky", "newly_flaky"):
+        return "flaky"
+    if not head.passes:
+        return "newly_failing" if base.passes else "still_failing"
+    return "passing" if base.passes else "newly_passing"
+
+
+def _mixed(trials: Trials) -> bool:
+    return 0 < trials.passes < trials.trials
+
+
+_Recordings = Mapping[CaseKey, Sequence[Recording]]
+
+
+def usage_changes(
+    base: _Recordings, head: _Recordings, cases: Sequence[CaseKey], *, level: float
+) -> tuple[UsageChange, ...]:
+    """Return cost and latency as ratios of geometric means over the cases with recorded values.
+
+    The value of a case is the geometric mean of its trials; trials that cost nothing are ignored.
+    """
+    found = (
+        _usage_change("latency", "ms", lambda one: one.latency_ms, base, head, cases, level),
+        _usage_change("cost", "USD", lambda one: one.cost_usd, base, head, cases, level),
+    )
+    return tuple(change for change in found if change is not None)
+
+
+def _usage_change(
+    name: Literal["cost", "latency"],
+    unit: str,
+    value: Callable[[Recording], float | None],
+    base: _Recordings,
+    head: _Recordings,
+    cases: Sequence[CaseKey],
+    level: float,
+) -> UsageChange | None:
+    logs = [
+        (one, other)
+        for key in cases
+        if (one := _mean_log(map(value, base.get(key, ())))) is not None
+        and (other := _mean_log(map(value, head.get(key, ())))) is not None
+    ]
+    if not logs:
+        return None
+    differences = [other - one for one, other in logs]
+    found = mean_score(differences)
+    low, high = (math.exp(end) for end in found.interval)
+    ratio = replace(found, value=math.exp(found.value), interval=Interval(low, high))
+    return UsageChange(
+        name,
+        unit,
+        math.exp(fmean(one for one, _ in logs)),
+        math.exp(fmean(other for _, other in logs)),
+        ratio,
+        sign_flip_p_value(differences, level=level),
+    )
+
+
+def _mean_log(values: Iterable[float | None]) -> float | None:
+    known = [math.log(value) for value in values if value]
+    return fmean(known) if known else None
+
+
+def verdict_of(
+    metrics: Sequence[MetricChange], usage: Sequence[UsageChange], rules: Rules
+) -> tuple[Verdict, list[str]]:
+    """Return the verdict and its reasons: a regression overrides inconclusive, which overrides passing."""
+    deciding = [metric for metric in metrics if metric.decides]
+    if worse := [*_worse(deciding, usage, rules)]:
+        return "regression", worse
+    below = [reason for metric in deciding for reason in _minimum(metric, rules, below=True)]
+    if below:
+        return "below_minimum", below
+    undecided = [reason for metric in deciding for reason in _undecided(metric, rules)]
+    if undecided:
+        return "inconclusive", undecided
+    better = [
+        f"{one.metric}: better by {points(-one.drop)}, {p_value(one.adjusted_p_improvement or 0.0)}"
+        for one in deciding
+        if improved(one, rules)
+    ]
+    return ("improvement", better) if better else ("pass", [])
+
+
+def _worse(
+    metrics: Sequence[MetricChange], usage: Sequence[UsageChange], rules: Rules
+) -> Iterator[str]:
+    for metric in metrics:
+        if regressed(metric, rules):
+            yield f"{metric.metric}: worse by {points(metric.drop)}, {p_value(metric.adjusted_p or 0.0)}"
+    limits = {"cost": rules.max_cost_ratio, "latency": rules.max_latency_ratio}
+    for use in usage:
+        limit = limits[use.name]
+        low, high = use.ratio.interval
+        if limit is not None and low > limit:
+            yield f"{use.name}: {use.ratio.value:.2f} times base ({low:.2f} to {high:.2f}), at most {limit:g}"
+
+
+def _minimum(metric: MetricChange, rules: Rules, *, below: bool) -> Iterator[str]:
+    wanted, rate = rules.min_pass_rate, metric.head.rate
+    if wanted is None or metric.graded or rate is None:
+        return
+    low, high = rate.interval
+    found = f"{metric.metric}: {rate.value:.1%} pass (95 %: {low:.1%} to {high:.1%})"
+    if below and high < wanted:
+        yield f"{found}, below the required {wanted:.1%}"
+    elif not below and low < wanted <= high:
+        yield f"{found}; more trials are needed to tell whether the rate reaches {wanted:.1%}"
+
+
+def _undecided(metric: MetricChange, rules: Rules) -> Iterator[str]:
+    yield from (f"{metric.metric}: {reason}" for reason in metric.undecided)
+    if rules.max_drop is not None and not metric.interval.high < rules.max_drop:
+        yield (
+            f"{metric.metric}: the drop may be as large as {points(metric.interval.high)}; the limit is"
+            f" {points(rules.max_drop)}"
+        )
+    yield from _minimum(metric, rules, below=False)

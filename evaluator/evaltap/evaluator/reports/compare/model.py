@@ -1,13 +1,15 @@
 """The data of a comparison: plain and frozen, the same for every output format."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import isnan
 from typing import Final, Literal
 
 from evaltap.evaluator.analysis.stats.exchange import Trials
-from evaltap.evaluator.analysis.stats.intervals import Interval
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate
 from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.schemas.formats.model import Json
 
 Verdict = Literal["regression", "below_minimum", "inconclusive", "improvement", "pass"]
 EXIT_CODES: Final[dict[Verdict, int]] = {
@@ -66,9 +68,8 @@ class CaseChange:
     sides."""
     change: Change
     outcome: Outcome
-    rate: float | None = None
+    rate: Rate | None = None
     """The pass rate of head's trials, for flaky cases."""
-    interval: Interval | None = None
     passing: str = ""
     """A trial of base that passed, otherwise any trial that passed."""
     failing: str = ""
@@ -79,14 +80,18 @@ class CaseChange:
 class Totals:
     """One side under one metric."""
 
-    cases: int
+    rate: Rate | None
+    """The mean of the cases' pass rates; for a metric with only scores, of their mean scores.  Its n is the
+    number of cases, or of sessions.  None without cases."""
     trials: int
-    rate: float
-    """The mean of the cases' pass rates; for a metric with only scores, of their mean scores."""
-    interval: Interval
     missing: int = 0
     """Trials without a verdict."""
     mean_score: float | None = None
+
+    @property
+    def cases(self) -> int:
+        """The number of cases, or of sessions."""
+        return self.rate.n if self.rate else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +142,18 @@ class UsageChange:
 
     name: Literal["cost", "latency"]
     unit: str
-    cases: int
     base: float
     """The geometric mean over cases."""
     head: float
-    ratio: float
-    """Head divided by base."""
-    interval: Interval | None
-    """The 95 % interval of the ratio; None with one case."""
+    ratio: Rate
+    """Head divided by base; its interval is unbounded with one case."""
     p_value: float
     """Two-sided, by flipping signs across cases."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there are enough cases for an interval."""
+        return self.ratio.n > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,3 +209,105 @@ def _certainty(metric: MetricChange, *, better: bool) -> tuple[bool, float, floa
     value = (metric.p_improvement if better else metric.p_value) if adjusted is None else adjusted
     drop = 0.0 if isnan(metric.drop) else metric.drop
     return not metric.decides, 1.0 if value is None else value, drop if better else -drop
+
+
+def comparison_data(found: Comparison) -> dict[str, Json]:
+    """Return the comparison as JSON data; the top-level figures are those of the leading metric."""
+    lead = found.leading
+    return {
+        "verdict": found.verdict,
+        "exit_code": found.exit_code,
+        "reasons": list(found.reasons),
+        "alpha": found.rules.alpha,
+        "margin": found.rules.margin,
+        "metric": lead.metric,
+        "p_value": lead.p_value if lead.adjusted_p is None else lead.adjusted_p,
+        "drop": _number(lead.drop),
+        "low": _number(lead.interval.low),
+        "high": _number(lead.interval.high),
+        "minimal_detectable_drop": lead.detectable,
+        "base": {"name": found.base_name, "runs": found.base_runs, **_totals(lead.base)},
+        "head": {"name": found.head_name, "runs": found.head_runs, **_totals(lead.head)},
+        "metrics": [_metric(one) for one in found.metrics],
+        "cases": [_case(case, one.metric) for one in found.metrics for case in one.cases],
+        "usage": [
+            {
+                "name": one.name,
+                "unit": one.unit,
+                "cases": one.ratio.n,
+                "base": one.base,
+                "head": one.head,
+                "ratio": one.ratio.value,
+                "low": one.ratio.interval.low if one.is_bounded else None,
+                "high": one.ratio.interval.high if one.is_bounded else None,
+                "p_value": one.p_value,
+            }
+            for one in found.usage
+        ],
+        "strata": [
+            {"by": one.by, "value": one.value, **_metric(one.metric)} for one in found.strata
+        ],
+        "added": list(found.added),
+        "removed": list(found.removed),
+        "changed": list(found.changed),
+        "differences": [asdict(one) for one in found.differences],
+        "notes": list(found.notes),
+    }
+
+
+def _totals(side: Totals) -> dict[str, Json]:
+    return {
+        "cases": side.cases,
+        "trials": side.trials,
+        "rate": side.rate and _number(side.rate.value),
+        "low": _number(side.rate.interval.low) if side.rate else 0.0,
+        "high": _number(side.rate.interval.high) if side.rate else 1.0,
+        "missing": side.missing,
+        "mean_score": side.mean_score,
+    }
+
+
+def _metric(metric: MetricChange) -> dict[str, Json]:
+    return {
+        "metric": metric.metric,
+        "kind": "score" if metric.graded else "verdict",
+        "unit": metric.unit,
+        "decides": metric.decides,
+        "p_value": metric.p_value,
+        "adjusted_p": metric.adjusted_p,
+        "q_value": metric.q_value,
+        "p_value_improvement": metric.p_improvement,
+        "drop": _number(metric.drop),
+        "low": _number(metric.interval.low),
+        "high": _number(metric.interval.high),
+        "minimal_detectable_drop": metric.detectable,
+        "base": _totals(metric.base),
+        "head": _totals(metric.head),
+        "undecided": list(metric.undecided),
+    }
+
+
+def _case(case: CaseChange, metric: str) -> dict[str, Json]:
+    app, eval_set, _ = case.key
+    rate = case.rate
+    return {
+        "eval_id": case.key[2],
+        "eval_set_id": eval_set,
+        "app_name": app,
+        "metric": metric,
+        "base": list(case.base),
+        "head": list(case.head),
+        "p_value": case.p_value,
+        "change": case.change,
+        "outcome": case.outcome,
+        **(
+            {"rate": rate.value, "low": rate.interval.low, "high": rate.interval.high}
+            if rate
+            else {}
+        ),
+    }
+
+
+def _number(value: float) -> float | None:
+    """Return a number; None for NaN and infinity, which JSON cannot represent and which mean no data."""
+    return value if math.isfinite(value) else None

@@ -6,8 +6,15 @@ from dataclasses import dataclass, replace
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.turn import Case
-from evaltap.evaluator.reports.compare.recordings import Recording, TrialTurns, contents_of
-from evaltap.evaluator.reports.compare.sides import Counts, MetricKey, MetricSide, Side
+from evaltap.evaluator.reports.compare.sides import (
+    Counts,
+    MetricKey,
+    MetricSide,
+    Recording,
+    Side,
+    TrialTurns,
+    contents_of,
+)
 from evaltap.schemas.errors import InputError
 
 

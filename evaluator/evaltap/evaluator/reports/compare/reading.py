@@ -1,19 +1,44 @@
 """Read a side of a comparison: a file, some of its runs, or traffic."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+import orjson
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.reports.compare.baseline import read_baseline, write_baseline
 from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.model import Comparison, Rules
-from evaltap.evaluator.reports.compare.result_files import read_result_side
 from evaltap.evaluator.reports.compare.score_lines import read_score_lines, write_score_lines
-from evaltap.evaluator.reports.compare.selections import selection_of
-from evaltap.evaluator.reports.compare.sides import ScoreRow, Side, merged
+from evaltap.evaluator.reports.compare.sides import (
+    VERDICTS,
+    WITHOUT_VERDICT,
+    RecordedTurn,
+    Recording,
+    ScoreRow,
+    Side,
+    TrialTurns,
+    contents_of,
+    merged,
+    metrics_of,
+    recording_of,
+)
+from evaltap.evaluator.reports.compare.traffic import selection_of
+from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.file_type import is_database
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.remote.client import open_to_read
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import canonical
-from evaltap.schemas.files.documents import LINES_ENDINGS, read_bytes
+from evaltap.schemas.files.documents import LINES_ENDINGS, read_bytes, read_result
+from evaltap.schemas.formats.case import Invocation
+from evaltap.schemas.formats.result import EvalMetricResult, EvalMetricResultPerInvocation
+from evaltap.schemas.known import check_known
 
 FORMS = (
     "a DuckDB file (all runs, or FILE#RUN,RUN), a baseline.json, an .evalset_result.json or"
@@ -35,7 +60,7 @@ def read_side(text: str) -> Side:
     """Return the scores that an argument names; raise InputError for an invalid argument."""
     path, runs = split_runs(text)
     if is_database(path):
-        from evaltap.evaluator.reports.compare.stores import read_store_side
+        from evaltap.evaluator.reports.compare.reading import read_store_side
 
         return read_store_side(path, runs)
     if runs:
@@ -100,3 +125,157 @@ def _rows(side: Side) -> Sequence[ScoreRow]:
             f"{side.name}: has only counts, not every score; write a .json baseline instead"
         )
     return side.rows
+
+
+def read_result_side(path: Path) -> Side:
+    """Return the runs of a result file; raise FormatError if it has no cases or unknown statuses."""
+    result = read_result(path)
+    rows: list[ScoreRow] = []
+    recordings: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
+    made: defaultdict[CaseKey, dict[str, Sequence[Case]]] = defaultdict(dict)
+    for place, case in enumerate(result.eval_case_results):
+        key = ("", case.eval_set_id or result.eval_set_id, case.eval_id)
+        trial = str(case.run_id)
+        where = f"evalCaseResults[{place}]"
+        rows += [
+            _row(key, trial, metric, str(path), where)
+            for metric in case.overall_eval_metric_results
+        ]
+        pairs = case.eval_metric_result_per_invocation
+        made[key][trial] = [_data(pair.actual_invocation) or {} for pair in pairs]
+        if pairs:
+            recordings[key].append(recording_of(trial, [_seen(pair) for pair in pairs]))
+    if not rows:
+        raise FormatError("contains no scores; expected metric results of cases", path=str(path))
+    runs = len({row.trial for row in rows})
+    contents = contents_of(recordings)
+    return Side(str(path), runs, metrics_of(rows), recordings, contents, lambda cases: made, rows)
+
+
+def _row(key: CaseKey, trial: str, metric: EvalMetricResult, path: str, place: str) -> ScoreRow:
+    status = metric.eval_status
+    if status not in VERDICTS and status not in WITHOUT_VERDICT:
+        known = ", ".join((*VERDICTS, *WITHOUT_VERDICT))
+        raise FormatError(
+            f"`evalStatus` of {metric.metric_name!r} is {status!r}; expected one of {known}",
+            path=path,
+            place=place,
+        )
+    # The format omits a score of zero.
+    score = None if status in WITHOUT_VERDICT else metric.score or 0.0
+    return ScoreRow(key, trial, metric.metric_name, "", status, score, metric.threshold)
+
+
+def _seen(pair: EvalMetricResultPerInvocation) -> RecordedTurn:
+    turn = _data(pair.actual_invocation) or {}
+    used = turn.get("telemetry") or {}
+    return RecordedTurn(
+        Turn(turn).user_text,
+        Turn(turn).final_text,
+        _data(pair.expected_invocation),
+        used.get("costUsd"),
+        used.get("latencyMs"),
+    )
+
+
+def _data(invocation: Invocation | None) -> Case | None:
+    return None if invocation is None else invocation.model_dump(by_alias=True)
+
+
+_SEEN = "user_text, final_text, expected_json, cost_usd, latency_ms"
+_EVAL_SET = """CASE
+  WHEN s.repeat = '' THEN s.eval_set_id
+  WHEN s.eval_set_id = s.repeat THEN ''
+  ELSE left(s.eval_set_id, len(s.eval_set_id) - len(s.repeat) - 1)
+END"""
+"""The eval set of a recording (`<set>@<repeat>`, or only the repeat's name), without the repeat."""
+_Row = Sequence[Any]  # of a query
+
+
+def read_store_side(path: Path, runs: Sequence[str] = ()) -> Side:
+    """Return the scores of a file, either of the named runs or of all.
+
+    Raises InputError for a run that does not exist, and if nothing is scored.
+    """
+
+    def turns(cases: Collection[CaseKey]) -> TrialTurns:
+        with open_to_read(path) as again:
+            return _actual(_turns(again, runs, "actual_json", cases))
+
+    with open_to_read(path) as store:
+        return replace(side_of(store, runs), turns=turns)
+
+
+def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
+    """Return the scores of an open store like `read_store_side`; its turns are read while it is open."""
+    path = store.path
+    _check_runs(store, path, runs)
+    scored = _score_rows(store, runs)
+    if not scored:
+        raise InputError(f"{path}: no scores yet; score it with `evaltap score {path}`")
+    recordings = _recordings(_turns(store, runs, _SEEN))
+    name = f"{path}#{','.join(runs)}" if runs else str(path)
+    rows = [row for row, *_ in scored]
+    count = len({run for _, run, _ in scored})
+    stored = {row.case: (row.case[0], name, row.case[2]) for row, _, name in scored}
+
+    def turns(cases: Collection[CaseKey]) -> TrialTurns:
+        return _actual(_turns(store, runs, "actual_json", cases))
+
+    return Side(
+        name, count, metrics_of(rows), recordings, contents_of(recordings), turns, rows, stored
+    )
+
+
+def _check_runs(store: StoreReader, path: Path, runs: Sequence[str]) -> None:
+    known = store.column("SELECT run_id FROM runs ORDER BY started_at")
+    for run in runs:
+        check_known(run, known, f"{path}: no run '{run}'", f"`evaltap runs {path}` lists them")
+
+
+def _score_rows(store: StoreReader, runs: Sequence[str]) -> list[tuple[ScoreRow, str, str]]:
+    """Return scores with their run and stored eval set, oldest first."""
+    query = sql(__name__, "side_scores").format(eval_set=_EVAL_SET)
+    rows = store.rows(query, {"runs": list(runs)})
+    return [
+        (ScoreRow((app, eval_set, eval_id), *score), run, stored_set)
+        for app, eval_set, eval_id, *score, run, stored_set in rows
+    ]
+
+
+def _turns(
+    store: StoreReader, runs: Sequence[str], columns: str, only: Collection[CaseKey] | None = None
+) -> Sequence[_Row]:
+    parameters: dict[str, object] = {"runs": list(runs)}
+    condition = ""
+    if only is not None:
+        condition = "WHERE [app_name, eval_set_id, eval_id] IN (SELECT unnest($only))"
+        parameters["only"] = [list(key) for key in only]
+    query = sql(__name__, "side_turns").format(columns=columns, only=condition, eval_set=_EVAL_SET)
+    with store.unlimited_memory():
+        return store.rows(query, parameters)
+
+
+def _by_trial(rows: Iterable[_Row]) -> Iterable[tuple[CaseKey, str, list[_Row]]]:
+    for (app, eval_set, eval_id, trial), found in groupby(rows, key=lambda row: tuple(row[:4])):
+        yield (app, eval_set, eval_id), trial, [row[4:] for row in found]
+
+
+def _recordings(rows: Iterable[_Row]) -> Mapping[CaseKey, Sequence[Recording]]:
+    found: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
+    for key, trial, turns in _by_trial(rows):
+        seen = [
+            RecordedTurn(
+                user_text, answer, None if expected is None else orjson.loads(expected), *used
+            )
+            for user_text, answer, expected, *used in turns
+        ]
+        found[key].append(recording_of(trial, seen))
+    return found
+
+
+def _actual(rows: Iterable[_Row]) -> TrialTurns:
+    found: defaultdict[CaseKey, dict[str, list[Any]]] = defaultdict(dict)
+    for key, trial, turns in _by_trial(rows):
+        found[key][trial] = [orjson.loads(text) for (text,) in turns]
+    return found

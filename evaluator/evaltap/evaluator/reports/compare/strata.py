@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
-from evaltap.evaluator.analysis.stats.several import holm
+from evaltap.evaluator.analysis.stats.difference import holm
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.language import language_of
 from evaltap.evaluator.cases.turn import Case, Turn

@@ -6,21 +6,77 @@ sampling (`estimates`).  A difference between two periods does not show why they
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Final
 
-from evaltap.evaluator.analysis.estimates.rates import Rate, estimate_rates
-from evaltap.evaluator.analysis.estimates.slices import SLICES
-from evaltap.evaluator.analysis.stats import difference as stats
+from evaltap.evaluator.analysis.estimates.rates import SliceRate, estimate_rates
+from evaltap.evaluator.analysis.estimates.scope import SLICES, Scope, condition
 from evaltap.evaluator.analysis.stats.difference import detectable_difference, difference
-from evaltap.evaluator.reports.compare.metrics import with_adjusted_p
+from evaltap.evaluator.reports.compare.metrics import verdict_of, with_adjusted_p
 from evaltap.evaluator.reports.compare.model import Comparison, MetricChange, Rules, Stratum, Totals
-from evaltap.evaluator.reports.compare.selections import Selection
 from evaltap.evaluator.reports.compare.strata import MOST_VALUES, check_by, with_holm
-from evaltap.evaluator.reports.compare.verdict import verdict_of
 from evaltap.evaluator.store.remote.client import open_to_read
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.known import check_known
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A part of the traffic in a DuckDB file."""
+
+    name: str
+    """The argument as given."""
+    path: Path
+    scope: Scope
+
+
+def selection_of(text: str) -> Selection | None:
+    """Return the traffic that `FILE@SINCE/UNTIL` or `FILE@version=V,app=A` selects; None for other arguments.
+
+    Times are dates or RFC 3339 in UTC; either may be omitted.  Raises InputError for an invalid selection.
+    """
+    name, mark, given = text.rpartition("@")
+    if not mark or Path(text).exists() or not Path(name).exists():
+        return None
+    since = until = None
+    conditions = []
+    for part in given.split(","):
+        if "=" in part:
+            name_of, value = part.split("=", 1)
+            conditions.append(condition(name_of, value, where=text))
+        elif "/" in part and since is until is None:
+            first, last = part.split("/", 1)
+            since, until = _moment(text, first), _moment(text, last)
+        else:
+            raise InputError(
+                f"{text}: {part!r} is neither a period nor a slice; expected SINCE/UNTIL"
+                " (2026-11-01/2026-11-08), or NAME=VALUE (version=1.4)"
+            )
+    if since and until and since >= until:
+        raise InputError(f"{text}: the period ends before it begins; expected SINCE/UNTIL")
+    scope = Scope(since=since, until=until, where=" AND ".join(conditions))
+    return Selection(text, Path(name), scope)
+
+
+def _moment(text: str, given: str) -> datetime | None:
+    if not given:
+        return None
+    try:
+        if "T" not in given.upper():
+            day = date.fromisoformat(given)
+            return datetime(day.year, day.month, day.day, tzinfo=UTC)
+        found = datetime.fromisoformat(given)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise InputError(
+            f"{text}: {given!r} is not a time; expected a date (2026-11-01) or RFC 3339"
+            " (2026-11-01T12:00:00Z)"
+        )
+    return found
+
 
 _NOT_COUNTED: Final = 0.05
 
@@ -81,27 +137,27 @@ def _strata(
     return with_holm(found)
 
 
-def _by_slice(side: Selection, by: str) -> Mapping[str, Mapping[str, Mapping[str, Rate]]]:
+def _by_slice(side: Selection, by: str) -> Mapping[str, Mapping[str, Mapping[str, SliceRate]]]:
     """Return rates by the most frequent values of a slice, then metric and digest."""
-    found: dict[str, dict[str, dict[str, Rate]]] = {}
+    found: dict[str, dict[str, dict[str, SliceRate]]] = {}
     with open_to_read(side.path) as store:
         rates = estimate_rates(store, side.scope, by=[by]).rates
     turns: Counter[str] = Counter()
     for rate in rates:
         value = rate.slice[by]
         if value is not None and rate.rate is not None:
-            turns[value] += rate.turns
+            turns[value] += rate.rate.n
             found.setdefault(value, {}).setdefault(rate.metric or "", {})[
                 rate.metric_digest or ""
             ] = rate
     return {value: found[value] for value, _ in turns.most_common(MOST_VALUES)}
 
 
-def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, Rate]], list[str]]:
+def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, SliceRate]], list[str]]:
     """Return the rates of a slice by metric and digest, with the newest version last."""
     with open_to_read(side.path) as store:
         found = estimate_rates(store, side.scope)
-    rates: dict[str, dict[str, Rate]] = {}
+    rates: dict[str, dict[str, SliceRate]] = {}
     for rate in found.rates:
         if rate.rate is not None:
             rates.setdefault(rate.metric or "", {})[rate.metric_digest or ""] = rate
@@ -114,8 +170,8 @@ def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, Rate]], list[str]
 
 
 def _versions(
-    name: str, ones: Mapping[str, Rate], others: Mapping[str, Rate], rules: Rules
-) -> tuple[Rate, Rate]:
+    name: str, ones: Mapping[str, SliceRate], others: Mapping[str, SliceRate], rules: Rules
+) -> tuple[SliceRate, SliceRate]:
     same = [digest for digest in others if digest in ones]
     if same:
         return ones[same[-1]], others[same[-1]]
@@ -127,36 +183,37 @@ def _versions(
     )
 
 
-def _change(name: str, base: Rate, head: Rate, rules: Rules) -> MetricChange:
-    before, now = _measured(base), _measured(head)
-    found, back = difference(before, now), difference(now, before)
+def _change(name: str, base: SliceRate, head: SliceRate, rules: Rules) -> MetricChange:
+    before, now = _totals(base), _totals(head)
+    assert base.rate is not None
+    assert head.rate is not None  # sides without a rate are left out
+    found, back = difference(base.rate, head.rate), difference(head.rate, base.rate)
     return MetricChange(
         name,
         False,
         name in rules.fail_on_metrics if rules.fail_on_metrics else True,
-        _totals(base, before),
-        _totals(head, now),
+        before,
+        now,
         found.value,
         found.interval,
         found.p_value,
         back.p_value,
-        detectable_difference(before, now, rules.alpha),
+        detectable_difference(base.rate, head.rate, rules.alpha),
         undecided=tuple(_undecided(base, head)),
         unit="session",
     )
 
 
-def _measured(rate: Rate) -> stats.Rate:
-    assert rate.rate is not None
-    assert rate.process is not None  # every rate has an interval
-    return stats.Rate(rate.rate, rate.process)
+def _totals(found: SliceRate) -> Totals:
+    assert found.estimate is not None
+    rate, sessions = found.estimate.rate, found.estimate.sessions
+    per_session = replace(
+        rate, n=sessions, effective_n=found.estimate.effective_sessions, unit="sessions"
+    )
+    return Totals(per_session, rate.n, mean_score=found.mean_score)
 
 
-def _totals(rate: Rate, measured: stats.Rate) -> Totals:
-    return Totals(rate.sessions, rate.turns, *measured, mean_score=rate.mean_score)
-
-
-def _undecided(base: Rate, head: Rate) -> Sequence[str]:
+def _undecided(base: SliceRate, head: SliceRate) -> Sequence[str]:
     found = []
     for side, rate in (("base", base), ("head", head)):
         if "few_sessions" in rate.flags:
@@ -169,7 +226,7 @@ def _undecided(base: Rate, head: Rate) -> Sequence[str]:
     return found
 
 
-def _flags(name: str, rates: Mapping[str, Mapping[str, Rate]]) -> Sequence[str]:
+def _flags(name: str, rates: Mapping[str, Mapping[str, SliceRate]]) -> Sequence[str]:
     every = [rate for versions in rates.values() for rate in versions.values()]
     found = []
     if any("uncovered" in rate.flags for rate in every):

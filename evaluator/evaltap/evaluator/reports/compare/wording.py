@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.stats.intervals import Interval
+from evaltap.evaluator.analysis.stats.rate import Interval
 from evaltap.evaluator.reports.compare.model import (
     CaseChange,
     Comparison,
@@ -64,9 +64,9 @@ def change(metric: MetricChange) -> str:
 
 def rate(metric: MetricChange, side: Totals) -> str:
     """Return a side's pass rate or mean score."""
-    if not side.cases:
+    if side.rate is None or not side.cases:
         return "-"
-    return f"{side.rate:.3f}" if metric.graded else f"{side.rate:.1%}"
+    return f"{side.rate.value:.3f}" if metric.graded else f"{side.rate.value:.1%}"
 
 
 def difference(metric: MetricChange) -> str:
@@ -130,9 +130,9 @@ def stratum_name(found: Comparison, one: Stratum) -> str:
 
 def usage(one: UsageChange) -> str:
     """Return the change of cost or latency, as a ratio."""
-    interval = "" if one.interval is None else f" (95 %: {_times(one.interval)})"
+    interval = f" (95 %: {_times(one.ratio.interval)})" if one.is_bounded else ""
     amounts = f"{_amount(one.base)} -> {_amount(one.head)} {one.unit}"
-    return f"{amounts}, x {one.ratio:.2f}{interval}, {p_value(one.p_value)}"
+    return f"{amounts}, x {one.ratio.value:.2f}{interval}, {p_value(one.p_value)}"
 
 
 def p_value(value: float, name: str = "p") -> str:
@@ -167,11 +167,10 @@ def figures(case: CaseChange) -> str:
     counts = f"{base.passes}/{base.trials} -> {head.passes}/{head.trials}"
     if case.p_value is None:
         return f"{counts}, {case.change.replace('_', ' ')}"
-    if case.rate is not None and case.interval is not None:
-        low, high = case.interval
-        return (
-            f"{counts}, {case.change.replace('_', ' ')}: {case.rate:.0%} ({low:.0%} to {high:.0%})"
-        )
+    if case.rate is not None:
+        low, high = case.rate.interval
+        share = f"{case.rate.value:.0%} ({low:.0%} to {high:.0%})"
+        return f"{counts}, {case.change.replace('_', ' ')}: {share}"
     certain = f", {p_value(case.p_value)}" if case.p_value < 1 else ""
     suffix = "" if case.change == "same" else f", {case.change}"
     return f"{counts}{certain}{suffix}"

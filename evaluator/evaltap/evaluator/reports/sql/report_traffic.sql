@@ -2,6 +2,6 @@
 SELECT sum(weight), sum(cost_usd * weight), sum(input_tokens * weight), sum(output_tokens * weight)
 FROM (
   SELECT *, 1 / coalesce(inclusion_probability, 1) AS weight
-  FROM latest_turns SEMI JOIN report_scores USING (app_name, eval_set_id, eval_id)
+  FROM latest_turns SEMI JOIN {scores} USING (app_name, eval_set_id, eval_id)
   WHERE coalesce(inclusion_probability, 1) > 0
 )

@@ -5,8 +5,8 @@ SELECT v.app_name, v.eval_set_id, v.eval_id, v.metric_name,
        coalesce(v.evidence, ''), v.evidence_found, v.confidence
 FROM rubric_votes v
 JOIN run_metrics m USING (run_id, metric_name)
-JOIN report_scores s USING (app_name, eval_set_id, eval_id, metric_digest)
-SEMI JOIN report_cases c USING (app_name, eval_set_id, eval_id)
+JOIN {scores} s USING (app_name, eval_set_id, eval_id, metric_digest)
+SEMI JOIN {cases} c USING (app_name, eval_set_id, eval_id)
 QUALIFY rank() OVER (
   PARTITION BY v.app_name, v.eval_set_id, v.eval_id, v.metric_name, v.invocation_id
   ORDER BY v.turn_revision DESC, v.run_id = s.run_id DESC, v.run_id DESC

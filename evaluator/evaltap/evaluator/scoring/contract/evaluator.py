@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from evaltap.evaluator.scoring.contract.context import (
     EvaluationContext,
@@ -48,6 +48,13 @@ class Evaluator(Protocol):
 
 
 EvaluatorFactory = Callable[[EvalMetric], Evaluator]
+Factory = TypeVar("Factory", bound=EvaluatorFactory)
+
+
+def comparing_calls(factory: Factory) -> Factory:
+    """Mark the factory of evaluators that compare calls with expected ones, so that readers can show how."""
+    factory.compares_calls = True  # type: ignore[attr-defined]  # functions and classes take any
+    return factory
 
 
 class Registry:
@@ -72,6 +79,17 @@ class Registry:
         """
         factory = self._given.get(name) or self._load(name)
         return (factory.__doc__ or "").strip().partition("\n")[0]
+
+    def compares_calls(self, name: str) -> bool:
+        """Check whether the evaluator compares calls with expected ones; not if it is not installed.
+
+        Looks at its factory only: building an evaluator may run a user's code.
+        """
+        try:
+            factory = self._given.get(name) or self._load(name)
+        except (UnknownEvaluatorError, MetricError):
+            return False
+        return getattr(factory, "compares_calls", False) is True
 
     def build(self, metric: EvalMetric) -> Evaluator:
         """Return the evaluator named by the metric's `evaluatorName`, or by the metric's own name.

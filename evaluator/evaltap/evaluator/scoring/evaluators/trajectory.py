@@ -8,6 +8,7 @@ from typing import Final
 
 from evaltap.evaluator.cases.turn import ToolCall
 from evaltap.evaluator.scoring.contract.errors import MetricError
+from evaltap.evaluator.scoring.contract.evaluator import comparing_calls
 from evaltap.evaluator.scoring.contract.turn_evaluator import Finding
 from evaltap.evaluator.scoring.criteria.calls import scores as trajectory_scores
 from evaltap.evaluator.scoring.criteria.calls.alignment import Costs
@@ -40,8 +41,10 @@ def _whole(name: str, holds: Callable[[CallPairs], bool]) -> Factory:
     def measure(pairs: CallPairs) -> Finding:
         return Finding(float(holds(pairs)))
 
-    return lambda metric: AgainstReferences(
-        name, metric, measure, fields=_MATCHED, all_or_nothing=True
+    return comparing_calls(
+        lambda metric: AgainstReferences(
+            name, metric, measure, fields=_MATCHED, all_or_nothing=True
+        )
     )
 
 
@@ -80,7 +83,7 @@ def _share(name: str, choose: Callable[[trajectory_scores.Shares], float]) -> Fa
 
         return AgainstReferences(name, metric, measure, fields=_MATCHED)
 
-    return make
+    return comparing_calls(make)
 
 
 precision = _share("trajectory_precision", lambda shares: shares.precision)
@@ -91,6 +94,7 @@ f1 = _share("trajectory_f1", lambda shares: shares.f1)
 """The harmonic mean of precision and recall."""
 
 
+@comparing_calls
 def edit_similarity(metric: EvalMetric) -> AgainstReferences:
     """`trajectory_edit_similarity`: 1 - cost of the cheapest edit script / longer length."""
     given = criterion_of(metric).costs or EditCosts()
@@ -104,6 +108,7 @@ def edit_similarity(metric: EvalMetric) -> AgainstReferences:
     return AgainstReferences("trajectory_edit_similarity", metric, measure, fields=_MATCHED)
 
 
+@comparing_calls
 def partial_order(metric: EvalMetric) -> AgainstReferences:
     """`trajectory_partial_order`: share of required calls made after all their predecessors."""
     criterion = criterion_of(metric)
@@ -124,6 +129,7 @@ def partial_order(metric: EvalMetric) -> AgainstReferences:
     return AgainstReferences("trajectory_partial_order", metric, measure, fields=_MATCHED)
 
 
+@comparing_calls
 def args_score(metric: EvalMetric) -> AgainstReferences:
     """`trajectory_args_score`: mean similarity of the arguments of paired calls, also by tool."""
     return AgainstReferences(
@@ -131,6 +137,7 @@ def args_score(metric: EvalMetric) -> AgainstReferences:
     )
 
 
+@comparing_calls
 def result_match(metric: EvalMetric) -> AgainstReferences:
     """`trajectory_result_match`: mean similarity of the results of paired calls."""
     criterion = criterion_of(metric)
@@ -144,6 +151,7 @@ def result_match(metric: EvalMetric) -> AgainstReferences:
     )
 
 
+@comparing_calls
 def step_efficiency(metric: EvalMetric) -> AgainstReferences:
     """`trajectory_step_efficiency`: min(1, expected calls / actual calls); failed calls count."""
 

@@ -1,9 +1,10 @@
 """The address, model and key of a judge.
 
 The environment is trusted; a metrics file may come from an untrusted person.  A key from the environment goes
-to servers that the environment names, and to known providers.  A server that only the file names gets a key
-only if the file's own `apiKey` names its variable.  Variables of a file are expanded in `apiKey` only, and
-only if they are named like keys, unless EVALTAP_ALLOW_VARIABLES (`--allow-variables`) allows more.
+to servers that the environment or the command line names, and to the provider that issued it, whatever a
+file says: a variable in its `apiKey` is only expanded for a server to which its value may go.  It must be
+named like a key, and a file that a discovered evaltap.toml names gets none at all.  EVALTAP_ALLOW_VARIABLES
+(`--allow-variables`) trusts the file instead.
 """
 
 import base64
@@ -32,10 +33,13 @@ from evaltap.evaluator.scoring.judges.settings import (
     judge_timeout,
 )
 from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.files.settings import DISCOVERED
 from evaltap.schemas.formats.metric import JudgeModel, JudgePrices, OtherJudge
 from evaltap.schemas.text import did_you_mean
 
 ALLOW_VARIABLES: Final = "EVALTAP_ALLOW_VARIABLES"
+ALLOW_KEY_FOR: Final = "EVALTAP_ALLOW_KEY_FOR"
+"""Hosts, separated by commas, to which a metrics file may have any key-like variable sent."""
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _VARIABLE: Final = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _KEY_ENDINGS: Final = ("_API_KEY", "_TOKEN")
@@ -166,11 +170,11 @@ def _key(
     given = own.api_key.get_secret_value() if own.api_key else ""
     of_environment = environ.get("EVALTAP_JUDGE_API_KEY", "").strip()
     may_go = among(url, _trusted(environ))
-    if own_first and given.strip() and (value := reading.key(given)):
+    if own_first and given.strip() and (value := reading.key(given, url)):
         return _Key(value, reading.source(given))
     if of_environment and may_go:
         return _Key(of_environment, "")
-    if given.strip() and (value := reading.key(given)):
+    if given.strip() and (value := reading.key(given, url)):
         return _Key(value, reading.source(given))
     for provider in PROVIDERS.values():
         addresses = [provider.url]
@@ -194,12 +198,25 @@ def _trusted(environ: Mapping[str, str]) -> tuple[str, ...]:
     return (named,) if named else (*KNOWN_URLS, environ.get("OPENAI_BASE_URL", "").strip())
 
 
+def _servers_of(name: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the addresses to which the value of a variable may be sent, whatever file names it."""
+    issuers = [provider.url for provider in PROVIDERS.values() if name in provider.keys]
+    if OPENAI_URL in issuers:
+        issuers.append(environ.get("OPENAI_BASE_URL", "").strip())
+    if issuers:
+        return tuple(issuers)
+    if name == "EVALTAP_JUDGE_API_KEY":
+        return _trusted(environ)
+    return (environ.get("EVALTAP_JUDGE_BASE_URL", "").strip(),)
+
+
 class _FileValues:
     """Expands the values of a metrics file, as far as it may read the environment."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._all = environ.get(ALLOW_VARIABLES, "").strip().lower() in _TRUE
+        self._is_discovered = "EVALTAP_METRICS" in environ.get(DISCOVERED, "").split()
         self.expanded: list[str] = []
 
     def text(self, key: str, text: str) -> str:
@@ -214,17 +231,47 @@ class _FileValues:
             )
         return self._expand(text)
 
-    def key(self, text: str) -> str:
-        """Return the file's own key; it may name variables that hold keys."""
+    def key(self, text: str, url: str) -> str:
+        """Return the file's own key for the server at `url`; it may name variables that hold keys.
+
+        Raises ConfigurationError for a variable that is no key, or that may not be sent to this server.
+        """
         for match in _VARIABLE.finditer(text):
+            if self._all or not self._value(match):
+                continue
             name = match[1] or match[2]
-            if self._value(match) and not (self._all or _names_a_key(name)):
+            if not _names_a_key(name):
                 raise ConfigurationError(
                     f"judgeModel.apiKey contains the variable {match[0]}; expected a name that ends in"
                     " _API_KEY or _TOKEN or begins with EVALTAP_: rename the variable, or trust the file"
                     f" with --allow-variables ({ALLOW_VARIABLES}=1)"
                 )
+            if self._is_discovered and among(url, _servers_of(name, self._environ)):
+                return (
+                    ""  # what the environment sends to this server is sent without the file's word
+                )
+            if self._is_discovered or not self._may_go(name, url):
+                raise ConfigurationError(self._refusal(match[0], name, url))
         return self._expand(text)
+
+    def _may_go(self, name: str, url: str) -> bool:
+        allowed = self._environ.get(ALLOW_KEY_FOR, "").split(",")
+        return host_of(url) in map(str.strip, allowed) or among(
+            url, _servers_of(name, self._environ)
+        )
+
+    def _refusal(self, variable: str, name: str, url: str) -> str:
+        host = host_of(url)
+        if self._is_discovered:
+            return (
+                f"judgeModel.apiKey contains the variable {variable}, but nobody named this metrics file: it"
+                " comes from an evaltap.toml that was found; pass --metrics, or remove apiKey"
+            )
+        return (
+            f"judgeModel.apiKey would send {name} to {host}, which only the metrics file names; to allow"
+            f" that, pass --allow-key-for {host} ({ALLOW_KEY_FOR}), or name the server in"
+            " EVALTAP_JUDGE_BASE_URL and its key in EVALTAP_JUDGE_API_KEY"
+        )
 
     def source(self, text: str) -> str:
         """Return the origin of a file's key."""

@@ -149,8 +149,7 @@ class RemoteReader(StoreReader):
         names, rows = self._all(query, parameters)
         return [dict(zip(names, row, strict=True)) for row in rows]
 
-    def execute(self, statement: str, parameters: Parameters = None) -> None:
-        """Run statements and discard their results."""
+    def _execute(self, statement: str, parameters: Parameters = None) -> None:
         self._all(statement, parameters)
 
     def stream(
@@ -175,8 +174,7 @@ class RemoteReader(StoreReader):
             self._answer = self._rows_of(More(size))
         return _tuples(answer)
 
-    def append(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> None:
-        """Append rows to a temporary table."""
+    def _append(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> None:
         for start in range(0, len(rows), _ROWS_TO_APPEND):
             part = rows[start : start + _ROWS_TO_APPEND]
             plain = [astuple(row) if isinstance(row, Struct) else row for row in part]

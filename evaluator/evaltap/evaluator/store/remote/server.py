@@ -168,7 +168,7 @@ class _Answers:
             case More(size):
                 return self._rows(size)
             case Append(table, rows):
-                self._reader.append(table, [unpacked(row) for row in rows])
+                self._reader.fill(table, [unpacked(row) for row in rows])
                 return Rows([], [], more=False)
             case _:
                 raise StoreError("an unexpected greeting")

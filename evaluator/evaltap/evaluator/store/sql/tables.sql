@@ -198,6 +198,33 @@ CREATE TABLE IF NOT EXISTS run_ends (
   ended_at   TIMESTAMP NOT NULL
 );
 
+-- Experiments: runs of an agent on the cases of a set; one row for each start, also for one that resumes.
+CREATE TABLE IF NOT EXISTS experiments (
+  experiment_id   VARCHAR NOT NULL,
+  set_name        VARCHAR NOT NULL,
+  agent           VARCHAR NOT NULL,    -- as given: module:name, an address, a command
+  version         VARCHAR NOT NULL,    -- label of the agent; empty: none
+  runs            INTEGER NOT NULL,    -- trials wanted of each case
+  configuration   JSON NOT NULL,       -- {part: digest}: what must be the same for an experiment to go on
+  evaltap_version VARCHAR NOT NULL,
+  started_at      TIMESTAMP NOT NULL
+);
+
+-- Units of experiments: one run of the agent on one case.  Append-only, the newest row of a trial counts.
+CREATE TABLE IF NOT EXISTS units (
+  experiment_id VARCHAR NOT NULL,
+  app_name      VARCHAR NOT NULL,
+  eval_set_id   VARCHAR NOT NULL,      -- as in turns: set, version and run of the recording
+  eval_id       VARCHAR NOT NULL,
+  trial         INTEGER NOT NULL,      -- from 1
+  attempt       INTEGER NOT NULL,      -- from 1: an interrupted or invalid attempt is made again
+  state         VARCHAR NOT NULL,      -- begun | ran (recorded whole) | scored | crashed (the agent) | invalid (ours)
+  reason        VARCHAR,               -- of crashed and invalid
+  turn_count    INTEGER NOT NULL,      -- turns that the agent was asked
+  seconds       DOUBLE,
+  written_at    TIMESTAMP NOT NULL
+);
+
 -- One row for each case revision, metric version and run.
 CREATE TABLE IF NOT EXISTS scores (
   score_id          VARCHAR NOT NULL,  -- hash of run, case, revision and metric version

@@ -106,7 +106,7 @@ WHERE coalesce(t.inclusion_probability, 1) * coalesce(d.probability, 1) > 0;
 -- latest scores; the views below name the slices.  Rates cover what could be evaluated and are estimates
 -- for all traffic: a turn counts one over its probability, a session one over the largest of its turns,
 -- which share one draw.  A crashed run counts as not passed.  Counts and sample_pass_rate describe what was
--- recorded.  Cases are not weighted for turns that score rules left out; v_pass_rate_estimated is.  For intervals:
+-- recorded.  Cases are not weighted for turns that score rules left out.  For intervals and effective numbers:
 -- `evaltap estimate X.duckdb --by hour`.
 CREATE OR REPLACE VIEW v_pass_rate_by AS
 WITH newest AS (
@@ -299,74 +299,6 @@ WHERE dropped.key LIKE 'sampled_out%' OR dropped.key LIKE 'rate_limited%'
 GROUP BY dropped.key
 ORDER BY decision, turns DESC;
 
--- Pass rate of all traffic by metric version, estimated from the turns that sampling kept and weighted by
--- one over the inclusion probability (Hajek's estimator).  Effective turns: how many independent turns
--- would carry as much information, p(1-p) over the variance that leaves out one session at a time; if no
--- verdict differs, what the weights and sessions allow.  `evaltap estimate` adds intervals.
-CREATE OR REPLACE VIEW v_pass_rate_estimated AS
-WITH judged AS (
-  SELECT metric_name, metric_digest, app_name, eval_set_id, eval_id, inclusion_probability,
-         count(*) AS turns, count(*) FILTER (status = 'passed') AS passed
-  FROM latest_weighted_turn_scores
-  WHERE status IN ('passed', 'failed', 'crashed')
-  GROUP BY ALL
-),
-rates AS (
-  SELECT metric_name, metric_digest, sum(turns)::BIGINT AS turns,
-         sum(turns / inclusion_probability) AS estimated_turns,
-         sum(passed / inclusion_probability) / sum(turns / inclusion_probability) AS rate,
-         sum(passed) / sum(turns) AS sample_pass_rate,
-         count(DISTINCT (app_name, eval_set_id, eval_id)) AS sessions,
-         count(DISTINCT inclusion_probability) AS probabilities
-  FROM judged
-  GROUP BY ALL
-),
-by_session AS (
-  SELECT metric_name, metric_digest,
-         sum((passed - j.turns * rate) / inclusion_probability) AS residual,
-         sum(j.turns / inclusion_probability) AS weight
-  FROM judged j JOIN rates USING (metric_name, metric_digest)
-  GROUP BY metric_name, metric_digest, app_name, eval_set_id, eval_id
-),
-variances AS (
-  SELECT metric_name, metric_digest,
-         any_value((sessions - 1) / sessions)
-           * sum(pow(residual / nullif(estimated_turns - weight, 0), 2)) AS variance
-  FROM by_session JOIN rates USING (metric_name, metric_digest)
-  GROUP BY ALL
-),
-by_stratum AS (
-  SELECT metric_name, metric_digest,
-         pow(sum(j.turns / inclusion_probability), 2)
-           / sum(j.turns / pow(inclusion_probability, 2)) AS kish,
-         count(DISTINCT (app_name, eval_set_id, eval_id)) AS sessions
-  FROM judged j JOIN rates USING (metric_name, metric_digest)
-  GROUP BY metric_name, metric_digest,
-    if(probabilities > 8, pow(2, round(log2(inclusion_probability))), inclusion_probability)
-),
-sizes AS (
-  SELECT metric_name, metric_digest, sum(kish) AS kish, sum(least(kish, sessions)) AS smallest
-  FROM by_stratum
-  GROUP BY ALL
-)
-SELECT
-  metric_name,
-  turns,
-  estimated_turns,
-  rate AS estimated_pass_rate,
-  sample_pass_rate,
-  CASE
-    WHEN variance > 1e-24 THEN rate * (1 - rate) / variance
-    WHEN rate IN (0, 1) THEN smallest
-    ELSE kish
-  END AS effective_turns,
-  sessions,
-  metric_digest
-FROM rates
-JOIN variances USING (metric_name, metric_digest)
-JOIN sizes USING (metric_name, metric_digest)
-ORDER BY metric_name, metric_digest;
-
 -- Feedback of users with its turn; no turn: it was not recorded, or not kept.
 CREATE OR REPLACE VIEW v_feedback AS
 SELECT f.app_name, coalesce(t.eval_set_id, f.eval_set_id) AS eval_set_id, f.eval_id, coalesce(t.invocation_id, f.invocation_id) AS invocation_id,
@@ -548,3 +480,10 @@ SELECT i.*,
        coalesce(good + bad, 0) AS decisions, s.after, coalesce(reviewers, []) AS reviewers, s.reviewed_at,
        state IN ('open', 'skipped', 'disagreed') OR decisions < needed AS waiting
 FROM items i LEFT JOIN said s USING (item_id);
+
+-- The newest state of each trial of an experiment.
+CREATE OR REPLACE VIEW latest_units AS
+SELECT * FROM units
+QUALIFY row_number() OVER (
+  PARTITION BY experiment_id, eval_id, trial ORDER BY attempt DESC, written_at DESC, state = 'begun'
+) = 1;

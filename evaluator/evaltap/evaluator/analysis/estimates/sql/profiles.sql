@@ -1,9 +1,8 @@
--- Sessions as estimators see them, alike ones together.  `slices`: the columns of the slice, `value`: the
--- score of a turn.
+-- Sessions as estimators see them, alike ones together.  `slices`: the columns of the slice.
 WITH cells AS (
   SELECT {slices} metric, metric_digest, session, recorded, scored, by_turn, count(*) AS turns,
-         sum({value}) AS total, sum(pow({value}, 2)) AS squares
-  FROM estimate_turns
+         sum(has::DOUBLE) AS total, sum(pow(has::DOUBLE, 2)) AS squares
+  FROM {turns}
   WHERE counts
   GROUP BY ALL
 ),

@@ -1,5 +1,10 @@
 -- What is beside an estimate: raw counts, what has no score, what is uncovered.  `slices`: the columns of the slice;
 -- `bucket`: the finest time of the slice, `spread`: whether drops that belong to no turn are in it.
+-- $producers, $buckets, $ratios: the turns that could not be recorded, of `coverage`.
+WITH left_out AS (
+  SELECT unnest($producers::VARCHAR[]) AS producer_id, unnest($buckets::VARCHAR[]) AS bucket,
+         unnest($ratios::DOUBLE[]) AS ratio
+)
 SELECT {slices} metric, metric_digest,
        count(*) FILTER (counts) AS turns,
        count(*) FILTER (counts AND has) AS having,
@@ -13,10 +18,10 @@ SELECT {slices} metric, metric_digest,
            / sum(1 / probability) FILTER (NOT uncovered), 1e12
        ) AS uncovered,
        max(scored_at) AS scored_at
-FROM (SELECT *, {bucket} AS bucket FROM estimate_turns) t
-LEFT JOIN estimate_uncovered u
+FROM (SELECT *, {bucket} AS bucket FROM {turns}) t
+LEFT JOIN left_out u
   ON u.producer_id = t.producer_id AND u.bucket IS NOT DISTINCT FROM t.bucket
-LEFT JOIN estimate_uncovered o
+LEFT JOIN left_out o
   ON o.producer_id = $every AND o.bucket IS NOT DISTINCT FROM t.bucket
 GROUP BY {slices} metric, metric_digest
 ORDER BY {slices} metric, scored_at, metric_digest

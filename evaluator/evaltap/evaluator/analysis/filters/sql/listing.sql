@@ -1,7 +1,7 @@
--- What a list shows of the cases in `listed_cases`; `newest`: newest.sql of the store, `scores`: listed_scores.sql, `length`: of the
--- opening.
-WITH these_cases AS (FROM cases SEMI JOIN listed_cases USING (app_name, eval_set_id, eval_id)),
-these_turns AS (FROM turns SEMI JOIN listed_cases USING (app_name, eval_set_id, eval_id)),
+-- What a list shows of `cases`; `newest`: newest.sql of the store, `scores`: listed_scores.sql, `length`: of
+-- the opening.
+WITH these_cases AS (FROM cases SEMI JOIN {cases} USING (app_name, eval_set_id, eval_id)),
+these_turns AS (FROM turns SEMI JOIN {cases} USING (app_name, eval_set_id, eval_id)),
 {newest},
 of_turns AS (
   SELECT app_name, eval_set_id, eval_id,
@@ -29,12 +29,12 @@ of_calls AS (
   )
   GROUP BY ALL
 ),
-these_scores AS (FROM scores SEMI JOIN listed_cases USING (app_name, eval_set_id, eval_id)),
+these_scores AS (FROM scores SEMI JOIN {cases} USING (app_name, eval_set_id, eval_id)),
 {scores},
 thumbs AS (
   SELECT l.app_name, l.eval_set_id, l.eval_id,
          bool_or(f.positive) AS up, bool_or(NOT f.positive) AS down
-  FROM feedback f JOIN listed_cases l
+  FROM feedback f JOIN {cases} l
     ON f.eval_set_id = l.eval_set_id AND f.eval_id = l.eval_id AND f.app_name IN ('', l.app_name)
   GROUP BY ALL
 )
@@ -50,7 +50,7 @@ SELECT app_name, eval_set_id, eval_id, l.first_at, opening, coalesce(tools, []),
        coalesce(verdicts, []), coalesce(passed, 0), coalesce(not_evaluated, 0),
        CASE WHEN up AND down THEN 'mixed' WHEN up THEN 'up' WHEN down THEN 'down' END,
        version, l.turns, l.cost_usd, l.latency_ms
-FROM listed_cases l
+FROM {cases} l
 JOIN of_turns USING (app_name, eval_set_id, eval_id)
 JOIN versions USING (app_name, eval_set_id, eval_id)
 LEFT JOIN of_calls USING (app_name, eval_set_id, eval_id)

@@ -1,7 +1,7 @@
 -- As listing.sql, from the summary that has a row for each case.  By last_at and scored_at row groups are skipped.
 WITH listed AS (
   SELECT *, md5_number_lower(concat_ws(chr(31), app_name, eval_set_id, eval_id)) AS case_key
-  FROM listed_cases
+  FROM {cases}
 ),
 indexed AS (
   SELECT c.*, l.place, l.first_at AS started_at, l.cost_usd AS cost, l.latency_ms AS latency, l.turns AS turns_of

@@ -1,13 +1,13 @@
 """The final response criterion: all of its text, JSON, ROUGE and XML parts must hold."""
 
 from collections.abc import Callable
+from xml.parsers import expat
 
 from evaltap.evaluator.cases.turn import Turn
 from evaltap.evaluator.scoring.criteria.content import text
 from evaltap.evaluator.scoring.criteria.content.json_value import JsonCheck, RawJson, compile_json
 from evaltap.evaluator.scoring.criteria.content.rouge import compile_rouge
-from evaltap.evaluator.scoring.criteria.content.xml import compile_xml
-from evaltap.schemas.formats.metric import FinalResponseCriterion
+from evaltap.schemas.formats.metric import FinalResponseCriterion, XmlCriterion
 
 PartCheck = Callable[[str, str], str | None]
 
@@ -74,3 +74,40 @@ def _compile_parts(criterion: FinalResponseCriterion) -> list[tuple[str, PartChe
 
 def _on_raw(check: JsonCheck) -> PartCheck:
     return lambda actual, expected: check(RawJson(actual), RawJson(expected))
+
+
+def compile_xml(criterion: XmlCriterion) -> Callable[[str], str | None]:
+    """Return the check of the actual text; `skip` is the only strategy, as nothing is compared."""
+    if criterion.ignore:
+        return lambda _: None
+    if not criterion.match_strategy:
+        return lambda _: "xml match strategy is empty; expected skip"
+    if criterion.match_strategy != "skip":
+        return lambda _: f"invalid match strategy {criterion.match_strategy}; expected skip"
+    return malformed if criterion.valid else lambda _: None
+
+
+def malformed(text: str) -> str | None:
+    """Return why `text` is not one XML document; None if it is."""
+    parser = expat.ParserCreate(encoding="utf-8")
+    parser.buffer_text = True
+
+    def declared(version: str, encoding: str | None, _standalone: int) -> None:
+        if version != "1.0":
+            raise ValueError(f"unsupported version {version}; expected 1.0")
+        if encoding is not None and encoding.lower() != "utf-8":
+            raise ValueError(f"unsupported encoding {encoding}; expected utf-8")
+
+    def other(data: str) -> None:
+        # With a default handler in place, expat reports an internal entity instead of expanding it.
+        if data.startswith("&"):
+            raise ValueError(f"undefined entity {data}")
+
+    parser.XmlDeclHandler = declared
+    parser.CharacterDataHandler = lambda _: None
+    parser.DefaultHandler = other
+    try:
+        parser.Parse(text.strip(" \t\r\n").encode(), True)
+    except (expat.ExpatError, ValueError) as error:
+        return f"invalid xml: {error}"
+    return None

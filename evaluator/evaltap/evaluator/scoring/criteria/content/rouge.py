@@ -8,11 +8,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.criteria.content.bit_parallel import common_length
-from evaltap.evaluator.scoring.criteria.content.sentences import split_sentences
 from evaltap.evaluator.scoring.criteria.content.text import lower
 from evaltap.schemas.formats.metric import RougeCriterion
 
@@ -205,3 +204,31 @@ def _common_places(wanted: Sequence[str], predicted: Sequence[str]) -> list[int]
         else:
             one -= 1
     return places
+
+
+# Written without the final full stop, lower-cased.
+_ABBREVIATIONS = frozenset(
+    re.findall(
+        r"\S+",
+        """
+        a.m adm al apr aug ave bros capt cf cmdr co col corp dec dept dr e.g est etc feb fig ft gen
+        gov hon i.e inc jan jr lt ltd m.d maj messrs mr mrs ms mt nov oct p.m ph.d prof rep rev sen
+        sep sept sgt sr st u.k u.n u.s vs
+        """,
+    )
+)
+
+
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences of `text` without the white space between them."""
+    sentences: list[str] = _splitter().tokenize(text)
+    return [sentence for sentence in sentences if sentence]
+
+
+@lru_cache(maxsize=1)
+def _splitter() -> Any:  # nltk has no types
+    from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
+
+    parameters = PunktParameters()
+    parameters.abbrev_types = set(_ABBREVIATIONS)
+    return PunktSentenceTokenizer(parameters)

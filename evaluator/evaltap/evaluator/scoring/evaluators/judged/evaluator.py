@@ -4,6 +4,7 @@ An evaluator defines the question about a turn and how to read the answer (`Ques
 judges are asked and how often.  This module sends the requests, and handles answers without a verdict.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -16,12 +17,15 @@ from evaltap.evaluator.scoring.contract.context import (
     EvaluationContext,
     EvaluatorFailure,
     MetricScore,
+    RubricVerdict,
     Services,
     Status,
     TurnScore,
     Vote,
 )
+from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.contract.judge import (
+    DEFAULT_GENERATION,
     BudgetSpentError,
     Judge,
     JudgeError,
@@ -40,20 +44,63 @@ from evaltap.evaluator.scoring.contract.turn_evaluator import (
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.evaluators.judged.answers import Verdict
 from evaltap.evaluator.scoring.evaluators.judged.panel import (
+    Juror,
     Panel,
     PanelSamples,
     SampleAggregator,
     SampleRequest,
 )
 from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import NO_EXTRAS, RubricExtras
-from evaltap.evaluator.scoring.evaluators.judged.samples import workers_of
-from evaltap.evaluator.scoring.evaluators.judged.settings import check_rubrics, extras_of, jurors_of
-from evaltap.evaluator.scoring.evaluators.judged.votes import _storable, storable, vote_of
+from evaltap.evaluator.scoring.evaluators.judged.samples import samples_of, workers_of
 from evaltap.evaluator.scoring.judges.settings import judge_models
 from evaltap.evaluator.scoring.waiting import map_together
 from evaltap.schemas.files.adk_older import rubric_of
 from evaltap.schemas.formats.case import Rubric
-from evaltap.schemas.formats.metric import EvalMetric, GenerationConfig
+from evaltap.schemas.formats.metric import (
+    EvalMetric,
+    GenerationConfig,
+    JudgeModel,
+    LlmJudgeCriterion,
+)
+
+
+def jurors_of(
+    criterion: LlmJudgeCriterion, models: Sequence[JudgeModel | None]
+) -> tuple[tuple[Juror, ...], Juror | None]:
+    """Return the jurors that are always asked, and the one for uncertain verdicts, if any."""
+    jurors: list[Juror] = []
+    first = 0
+    for place, model in enumerate(models):
+        samples = samples_of(model)
+        generation = model.generation_config if model else None
+        name = "judge" if place == 0 else f"panel-{place}"
+        jurors.append(Juror(place, name, first, samples, generation or DEFAULT_GENERATION))
+        first += samples
+    if criterion.cascade is None:
+        return tuple(jurors), None
+    return tuple(jurors[:-1]), jurors[-1]._replace(name="second")
+
+
+def extras_of(criterion: LlmJudgeCriterion, *, rubrics: bool) -> RubricExtras:
+    """Return what answers must contain; raises MetricError for settings that need `rubrics`."""
+    evidence = criterion.evidence
+    if evidence not in ("", "flag", "require"):
+        raise MetricError(f"llmJudge.evidence is '{evidence}'; expected flag or require")
+    confidence = criterion.cascade is not None and criterion.cascade.min_confidence > 0
+    if (evidence or confidence) and not rubrics:
+        raise MetricError("evidence and minConfidence are for the evaluators that ask rubrics")
+    return RubricExtras(evidence, confidence)
+
+
+def check_rubrics(rubrics: Sequence[Rubric]) -> None:
+    """Raise MetricError when a rubric's id is blank or given twice."""
+    ids = Counter(rubric.id.strip() for rubric in rubrics if rubric.content)
+    if "" in ids:
+        raise MetricError("a rubric has a blank id; give each rubric its own id")
+    doubled = [name for name, count in ids.items() if count > 1]
+    if doubled:
+        raise MetricError(f"two rubrics have the id {doubled[0]}; give each rubric its own id")
+
 
 PREPARATORY: Final = -1
 """The sample number of preparatory calls that build a question."""
@@ -348,3 +395,43 @@ def reference_text(wanted: Turn) -> str | MissingEvidence:
         return given[0]
     listed = "\n".join(f"{number}. {text}" for number, text in enumerate(given, start=1))
     return f"Any one of these {len(given)} is right:\n{listed}"
+
+
+def vote_of(
+    reply: JudgeReply,
+    number: int,
+    status: Status,
+    score: float | None,
+    reason: str,
+    rows: tuple[RubricVerdict, ...] = (),
+    value: float | bool | str | None = None,
+    judge: str = "judge",
+) -> Vote:
+    """Return a vote with what its answer cost."""
+    return Vote(
+        number, status, score, reason, rows, reply.model, reply.input_tokens, reply.output_tokens,
+        reply.latency, value, judge, reply.cost_usd, reply.cached, reply.saved_usd,
+    )  # fmt: skip
+
+
+def storable(verdict: Verdict) -> Verdict:
+    """Return a verdict whose texts any database takes: half characters (JSON's \\ud800) replaced."""
+    score, reason, rows, value = verdict
+    if all(row.id.isascii() and row.reason.isascii() for row in rows) and reason.isascii():
+        return verdict
+    rows = tuple(
+        replace(
+            row,
+            id=_storable(row.id),
+            reason=_storable(row.reason),
+            evidence=_storable(row.evidence),
+        )
+        for row in rows
+    )
+    return Verdict(
+        score, _storable(reason), rows, _storable(value) if isinstance(value, str) else value
+    )
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,117 @@
+"""What an experiment requires of an agent: sessions that answer one turn after another.
+
+An adapter calls the agent and lets the recorder see the turn; it never records a second time what a plugin
+of the recorder records.  An exception of the agent passes through: it is the agent's crash.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+ChatMessage: TypeAlias = dict[str, Any]
+"""`{"role": "system" | "user" | "assistant", "content": text}`."""
+
+
+class AgentError(Exception):
+    """The agent did not do what an agent does: no answer, two answers, garbage.  Counts as its crash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One run of the agent on one case; the unit of work of an experiment."""
+
+    eval_set_id: str
+    eval_id: str
+    trial: int
+    """From 1."""
+    attempt: int
+    """From 1: an attempt that was interrupted is made again."""
+    run: str
+    """The label of the recording: experiment, trial and, beyond the first, the attempt."""
+    turns: tuple[str, ...]
+    """What the user says, turn by turn."""
+    context: tuple[ChatMessage, ...] = ()
+    """Messages before the conversation."""
+    state: Mapping[str, Any] | None = None
+    app_name: str = ""
+    user_id: str = ""
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session that the agent is given: one for each attempt."""
+        return f"{self.run}/{self.eval_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One turn of a unit: the conversation up to and including the user's message."""
+
+    unit: Unit
+    messages: Sequence[ChatMessage]
+
+    @property
+    def user(self) -> str:
+        """What the user says in this turn."""
+        return str(self.messages[-1]["content"])
+
+
+class AgentSession(Protocol):
+    """One conversation with the agent."""
+
+    async def answer(self, asked: Asked) -> str | None:
+        """Run one turn and return the answer; called from one task, never concurrently.
+
+        Raises whatever the agent raises, and AgentError if it does not answer.
+        """
+        ...
+
+
+CARRIES = ("state", "context", "tools", "mocks")
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What an agent can be given and what is seen of it; checked before anything is spent."""
+
+    state: bool = False
+    """Takes the session's state."""
+    context: bool = False
+    """Takes messages before the conversation."""
+    tools: bool = True
+    """Its tool calls are recorded."""
+    mocks: bool = False
+    """Its tool calls can be answered from a recording."""
+
+
+class Agent(Protocol):
+    """An agent under test; opens a session for each unit."""
+
+    @property
+    def abilities(self) -> Abilities:
+        """What the agent can be given."""
+        ...
+
+    def session(self, unit: Unit) -> AbstractAsyncContextManager[AgentSession]:
+        """Return a new conversation; the end of the block releases what belongs to it."""
+        ...
+
+
+@dataclass(slots=True)
+class Conversation:
+    """The messages of a unit as its turns go on."""
+
+    unit: Unit
+    messages: list[ChatMessage] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.messages = [*self.unit.context]
+
+    def ask(self, user: str) -> Asked:
+        """Add the user's message and return the turn."""
+        self.messages.append({"role": "user", "content": user})
+        return Asked(self.unit, list(self.messages))
+
+    def answered(self, answer: str | None) -> None:
+        """Add the agent's answer."""
+        self.messages.append({"role": "assistant", "content": answer or ""})

@@ -1,0 +1,178 @@
+"""Plain functions as agents: `(messages)` or `(messages, turn)`, sync or async, and factories of them.
+
+A callable without required parameters is a factory: it is called for each unit, and what it returns is the
+agent. If that is a context manager, or has `aclose` or `close`, it ends with the unit.
+"""
+
+import asyncio
+import contextvars
+import inspect
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final
+
+from evaltap.experiments.agents.base import Abilities, AgentError, AgentSession, Asked, Unit
+from evaltap.recorder import Recorder
+
+_POSITIONAL: Final = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+
+
+def required_parameters(function: Callable[..., Any]) -> int:
+    """Return how many arguments a call must have; 1 for a callable that does not tell."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 1
+    return sum(one.default is one.empty and one.kind in _POSITIONAL for one in parameters) or sum(
+        one.kind is one.VAR_POSITIONAL for one in parameters
+    )
+
+
+class FunctionSession:
+    """A conversation with a function, which has no memory but the messages that it is given."""
+
+    def __init__(self, function: Callable[..., Any], recorder: Recorder) -> None:
+        self._function = function
+        self._recorder = recorder
+        self._takes_turn = _takes_turn(function)
+
+    async def answer(self, asked: Asked) -> str | None:
+        """Call the function within a recorded turn; its return value is the answer."""
+        unit = asked.unit
+        turn = self._recorder.turn(
+            user=asked.user,
+            session_id=unit.session_id,
+            user_id=unit.user_id or None,
+            app_name=unit.app_name or None,
+            state=dict(unit.state) if unit.state else None,
+        )
+        with turn:
+            given = (list(asked.messages), turn) if self._takes_turn else (list(asked.messages),)
+            try:
+                returned = await called(self._function, *given)
+            except asyncio.CancelledError:
+                raise AgentError("the agent was cancelled, because its time was up") from None
+            if returned is None and turn.answers == 1:
+                return turn.answer
+            if turn.answers or returned is None:
+                found = "answered twice" if turn.answers else "returned nothing"
+                raise AgentError(f"the agent {found}; expected one answer, as a text")
+            if not isinstance(returned, str):
+                raise AgentError(
+                    f"the agent returned {type(returned).__name__}; expected its answer, as a text"
+                )
+            turn.respond(returned)
+            return returned
+
+
+class FunctionAgent:
+    """A function, or a factory that makes one for each unit."""
+
+    def __init__(self, function: Callable[..., Any], recorder: Recorder) -> None:
+        self._function = function
+        self._recorder = recorder
+
+    @property
+    def abilities(self) -> Abilities:
+        """Context messages are among the messages; state is recorded, and read from `turn` by nobody."""
+        return Abilities(context=True, mocks=_takes_turn(self._function))
+
+    @asynccontextmanager
+    async def session(self, unit: Unit) -> AsyncIterator[AgentSession]:
+        """Return a conversation with the function."""
+        yield FunctionSession(self._function, self._recorder)
+
+
+class FactoryAgent:
+    """A factory, called for each unit; `adapter` turns what it returns into an agent."""
+
+    def __init__(
+        self, factory: Callable[[], Any], adapter: Callable[[Any], Any], abilities: Abilities
+    ) -> None:
+        self._factory = factory
+        self._adapter = adapter
+        self.abilities = abilities
+
+    @asynccontextmanager
+    async def session(self, unit: Unit) -> AsyncIterator[AgentSession]:
+        """Make an agent and return a conversation with it; both end with the block."""
+        async with AsyncExitStack() as stack:
+            made = await called(self._factory)
+            if hasattr(made, "__aenter__"):
+                made = await stack.enter_async_context(made)
+            elif hasattr(made, "__enter__"):
+                made = stack.enter_context(made)
+            elif (
+                close := getattr(made, "aclose", None) or getattr(made, "close", None)
+            ) is not None:
+                stack.push_async_callback(_closed, close)
+            yield await stack.enter_async_context(self._adapter(made).session(unit))
+
+
+async def _closed(close: Callable[[], Any]) -> None:
+    await called(close)
+
+
+def _takes_turn(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    places = sum(one.kind in _POSITIONAL for one in parameters)
+    return places >= 2 or any(one.kind is one.VAR_POSITIONAL for one in parameters)
+
+
+async def called(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function: an async one here, any other on a thread of its own, which may be abandoned.
+
+    A thread inherits the context.  A copy of the process that a fork in the function made ends when it
+    returns.
+    """
+    process = os.getpid()
+    of_object = getattr(type(function), "__call__", None)  # noqa: B004  # an object's own method
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(of_object):
+        returned = await function(*arguments)
+    else:
+        returned = await _on_a_thread(function, *arguments)
+        if isinstance(returned, Awaitable):
+            returned = await returned
+    if os.getpid() != process:
+        os._exit(0)
+    return returned
+
+
+async def _on_a_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+    context, process = contextvars.copy_context(), os.getpid()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if done.done():  # abandoned
+            return
+        if error is None:
+            done.set_result(result)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result, failure = None, None
+        try:
+            result = context.run(function, *arguments)
+        except BaseException as error:  # of the agent: passed on to the unit, whatever it is
+            failure = error
+            if isinstance(error, StopIteration | SystemExit | KeyboardInterrupt):
+                failure = AgentError(f"the agent raised {type(error).__name__}: {error}")
+        if os.getpid() != process:
+            os._exit(0)
+        try:
+            loop.call_soon_threadsafe(settle, result, failure)
+        except RuntimeError:  # the loop has ended: nobody waits for an abandoned agent
+            return
+
+    threading.Thread(target=run, name="evaltap-agent", daemon=True).start()
+    return await done

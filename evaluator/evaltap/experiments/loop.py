@@ -1,0 +1,391 @@
+"""Run the units of an experiment: keep the agent busy, land what it records, score what is whole.
+
+Nothing waits for the slowest: a unit is scored as soon as its turns have landed, while others run.  The
+store is written by this thread only.  Each step is durable before the next depends on it: a unit is
+`begun` before the agent has it, `ran` when its turns are in the store, `scored` when its scores are.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from evaltap.evaluator.cases.identity import CaseKey, FirstPosition
+from evaltap.evaluator.ingest.landing.lander import Lander
+from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
+from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.scoring.selection import Selection
+from evaltap.evaluator.store.database import Store
+from evaltap.experiments.agents.base import Unit
+from evaltap.experiments.early_stop import Decision, Until
+from evaltap.experiments.plan import Plan
+from evaltap.experiments.process import AgentProcess
+from evaltap.experiments.units import (
+    UnitRow,
+    UnitState,
+    append_units,
+    drop_attempts,
+    landed_turns,
+    read_units,
+    row_of,
+)
+from evaltap.experiments.worker import UnitEnd, WorkerSettings
+
+POLL_SECONDS: Final = 0.02
+SCORE_EVERY_SECONDS: Final = 0.2
+MOST_READY: Final = 200
+AHEAD: Final = 2
+"""Units in the agent's process, as a multiple of those that run: it need not wait for this one."""
+PATIENCE_SECONDS: Final = 10.0
+"""How long the turns of a unit that has ended may take to land before the unit counts as invalid."""
+CRASH_PATIENCE_SECONDS: Final = 1.0
+"""The same for a unit that crashed: perhaps nothing was recorded of it."""
+MOST_ATTEMPTS: Final = 3
+"""Attempts at a trial whose turns do not arrive, or that shared a process with one that died."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to run: the numbers that do not change what is measured."""
+
+    concurrency: int = 8
+    turn_seconds: float = 300.0
+    budget_usd: float | None = None
+    until: Until | None = None
+    judge_threads: int = 1
+
+
+@dataclass(slots=True)
+class UnitDone:
+    """A unit that has its final state, for whoever shows progress."""
+
+    row: UnitRow
+    verdicts: Mapping[str, str]
+    """The status by metric."""
+    cost_usd: float | None = None
+
+
+@dataclass(slots=True)
+class Progress:
+    """What an experiment has done since it started."""
+
+    planned: int = 0
+    """Units of this experiment, those of earlier starts included."""
+    skipped: int = 0
+    """Units that an earlier start has finished."""
+    done: list[UnitDone] = field(default_factory=list)
+    agent_calls: int = 0
+    """Turns that the agent was asked since this start."""
+    spent_usd: float = 0.0
+    stopped_by: str = ""
+    """Why it ended before all units were done: interrupted, budget, until; empty if it did not."""
+    decision: Decision | None = None
+
+
+@dataclass(slots=True)
+class _Ended:
+    """A unit that the agent is done with, whose turns are on their way."""
+
+    unit: Unit
+    end: UnitEnd
+    at: float
+
+
+class Experiment:
+    """One experiment over one store; `run` carries it out, `stop` ends it in order, from any thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        plan: Plan,
+        scorer: CaseScorer,
+        settings: Settings,
+        *,
+        log: Path,
+        report: Callable[[UnitDone, Progress], None] = lambda *_: None,
+    ) -> None:
+        self._store = store
+        self._plan = plan
+        self._settings = settings
+        self._log = log
+        self._report = report
+        self._scorable: set[tuple[str, str]] = set()
+        self._scorer = PendingScorer(
+            store,
+            scorer,
+            references=plan.cases.references(),
+            threads=settings.judge_threads if scorer.waits else 1,
+            selection=Selection(chosen=self._scorable),
+        )
+        self._metrics = [one.metric.metric_name for one in self._scorer.metrics]
+        self._digests = [one.digest for one in self._scorer.metrics]
+        self._lander = Lander(store)
+        self._changed: dict[CaseKey, FirstPosition] = {}
+        self._ended: dict[CaseKey, _Ended] = {}
+        self._ready: dict[CaseKey, UnitRow] = {}
+        self._waiting: deque[Unit] = deque()
+        self._alone: set[tuple[str, int]] = set()
+        """The trials that ran when the agent's process died; each is tried again without others."""
+        self._attempts: dict[tuple[str, int], int] = {}
+        self._stopping = False
+        self._scored_at = 0.0
+        self.progress = Progress()
+
+    def stop(self) -> None:
+        """Give the agent no more units; those that run are finished, recorded and scored."""
+        self._stopping = True
+        self.progress.stopped_by = self.progress.stopped_by or "interrupted"
+
+    def run(self, agent: WorkerSettings, output: Path) -> Progress:
+        """Run all units that are not done; raise InputError if the agent cannot be started."""
+        process = AgentProcess(agent, output)
+        try:
+            with closing(LocalLogSource(self._log, must_exist=False)) as source:
+                source.seek(self._lander.offsets())
+                self._land_what_waits(source)
+                for lot in self._lots(self._take_up()):
+                    self._waiting.extend(lot)
+                    while self._waiting or process.running or self._ended or self._ready:
+                        self._feed(process)
+                        self._collect(process)
+                        if process.has_ended and (process.running or self._waiting):
+                            process = self._after_a_death(process, agent, output)
+                        self._land(source)
+                        self._score()
+                    if self._stopping:
+                        break
+                process.finish()
+        finally:
+            process.close()
+        return self.progress
+
+    # -- what is to be done --
+
+    def _take_up(self) -> dict[tuple[str, int], UnitRow]:
+        """Return the trials that are done; settle those that an earlier start left half done."""
+        found = read_units(self._store, self._plan.experiment_id)
+        cases = {one.eval_id for one in self._plan.cases.cases}
+        open_ = [
+            row for row in found.values() if row.state in ("begun", "ran") and row.eval_id in cases
+        ]
+        landed = landed_turns(self._store, [row.key for row in open_])
+        lost = []
+        for row in open_:
+            turns = landed.get(row.key)
+            if turns and (turns.failed or turns.whole >= row.turn_count):
+                self._is_recorded(row)
+            else:
+                lost.append(row.key)
+                self._attempts[row.eval_id, row.trial] = row.attempt
+                del found[row.eval_id, row.trial]
+        drop_attempts(self._store, lost)
+        for row in found.values():
+            if row.state == "invalid":
+                self._attempts[row.eval_id, row.trial] = row.attempt
+        done = {name: row for name, row in found.items() if row.state != "invalid"}
+        self.progress.planned = len(cases) * self._plan.runs
+        self.progress.skipped = sum(
+            trial <= self._plan.runs and eval_id in cases for eval_id, trial in done
+        )
+        return done
+
+    def _lots(self, done: Mapping[tuple[str, int], UnitRow]) -> Iterator[list[Unit]]:
+        """Yield the units that are not done: all at once or, with a target, a round of all cases at a
+        time.
+        """
+        trials = range(1, self._plan.runs + 1)
+        lots = [[trial] for trial in trials] if self._settings.until else [[*trials]]
+        for lot in lots:
+            yield [
+                self._plan.unit(case, trial, self._attempts.get((case.eval_id, trial), 0) + 1)
+                for trial in lot
+                for case in self._plan.cases.cases
+                if (case.eval_id, trial) not in done
+            ]
+            if self._settings.until is not None and not self._stopping:
+                self.progress.decision = self._decided(lot[-1])
+                if self.progress.decision != "open":
+                    self.progress.stopped_by = "until"
+                    return
+
+    def _decided(self, rounds: int) -> Decision:
+        """Return what the whole rounds so far say; a unit passes if all its metrics do."""
+        assert self._settings.until is not None  # asked only with a target
+        passed, units = self._store.rows(
+            _PASSED, {"id": self._plan.experiment_id, "digests": self._digests, "rounds": rounds}
+        )[0]
+        return self._settings.until.decide(passed, units)
+
+    # -- the steps --
+
+    def _feed(self, process: AgentProcess) -> None:
+        """Give the agent what it has room for; one unit at a time while a culprit is looked for."""
+        budget = self._settings.budget_usd
+        if budget is not None and self.progress.spent_usd >= budget and self._waiting:
+            self._stopping, self.progress.stopped_by = True, "budget"
+        if self._stopping:
+            self._waiting.clear()
+        begun: list[Unit] = []
+        while self._waiting and not process.has_ended:
+            running = len(process.running) + len(begun)
+            if running >= (1 if self._alone else AHEAD * self._settings.concurrency):
+                break
+            begun.append(self._waiting.popleft())
+        append_units(self._store, [row_of(self._plan, unit, "begun") for unit in begun])
+        for unit in begun:
+            process.start(unit)
+
+    def _collect(self, process: AgentProcess) -> None:
+        """Take the units that the agent is done with."""
+        for unit, end in process.take(POLL_SECONDS):
+            self._alone.discard((unit.eval_id, unit.trial))
+            self.progress.agent_calls += end.turns
+            key = row_of(self._plan, unit, "begun").key
+            self._ended[key] = _Ended(unit, end, time.monotonic())
+
+    def _after_a_death(
+        self, process: AgentProcess, agent: WorkerSettings, output: Path
+    ) -> AgentProcess:
+        """Start the agent anew: of several units that ran, each is tried again alone, to find the culprit."""
+        how = process.death()
+        lost = [unit for name, unit in process.running.items() if name in process.begun]
+        untouched = [unit for name, unit in process.running.items() if name not in process.begun]
+        process.close()
+        self._waiting.extendleft(reversed(untouched))
+        self.progress.agent_calls += len(lost)
+        if len(lost) == 1:
+            self._alone.discard((lost[0].eval_id, lost[0].trial))
+            reason = f"the agent's process {how}"
+            self._settle(row_of(self._plan, lost[0], "crashed", reason=reason))
+        else:
+            self._alone.update((unit.eval_id, unit.trial) for unit in lost)
+            for unit in reversed(lost):
+                self._again(row_of(self._plan, unit, "begun"))
+        return AgentProcess(agent, output)
+
+    def _land_what_waits(self, source: LocalLogSource) -> None:
+        """Land what an earlier start has left on the log."""
+        while (batch := source.poll(1_000, 0.0)).records:
+            self._lander.land(batch)
+        self._changed.update(self._lander.take_changed())
+
+    def _land(self, source: LocalLogSource) -> None:
+        """Land what has arrived, and take up the units whose turns are all there."""
+        batch = source.poll(1_000, 0.0)
+        if batch.records or batch.next_offsets:
+            self._lander.land(batch)
+            self._changed.update(self._lander.take_changed())
+        if not self._ended:
+            return
+        landed = landed_turns(self._store, [*self._ended])
+        rows, now = [], time.monotonic()
+        for key, ended in list(self._ended.items()):
+            turns = landed.get(key)
+            wanted = len(ended.unit.turns) if ended.end.state == "ended" else ended.end.turns
+            arrived = turns.whole + turns.failed if turns else 0
+            patience = PATIENCE_SECONDS if ended.end.state == "ended" else CRASH_PATIENCE_SECONDS
+            if arrived < wanted and now - ended.at < patience:
+                continue
+            del self._ended[key]
+            rows.append(self._arrived(ended, arrived, wanted))
+            if turns and turns.cost_usd:
+                self.progress.spent_usd += turns.cost_usd
+        append_units(self._store, [row for row in rows if row.state == "ran"])
+        for row in rows:
+            if row.state == "ran":
+                self._is_recorded(row)
+            elif row.attempt < MOST_ATTEMPTS and row.state == "invalid":
+                self._again(row)
+            else:
+                self._settle(row)
+
+    def _arrived(self, ended: _Ended, arrived: int, wanted: int) -> UnitRow:
+        """Return the row of a unit whose turns have arrived, or will not."""
+        end, seconds = ended.end, ended.end.seconds
+        if arrived >= wanted and (arrived or end.state == "ended"):
+            return row_of(
+                self._plan, ended.unit, "ran", reason=end.reason, turn_count=wanted, seconds=seconds
+            )
+        if end.state == "crashed":  # before or without a recorded turn: it is a crash all the same
+            return row_of(self._plan, ended.unit, "crashed", reason=end.reason, seconds=seconds)
+        reason = f"the recorder delivered {arrived} of {wanted} turns"
+        return row_of(self._plan, ended.unit, "invalid", reason=reason, seconds=seconds)
+
+    def _again(self, row: UnitRow) -> None:
+        """Make the next attempt at a trial before anything else; what this one has delivered is dropped."""
+        drop_attempts(self._store, [row.key])
+        case = next(one for one in self._plan.cases.cases if one.eval_id == row.eval_id)
+        self._waiting.appendleft(self._plan.unit(case, row.trial, row.attempt + 1))
+
+    def _is_recorded(self, row: UnitRow) -> None:
+        self._ready[row.key] = row
+        self._scorable.add((row.eval_set_id, row.eval_id))
+
+    def _score(self) -> None:
+        """Score the units that are recorded whole, and settle them."""
+        now = time.monotonic()
+        is_last = not (self._ended or self._waiting)
+        if not self._ready or not (
+            is_last
+            or len(self._ready) >= MOST_READY
+            or now - self._scored_at >= SCORE_EVERY_SECONDS
+        ):
+            return
+        self._scored_at = now
+        positions = {
+            key: self._changed.pop(key, FirstPosition(0, _LONG_AGO)) for key in self._ready
+        }
+        ready, self._ready = self._ready, {}
+        self._scorer.score("live", str(self._log), changed=positions)
+        self._store.join()
+        verdicts: dict[CaseKey, dict[str, str]] = {key: {} for key in ready}
+        for app, eval_set, eval_id, metric, status in self._store.rows(
+            _VERDICTS,
+            {
+                "apps": [key[0] for key in ready],
+                "sets": [key[1] for key in ready],
+                "ids": [key[2] for key in ready],
+                "digests": self._digests,
+            },
+        ):
+            verdicts[app, eval_set, eval_id][metric] = status
+        rows = []
+        for key, row in ready.items():
+            crashed = "crashed" in verdicts[key].values() or (not self._metrics and row.reason)
+            state: UnitState = "crashed" if crashed else "scored"
+            rows.append(row._replace(state=state, reason=row.reason if crashed else None))
+        append_units(self._store, rows)
+        for row in rows:
+            self._tell(row, verdicts[row.key])
+
+    def _settle(self, row: UnitRow) -> None:
+        """Write the final state of a unit that has no scores."""
+        append_units(self._store, [row])
+        self._tell(row, {})
+
+    def _tell(self, row: UnitRow, verdicts: Mapping[str, str]) -> None:
+        done = UnitDone(row, verdicts)
+        self.progress.done.append(done)
+        self._report(done, self.progress)
+
+
+_LONG_AGO: Final = datetime(1970, 1, 1)
+_VERDICTS: Final = """
+SELECT app_name, eval_set_id, eval_id, metric_name, status FROM latest_scores
+WHERE metric_digest IN $digests::VARCHAR[] AND (app_name, eval_set_id, eval_id) IN (
+  SELECT unnest($apps::VARCHAR[]), unnest($sets::VARCHAR[]), unnest($ids::VARCHAR[])
+)
+"""
+_PASSED: Final = """
+SELECT count(*) FILTER (u.state = 'scored' AND s.passed), count(*) FROM latest_units u
+LEFT JOIN (
+  SELECT app_name, eval_set_id, eval_id, bool_and(status = 'passed') AS passed FROM latest_scores
+  WHERE metric_digest IN $digests::VARCHAR[] GROUP BY ALL
+) s USING (app_name, eval_set_id, eval_id)
+WHERE u.experiment_id = $id AND u.trial <= $rounds AND u.state IN ('scored', 'crashed')
+"""

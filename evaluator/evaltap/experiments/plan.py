@@ -1,0 +1,227 @@
+"""What an experiment will do: its cases, its units, and the parts of its configuration that must not
+change.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.scoring.results.runs import RunMetric
+from evaltap.experiments.agents.base import ChatMessage, Unit
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.documents import eval_set_name, iter_cases
+from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.text import did_you_mean
+
+LONGEST_SHOWN: Final = 20
+"""Problems that are listed; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunCase:
+    """A case of the set as the agent meets it, and what is expected of it."""
+
+    eval_id: str
+    turns: tuple[str, ...]
+    context: tuple[ChatMessage, ...]
+    state: Mapping[str, Any] | None
+    app_name: str
+    user_id: str
+    expected: tuple[CaseData, ...]
+    """The turns of `conversation`, or of a recorded case without one, which then is its own reference."""
+    has_reference: bool
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class CaseSet:
+    """The cases of a set in their order."""
+
+    name: str
+    cases: tuple[RunCase, ...]
+
+    def references(self) -> References:
+        """Return the expected turns, by eval id."""
+        return References({one.eval_id: [*one.expected] for one in self.cases}, "eval_id")
+
+    @property
+    def digest(self) -> str:
+        """Changes with any case."""
+        return _digest([[one.eval_id, one.digest] for one in self.cases])
+
+
+def read_set(path: Path, chosen: Sequence[str] = ()) -> CaseSet:
+    """Read the cases of a set; with `chosen`, only these eval ids.
+
+    Raises InputError that lists everything that keeps a case from being run.
+    """
+    problems: list[str] = []
+    cases: dict[str, RunCase] = {}
+    name = ""
+    for number, data in enumerate(iter_cases(path), 1):
+        name = name or data.get("evalSetId") or ""
+        eval_id = data.get("evalId") or ""
+        if not eval_id:
+            problems.append(f"case {number} has no evalId")
+        elif eval_id in cases:
+            problems.append(f"{eval_id}: occurs a second time; keep one")
+        else:
+            cases[eval_id] = _case(
+                eval_id, data, problems if not chosen or eval_id in chosen else []
+            )
+    if not cases:
+        problems.append("contains no cases; add at least one")
+    for wanted in chosen:
+        if wanted not in cases:
+            problems.append(
+                f"--case {wanted}: no such case; {did_you_mean(wanted, cases) or 'check the id'}"
+            )
+    refuse(str(path), problems)
+    kept = [one for one in cases.values() if not chosen or one.eval_id in chosen]
+    return CaseSet(name or eval_set_name(path), tuple(kept))
+
+
+def refuse(place: str, problems: Sequence[str]) -> None:
+    """Raise InputError that lists all problems, if there are any."""
+    if not problems:
+        return
+    listed = [f"  {one}" for one in problems[:LONGEST_SHOWN]]
+    if more := len(problems) - LONGEST_SHOWN:
+        listed += [f"  … and {more} more"] if more > 0 else []
+    raise InputError("\n".join([f"{place}: cannot be run:", *listed]))
+
+
+def _case(eval_id: str, data: CaseData, problems: list[str]) -> RunCase:
+    turns = data.get("conversation") or []
+    recorded = data.get("actualConversation") or []
+    if data.get("conversationScenario"):
+        problems.append(f"{eval_id}: has a conversationScenario, which needs a simulated user")
+    given = turns if any(turns) else recorded
+    if not given and not data.get("conversationScenario"):
+        problems.append(f"{eval_id}: has no turns in conversation or actualConversation")
+    said = []
+    for number, turn in enumerate(given, 1):
+        text, problem = _said(turn)
+        if problem:
+            problems.append(f"{eval_id}: turn {number} {problem}")
+        said.append(text)
+    session = data.get("sessionInput") or {}
+    return RunCase(
+        eval_id,
+        tuple(said),
+        tuple(_context(data, recorded, problems, eval_id)),
+        session.get("state"),
+        session.get("appName") or "",
+        session.get("userId") or "",
+        tuple(one for one in given if one),
+        bool(given) and any(_says_what_is_expected(one) for one in given if one),
+        _digest(data),
+    )
+
+
+def _said(turn: CaseData | None) -> tuple[str, str]:
+    """Return what the user says in a turn, and why it cannot be said again."""
+    message = (turn or {}).get("userContent")
+    if not isinstance(message, dict):
+        return "", "has no user message"
+    how = (turn or {}).get("capture", {}).get("userContent")
+    if how in ("missing", "truncated"):
+        return "", f"has a user message that was recorded as {how}"
+    parts = message.get("content_parts") or []
+    if any(isinstance(one, dict) and one.get("type") not in (None, "text") for one in parts):
+        return "", "has an image, audio or a file that the recorder knows by its digest only"
+    content = message.get("content")
+    if not isinstance(content, str) or not content:
+        texts = [one.get("text") for one in parts if isinstance(one, dict)]
+        content = "\n".join(one for one in texts if isinstance(one, str))
+    return content, "" if content else "has an empty user message"
+
+
+def _context(
+    data: CaseData, recorded: Sequence[CaseData | None], problems: list[str], eval_id: str
+) -> Iterator[ChatMessage]:
+    for message in data.get("contextMessages") or ():
+        if not isinstance(message, dict):
+            problems.append(f"{eval_id}: contextMessages holds a null")
+            continue
+        yield {"role": message.get("role") or "system", "content": message.get("content") or ""}
+
+
+def _says_what_is_expected(turn: CaseData) -> bool:
+    return any(
+        turn.get(name) for name in ("finalResponse", "tools", "intermediateResponses", "state")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The units of an experiment: each case so many times, cases in set order within a trial."""
+
+    experiment_id: str
+    cases: CaseSet
+    runs: int
+    agent: str
+    version: str
+
+    def unit(self, case: RunCase, trial: int, attempt: int) -> Unit:
+        """Return a unit; the label of its recording is unlike that of any other attempt."""
+        return Unit(
+            eval_set_id=self.cases.name,
+            eval_id=case.eval_id,
+            trial=trial,
+            attempt=attempt,
+            run=run_label(self.experiment_id, trial, attempt),
+            turns=case.turns,
+            context=case.context,
+            state=case.state,
+            app_name=case.app_name,
+            user_id=case.user_id,
+        )
+
+
+def run_label(experiment_id: str, trial: int, attempt: int) -> str:
+    """Return the label of the recording of a trial: `x3f81.2`, or `x3f81.2-2` for its second attempt."""
+    return f"{experiment_id}.{trial}" + (f"-{attempt}" if attempt > 1 else "")
+
+
+def new_id() -> str:
+    """Return the id of a new experiment."""
+    return f"x{secrets.token_hex(4)}"
+
+
+def configuration(
+    cases: CaseSet, agent: str, version: str, metrics: Sequence[RunMetric]
+) -> dict[str, str]:
+    """Return the digests of what must stay the same while an experiment goes on, by the name of the part."""
+    return {
+        "set": cases.digest,
+        "agent": agent,
+        "version": version,
+        **{f"metric {one.metric.metric_name}": one.digest for one in metrics},
+    }
+
+
+def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Name what changed between two configurations, for the user."""
+    found = []
+    for part in sorted({*before, *now}):
+        old, new = before.get(part), now.get(part)
+        if old == new:
+            continue
+        if old is None or new is None:
+            found.append(f"{part} was {'added' if old is None else 'removed'}")
+        elif part in ("agent", "version"):
+            found.append(f"{part} was {old or 'empty'!r}, is {new or 'empty'!r}")
+        else:
+            found.append(f"{part} has changed")
+    return found
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]

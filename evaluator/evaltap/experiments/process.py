@@ -1,0 +1,153 @@
+"""The process of the agent, as the experiment sees it: units in, their ends out, and its death."""
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from evaltap.experiments.agents.base import Abilities, Unit
+from evaltap.experiments.worker import UnitEnd, WorkerSettings
+from evaltap.schemas.errors import InputError
+
+START_SECONDS: Final = 120.0
+LAST_LINES: Final = 5
+
+
+class AgentProcess:
+    """Starts the agent's process; `units` go in, `messages` come out of it in order.
+
+    Raises InputError if the agent cannot be imported or adapted.  What the agent prints goes to `output`.
+    """
+
+    def __init__(self, settings: WorkerSettings, output: Path) -> None:
+        self.running: dict[tuple[str, str], Unit] = {}
+        """The units that the agent has, by run and eval id."""
+        self.begun: set[tuple[str, str]] = set()
+        """Those of them that it has begun; the others wait for their turn there."""
+        self._output = output
+        self._messages: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        to_read, self._in = os.pipe()
+        out, to_write = os.pipe()
+        with output.open("ab") as printed:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "evaltap.experiments.worker", str(to_read), str(to_write)],
+                pass_fds=(to_read, to_write),
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=printed,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,  # Ctrl-C is for the experiment, which ends the agent in order
+            )
+        os.close(to_read)
+        os.close(to_write)
+        threading.Thread(
+            target=self._receive, args=(out,), name="evaltap-agent-process", daemon=True
+        ).start()
+        self._send(asdict(settings))
+        self.abilities = self._started()
+        self.dropped = 0
+        self.has_ended = False
+
+    def _started(self) -> Abilities:
+        try:
+            first = self._messages.get(timeout=START_SECONDS)
+        except queue.Empty:
+            self.kill()
+            raise InputError(
+                f"the agent did not start within {START_SECONDS:g} s; see {self._output}"
+            ) from None
+        if first is not None and "ready" in first:
+            return Abilities(**first["ready"])
+        while first is not None and "failed" not in first:
+            first = self._messages.get()
+        self.kill()
+        if first is None:
+            raise InputError(f"the agent's process {self.death()} while it started")
+        raise InputError(first["failed"])
+
+    def start(self, unit: Unit) -> None:
+        """Give the agent a unit."""
+        self.running[unit.run, unit.eval_id] = unit
+        self._send(asdict(unit))
+
+    def take(self, seconds: float) -> list[tuple[Unit, UnitEnd]]:
+        """Return the units that have ended, waiting for the first; sets `has_ended` when the process has."""
+        ended = []
+        try:
+            message = self._messages.get(timeout=seconds)
+            while True:
+                if message is None:
+                    self.has_ended = True
+                    break
+                if "begins" in message:
+                    self.begun.add(tuple(message["begins"]))
+                if "end" in message:
+                    end = UnitEnd(**message["end"])
+                    self.begun.discard((end.run, end.eval_id))
+                    ended.append((self.running.pop((end.run, end.eval_id)), end))
+                self.dropped += message.get("dropped", 0)
+                message = self._messages.get_nowait()
+        except queue.Empty:
+            pass
+        return ended
+
+    def finish(self) -> None:
+        """Say that no more units come: the agent's process ends after the last one."""
+        self._send(None)
+
+    def kill(self) -> None:
+        """End the process and what it has started, at once."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def close(self) -> None:
+        """Wait for the end of the process, or enforce it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5)
+        self.kill()
+        os.close(self._in)
+
+    def death(self) -> str:
+        """Say how the process ended, with the last lines that it printed."""
+        code = self._process.wait()
+        how = (
+            f"was killed by {signal.Signals(-code).name}"
+            if code < 0
+            else f"exited with code {code}"
+        )
+        said = _last_lines(self._output)
+        return f"{how}; it printed last: {' / '.join(said)}" if said else how
+
+    def _send(self, message: dict[str, Any] | None) -> None:
+        try:
+            _write_whole(self._in, json.dumps(message).encode() + b"\n")
+        except OSError:  # it has died; `take` tells
+            return
+
+    def _receive(self, out: int) -> None:
+        with os.fdopen(out, "rb") as lines:
+            for line in lines:
+                self._messages.put(json.loads(line))
+        self._messages.put(None)
+
+
+def _write_whole(pipe: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(pipe, data) :]
+
+
+def _last_lines(path: Path) -> Sequence[str]:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 4_000))
+        text = file.read().decode(errors="replace")
+    return [one.strip() for one in deque(filter(str.strip, text.splitlines()), LAST_LINES)]

@@ -1,0 +1,159 @@
+"""The units of experiments in the store: what was begun, ran, was scored, crashed or is invalid."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version as release_of
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.experiments.agents.base import Unit
+from evaltap.experiments.plan import Plan
+from evaltap.schemas.wire.record import in_recording, recording_name
+
+UnitState: TypeAlias = Literal["begun", "ran", "scored", "crashed", "invalid"]
+
+
+class UnitRow(NamedTuple):
+    """A row of `units`; the fields are its columns."""
+
+    experiment_id: str
+    app_name: str
+    eval_set_id: str
+    eval_id: str
+    trial: int
+    attempt: int
+    state: UnitState
+    reason: str | None
+    turn_count: int
+    seconds: float | None
+
+    @property
+    def key(self) -> CaseKey:
+        """The case that the unit's turns land in."""
+        return self.app_name, self.eval_set_id, self.eval_id
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """An experiment as it was started last."""
+
+    experiment_id: str
+    agent: str
+    version: str
+    runs: int
+    configuration: Mapping[str, str]
+
+
+def row_of(plan: Plan, unit: Unit, state: UnitState, **given: Any) -> UnitRow:
+    """Return the row of a unit in a state; `given` are reason, turn_count and seconds."""
+    recording = recording_name(plan.version, unit.run)
+    return UnitRow(
+        plan.experiment_id,
+        unit.app_name,
+        in_recording(unit.eval_set_id, unit.eval_id, recording),
+        unit.eval_id,
+        unit.trial,
+        unit.attempt,
+        state,
+        given.get("reason") or None,
+        given.get("turn_count", len(unit.turns)),
+        given.get("seconds"),
+    )
+
+
+def append_units(store: Store, rows: Iterable[UnitRow]) -> None:
+    """Write rows in one transaction."""
+    now = store.now()
+    if written := [(*row, now) for row in rows]:
+        with store.transaction():
+            store.append("units", written)
+
+
+def start(store: Store, plan: Plan, configuration: Mapping[str, str]) -> None:
+    """Write that an experiment starts, or goes on."""
+    row = (
+        plan.experiment_id, plan.cases.name, plan.agent, plan.version, plan.runs,
+        json.dumps(configuration), release_of("evaltap"), store.now(),
+    )  # fmt: skip
+    with store.transaction():
+        store.append("experiments", [row])
+
+
+def last_started(store: StoreReader, set_name: str) -> Started | None:
+    """Return the experiment on a set that was started last; None without one."""
+    rows = store.rows(_LAST, {"name": set_name})
+    if not rows:
+        return None
+    experiment_id, agent, version, runs, configuration = rows[0]
+    return Started(experiment_id, agent, version, runs, json.loads(configuration))
+
+
+def read_units(store: StoreReader, experiment_id: str) -> dict[tuple[str, int], UnitRow]:
+    """Return the newest row of each trial, by eval id and trial."""
+    rows = [UnitRow(*row) for row in store.rows(_UNITS, {"id": experiment_id})]
+    return {(row.eval_id, row.trial): row for row in rows}
+
+
+class LandedTurns(NamedTuple):
+    """The turns of a case that have landed, by status."""
+
+    whole: int
+    failed: int
+    cost_usd: float | None
+    latency_ms: float | None
+
+
+def landed_turns(store: StoreReader, keys: Sequence[CaseKey]) -> dict[CaseKey, LandedTurns]:
+    """Return how many turns of each case have landed."""
+    given = {
+        "apps": [key[0] for key in keys],
+        "sets": [key[1] for key in keys],
+        "ids": [key[2] for key in keys],
+    }
+    rows = store.rows(_TURNS, given)
+    return {(row[0], row[1], row[2]): LandedTurns(*row[3:]) for row in rows}
+
+
+def drop_attempts(store: Store, keys: Sequence[CaseKey]) -> None:
+    """Delete what an abandoned attempt has delivered: its turns are of no run."""
+    given = {
+        "apps": [k[0] for k in keys],
+        "sets": [k[1] for k in keys],
+        "ids": [k[2] for k in keys],
+    }
+    if not keys:
+        return
+    with store.transaction():
+        for table in _OF_CASES:
+            store.execute(f"DELETE FROM {table} WHERE {_NAMED}", given)
+
+
+_OF_CASES: Final = (
+    "cases",
+    "turns",
+    "tool_calls",
+    "scores",
+    "turn_scores",
+    "rubric_votes",
+    "judge_calls",
+)
+_NAMED: Final = """
+(app_name, eval_set_id, eval_id) IN (
+  SELECT unnest($apps::VARCHAR[]), unnest($sets::VARCHAR[]), unnest($ids::VARCHAR[])
+)"""
+_LAST: Final = """
+SELECT experiment_id, agent, version, runs, configuration FROM experiments
+WHERE set_name = $name ORDER BY started_at DESC LIMIT 1
+"""
+_UNITS: Final = """
+SELECT experiment_id, app_name, eval_set_id, eval_id, trial, attempt, state, reason, turn_count, seconds
+FROM latest_units WHERE experiment_id = $id
+"""
+_TURNS: Final = f"""
+SELECT app_name, eval_set_id, eval_id, count(*) FILTER (status = 'ok'), count(*) FILTER (status = 'error'),
+       sum(cost_usd), sum(latency_ms)
+FROM latest_turns WHERE {_NAMED} GROUP BY ALL
+"""

@@ -1,0 +1,214 @@
+"""Run units of an experiment with an agent, and record them: the side of the agent's process.
+
+`python -m evaltap.experiments.worker` is the process that `evaltap run` starts for the agent.  It reads a
+line with its settings, then units, from one pipe, and writes what becomes of them to another; turns travel
+over the log. So an agent that dies takes nothing with it, and prints where it likes.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, BinaryIO, Final, Literal, TypeAlias
+
+from evaltap.experiments.agents.base import (
+    Agent,
+    AgentError,
+    AgentSession,
+    Asked,
+    Conversation,
+    Unit,
+)
+from evaltap.experiments.agents.loading import load_agent
+from evaltap.recorder import Recorder
+from evaltap.schemas.errors import EvaltapError
+
+CANCEL_SECONDS: Final = 2.0
+"""How long a cancelled agent may take to end before it is abandoned."""
+
+EndState: TypeAlias = Literal["ended", "crashed"]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitEnd:
+    """How the agent's part of a unit ended."""
+
+    run: str
+    eval_id: str
+    state: EndState
+    reason: str
+    turns: int
+    """Turns that the agent began."""
+    seconds: float
+
+
+class Worker:
+    """Runs units with an agent, any number of them concurrently in one event loop."""
+
+    def __init__(self, agent: Agent, recorder: Recorder, *, turn_seconds: float) -> None:
+        self._agent = agent
+        self._recorder = recorder
+        self._turn_seconds = turn_seconds
+
+    async def run(self, unit: Unit) -> UnitEnd:
+        """Run the agent on a case, turn by turn, until one fails; never raises what the agent raises."""
+        began, conversation, turns = time.monotonic(), Conversation(unit), 0
+        state: EndState = "ended"
+        reason = ""
+        with self._recorder.run_labels(
+            run=unit.run,
+            trial=unit.trial,
+            attempt=unit.attempt,
+            eval_set_id=unit.eval_set_id,
+            eval_id=unit.eval_id,
+        ):
+            try:
+                async with self._agent.session(unit) as session:
+                    for user in unit.turns:
+                        turns += 1
+                        asked = conversation.ask(user)
+                        conversation.answered(await self._answer(session, asked))
+            except (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:
+                state, reason = "crashed", _said(error)
+        return UnitEnd(unit.run, unit.eval_id, state, reason, turns, time.monotonic() - began)
+
+    async def _answer(self, session: AgentSession, asked: Asked) -> str | None:
+        """Run one turn within its time; an agent that hangs is cancelled, then abandoned."""
+        task = asyncio.ensure_future(session.answer(asked))
+        done, _ = await asyncio.wait({task}, timeout=self._turn_seconds)
+        if done:
+            return task.result()
+        task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=CANCEL_SECONDS)
+        abandoned = "" if done else ", also when it was cancelled, and was abandoned"
+        raise AgentError(f"the agent did not answer within {self._turn_seconds:g} s{abandoned}")
+
+
+def _said(error: BaseException) -> str:
+    text = " ".join(str(error).split())[:500]
+    if isinstance(error, AgentError | EvaltapError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What the process of the agent is told first."""
+
+    agent: str
+    log: str
+    version: str
+    turn_seconds: float
+    concurrency: int = 8
+    redaction_key: str = ""
+
+
+def recorder_for(settings: WorkerSettings) -> Recorder:
+    """Return the recorder of an experiment: it samples nothing, drops nothing, and writes promptly."""
+    given: dict[str, Any] = (
+        {"redaction_key": settings.redaction_key} if settings.redaction_key else {}
+    )
+    return Recorder(
+        settings.log,
+        version=settings.version or None,
+        environment=EXPERIMENT,
+        sample_rate=1.0,
+        sample_rules="",
+        sample_max_per_minute=0.0,
+        flush_interval_seconds=0.01,
+        close_timeout_seconds=30.0,
+        disabled=False,
+        **given,
+    )
+
+
+EXPERIMENT: Final = "experiment"
+"""The environment of recorded turns that an experiment ran."""
+
+
+async def serve(
+    settings: WorkerSettings, read: BinaryIO, write: Callable[[dict[str, Any]], None]
+) -> None:
+    """Run the units that arrive until the pipe ends; say what becomes of each."""
+    recorder = recorder_for(settings)
+    try:
+        agent = load_agent(settings.agent, recorder)
+        write({"ready": asdict(agent.abilities)})
+        worker = Worker(agent, recorder, turn_seconds=settings.turn_seconds)
+        running: set[asyncio.Task[None]] = set()
+
+        room = asyncio.Semaphore(settings.concurrency)
+
+        async def run(unit: Unit) -> None:
+            async with room:
+                write({"begins": [unit.run, unit.eval_id]})
+                end = await worker.run(unit)
+            write({"end": asdict(end)})
+
+        def orphaned() -> None:
+            recorder.flush(2.0)
+            os._exit(1)
+
+        async for unit in _units(read, orphaned):
+            task = asyncio.create_task(run(unit))
+            running.add(task)
+            task.add_done_callback(running.discard)
+        await asyncio.gather(*running)
+    finally:
+        recorder.close()
+        write({"dropped": sum(recorder.counters().dropped.values())})
+
+
+async def _units(read: BinaryIO, orphaned: Callable[[], None]) -> AsyncIterator[Unit]:
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Queue[Unit | None] = asyncio.Queue()
+
+    def receive() -> None:
+        for line in read:
+            data = json.loads(line)
+            loop.call_soon_threadsafe(arrived.put_nowait, unit_of(data) if data else None)
+            if not data:
+                return
+        orphaned()  # the pipe ended before the units did
+
+    threading.Thread(target=receive, name="evaltap-units", daemon=True).start()
+    while (unit := await arrived.get()) is not None:
+        yield unit
+
+
+def unit_of(data: dict[str, Any]) -> Unit:
+    """Return the unit of a line."""
+    return Unit(**{**data, "turns": tuple(data["turns"]), "context": tuple(data["context"])})
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Read settings and units from one descriptor, write to the other; both are named by number."""
+    descriptors = [int(one) for one in arguments]
+    for pipe in descriptors:
+        os.set_inheritable(pipe, False)  # programs that the agent starts do not keep them open
+    read, out = os.fdopen(descriptors[0], "rb"), os.fdopen(descriptors[1], "wb", buffering=0)
+    lock, process = threading.Lock(), os.getpid()
+
+    def write(message: dict[str, Any]) -> None:
+        if os.getpid() == process:  # not from a copy of the process that the agent forked
+            with lock:
+                out.write(json.dumps(message).encode() + b"\n")
+
+    settings = WorkerSettings(**json.loads(read.readline()))
+    try:
+        # Not asyncio.run, which waits for agents that were abandoned.
+        asyncio.new_event_loop().run_until_complete(serve(settings, read, write))
+    except EvaltapError as error:
+        write({"failed": str(error)})
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(code)  # threads of abandoned agents would keep the process
