@@ -24,7 +24,7 @@ def case_redactor() -> Callable[[CaseData], CaseData]:
     from evaltap.recorder.config import RecorderConfig  # compiles all patterns
 
     secret = os.environ.get("EVALTAP_REDACTION_KEY")
-    redactor = RecorderConfig().redactor(derived_key(secret) if secret else random_key())
+    redactor = RecorderConfig().redactor(redaction_key(None))
 
     def redact(case: CaseData) -> CaseData:
         before = orjson.dumps(case).decode()

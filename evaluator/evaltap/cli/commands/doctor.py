@@ -136,16 +136,9 @@ def _accounts(log: Path | None, options: DoctorOptions) -> Sequence[Account]:
 
 def _settings_sight() -> list[Diagnostic]:
     """Return a diagnostic with the settings file that commands in this folder read."""
+    none = f"no {FILE_NAME} in this folder or above (`evaltap init` writes one)"
     found = find_settings(Path.cwd(), os.environ)
-    if found is None:
-        return [
-            Diagnostic(
-                "settings file",
-                f"no {FILE_NAME} in this folder or above (`evaltap init` writes one)",
-                "ok",
-            )
-        ]
-    return [Diagnostic("settings file", str(found), "ok")]
+    return [Diagnostic("settings file", str(found) if found else none, "ok")]
 
 
 def _lag(db: Path | None) -> "Lag | None":

@@ -137,20 +137,16 @@ _FILTER: Final = (
 )
 
 
-def _where() -> Any:
-    return option(
-        "--where SQL",
-        "choose cases with a turn that meets this SQL condition on the view curation_turns",
-        default="",
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterOptions:
     """A filter as the user wrote it, and an SQL condition."""
 
     filter: tuple[str, ...] = option("--filter FILTER", _FILTER)
-    where: str = _where()
+    where: str = option(
+        "--where SQL",
+        "choose cases with a turn that meets this SQL condition on the view curation_turns",
+        default="",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
