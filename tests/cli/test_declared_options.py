@@ -14,8 +14,10 @@ from commands import runner
 from evaltap.cli.declared import configure, option, options_of, setting
 from evaltap.cli.main import COMMANDS, GROUPS
 from evaltap.cli.options.inspect import ExportFormat, ReportFormat
+from evaltap.cli.values import FAIL_ON
 from evaltap.evaluator.cases.datasets.exports.forms import ENDINGS
 from evaltap.evaluator.reports.formats import FORMATS
+from evaltap.evaluator.reports.summary import FailOn
 from evaltap.schemas.errors import ConfigurationError
 
 HELPS = f"""
@@ -46,6 +48,7 @@ def test_every_command_is_in_one_group() -> None:
 def test_the_formats_that_are_declared_are_those_that_can_be_written() -> None:
     assert get_args(ExportFormat) == tuple(ENDINGS)
     assert get_args(ReportFormat) == ("console", *FORMATS)
+    assert list(FAIL_ON) == [one.value for one in FailOn]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

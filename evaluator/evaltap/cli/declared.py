@@ -59,7 +59,6 @@ from typing import (
 
 from evaltap.cli.values import duration, moment, positive
 from evaltap.schemas.errors import ConfigurationError
-from evaltap.schemas.files.settings import DISCOVERED
 
 UNSET: Final = object()
 STORE: Final = "EVALTAP_STORE"
@@ -295,8 +294,6 @@ def _value(
         value = tuple(value)
     elif value is None and not declared.flags:
         value = UNSET  # an argument that may be missing
-    if value is not UNSET and declared.variable:
-        _is_chosen(declared.variable)
     text = declared.text() if value is UNSET or declared.adds else ""
     if not text:
         return kind.default(declared) if value is UNSET else value
@@ -305,13 +302,6 @@ def _value(
     except argparse.ArgumentTypeError as error:
         raise ConfigurationError(f"{declared.variable}: {error}") from None
     return (*found, *value) if isinstance(found, tuple) and isinstance(value, tuple) else found
-
-
-def _is_chosen(variable: str) -> None:
-    """Note that a value was given, so that the one of a discovered settings file is not in effect."""
-    discovered = os.environ.get(DISCOVERED, "").split()
-    if variable in discovered:
-        os.environ[DISCOVERED] = " ".join(name for name in discovered if name != variable)
 
 
 def _parsed(text: str, declared: Declared, kind: _Type) -> object:

@@ -27,7 +27,7 @@ def open_source(
     if partitions is not None:
         _check_partitions(log, location)
     if isinstance(location, KafkaLocation):
-        from evaltap.evaluator.ingest.sources.kafka import KafkaSource
+        from evaltap.evaluator.ingest.sources.kafka import KafkaSource  # an optional package
 
         if location.format != OTLP:
             return KafkaSource(location, partitions=partitions, to_end=until_idle)
@@ -59,7 +59,7 @@ def restore_progress(log: str, source: CaseSource, store: Store) -> list[str]:
         records = source.source
     if not isinstance(location, KafkaLocation):
         return []
-    from evaltap.evaluator.ingest.sources.kafka import KafkaSource
+    from evaltap.evaluator.ingest.sources.kafka import KafkaSource  # an optional package
 
     assert isinstance(records, KafkaSource)
     return moved_topics(store, location.topics, records.cluster_id)
@@ -67,10 +67,10 @@ def restore_progress(log: str, source: CaseSource, store: Store) -> list[str]:
 
 def _assembler(location: KafkaLocation) -> TraceAssembler:
     """Return the recorder's assembler, with the recorder's settings from the environment."""
-    # Imported now, not at the first message: a missing package must not make a message a dead letter.
+    # An optional package, imported before the first message: without it, that would be a dead letter.
     import evaltap.recorder.telemetry.otlp_protobuf  # noqa: F401
-    from evaltap.recorder.config import RecorderConfig
-    from evaltap.recorder.sources.otlp_topics import TopicTraces
+    from evaltap.recorder.config import RecorderConfig  # compiles all patterns
+    from evaltap.recorder.sources.otlp_topics import TopicTraces  # compiles all patterns
 
     return TopicTraces(
         RecorderConfig(log=str(location)),
@@ -81,10 +81,11 @@ def _assembler(location: KafkaLocation) -> TraceAssembler:
 
 def report_telemetry(source: CaseSource) -> None:
     """Report the counts of raw telemetry on stderr, if the source reads any."""
-    from evaltap.recorder.sources.otlp_topics import TopicTraces
-
-    if not isinstance(source, OtlpSource) or not isinstance(source.assembler, TopicTraces):
+    if not isinstance(source, OtlpSource):
         return
+    from evaltap.recorder.sources.otlp_topics import TopicTraces  # compiles all patterns
+
+    assert isinstance(source.assembler, TopicTraces)  # see _assembler
     counts, waiting = source.assembler.counters, source.assembler.buffer.counters
     dropped = "".join(f", {count:,} {reason}" for reason, count in sorted(counts.dropped.items()))
     print(

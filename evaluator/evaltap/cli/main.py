@@ -236,8 +236,8 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
         print(f"evaltap {command}: {error}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:
-        missing = error.name or ""
-        extra = EXTRAS.get(missing) or EXTRAS.get(missing.partition(".")[0])
+        name = error.name or ""
+        extra = EXTRAS.get(name) or EXTRAS.get(name.partition(".")[0])
         if extra is None:
             raise
         if command == "demo":

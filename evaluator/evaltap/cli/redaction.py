@@ -1,4 +1,7 @@
-"""Redaction of texts that leave the store: they may have been recorded before a rule existed."""
+"""Redaction of texts that leave the store: they may have been recorded before a rule existed.
+
+The recorder's settings are imported where a redactor is made, because they compile all patterns.
+"""
 
 import os
 from collections.abc import Callable
@@ -6,8 +9,6 @@ from pathlib import Path
 
 import orjson
 
-from evaltap.recorder.config import RecorderConfig
-from evaltap.recorder.delivery.redaction_key import key_path, read_key
 from evaltap.recorder.privacy.findings import PSEUDONYM
 from evaltap.recorder.privacy.pseudonyms import derived_key, random_key
 from evaltap.schemas.errors import InputError
@@ -20,8 +21,10 @@ def case_redactor() -> Callable[[CaseData], CaseData]:
     With EVALTAP_REDACTION_KEY it produces the recorder's pseudonyms. Without it they are numbered within
     the case, `<email:000000000001>`: the same case gives the same bytes, and a number reveals nothing.
     """
+    from evaltap.recorder.config import RecorderConfig  # compiles all patterns
+
     secret = os.environ.get("EVALTAP_REDACTION_KEY")
-    redactor = RecorderConfig().redactor(derived_key(secret) if secret else random_key())
+    redactor = RecorderConfig().redactor(redaction_key(None))
 
     def redact(case: CaseData) -> CaseData:
         before = orjson.dumps(case).decode()
@@ -50,6 +53,8 @@ def redaction_key(log: str | None) -> bytes:
     Raises InputError if the log's key cannot be read.
     """
     if log is not None:
+        from evaltap.recorder.delivery.redaction_key import key_path, read_key  # compiles them too
+
         path = key_path(log if "://" in log else Path(log))
         try:
             return read_key(path)
@@ -65,6 +70,8 @@ def redaction_key(log: str | None) -> bytes:
 
 def report_redactor() -> Callable[[str], str]:
     """Return a function that redacts the texts of a report; raise InputError for unusable settings."""
+    from evaltap.recorder.config import RecorderConfig  # compiles all patterns
+
     redactor = RecorderConfig().redactor(redaction_key(None))
     return lambda text: str(redactor.value(text))
 

@@ -86,12 +86,23 @@ def fill_in(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[s
     front: list[str] = []
     for action in parser._actions:
         declared: Declared | None = vars(action).get("declared")
+        if declared and declared.variable and _is_given(action, arguments):
+            discovered = os.environ.get(DISCOVERED, "").split()
+            kept = [name for name in discovered if name != declared.variable]
+            os.environ[DISCOVERED] = " ".join(kept)
+            continue
         text = declared.text() if declared else ""
         if text and action.option_strings:
             action.required = False
         elif text and action.nargs not in ("*", "?") and not any(map(_is_store, arguments)):
             front.append(text)
     return [*front, *arguments]
+
+
+def _is_given(action: argparse.Action, arguments: Sequence[str]) -> bool:
+    """Check whether an option, or an abbreviation of it, is among the arguments."""
+    words = [word.partition("=")[0] for word in arguments if word.startswith("--") and word != "--"]
+    return any(option.startswith(word) for option in action.option_strings for word in words)
 
 
 def _is_store(word: str) -> bool:

@@ -3,17 +3,18 @@
 import argparse
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
-from evaltap.evaluator.reports.summary import FailOn
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import did_you_mean_one_of
 
 PeriodOrSet = tuple[datetime, datetime] | Path
 """Beginning and end, or an eval set."""
+FAIL_ON: Final = ("never", "failed", "error", "not_evaluated")
+"""The values of FailOn, which help must not import."""
 
 
 def _refuse(text: str, expected: str) -> NoReturn:
@@ -151,9 +152,9 @@ def address(text: str) -> tuple[str, int]:
     return found
 
 
-def fail_on(text: str) -> FailOn:
+def fail_on(text: str) -> str:
     """Parse the verdicts that make a command fail."""
-    return FailOn(_one_of(text, [one.value for one in FailOn]))
+    return _one_of(text, FAIL_ON)
 
 
 def cost_classes(text: str) -> list[str]:
@@ -165,7 +166,7 @@ def cost_classes(text: str) -> list[str]:
     return [_one_of(part.strip(), [one.value for one in CostClass]) for part in text.split(",")]
 
 
-def _one_of(text: str, known: list[str]) -> str:
+def _one_of(text: str, known: Collection[str]) -> str:
     if text not in known:
         raise argparse.ArgumentTypeError(f"found {text!r}; {did_you_mean_one_of(text, known)}")
     return text

@@ -2,18 +2,17 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Final
 
-from evaltap.cli.options.shared import GuardOptions, RuleOptions
+from evaltap.cli.options.shared import GuardOptions
 from evaltap.evaluator.cases.references import References
-from evaltap.evaluator.reports.compare.model import Rules
 from evaltap.evaluator.reports.formats import write_report
 from evaltap.evaluator.reports.model import redacted
 from evaltap.evaluator.reports.reader import read_differences, read_report, read_uses
-from evaltap.evaluator.reports.summary import Difference, Summary, exit_code, latency_guard
+from evaltap.evaluator.reports.summary import Difference, FailOn, Summary, exit_code, latency_guard
 from evaltap.evaluator.store.queries import StoreReader
 
 _READ_AGAIN_BYTES: Final = 8 << 20
@@ -111,9 +110,6 @@ def guarded_exit(
         found = latency_guard(latencies, guards.p95_ms, [use.weight for use in uses])
         print(f"evaltap {command}: {found.message}", file=sys.stderr)
         findings.append(found)
-    return exit_code(summary, guards.fail_on, findings, allow_crashes=guards.allow_agent_errors)
-
-
-def rules_of(options: RuleOptions) -> Rules:
-    """Return the rules of a comparison."""
-    return Rules(**{one.name: getattr(options, one.name) for one in fields(options)})
+    return exit_code(
+        summary, FailOn(guards.fail_on), findings, allow_crashes=guards.allow_agent_errors
+    )

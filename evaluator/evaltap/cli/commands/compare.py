@@ -2,18 +2,18 @@
 
 import json
 import sys
+from dataclasses import asdict
 
 from evaltap.cli.options.score import CompareOptions
-from evaltap.cli.verdict import rules_of
 from evaltap.evaluator.reports.compare.console import print_comparison
 from evaltap.evaluator.reports.compare.formats import write_comparison
-from evaltap.evaluator.reports.compare.model import comparison_data
+from evaltap.evaluator.reports.compare.model import Rules, comparison_data
 from evaltap.evaluator.reports.compare.reading import compare_sides
 
 
 def run(options: CompareOptions) -> int:
     """Compare the sides, print the result and write the reports; return the exit code."""
-    rules = rules_of(options.rules)
+    rules = Rules(**asdict(options.rules))
     found = compare_sides(options.base, options.head, rules)
     if options.json:
         print(json.dumps(comparison_data(found), ensure_ascii=False))

@@ -136,16 +136,9 @@ def _accounts(log: Path | None, options: DoctorOptions) -> Sequence[Account]:
 
 def _settings_sight() -> list[Diagnostic]:
     """Return a diagnostic with the settings file that commands in this folder read."""
+    none = f"no {FILE_NAME} in this folder or above (`evaltap init` writes one)"
     found = find_settings(Path.cwd(), os.environ)
-    if found is None:
-        return [
-            Diagnostic(
-                "settings file",
-                f"no {FILE_NAME} in this folder or above (`evaltap init` writes one)",
-                "ok",
-            )
-        ]
-    return [Diagnostic("settings file", str(found), "ok")]
+    return [Diagnostic("settings file", str(found) if found else none, "ok")]
 
 
 def _lag(db: Path | None) -> "Lag | None":
@@ -153,7 +146,7 @@ def _lag(db: Path | None) -> "Lag | None":
     if db is None or not db.exists():
         return None
     from evaltap.cli.stores import open_stores  # an optional package: DuckDB
-    from evaltap.evaluator.pipeline.maintenance.lag import oldest_unscored
+    from evaltap.evaluator.pipeline.maintenance.lag import oldest_unscored  # as above
 
     with open_stores([db]) as store:
         return oldest_unscored(store)
@@ -168,7 +161,7 @@ def _positions(
 ) -> tuple[list["LogPosition"], Sequence[str]]:
     """Return the store's position in the topics (never read, without a store), and missing topics."""
     from evaltap.cli.stores import open_stores
-    from evaltap.evaluator.ingest.sources.kafka import KafkaSource
+    from evaltap.evaluator.ingest.sources.kafka import KafkaSource  # an optional package: kafka
     from evaltap.evaluator.ingest.sources.positions import (
         log_positions,
         partly_read,

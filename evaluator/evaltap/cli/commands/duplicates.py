@@ -38,10 +38,8 @@ def run(options: DuplicatesOptions) -> int:
         if value is not None and value > 1:
             raise InputError(f"{name} {value:g}: expected a number from 0 to 1")
     scope = Recipe("duplicates", (), since=options.period.since, until=options.period.until)
-    with (
-        open_chosen([options.db], choice_of(options.chosen)) as store,
-        window_turns(store, scope) as window,
-    ):
+    choice = choice_of(options.chosen)
+    with open_chosen([options.db], choice) as store, window_turns(store, scope) as window:
         turns = window.all()
     with progress("texts compared") as compared:
         groups = turn_groups(turns, Likeness(options.radius, options.semantic), compared)

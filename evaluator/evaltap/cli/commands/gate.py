@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from evaltap.cli.options.score import GateOptions
@@ -14,7 +14,6 @@ from evaltap.cli.scoring import (
     report_missing_references,
 )
 from evaltap.cli.stores import open_store
-from evaltap.cli.verdict import rules_of
 from evaltap.evaluator.reports.compare.baseline import write_baseline
 from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.console import print_comparison
@@ -26,7 +25,7 @@ from evaltap.evaluator.reports.compare.gating import (
     gate_sides,
     gated_side,
 )
-from evaltap.evaluator.reports.compare.model import Comparison
+from evaltap.evaluator.reports.compare.model import Comparison, Rules
 from evaltap.evaluator.reports.compare.reading import read_side
 from evaltap.evaluator.reports.compare.sides import Side
 from evaltap.evaluator.reports.gate import gate_data, gate_exit, print_gate
@@ -114,7 +113,7 @@ def _comparison(
     if base is None:
         return None
     # The required rate applies to the whole gate, not to each dimension.
-    rules = replace(rules_of(options.rules), min_pass_rate=None)
+    rules = replace(Rules(**asdict(options.rules)), min_pass_rate=None)
     found = compare(*gate_sides(gate, base, head), rules)
     for path in options.report:
         write_comparison(found, path)

@@ -16,6 +16,7 @@ from evaltap.cli.options.inspect import (
     MonitorReplayOptions,
 )
 from evaltap.cli.stores import open_store, open_stores
+from evaltap.evaluator.monitoring.event_text import event_lines, fixed_limit
 from evaltap.evaluator.monitoring.history import firing, read_alerts
 from evaltap.evaluator.monitoring.model import Event
 from evaltap.evaluator.monitoring.replay import described, replay
@@ -26,13 +27,12 @@ from evaltap.evaluator.monitoring.rules import (
     read_rules,
     rebase,
 )
-from evaltap.evaluator.monitoring.wording import event_lines, fixed_limit
 from evaltap.evaluator.pipeline.batch.pricing import Price, price_lines, price_rules
 from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.model import Json
-from evaltap.schemas.formats.monitor import MonitorFile
+from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from evaltap.schemas.text import counted, did_you_mean, utc_text
 
 _Options = MonitorCheckOptions | MonitorReplayOptions | MonitorAlertsOptions | MonitorRebaseOptions
@@ -58,13 +58,7 @@ def _check(options: MonitorCheckOptions) -> int:
         )
     rules = read_rules(files[0])
     watches: list[dict[str, Json]] = [
-        {
-            "name": one.name,
-            "false_alarms_per_month": None
-            if one.signal == SILENCE or one.has_limit
-            else chance_of(one, rules),
-        }
-        for one in rules.watch
+        {"name": one.name, "false_alarms_per_month": _chance(one, rules)} for one in rules.watch
     ]
     usual = options.usual_store
     prices = _prices(rules, stores or ([usual] if usual and usual.is_file() else []))
@@ -81,6 +75,10 @@ def _check(options: MonitorCheckOptions) -> int:
     for line in price_lines(rules, prices):
         print(line)
     return 0
+
+
+def _chance(watch: Watch, rules: MonitorFile) -> float | None:
+    return None if watch.signal == SILENCE or watch.has_limit else chance_of(watch, rules)
 
 
 def _prices(rules: MonitorFile, stores: Sequence[Path]) -> list[Price] | None:

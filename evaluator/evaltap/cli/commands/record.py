@@ -24,8 +24,6 @@ from evaltap.schemas.files.documents import (
 )
 from evaltap.schemas.text import counted
 
-INCOMPLETE = 3
-
 
 def run(options: OtlpOptions | ReplayedOptions | ClaudeCodeOptions) -> int:
     """Record from a source; return the exit code."""
@@ -49,7 +47,11 @@ def record_otlp(options: OtlpOptions) -> int:
     for reason in report.skipped:
         print(f"evaltap record: skipped {reason}", file=sys.stderr)
     if not cases:
-        raise InputError(_nothing_found(report))
+        raise InputError(
+            f"found {counted(report.spans, 'span')} in {counted(report.traces, 'trace')}, but no agent runs;"
+            " expected spans of an instrumented agent (docs/how-to/record-opentelemetry.md lists the"
+            " supported conventions)"
+        )
     if options.explain:
         for line in explain(cases):
             print(line, file=sys.stderr)
@@ -64,14 +66,6 @@ def record_otlp(options: OtlpOptions) -> int:
     refused = _append(options.log, cases) if options.log and not options.out else {}
     _summarise(report, len({case["evalId"] for case in cases}), options, refused)
     return _report_refused(refused)
-
-
-def _nothing_found(report: ReadingReport) -> str:
-    found = f"{counted(report.spans, 'span')} in {counted(report.traces, 'trace')}"
-    return (
-        f"found {found}, but no agent runs; expected spans of an instrumented agent"
-        " (docs/how-to/record-opentelemetry.md lists the supported conventions)"
-    )
 
 
 def _summarise(
@@ -109,7 +103,7 @@ def _report_refused(refused: Mapping[Path, int]) -> int:
             f" evaltap set them aside; land them with evaltap consume --log {path}",
             file=sys.stderr,
         )
-    return INCOMPLETE if refused else 0
+    return 3 if refused else 0
 
 
 def record_claude_code(options: ClaudeCodeOptions) -> int:

@@ -30,7 +30,6 @@ from evaltap.evaluator.cases.datasets.trials import TrialFiles, trials_apart
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.pipeline.batch.files import FileScorer
 from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely, switching_often
-from evaltap.evaluator.pipeline.batch.ray_scoring import RayFiles, score_files_on_ray
 from evaltap.evaluator.pipeline.batch.run import FilesScored, score_files
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.reports.console import console, print_summary
@@ -184,6 +183,9 @@ def _score_files(
 
 def _score_on_ray(options: ScoreOptions, chosen: ChosenMetrics, judges: JudgeSession) -> int:
     """Score on a Ray cluster; the results are Parquet files, which the DuckDB file reads."""
+    # an optional package: ray
+    from evaltap.evaluator.pipeline.batch.ray_scoring import RayFiles, score_files_on_ray
+
     _refuse_filter(options)
     folder = options.where.out or (options.db and options.db.with_suffix(".parquet"))
     assert folder is not None  # see _check_ray

@@ -2,7 +2,6 @@
 
 import getpass
 import json
-import socket
 import sys
 from dataclasses import replace
 
@@ -17,7 +16,12 @@ from evaltap.evaluator.page.app import create_app
 from evaltap.evaluator.page.security.access import INVITATION_SECONDS, Access, Person, state_folder
 from evaltap.evaluator.page.security.proxy import SECRET_HEADER, Proxy, proxy_of
 from evaltap.evaluator.page.security.site import Site, is_loopback
-from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer, announced, running_address
+from evaltap.evaluator.page.serving import (
+    MOST_CONNECTIONS,
+    PageServer,
+    announced,
+    running_address,
+)
 from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.evaluator.store.readers import Readers
 from evaltap.evaluator.store.remote.server import served
@@ -50,7 +54,9 @@ def _serve(options: UiOptions, access: Access, me: Person) -> int:
     trace_url = TraceUrl(shown.trace_url) if shown.trace_url else None
     tls = tls_context(options.tls)
     proxy = _proxy(options, access)
-    listener = _listener(options)
+    listener = (
+        listening_at(options.socket) if options.socket else listening(options.host, options.port)
+    )
     site = _site(options, access)
     if options.socket is None:
         site = replace(site, port=listener.getsockname()[1])
@@ -115,19 +121,12 @@ def _proxy(options: UiOptions, access: Access) -> Proxy | None:
     return proxy
 
 
-def _listener(options: UiOptions) -> socket.socket:
-    if options.socket is not None:
-        return listening_at(options.socket)
-    return listening(options.host, options.port)
-
-
 def _site(options: UiOptions, access: Access) -> Site:
     scheme = "https" if options.tls.tls_cert else "http"
+    names = frozenset(one.lower() for one in options.allow_host)
     if options.socket is not None:  # browsers reach a forwarded port under this name
-        names = frozenset(one.lower() for one in options.allow_host)
         return Site("localhost", options.port, "", names, scheme)
     name = access.own_name() if is_loopback(options.host) and scheme == "http" else ""
-    names = frozenset(one.lower() for one in options.allow_host)
     return Site(options.host, options.port, name, names, scheme)
 
 

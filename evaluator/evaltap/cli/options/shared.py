@@ -22,7 +22,6 @@ from evaltap.cli.values import (
     whole_amount,
     yes_or_no,
 )
-from evaltap.evaluator.reports.summary import FailOn
 
 PORT: Final = 4710
 ADDRESS: Final = f"127.0.0.1:{PORT}"
@@ -138,20 +137,16 @@ _FILTER: Final = (
 )
 
 
-def _where() -> Any:
-    return option(
-        "--where SQL",
-        "choose cases with a turn that meets this SQL condition on the view curation_turns",
-        default="",
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterOptions:
     """A filter as the user wrote it, and an SQL condition."""
 
     filter: tuple[str, ...] = option("--filter FILTER", _FILTER)
-    where: str = _where()
+    where: str = option(
+        "--where SQL",
+        "choose cases with a turn that meets this SQL condition on the view curation_turns",
+        default="",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,12 +240,9 @@ class JudgeOptions:
     )
     allow_key_for: tuple[str, ...] = option(
         "--allow-key-for HOST",
-        "let the metrics file have a key sent to this host, e.g. llm.example.com or"
-        " localhost:8000; may be repeated (default: EVALTAP_ALLOW_KEY_FOR; otherwise a key goes"
-        " only to its provider and to EVALTAP_JUDGE_BASE_URL)",
-        parse=str,
-        many=True,
-        variable="EVALTAP_ALLOW_KEY_FOR",
+        "let the metrics file have a key sent to this host, e.g. llm.example.com or localhost:8000; may be"
+        " repeated (default: EVALTAP_ALLOW_KEY_FOR; otherwise a key goes only to its provider and to"
+        " EVALTAP_JUDGE_BASE_URL)",
     )
 
 
@@ -307,12 +299,12 @@ class ScoringOptions:
 class GuardOptions:
     """What decides the exit code."""
 
-    fail_on: FailOn = option(
+    fail_on: str = option(
         "--fail-on {failed,error,not_evaluated,never}",
         "which verdicts make the exit code nonzero; failed: only failures; error: also errors;"
         " not_evaluated: also missing evidence; never: none (default: EVALTAP_FAIL_ON, or not_evaluated)",
         parse=fail_on,
-        default=FailOn.NOT_EVALUATED,
+        default="not_evaluated",
         variable="EVALTAP_FAIL_ON",
     )
     allow_agent_errors: bool = option(

@@ -1,4 +1,4 @@
-"""Describe a watch's event for people, in lines."""
+"""Describe an event, or what raises an alarm, for a terminal."""
 
 import shlex
 from collections.abc import Iterator
@@ -16,20 +16,6 @@ from evaltap.evaluator.monitoring.model import (
 from evaltap.evaluator.store.database import utc_now
 from evaltap.schemas.formats.monitor import Watch
 from evaltap.schemas.text import counted
-
-
-def fixed_limit(watch: Watch) -> str:
-    """Describe the alarm condition of a watch without a baseline."""
-    if not watch.has_limit:
-        return f"alarm after {counted(watch.minutes, 'minute')} without a turn"
-    limits = [
-        f"{word} {limit:.3g}"
-        for word, limit in (("below", watch.below), ("above", watch.above))
-        if limit is not None
-    ]
-    return (
-        f"a fixed limit: {watch.signal} {' or '.join(limits)} over {counted(watch.hours, 'hour')}"
-    )
 
 
 def event_lines(event: Event, store: str) -> Iterator[str]:
@@ -59,6 +45,20 @@ def event_lines(event: Event, store: str) -> Iterator[str]:
         yield f"  cases: {' '.join(event.cases)}"
     if event.cases_filter:
         yield f"  list them: evaltap cases {store} {shlex.quote(event.cases_filter)}"
+
+
+def fixed_limit(watch: Watch) -> str:
+    """Describe the alarm condition of a watch without a baseline."""
+    if not watch.has_limit:
+        return f"alarm after {counted(watch.minutes, 'minute')} without a turn"
+    limits = [
+        f"{word} {limit:.3g}"
+        for word, limit in (("below", watch.below), ("above", watch.above))
+        if limit is not None
+    ]
+    return (
+        f"a fixed limit: {watch.signal} {' or '.join(limits)} over {counted(watch.hours, 'hour')}"
+    )
 
 
 def _why_no_rate(event: Event) -> str:
