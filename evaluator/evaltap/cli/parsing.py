@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar, get_type_hints
 
 from evaltap.cli.settings import fill_in
-from evaltap.evaluator.reports.summary import FailOn
+from evaltap.evaluator.reports.exit_status import FailOn
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.text import did_you_mean, did_you_mean_one_of
 

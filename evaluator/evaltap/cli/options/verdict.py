@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaltap.cli.parsing import fail_on, milliseconds, of_environment, report_file, yes_or_no
-from evaltap.evaluator.reports.summary import FailOn
+from evaltap.evaluator.reports.exit_status import FailOn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,8 +152,8 @@ def guarded_exit(
     strictness, limit = options.strictness(), options.latency_limit()
     findings = []
     if limit is not None:
+        from evaltap.evaluator.reports.exit_status import latency_guard
         from evaltap.evaluator.reports.reader import read_uses
-        from evaltap.evaluator.reports.summary import latency_guard
 
         uses = read_uses(
             store, run_id=summary.run_id, digests=scope.digests, case_files=scope.case_files
