@@ -1,7 +1,7 @@
 """What an experiment found: rates with intervals over cases as clusters, repeats, flaky cases, what it cost.
 
 A crashed unit has not passed any metric.  An invalid one is no evidence about the agent: it enters no rate
-and is counted beside it. """
+and is counted beside it."""
 
 import math
 from collections import defaultdict

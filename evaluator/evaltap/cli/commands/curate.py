@@ -243,7 +243,7 @@ def _curated(
     from evaltap.cli.options.redaction import case_redactor
     from evaltap.evaluator.analysis.filters.choice import check_condition
     from evaltap.evaluator.curation.curate import Means, curate
-    from evaltap.evaluator.curation.review.results import decisions
+    from evaltap.evaluator.curation.review.queue import decisions
     from evaltap.schemas.files.documents import iter_cases
 
     if recipe.where:

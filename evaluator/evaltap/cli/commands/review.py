@@ -323,8 +323,7 @@ def _show(options: ReviewOptions, one: "Item") -> int:
 
 def _list(options: ReviewOptions, store: "StoreReader") -> int:
     from evaltap.evaluator.cases.text import one_line
-    from evaltap.evaluator.curation.review.queue import items
-    from evaltap.evaluator.curation.review.results import agreement_of
+    from evaltap.evaluator.curation.review.queue import agreement_of, items
     from evaltap.evaluator.reports.safe_text import visible
 
     found = items(store, options.queue)
@@ -348,7 +347,7 @@ def _list(options: ReviewOptions, store: "StoreReader") -> int:
 
 def _export(options: ReviewOptions, store: "StoreReader") -> int:
     from evaltap.evaluator.cases.datasets.exports.rows import json_lines
-    from evaltap.evaluator.curation.review.results import exported, exported_labels
+    from evaltap.evaluator.curation.review.queue import exported, exported_labels
     from evaltap.schemas.files.documents import write_bytes
 
     rows = (exported_labels if options.labels else exported)(store, options.queue)
@@ -363,7 +362,7 @@ def _export(options: ReviewOptions, store: "StoreReader") -> int:
 
 
 def _import(options: ReviewOptions, store: "Store") -> int:
-    from evaltap.evaluator.curation.review.results import import_decisions
+    from evaltap.evaluator.curation.review.queue import import_decisions
 
     if options.file is None:
         raise InputError("review import: give --from FILE")
