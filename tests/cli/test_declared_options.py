@@ -16,8 +16,8 @@ from evaltap.cli.main import COMMANDS, GROUPS
 from evaltap.cli.options.inspect import ExportFormat, ReportFormat
 from evaltap.cli.values import FAIL_ON
 from evaltap.evaluator.cases.datasets.exports.forms import ENDINGS
+from evaltap.evaluator.reports.exit_status import FailOn
 from evaltap.evaluator.reports.formats import FORMATS
-from evaltap.evaluator.reports.summary import FailOn
 from evaltap.schemas.errors import ConfigurationError
 
 HELPS = f"""

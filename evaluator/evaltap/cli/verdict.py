@@ -9,10 +9,11 @@ from typing import Final
 
 from evaltap.cli.options.shared import GuardOptions
 from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.reports.exit_status import FailOn, latency_guard
 from evaltap.evaluator.reports.formats import write_report
 from evaltap.evaluator.reports.model import redacted
 from evaltap.evaluator.reports.reader import read_differences, read_report, read_uses
-from evaltap.evaluator.reports.summary import Difference, FailOn, Summary, exit_code, latency_guard
+from evaltap.evaluator.reports.summary import Difference, Summary, exit_code
 from evaltap.evaluator.store.queries import StoreReader
 
 _READ_AGAIN_BYTES: Final = 8 << 20

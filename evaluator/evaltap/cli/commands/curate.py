@@ -16,7 +16,7 @@ from evaltap.evaluator.cases.evalsets.difference import difference
 from evaltap.evaluator.cases.evalsets.files import SetFile, read_set, write_set
 from evaltap.evaluator.curation.curate import Curated, Means, curate
 from evaltap.evaluator.curation.recipe import BUILT_IN, Recipe, built_in, read_recipe
-from evaltap.evaluator.curation.review.results import decisions
+from evaltap.evaluator.curation.review.queue import decisions
 from evaltap.evaluator.curation.updating import Updated, add_to, update, write_metrics
 from evaltap.evaluator.reports.set_difference import print_difference
 from evaltap.evaluator.scoring.judge_session import JudgeSession

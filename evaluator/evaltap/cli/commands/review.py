@@ -31,19 +31,17 @@ from evaltap.evaluator.curation.review.queue import (
     Item,
     Wanted,
     add_items,
+    agreement_of,
     decide,
     draw_for_labels,
     edited,
+    exported,
+    exported_labels,
+    import_decisions,
     item,
     items,
     next_item,
     undo,
-)
-from evaltap.evaluator.curation.review.results import (
-    agreement_of,
-    exported,
-    exported_labels,
-    import_decisions,
 )
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.store.queries import StoreReader
