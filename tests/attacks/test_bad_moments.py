@@ -11,7 +11,7 @@ import pytest
 
 from attacks.programs import attack
 from evaltap.cli.main import main
-from evaltap.recorder import MemorySink, Recorder
+from evaltap.recorder import MemorySink, Recorder, threads
 from evaltap.schemas.wire.record import WireRecord
 
 
@@ -37,7 +37,7 @@ def test_a_time_without_threads_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     sink = MemorySink()
     recorder = Recorder(sink=sink)
     with monkeypatch.context() as bad:
-        bad.setattr(_thread, "start_new_thread", refuse)
+        bad.setattr(threads, "start_new_thread", refuse)
         record(recorder, 100, tools=3)
     assert recorder.counters().faults == 1
     time.sleep(0.3)
@@ -52,7 +52,7 @@ def test_what_waits_for_a_thread_that_never_starts_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     recorder = Recorder(sink=MemorySink())
-    monkeypatch.setattr(_thread, "start_new_thread", refuse)
+    monkeypatch.setattr(threads, "start_new_thread", refuse)
     record(recorder, 20)
 
     assert not recorder.close()
@@ -135,8 +135,10 @@ class Hanging(MemorySink):
     def __init__(self) -> None:
         super().__init__()
         self.released = threading.Event()
+        self.waits = False
 
     def append(self, records: Sequence[WireRecord]) -> None:
+        self.waits = True
         self.released.wait(20)
         super().append(records)
 
@@ -154,6 +156,54 @@ def test_turns_before_a_log_that_hangs_are_counted() -> None:
     assert recorder._pipeline._worker is not None
     recorder._pipeline._worker.thread.join(10)
     assert_accounted(recorder, 50)
+
+
+class Slow(MemorySink):
+    """Takes a while for each batch."""
+
+    def append(self, records: Sequence[WireRecord]) -> None:
+        time.sleep(0.2)
+        super().append(records)
+
+
+def test_closing_waits_as_long_as_turns_are_written() -> None:
+    sink = Slow()
+    recorder = Recorder(sink=sink, close_timeout_seconds=0.8)
+    record(recorder, 2_500)
+
+    assert recorder.close()
+    assert_accounted(recorder, 2_500)
+    assert len(sink.cases) == 2_500
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.15, 0.25, 0.35])
+def test_what_is_written_while_time_runs_out_is_not_counted_as_lost(seconds: float) -> None:
+    sink = Slow()
+    recorder = Recorder(sink=sink)
+    record(recorder, 700)
+
+    assert not recorder.close(seconds)
+    assert recorder.counters().recorded == 700
+    assert recorder._pipeline._worker is not None
+    assert recorder._pipeline._worker.thread.join(20)
+    counters = recorder.counters()
+    assert_accounted(recorder, 700)
+    assert counters.delivered == len(sink.cases)
+    assert sum(sink.manifests[-1].drops.values()) == 700 - len(sink.cases)
+
+
+def test_a_turn_that_is_half_in_the_queue_is_one() -> None:
+    sink = Hanging()
+    recorder = Recorder(sink=sink)
+    record(recorder, 1)
+    while not sink.waits:
+        time.sleep(0.01)
+    record(recorder, 200)
+    with recorder.turn(session_id="last", user="u") as turn:
+        turn.tool("t", {}, result=1)
+        assert not recorder.close(0.2)
+    assert recorder.counters().recorded == 202
+    sink.released.set()
 
 
 def test_a_log_that_somebody_locks_is_counted(tmp_path: Path) -> None:
@@ -192,11 +242,11 @@ def test_an_agent_that_changes_its_folder_writes_one_log(
 
 
 def test_a_recorder_for_each_request_is_one_thread_and_one_file(tmp_path: Path) -> None:
-    threads = _thread._count()
+    before = _thread._count()
     recorders = [Recorder(tmp_path / "log.db") for _ in range(100)]
     for recorder in recorders:
         record(recorder, 1)
-    assert _thread._count() <= threads + 1
+    assert _thread._count() <= before + 1
 
     for recorder in recorders[:99]:
         assert recorder.close(20)

@@ -19,6 +19,7 @@ from evaltap.recorder.assembly.assembler import Assembler
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery.case_processor import CaseProcessor
 from evaltap.recorder.delivery.counters import LiveCounters
+from evaltap.recorder.delivery.event_queue import Deadline
 from evaltap.recorder.delivery.retrying_writer import RetryingWriter
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink
 from evaltap.recorder.delivery.sinks.local_log import LocalLogSink
@@ -187,7 +188,7 @@ class Agent:
         for case in self.assembler.close_all("shutdown"):
             self._hand_over(case)
         unwritten = self.ledger.drops().get("log_unavailable", 0)
-        self.writer.finish(self.world.clock.monotonic() + CLOSE_SECONDS)
+        self.writer.finish(Deadline(CLOSE_SECONDS, CLOSE_SECONDS))
         recorded, _, _, dropped = self.ledger.snapshot(0)
         numbered = recorded - sum(dropped.values())
         if dropped.get("log_unavailable", 0) == unwritten:

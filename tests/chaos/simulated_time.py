@@ -9,6 +9,7 @@ import evaltap.evaluator.pipeline.batch.run
 import evaltap.evaluator.scoring.batch
 import evaltap.evaluator.scoring.results.runs
 import evaltap.evaluator.store.database
+import evaltap.recorder.delivery.event_queue
 import evaltap.recorder.delivery.record_writer
 import evaltap.recorder.delivery.retrying_writer
 import evaltap.recorder.delivery.spool.forwarder
@@ -20,6 +21,7 @@ BEGIN = datetime(2026, 11, 22, 8, tzinfo=UTC)
 MODULES: tuple[Any, ...] = (
     evaltap.evaluator.scoring.batch,
     evaltap.recorder.delivery.spool.forwarder,
+    evaltap.recorder.delivery.event_queue,
     evaltap.recorder.delivery.retrying_writer,
     evaltap.schemas.log.local,
     evaltap.schemas.log.opening,
@@ -101,6 +103,7 @@ def simulated(clock: Clock) -> Iterator[None]:
     """Give the product the simulation's time within the block."""
     given: list[tuple[Any, str, Any]] = [(module, "time", clock) for module in MODULES]
     given.append((evaltap.recorder.delivery.record_writer, "datetime", clock))
+    given.append((evaltap.recorder.delivery.retrying_writer, "sleep", clock.sleep))
     given += [(module, "utc_now", clock.utc_now) for module in STAMPING]
     kept = [(module, name, getattr(module, name)) for module, name, _ in given]
     for module, name, value in given:

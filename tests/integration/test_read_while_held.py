@@ -220,7 +220,7 @@ def test_a_reader_may_only_read(store: Store, statement: str) -> None:
         with pytest.raises(NotReadingError):
             reader.rows(statement)
         for other in ("DELETE FROM meta", "CREATE TABLE x (i INTEGER)", "DROP TABLE meta"):
-            with pytest.raises(duckdb.Error, match="read-only"):
+            with pytest.raises(NotReadingError):
                 reader.rows(other)
         with pytest.raises(duckdb.Error):
             reader.rows("FROM read_text('/etc/passwd')")

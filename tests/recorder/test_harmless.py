@@ -325,6 +325,9 @@ def test_a_background_thread_that_dies_is_replaced() -> None:
         def close(self) -> Any:
             return ()
 
+        def abandon(self, items: Any) -> int:
+            return len(items)
+
     dead = recorder._pipeline._worker.thread
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -75,6 +76,9 @@ class Held:
 
     def close(self) -> list[Observation]:
         return []
+
+    def abandon(self, items: Sequence[object]) -> int:
+        return len(items)
 
 
 def test_there_is_leisure_only_for_a_burst_of_raw_items() -> None:

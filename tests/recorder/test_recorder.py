@@ -451,6 +451,9 @@ class ListSource:
     def close(self) -> Iterable[Observation]:
         return self.left
 
+    def abandon(self, items: Sequence[object]) -> int:
+        return len(items)
+
 
 def run_of(run_id: str) -> list[Observation]:
     return [

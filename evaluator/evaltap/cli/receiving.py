@@ -16,9 +16,10 @@ from evaltap.recorder.sources.connections import connection_settings
 from evaltap.schemas.text import counted
 
 MOST_CONNECTIONS: Final = 500
-GRACE_SECONDS: Final = 5
-"""Time for active requests to finish at shutdown; after that they are cut off."""
-_RECORDER_SECONDS: Final = 30.0
+GRACE_SECONDS: Final = 1
+"""Time for active requests to finish at shutdown; after that they are cut off and sent again."""
+_RECORDER_SECONDS: Final = 7.0
+"""Time to write what was accepted: twice what `CollectorLimits` lets wait; with the grace below ten."""
 
 
 def receiver_server(

@@ -225,7 +225,8 @@ class RecorderConfig:
     manifest_interval_seconds: float = _setting("manifest_interval_seconds", 30.0, _number(0.01, 86_400),
         "How often the recorder writes a manifest: how many turns it wrote and dropped.")
     close_timeout_seconds: float = _setting("close_timeout_seconds", 2.0, _number(0, 3600),
-        "Maximum time that closing the recorder may delay the end of the process.")
+        "How long closing may delay the end of the process without progress. After SIGTERM that is all it"
+        " takes; otherwise up to five times as long, while turns are being written.")
     log_max_bytes: int = _setting("log_max_bytes", _GIB, _count(_MIB, 1 << 50),
         "Maximum size of the local log. From three quarters of it, turns that every consumer has landed"
         " are deleted; when full, new turns are dropped.")

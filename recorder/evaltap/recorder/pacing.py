@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from evaltap.recorder.threads import sleep
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -57,7 +59,7 @@ class Pacer:
     def __init__(
         self,
         longest: Callable[[], float],
-        wait: Callable[[float], object] = time.sleep,
+        wait: Callable[[float], object] = sleep,
         limits: Pace = DEFAULT_PACE,
     ) -> None:
         self._longest = longest
@@ -78,7 +80,7 @@ class Pacer:
 
     def _rest(self, began: float, seconds: float) -> None:
         limits = self._limits
-        (time.sleep if seconds <= limits.rest_seconds else self._wait)(seconds)
+        (sleep if seconds <= limits.rest_seconds else self._wait)(seconds)
         if time.perf_counter() - began - seconds > limits.contended_seconds:
             self._next_rest = max(limits.first_long_rest_seconds, 2 * seconds)
         else:

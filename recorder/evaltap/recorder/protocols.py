@@ -3,7 +3,7 @@
 `Recorder` implements it; tests and other programs may, too.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from evaltap.recorder.observation import Observation
@@ -25,6 +25,13 @@ class ItemSource(Protocol):
 
     def close(self) -> Iterable[Observation]:
         """Return the remaining observations; nothing is submitted afterwards."""
+        ...
+
+    def abandon(self, items: Sequence[object]) -> int:
+        """Discard these unprocessed items and everything held; return how many turns are lost with them.
+
+        Called when no time is left to write them; in a process that hangs, by another thread.
+        """
         ...
 
 

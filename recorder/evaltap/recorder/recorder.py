@@ -196,9 +196,9 @@ class Recorder:
     def close(self, timeout_seconds: float | None = None) -> bool:
         """Write everything in memory, open turns as incomplete, and stop.
 
-        Takes at most `timeout_seconds` (default: close_timeout_seconds) and waits only for the
-        local disk. Returns True when everything is on the log. Later observations are counted as
-        dropped. May be called again.
+        Takes at most `timeout_seconds`; by default `close_timeout_seconds` without progress, and five
+        times as long in all. Waits only for the local disk. Returns True when everything is on the log.
+        Later observations are counted as dropped. May be called again.
         """
         if not self._closed:
             self._closed = True

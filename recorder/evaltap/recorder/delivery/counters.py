@@ -1,9 +1,10 @@
 """Counts of where every turn went: `recorded = delivered + spooled + dropped`."""
 
-import threading
 from collections import Counter, deque
-from collections.abc import Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
+
+from evaltap.recorder.threads import allocate_lock
 
 LOSSES = (
     "close_timeout",
@@ -50,7 +51,7 @@ class LiveCounters:
     """The live counts; the background thread writes, any thread reads or refuses turns."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         self._recorded = 0
         self._written = 0
         self._settled = False
@@ -66,22 +67,28 @@ class LiveCounters:
         drops = self.drops()
         return sum(drops.get(reason, 0) for reason in LOSSES)
 
-    def settle(self, turns: int) -> None:
-        """Count turns as dropped although a hanging log may still take them; later counts are ignored."""
-        self.dropped("close_timeout", turns)
-        self._settled = True
-
-    def written(self, turns: int) -> None:
-        """Count turns that were written to the log."""
+    def settle(self, held: Callable[[], int]) -> None:
+        """Count the turns held as dropped although a hanging log may still take them."""
         with self._lock:
-            if self._settled:
-                return
+            turns = held()
             self._recorded += turns
-            self._written += turns
+            self._dropped["close_timeout"] += turns
+            self._settled = True
 
-    def dropped(self, reason: str, turns: int = 1) -> None:
-        """Count dropped turns."""
+    def written(self, turns: int, forget: Callable[[], None]) -> None:
+        """Count turns that were written to the log, and forget them in the same moment."""
         with self._lock:
+            forget()
+            self._written += turns
+            if self._settled:
+                self._dropped["close_timeout"] -= turns
+            else:
+                self._recorded += turns
+
+    def dropped(self, reason: str, turns: int | Callable[[], int] = 1) -> None:
+        """Count dropped turns, or discard and count them in the same moment."""
+        with self._lock:
+            turns = turns if isinstance(turns, int) else turns()
             if self._settled or not turns:
                 return
             self._recorded += turns

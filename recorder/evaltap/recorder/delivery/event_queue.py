@@ -6,15 +6,14 @@ queue is full, the whole turn of the rejected event is dropped: a turn without o
 would look complete and get a wrong score.
 """
 
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 
 from evaltap.recorder.observation import Observation, RunEnded, RunStarted
 from evaltap.recorder.protocols import ItemSource
 from evaltap.recorder.telemetry.sdk import trace_id_of
+from evaltap.recorder.threads import Empty, Signal, SimpleQueue
 from evaltap.schemas.wire.feedback import Feedback
 
 ITEM_BYTES = 2000
@@ -22,6 +21,8 @@ ITEM_BYTES = 2000
 RESERVED_SHARE = 0.25
 """Share of the close timeout reserved for counting leftovers, writing what is ready, and the last
 manifest."""
+PATIENT_CLOSES = 5
+"""How many close timeouts an unhurried close takes at most, while turns are being written."""
 MAX_LOST_RUNS = 10_000
 MAX_LOST_TRACES = 50_000
 
@@ -58,19 +59,42 @@ class RunLost:
     reason: str
 
 
+class Deadline:
+    """When closing ends (monotonic seconds): so many seconds from now, or from the last progress."""
+
+    def __init__(self, seconds: float, at_most: float) -> None:
+        now = time.monotonic()
+        self._seconds = seconds
+        self._latest = now + at_most
+        self.at = now + seconds
+
+    @property
+    def cutoff(self) -> float:
+        """When to stop and write only what is ready."""
+        return self.at - self._seconds * RESERVED_SHARE
+
+    def moved(self) -> None:
+        """Note progress: a turn was read or written."""
+        self.at = min(time.monotonic() + self._seconds, self._latest)
+
+    def seconds_left(self) -> float:
+        """Return the seconds until then, 0 after it."""
+        return max(0.0, self.at - time.monotonic())
+
+
 @dataclass(frozen=True, slots=True)
 class Flush:
     """Request to write everything queued before it; sets `done` afterwards."""
 
-    done: threading.Event
+    done: Signal
     deadline: float
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The last message: write everything by the deadline (monotonic seconds)."""
+    """The last message: write everything by the deadline."""
 
-    deadline: float
+    deadline: Deadline
 
 
 Message = Observed | Submitted | FeedbackGiven | RunLost | Flush | Close
@@ -95,10 +119,8 @@ class EventQueue:
         self._lost_runs: dict[str, None] = {}
         self.lost_traces: dict[str, int] = {}
         """Trace ids of dropped spans, with the number of turns dropped for each."""
-        self.hurry = threading.Event()
-        self.close_by = 0.0
-        self.cutoff: float | None = None
-        """Once closing: when to stop and write only what is ready (monotonic seconds)."""
+        self.hurry = Signal()
+        self.closing: Close | None = None
         self.observes = False
         """True after the first observation: a turn may end any moment and should be written soon."""
 
@@ -164,9 +186,7 @@ class EventQueue:
     def control(self, message: Flush | Close) -> None:
         """Queue a control message, which always fits, and wake the background thread."""
         if isinstance(message, Close):
-            now = time.monotonic()
-            self.close_by = message.deadline
-            self.cutoff = now + (message.deadline - now) * (1 - RESERVED_SHARE)
+            self.closing = message
         self._queue.put(message)
         self.hurry.set()
 
@@ -185,17 +205,28 @@ class EventQueue:
             self._held_bytes = 0  # the sum was reset just as this message was put
         return message
 
-    def abandon(self, open_runs: Iterable[str] = ()) -> int:
-        """Empty the queue unread; return how many turns were lost with it, including the open ones."""
-        lost: set[object] = set(open_runs)
-        while (message := self.get(0)) is not None:
+    def abandon(
+        self,
+        sources: Sequence[ItemSource],
+        open_runs: Iterable[str] = (),
+        in_hand: Message | None = None,
+    ) -> int:
+        """Empty the queue unread; return how many turns were lost, with the open ones and the sources'."""
+        runs = set(open_runs)
+        items: dict[int, list[object]] = {id(source): [] for source in sources}
+        known = {id(source): source for source in sources}
+        message = in_hand or self.get(0)
+        while message is not None:
             if isinstance(message, Observed):
-                lost.add(message.observation.run_id)
+                runs.add(message.observation.run_id)
             elif isinstance(message, RunLost):
-                lost.add(message.run_id)
+                runs.add(message.run_id)
             elif isinstance(message, tuple):
-                lost.add(trace_id_of(message[1]))
-        return len(lost)
+                source, item = message
+                known[id(source)] = source
+                items.setdefault(id(source), []).append(item)
+            message = self.get(0)
+        return len(runs) + sum(_abandoned(source, items[key]) for key, source in known.items())
 
     def _ignore(self, run_id: str) -> None:
         """Ignore the run's events until it ends."""
@@ -217,3 +248,10 @@ class EventQueue:
         return (
             self._queue.qsize() < self._max_events and self._held_bytes + weight <= self._max_bytes
         )
+
+
+def _abandoned(source: ItemSource, items: Sequence[object]) -> int:
+    try:
+        return source.abandon(items)
+    except Exception:  # a source of someone else's; one turn for each item is the safe side
+        return len(items)

@@ -24,8 +24,8 @@ class Watched(Protocol):
 
     config: RecorderConfig
 
-    def close(self) -> bool:
-        """Write everything in memory, within the configured time."""
+    def close(self, timeout_seconds: float | None = None) -> bool:
+        """Write everything in memory within the time; by default, the configured one."""
         ...
 
     def after_fork_in_child(self) -> None:
@@ -120,9 +120,9 @@ def _after_fork_in_child() -> None:
         pipeline.after_fork_in_child()
 
 
-def _close_all() -> None:
+def _close_all(*, at_signal: bool = False) -> None:
     for pipeline in list(_strong):
-        pipeline.close()
+        pipeline.close(pipeline.config.close_timeout_seconds if at_signal else None)
     for pipeline in list(_pipelines):
         pipeline.warn_of_late_turns()
 
@@ -143,6 +143,6 @@ def _on_sigterm(number: int, frame: FrameType | None) -> None:
     process while it writes, which takes no longer than `close_timeout_seconds`.
     """
     signal.signal(number, signal.SIG_IGN)
-    _close_all()
+    _close_all(at_signal=True)
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

@@ -7,13 +7,19 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from threading import TIMEOUT_MAX, Event, Lock
+from threading import TIMEOUT_MAX, Lock
 
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery import lifecycle
 from evaltap.recorder.delivery.case_processor import CaseProcessor
 from evaltap.recorder.delivery.counters import Counters, LiveCounters
-from evaltap.recorder.delivery.event_queue import Close, EventQueue, Flush
+from evaltap.recorder.delivery.event_queue import (
+    PATIENT_CLOSES,
+    Close,
+    Deadline,
+    EventQueue,
+    Flush,
+)
 from evaltap.recorder.delivery.redaction_key import configured_redactor
 from evaltap.recorder.delivery.retrying_writer import RetryingWriter
 from evaltap.recorder.delivery.sinks.base import Sink
@@ -26,6 +32,7 @@ from evaltap.recorder.payload import number
 from evaltap.recorder.privacy.pseudonyms import random_key
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.recorder.protocols import ItemSource
+from evaltap.recorder.threads import Signal, allocate_lock, wait_until
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
 from evaltap.schemas.wire.feedback import Feedback
@@ -198,17 +205,26 @@ class Pipeline:
         worker = self._worker
         if worker is None or not worker.alive or self._closed:
             return len(self._events) == 0
-        flush = Flush(Event(), self._deadline(timeout_seconds))
+        seconds = self._seconds(timeout_seconds)
+        if seconds is None:
+            seconds = self.config.close_timeout_seconds
+        flush = Flush(Signal(), time.monotonic() + seconds)
         self._events.control(flush)
-        return flush.done.wait(max(0.0, flush.deadline - time.monotonic()))
+        return wait_until(flush.done.is_set, lambda: flush.deadline)
 
     def close(self, timeout_seconds: float | None = None) -> bool:
-        """Write everything in memory within the timeout, and stop; return whether all is on the log."""
+        """Write everything in memory within the timeout, and stop; return whether all is on the log.
+
+        By default the timeout is `close_timeout_seconds` without progress, and five times as long in all.
+        """
         if not self._closed:
             self._closed = True
             self._switch_off("closed")
             lifecycle.forget(self)
-            self._complete = self._stop(self._deadline(timeout_seconds))
+            given = self._seconds(timeout_seconds)
+            seconds = self.config.close_timeout_seconds if given is None else given
+            at_most = seconds * PATIENT_CLOSES if given is None else seconds
+            self._complete = self._stop(Deadline(seconds, at_most))
         return self._complete
 
     def after_fork_in_child(self) -> None:
@@ -243,7 +259,7 @@ class Pipeline:
             refuse=self._counters.refuse,
         )
         self._worker: Worker | None = None
-        self._starting = Lock()
+        self._starting = allocate_lock()
         self._start_at = self._start_fault_at = 0.0
         self._lost_items = 0
         self._own_runs: dict[str, None] = {}
@@ -252,29 +268,27 @@ class Pipeline:
         self._off_reason = reason
         self.off = True
 
-    def _deadline(self, timeout_seconds: float | None) -> float:
-        """Return the monotonic time at which a timeout ends; the default is `close_timeout_seconds`."""
+    def _seconds(self, timeout_seconds: float | None) -> float | None:
+        """Return a timeout that can be waited for; None for anything that is no number."""
         exact = type(timeout_seconds) is float  # may be infinite, which `number` rejects
         timeout = timeout_seconds if exact else number(timeout_seconds)
-        if timeout is None:
-            timeout = self.config.close_timeout_seconds
-        return time.monotonic() + min(max(0.0, timeout), _LONGEST_WAIT)
+        return None if timeout is None else min(max(0.0, timeout), _LONGEST_WAIT)
 
-    def _stop(self, deadline: float) -> bool:
+    def _stop(self, deadline: Deadline) -> bool:
         """Let the background thread write everything and exit; return whether all of it is on the log."""
         if self._worker is None and len(self._events):
             self._start_at = 0.0
             self._ensure_worker(closing=True)
         worker = self._worker
         if worker is None:
-            self._counters.dropped("close_timeout", self._events.abandon())
+            self._counters.dropped("close_timeout", self._events.abandon(self._sources))
             return not self._counters.lost_turns
         self._events.control(Close(deadline))
         if worker.thread.is_current:
             return worker.complete
-        if not worker.thread.join(max(0.0, deadline - time.monotonic()) + 0.1):
+        if not wait_until(lambda: worker.thread.ended, lambda: deadline.at + 0.1):
             # The log hangs, and the thread with it: count what it holds as lost.
-            self._counters.settle(worker.held_turns + self._events.abandon())
+            self._counters.settle(lambda: worker.unwritten_turns + worker.lose_rest())
         return worker.complete
 
     def _ensure_worker(self, *, closing: bool = False) -> None:

@@ -75,12 +75,21 @@ class RecordWriter:
 
     def write_batch(self) -> int:
         """Append the next batch and return its size, 0 if empty; propagates errors of `append`."""
+        appended = self.append_batch()
+        self.forget(appended)
+        return appended
+
+    def append_batch(self) -> int:
+        """Append the next batch as `write_batch` does; it counts as waiting until `forget`."""
         batch = self._next_batch()
         if batch:
             self._append(batch)
-            del self._waiting[: len(batch)]
-            self.waiting_bytes -= sum(record.size for record in batch)
         return len(batch)
+
+    def forget(self, records: int) -> None:
+        """Remove so many appended records from those waiting."""
+        self.waiting_bytes -= sum(record.size for record in self._waiting[:records])
+        del self._waiting[:records]
 
     def _next_batch(self) -> list[WireRecord]:
         """Return the next batch, limited by records and bytes, with at least one record."""

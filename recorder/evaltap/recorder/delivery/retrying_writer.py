@@ -3,21 +3,23 @@
 Beyond the bounds the newest turns are dropped and counted, without a sequence number.
 """
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from evaltap.recorder.assembly.contexts import ContextMemory
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery.case_processor import CaseProcessor, is_trial
 from evaltap.recorder.delivery.counters import LiveCounters
+from evaltap.recorder.delivery.event_queue import Deadline
 from evaltap.recorder.delivery.record_writer import RecordWriter
 from evaltap.recorder.delivery.session_hold import SessionHold
 from evaltap.recorder.delivery.sinks.base import Sink
 from evaltap.recorder.faults import DropCaseError, Faults
 from evaltap.recorder.pacing import yield_to_agent
+from evaltap.recorder.threads import allocate_lock, sleep
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import WireRecord, encode_feedback
@@ -53,7 +55,7 @@ class RetryingWriter:
         producer_id: str | None = None,
         limits: WriterLimits | None = None,
     ) -> None:
-        self.fork_lock = threading.Lock()
+        self.fork_lock = allocate_lock()
         self._config = config
         self._sink = sink
         self._processor = processor
@@ -73,6 +75,7 @@ class RetryingWriter:
         self._feedback: list[WireRecord] = []
         self._in_hand = 0
         """Turns being processed."""
+        self._closing: Deadline | None = None
         self._has_stated_drops = False
         self._retry_at = 0.0
         self._retry_seconds = 0.0
@@ -125,7 +128,7 @@ class RetryingWriter:
             return not self.waiting and not self._feedback
         return self._release() and self._write()
 
-    def _release(self, *, everything: bool = False, deadline: float = float("inf")) -> bool:
+    def _release(self, *, everything: bool = False) -> bool:
         """Buffer the turns of decided sessions for the sink; return False when it stops taking them."""
         if self._hold is None:
             return True
@@ -133,7 +136,7 @@ class RetryingWriter:
             for cases in self._hold.decided(everything=everything):
                 self._buffer(cases)
                 full = self.records.waiting >= self._limits.batch_records
-                if (full and not self._write()) or time.monotonic() > deadline:
+                if (full and not self._write()) or self._is_late():
                     return False
             return True
         return False
@@ -148,8 +151,10 @@ class RetryingWriter:
 
     def _write(self) -> bool:
         with self._retried("sink"):
-            while taken := self.records.write_batch():
-                self._counters.written(taken)
+            while appended := self.records.append_batch():
+                self._counters.written(appended, partial(self.records.forget, appended))
+                if self._is_late():
+                    return False
             # After the turns it refers to.
             while batch := self._feedback[: self._limits.batch_records]:
                 self._append(batch)
@@ -179,27 +184,37 @@ class RetryingWriter:
         """Reset the backoff: someone is waiting."""
         self._retry_at = 0.0
 
-    def finish(self, deadline: float) -> bool:
-        """Write everything by the deadline (monotonic seconds); drop the rest."""
+    def finish(self, deadline: Deadline) -> bool:
+        """Write everything by the deadline; drop the rest."""
+        self._closing = deadline
         self.retry_now()
-        complete = self._release(everything=True, deadline=deadline) and self.write()
-        while not complete and time.monotonic() < deadline:
-            time.sleep(min(0.05, max(0.0, deadline - time.monotonic())))
+        complete = self._release(everything=True) and self.write()
+        while not complete and deadline.seconds_left():
+            sleep(min(0.05, deadline.seconds_left()))
             self.retry_now()
-            complete = self._release(everything=True, deadline=deadline) and self.write()
+            complete = self._release(everything=True) and self.write()
         if self._hold is not None:
             if self._hold.turns:
                 self._counters.dropped("close_timeout", self._hold.turns)
             self._hold.close()
         self._counters.feedback_lost(len(self._feedback))
         self._feedback.clear()
-        if self.waiting:
-            self._counters.dropped("log_unavailable", self.records.discard())
+        reason = "log_unavailable" if self._retry_seconds else "close_timeout"
+        self._counters.dropped(reason, self.records.discard)
         self.write_manifest(closing=True)
         with self.fork_lock:
-            complete = self._sink.flush(max(0.0, deadline - time.monotonic())) and complete
+            complete = self._sink.flush(deadline.seconds_left()) and complete
             self._sink.close()
         return complete
+
+    def _is_late(self) -> bool:
+        """Return whether it is closing and no time is left; called after each step, which is progress."""
+        if self._closing is None:
+            return False
+        if not self._closing.seconds_left():
+            return True
+        self._closing.moved()
+        return False
 
     def _append(self, batch: Sequence[WireRecord]) -> None:
         with self.fork_lock:

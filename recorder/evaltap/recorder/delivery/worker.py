@@ -13,7 +13,6 @@ from importlib import metadata
 
 from evaltap.recorder.assembly.assembler import Assembler, AssemblerLimits
 from evaltap.recorder.config import RecorderConfig
-from evaltap.recorder.delivery.background_thread import BackgroundThread
 from evaltap.recorder.delivery.counters import LiveCounters
 from evaltap.recorder.delivery.event_queue import (
     Close,
@@ -30,11 +29,13 @@ from evaltap.recorder.faults import Faults
 from evaltap.recorder.observation import Observation, RunEnded
 from evaltap.recorder.pacing import DEFAULT_PACE, Pacer, set_pace, yield_to_agent
 from evaltap.recorder.protocols import ItemSource
+from evaltap.recorder.threads import BackgroundThread
 from evaltap.schemas.data import CaseData
 
 TICK_SECONDS = 0.2
 MAX_MESSAGES = 1_000
-"""Messages processed before the completed turns are written."""
+MAX_CYCLE_SECONDS = 0.5
+"""Messages processed, and time spent on them, before the completed turns are written."""
 MAX_REMEMBERED_DROPS = 10_000
 FLUSH_AHEAD_NS = 30_000_000_000
 """How far a flush advances the sources' clock; less than the time they keep traces."""
@@ -68,6 +69,8 @@ class Worker:
             )
         )
         self._unemitted = 0
+        self._feeding: str | None = None
+        """The run whose observation is being read."""
         self._flushes: list[Flush] = []
         self._urgent = False
         self._waited_since: float | None = None
@@ -81,9 +84,19 @@ class Worker:
         return self._assembler.open_runs
 
     @property
-    def held_turns(self) -> int:
-        """The number of turns open, or ended and not written."""
-        return self._assembler.open_runs + self._unemitted + self.writer.unwritten
+    def unwritten_turns(self) -> int:
+        """The number of turns that have ended and are not written."""
+        return self._unemitted + self.writer.unwritten
+
+    def lose_rest(self, in_hand: Message | None = None) -> int:
+        """Discard the queue, the open turns and what sources hold; return how many turns are lost.
+
+        Called by the thread itself when its time is up, by another one when it hangs.
+        """
+        open_runs = self._assembler.abandon()
+        if self._feeding is not None:
+            open_runs.append(self._feeding)
+        return self._events.abandon(self._sources, open_runs, in_hand)
 
     def run(self) -> None:
         """Work until a Close message; an error costs the current cycle, never the thread.
@@ -117,12 +130,14 @@ class Worker:
             # interval is left for the work itself.
             self._events.hurry.wait(self._config.flush_interval_seconds / 5)
         messages = 0
+        until = time.monotonic() + MAX_CYCLE_SECONDS
         message = first
         while message is not None:
             if isinstance(message, Close):
                 return message
             if self._is_past_cutoff():
-                return self._abandon(message)
+                self._abandon(message)
+                return self._events.closing
             if isinstance(message, Flush):
                 self._events.hurry.clear()
                 self._urgent = True
@@ -131,7 +146,8 @@ class Worker:
                 self._handle(message)
                 yield_to_agent()
             messages += 1
-            message = self._events.get(0) if messages < MAX_MESSAGES else None
+            goes_on = messages < MAX_MESSAGES and time.monotonic() < until
+            message = self._events.get(0) if goes_on else None
         self._tick()
         if self.writer.write():
             while self._flushes:
@@ -139,7 +155,8 @@ class Worker:
         self._urgent, self._waited_since = False, None
         self.writer.write_manifest()
         self._faults.log(time.monotonic())
-        return None
+        # The Close message is gone if the closing thread gave this one up and emptied the queue.
+        return self._events.closing if self._is_past_cutoff() else None
 
     def _patience(self) -> float:
         """Return how long to wait for a message before checking open runs."""
@@ -208,10 +225,16 @@ class Worker:
                     reasoning=self._config.capture_reasoning,
                 )
             )
+            if self._is_past_cutoff():
+                return
 
     def _feed(self, observation: Observation, weight: int) -> None:
-        seen = measured(observation)
-        self._emit_all(self._assembler.feed(seen, time.time_ns(), weight=weight))
+        self._feeding = observation.run_id
+        try:
+            cases = self._assembler.feed(measured(observation), time.time_ns(), weight=weight)
+        finally:
+            self._feeding = None
+        self._emit_all(cases)
 
     def _emit_all(self, cases: Sequence[CaseData]) -> None:
         self._unemitted = len(cases)
@@ -264,26 +287,26 @@ class Worker:
         self._flushes.append(message)
 
     def _is_past_cutoff(self) -> bool:
-        """Return whether it is closing and only time to write what is ready remains."""
-        cutoff = self._events.cutoff
-        return cutoff is not None and time.monotonic() > cutoff
+        """Return whether it is closing and only time to write what is ready remains.
 
-    def _abandon(self, message: Message | None = None) -> Close:
+        Called after each step, which is progress.
+        """
+        closing = self._events.closing
+        if closing is None:
+            return False
+        if time.monotonic() > closing.deadline.cutoff:
+            return True
+        closing.deadline.moved()
+        return False
+
+    def _abandon(self, message: Message | None = None) -> None:
         """Count queued and open turns as dropped: there is no time left for them."""
-        open_runs = self._assembler.abandon()
-        if isinstance(message, Observed):
-            open_runs.append(message.observation.run_id)
-        lost = self._events.abandon(open_runs)
-        if lost:
-            self._counters.dropped("close_timeout", lost)
-        return Close(self._events.close_by)
+        self._counters.dropped("close_timeout", self.lose_rest(message))
 
     def _finish(self, closing: Close) -> bool:
         """Write everything open or buffered by the message's deadline."""
         self._urgent = True
         for source in self._sources:
-            if self._is_past_cutoff():
-                break
             try:
                 self._feed_all(source.close())
             except BaseException as error:
@@ -292,8 +315,9 @@ class Worker:
         for case in self._assembler.close_all("shutdown"):
             self._emit(case)
             if self._is_past_cutoff():
-                self._abandon()
                 break
+        if self._is_past_cutoff():
+            self._abandon()
         try:
             complete = self.writer.finish(closing.deadline)
         except BaseException as error:

@@ -3,17 +3,20 @@
 An ASGI application for `/v1/traces` and `/v1/logs` following the OTLP specification: protobuf and
 JSON, gzip, responses in the request's encoding, status codes that tell an exporter whether to
 retry. Size limits apply while a body is inflated, not after. Unlike a span processor it does not
-live in an agent's process, so it may refuse: when its memory is full it answers 503 and the
-exporter waits.
+live in an agent's process, so it may refuse: when more waits than it can write soon it answers 503
+and the exporter waits.
 """
 
 import asyncio
 import hmac
 import re
-from collections.abc import Callable, Iterable
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -43,6 +46,9 @@ from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import FormatError
 
 RETRY_AFTER_SECONDS = 1
+_FIRST_TURN_SECONDS = 0.003
+"""What a turn is taken to cost before any was written: more than on most machines."""
+_WEIGHT_OF_A_TURN = 0.02
 TOKEN_VARIABLE = "EVALTAP_COLLECT_TOKEN"
 _JSON, _PROTOBUF = "application/json", "application/x-protobuf"
 _UNAUTHENTICATED = 16
@@ -61,6 +67,10 @@ class CollectorLimits:
     """Largest total size of bodies being received."""
     waiting: int = 48 << 20
     """Largest total size of accepted bodies not yet read."""
+    unread_seconds: float = 2.0
+    """How long the oldest accepted body may wait to be read before others are refused."""
+    work_seconds: float = 3.0
+    """How much work may wait: what is accepted must be written when the process is told to end."""
     seconds: float = 30.0
     """Time limit for receiving a body."""
 
@@ -99,14 +109,49 @@ class Received:
 
     records: tuple[Span | LogRecord, ...]
     size: int
+    traces: int
+    """How many traces they belong to."""
 
 
 class ReceivedSource:
-    """Feeds requests to the trace source, and tracks how many bytes are not yet read."""
+    """Feeds requests to the trace source, and refuses them when too much waits.
 
-    def __init__(self, max_waiting_bytes: int) -> None:
+    A turn costs its reading, redaction and writing: the time from one turn to the next while several are due.
+    """
+
+    def __init__(self, limits: CollectorLimits) -> None:
         self._source = TraceSource()
-        self.budget = ByteBudget(max_waiting_bytes)
+        self._limits = limits
+        self._budget = ByteBudget(limits.waiting)
+        self._unread: deque[tuple[float, int]] = deque()
+        """When each request that waits was accepted, and its traces."""
+        self._unread_traces = 0
+        self._turn_seconds = _FIRST_TURN_SECONDS
+
+    def reserve(self, size: int) -> None:
+        """Make room for a body; raises RequestRefusedError when it would wait for too long."""
+        waits = self._unread_traces + self._source.buffer.ended
+        if waits * self._turn_seconds > self._limits.work_seconds or self._oldest_waits_too_long():
+            raise RequestRefusedError(
+                503, UNAVAILABLE, "too many turns are not written yet; retry later"
+            )
+        if not self._budget.reserve(size):
+            raise RequestRefusedError(503, UNAVAILABLE, "too many bodies are queued; retry later")
+
+    def release(self, size: int) -> None:
+        """Return the room of a body that is not submitted."""
+        self._budget.release(size)
+
+    def submit(self, recorder: Recorder, records: tuple[Span | LogRecord, ...], size: int) -> bool:
+        """Submit the records of a request; only one thread calls it."""
+        traces = len({record.trace_id for record in records})
+        self._unread.append((time.monotonic(), traces))
+        self._unread_traces += traces
+        if recorder.submit(self, Received(records, size, traces)):
+            return True
+        self._unread.pop()
+        self._unread_traces -= traces
+        return False
 
     def process(self, item: object) -> Iterable[Observation]:
         """Process one request."""
@@ -117,15 +162,35 @@ class ReceivedSource:
             for record in item.records:
                 yield from self._source.process(record)
         finally:
-            self.budget.release(item.size)
+            self._budget.release(item.size)
+            self._unread.popleft()
+            self._unread_traces -= item.traces
 
     def tick(self, now_ns: int) -> Iterable[Observation]:
         """Return the observations of complete or overdue traces."""
-        return self._source.tick(now_ns)
+        before: float | None = None
+        for run in self._source.tick(now_ns):
+            now = time.monotonic()
+            if before is not None:
+                self._turn_seconds += (now - before - self._turn_seconds) * _WEIGHT_OF_A_TURN
+            before = now
+            yield run
 
     def close(self) -> Iterable[Observation]:
         """Return the observations of everything still held."""
         return self._source.close()
+
+    def _oldest_waits_too_long(self) -> bool:
+        try:
+            accepted, _ = self._unread[0]
+        except IndexError:
+            return False
+        return time.monotonic() - accepted > self._limits.unread_seconds
+
+    def abandon(self, items: Sequence[object]) -> int:
+        """Discard everything held and these requests; count each trace that an agent may have written."""
+        requests = [item.records for item in items if isinstance(item, Received)]
+        return self._source.abandon(list(chain.from_iterable(requests)))
 
 
 def application(
@@ -139,7 +204,7 @@ def application(
     requests.
     """
     limits, access = limits or CollectorLimits(), access or CollectorAccess()
-    source, reading = ReceivedSource(limits.waiting), ByteBudget(limits.reading)
+    source, reading = ReceivedSource(limits), ByteBudget(limits.reading)
     recorder.register(source)
     decoder = ThreadPoolExecutor(1, thread_name_prefix="evaltap-decode")
 
@@ -157,6 +222,7 @@ def application(
                 limit = min(limits.body, limits.json_body) if kind == _JSON else limits.body
                 body = await read_body(request, limit, reading, limits.seconds)
                 read = _json if kind == _JSON else partial(_protobuf, decode=decode, table=table)
+                source.reserve(len(body))
                 taking = partial(_take, recorder, source, body, read)
                 await asyncio.get_running_loop().run_in_executor(decoder, taking)
             except RequestRefusedError as refused:
@@ -202,18 +268,16 @@ def _health(recorder: Recorder, access: CollectorAccess) -> Any:
 def _take(
     recorder: Recorder, source: ReceivedSource, body: bytes, read: Callable[[bytes], JsonObject]
 ) -> None:
-    """Decode a body and submit its records to the recorder, all of them or none."""
-    if not source.budget.reserve(len(body)):
-        raise RequestRefusedError(503, UNAVAILABLE, "too many bodies are queued; retry later")
+    """Decode a body for which there is room and submit its records, all of them or none."""
     taken = False
     try:
         records = tuple(decode_request(read(body)))
-        taken = bool(records) and recorder.submit(source, Received(records, len(body)))
+        taken = bool(records) and source.submit(recorder, records, len(body))
     except FormatError as error:
         raise RequestRefusedError(400, INVALID_ARGUMENT, str(error)) from None
     finally:
         if not taken:
-            source.budget.release(len(body))
+            source.release(len(body))
     if records and not taken:
         raise RequestRefusedError(503, UNAVAILABLE, "the recorder is busy; try again")
 

@@ -139,6 +139,8 @@ class TraceBuffer:
         self._just_read: list[GatheredTrace] = []
         self._settled: dict[str, None] = {}
         self._bytes = 0
+        self.ended = 0
+        """The number of unread traces of which a root has ended."""
 
     def __len__(self) -> int:
         """Return the number of unread traces."""
@@ -174,7 +176,9 @@ class TraceBuffer:
         weight = _weight(item)
         trace.bytes += weight
         self._bytes += weight
+        had_ended = trace.root_ended
         trace.add(item, is_root=is_root)
+        self.ended += trace.root_ended - had_ended
         if trace.is_settled:
             self._settled[trace.trace_id] = None
 
@@ -238,11 +242,19 @@ class TraceBuffer:
             for trace in list(self._waiting.values())
         ]
 
+    def abandon(self) -> list[GatheredTrace]:
+        """Return all unread traces, and keep none."""
+        traces = list(self._waiting.values())
+        self._waiting.clear()
+        self.ended = 0
+        return traces
+
     def _touch(self, trace_id: str) -> GatheredTrace:
         trace = self._waiting.get(trace_id)
         if trace is None:
             trace = self._reopen(trace_id)
             self._waiting[trace_id] = trace
+            self.ended += trace.root_ended
         trace.touched_ns = None
         self._waiting.move_to_end(trace_id)
         return trace
@@ -267,6 +279,7 @@ class TraceBuffer:
 
     def _pop(self, trace: GatheredTrace, reason: str) -> GatheredTrace:
         del self._waiting[trace.trace_id]
+        self.ended -= trace.root_ended
         self._read[trace.trace_id] = (trace.touched_ns, trace.bytes, trace)
         self._just_read.append(trace)
         trace.note_reading(reason)

@@ -4,13 +4,14 @@ The source behind `CaseSpanProcessor`, testable without threads. Spans unrelated
 without attributes, since only their position in the tree matters.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from evaltap.recorder.conventions import is_read
 from evaltap.recorder.observation import RunEnded, RunStarted, WholeRun
-from evaltap.recorder.telemetry.sdk import copy_fields, log_from_sdk, span_of
+from evaltap.recorder.telemetry.sdk import copy_fields, log_from_sdk, span_of, trace_id_of
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.recorder.traces.buffer import GatheredTrace, TraceBuffer, TraceLimits
 from evaltap.recorder.traces.client_calls import ClientCalls
@@ -38,6 +39,9 @@ class TraceSource:
     def __init__(self, limits: TraceLimits | None = None) -> None:
         self.buffer = TraceBuffer(limits)
         self._client_calls = ClientCalls()
+        self._due: deque[GatheredTrace] = deque()
+        """Traces to read, and the runs read from the last one: a caller may stop between two of them."""
+        self._runs: deque[WholeRun] = deque()
 
     def process(self, item: object) -> Iterable[WholeRun]:
         """Process one item; the runs it completes are returned by a later `tick`.
@@ -53,7 +57,7 @@ class TraceSource:
                 self._client_calls.note(span)
                 self.buffer.begin(span)
         elif isinstance(item, FlushTraces):
-            return _read_each(self._merged(self.buffer.complete()))
+            return self._read(self._merged(self.buffer.complete()))
         elif isinstance(item, LogWritten):
             record = log_from_sdk(item.data)
             if is_message(record):
@@ -76,12 +80,42 @@ class TraceSource:
 
     def tick(self, now_ns: int) -> Iterable[WholeRun]:
         """Return the runs of the traces that are complete or overdue at `now_ns`."""
-        return _read_each(self._merged(self.buffer.due(now_ns)))
+        return self._read(self._merged(self.buffer.due(now_ns)))
 
     def close(self) -> Iterable[WholeRun]:
         """Return the runs of everything still held; unfinished ones are incomplete."""
         due = self._merged(self.buffer.drain("shutdown"))
-        return _read_each([*due, *self._client_calls.release()])
+        return self._read([*due, *self._client_calls.release()])
+
+    def abandon(self, items: Sequence[object]) -> int:
+        """Discard everything held and these items; count each trace that an agent may have written."""
+        held = [*self._due, *self.buffer.abandon(), *self._client_calls.release()]
+        lost = {trace.trace_id for trace in held if any(map(has_messages, trace.spans))}
+        lost.update(filter(None, map(_trace_with_messages, items)))
+        runs = len(self._runs)
+        self._due.clear()
+        self._runs.clear()
+        return runs + len(lost)
+
+    def _read(self, due: Iterable[GatheredTrace]) -> Iterator[WholeRun]:
+        """Read these traces and those left before; one that fails does not affect the others.
+
+        The first error is raised at the end, so that the recorder counts it.
+        """
+        self._due.extend(due)
+        errors: list[Exception] = []
+        while self._due or self._runs:
+            if self._runs:
+                yield self._runs.popleft()
+                continue
+            try:
+                self._runs.extend(read_runs(self._due[0]))
+            except Exception as error:
+                # A convention failed on unexpected attributes, which it should not.
+                errors.append(error)
+            self._due.popleft()
+        if errors:
+            raise errors[0]
 
 
 def has_messages(span: Span) -> bool:
@@ -101,20 +135,14 @@ def is_message(record: LogRecord) -> bool:
     return bool(record.span_id) and record.event_name.startswith("gen_ai.")
 
 
-def _read_each(traces: Iterable[GatheredTrace]) -> Iterator[WholeRun]:
-    """Read each trace; one that fails does not affect the others.
-
-    The first error is raised at the end, so that the recorder counts it.
-    """
-    errors: list[Exception] = []
-    for trace in traces:
-        try:
-            yield from read_runs(trace)
-        except Exception as error:
-            # A convention failed on unexpected attributes, which it should not.
-            errors.append(error)
-    if errors:
-        raise errors[0]
+def _trace_with_messages(item: object) -> str | None:
+    """Return the trace id of an item that an agent may have written."""
+    if isinstance(item, Span):
+        return item.trace_id if has_messages(item) else None
+    if isinstance(item, LogRecord):
+        return item.trace_id if is_message(item) else None
+    trace_id = trace_id_of(item.data if isinstance(item, LogWritten) else item)
+    return None if trace_id is None else format(trace_id, "032x")
 
 
 def read_runs(trace: GatheredTrace) -> list[WholeRun]:

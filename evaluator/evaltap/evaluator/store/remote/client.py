@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from evaltap.evaluator.store import errors
+from evaltap.evaluator.store.ceiling import limited_growth
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import BusyError, StoreError, StoreHeldError
 from evaltap.evaluator.store.queries import Parameters, Record, Row, StoreReader
@@ -60,7 +61,7 @@ def one_statement(path: Path, seconds: float) -> Iterator["CursorReader | Remote
             opened.seconds = seconds
             yield opened
         elif isinstance(opened, Store):
-            with Readers(opened).reading(seconds=seconds) as reader:
+            with Readers(opened).reading(seconds=seconds) as reader, limited_growth():
                 yield reader
 
 

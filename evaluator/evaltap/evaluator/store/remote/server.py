@@ -11,6 +11,7 @@ from typing import Final
 
 import duckdb
 
+from evaltap.evaluator.store.ceiling import limited_growth
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import BusyError, StoreError
 from evaltap.evaluator.store.readers import CursorReader, shared_reader
@@ -132,7 +133,12 @@ class StoreServer:
                 seconds = request.seconds if isinstance(request, Run) else STATEMENT_SECONDS
                 session.may_take(min(seconds, STATEMENT_SECONDS))
                 try:
-                    answer: Rows | Failed = answers.to(request)
+                    with limited_growth():
+                        answer: Rows | Failed = answers.to(request)
+                except MemoryError:
+                    answer = _failed(
+                        BusyError(f"{self._store.path}: not enough memory; narrow the query")
+                    )
                 except (EvaltapError, duckdb.Error, TypeError, ValueError) as error:
                     answer = _failed(session.reason(error))
                 channel.send(answer)

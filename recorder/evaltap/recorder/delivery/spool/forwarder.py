@@ -5,7 +5,6 @@ records, bounded in number and bytes, is sent, then acknowledgements are awaited
 advance the spool's cursor. So at most one window reaches the topic twice, and only after an error.
 """
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from evaltap.recorder.delivery.lifecycle import lock_during_forks
 from evaltap.recorder.delivery.spool.spool import Spool, SpoolReader, orphans
 from evaltap.recorder.faults import Faults, RecordRefusedError
 from evaltap.recorder.pacing import DEFAULT_PACE, Pacer, set_pace, yield_to_agent
+from evaltap.recorder.threads import BackgroundThread, Signal, allocate_lock, wait_until
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.wire.record import CASE_TYPE, WireRecord
 
@@ -161,10 +161,10 @@ class Forwarder:
 
     def __init__(self, connect: Callable[[], Producer], spool: Spool) -> None:
         self._spool = spool
-        self._stopping = threading.Event()
-        self._woken = threading.Event()
-        self._hurry = threading.Event()
-        self._progress = threading.Condition()
+        self._stopping = Signal()
+        self._woken = Signal()
+        self._hurry = Signal()
+        self._lock = allocate_lock()
         self._waiting = 0
         self._rejected_cases = 0
         self._refused: Counter[Path] = Counter()
@@ -174,32 +174,32 @@ class Forwarder:
         self._faults = Faults("turns wait on the spool until the broker accepts them")
         self._backoff = 0.0
         self._next_scan = 0.0
-        self._fork_lock = threading.Lock()
+        self._fork_lock = allocate_lock()
         lock_during_forks(self._fork_lock)
-        self._thread = threading.Thread(target=self._run, name="evaltap-kafka", daemon=True)
+        self._thread = BackgroundThread(self._run)
 
     @property
     def waiting(self) -> int:
         """How many added cases are not acknowledged, including quarantined ones."""
-        with self._progress:
+        with self._lock:
             return max(0, self._waiting) + self._rejected_cases
 
     @property
     def unsent(self) -> int:
         """How many added cases wait in the spool, without quarantined ones."""
-        with self._progress:
+        with self._lock:
             return max(0, self._waiting)
 
     @property
     def refused(self) -> Mapping[Path, int]:
         """How many cases the broker refused and were quarantined, by file; includes ended processes."""
-        with self._progress:
+        with self._lock:
             return dict(self._refused)
 
     @property
     def fatal_error(self) -> Exception | None:
         """The error that aborted the last `drained` and only other settings or packages fix."""
-        with self._progress:
+        with self._lock:
             return self._fatal[-1] if self._fatal else None
 
     def start(self) -> None:
@@ -208,7 +208,7 @@ class Forwarder:
 
     def added(self, cases: int) -> None:
         """Count cases appended to the spool."""
-        with self._progress:
+        with self._lock:
             self._waiting += cases
         self._woken.set()
 
@@ -217,17 +217,17 @@ class Forwarder:
 
         Returns False at once for an error that only other settings fix; see `fatal_error`.
         """
-        with self._progress:
+        with self._lock:
             self._awaited += 1
             self._fatal.clear()
             self._hurry.set()
             self._woken.set()
-            try:
-                self._progress.wait_for(
-                    lambda: self._waiting <= 0 or bool(self._fatal), timeout_seconds
-                )
-                return self._waiting <= 0
-            finally:
+        deadline = time.monotonic() + timeout_seconds
+        try:
+            wait_until(lambda: self._waiting <= 0 or bool(self._fatal), lambda: deadline)
+            return self._waiting <= 0
+        finally:
+            with self._lock:
                 self._awaited -= 1
 
     def stop(self) -> None:
@@ -235,7 +235,7 @@ class Forwarder:
         self._stopping.set()
         self._hurry.set()
         self._woken.set()
-        with self._progress:
+        with self._lock:
             idle = self._waiting <= 0
         self._thread.join(STOP_SECONDS if idle else ABANDON_SECONDS)
 
@@ -283,17 +283,16 @@ class Forwarder:
         result = self._sender.send(spool)
         skipped = spool.take_skipped()
         if result.refused_cases:
-            with self._progress:
+            with self._lock:
                 self._refused[spool.rejected_path] += result.refused_cases
         if counted and (result.records or skipped):
-            with self._progress:
+            with self._lock:
                 self._waiting -= result.cases + result.refused_cases
                 self._rejected_cases += result.refused_cases
                 # Unreadable records count as turns, because their kind is unknown.
                 unreadable = min(skipped, max(0, self._waiting))
                 self._waiting -= unreadable
                 self._rejected_cases += unreadable
-                self._progress.notify_all()
         if result.error is not None:
             self._failed(result.error)
             return False
@@ -311,9 +310,8 @@ class Forwarder:
     def _failed(self, error: Exception) -> None:
         """Record a failure and back off exponentially, unless someone is waiting."""
         if isinstance(error, FATAL_ERRORS):
-            with self._progress:
+            with self._lock:
                 self._fatal[:] = [error]
-                self._progress.notify_all()
         self._faults.report("kafka", error)
         self._faults.log(time.monotonic())
         self._backoff = min(LONGEST_BACKOFF_SECONDS, self._backoff * 2 or 0.1)
