@@ -25,6 +25,7 @@ COMMANDS = {
     "collect": "receive OTLP over HTTP and record its agent runs",
     "convert": "create eval cases from the data sets of other tools",
     "consume": "land the cases of a log in a DuckDB file and score them",
+    "run": "run an agent on the cases of an eval set, and score it",
     "score": "score eval cases from files or a DuckDB file",
     "metrics": "list the evaluators, with an example of each",
     "gate": "check eval cases against thresholds in several dimensions",
@@ -61,7 +62,7 @@ COMMANDS = {
 GROUPS = {
     "start": ("demo", "init", "up"),
     "record": ("record", "collect", "redact", "convert"),
-    "score": ("consume", "score", "metrics", "compare", "gate", "calibrate", "attack"),
+    "score": ("run", "consume", "score", "metrics", "compare", "gate", "calibrate", "attack"),
     "inspect": (
         "ui",
         "cases",
@@ -116,7 +117,9 @@ def build_parser(command: str | None = None) -> CommandParser:
         epilog=_listed(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.add_argument(
+        "--version", action="store_true", dest="of_evaltap", help="print the version and exit"
+    )
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", prog="evaltap", help=argparse.SUPPRESS
     )
@@ -219,7 +222,7 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
     try:
         parser = build_parser(command if command in COMMANDS else "")
         namespace = parser.parse_command(arguments)
-        if namespace.version:
+        if namespace.of_evaltap:
             from importlib.metadata import version
 
             print(f"evaltap {version('evaltap')}")

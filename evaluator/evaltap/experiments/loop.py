@@ -34,7 +34,7 @@ from evaltap.experiments.units import (
     read_units,
     row_of,
 )
-from evaltap.experiments.worker import UnitEnd, WorkerSettings
+from evaltap.experiments.worker import UnitEnd
 
 POLL_SECONDS: Final = 0.02
 SCORE_EVERY_SECONDS: Final = 0.2
@@ -141,9 +141,8 @@ class Experiment:
         self._stopping = True
         self.progress.stopped_by = self.progress.stopped_by or "interrupted"
 
-    def run(self, agent: WorkerSettings, output: Path) -> Progress:
-        """Run all units that are not done; raise InputError if the agent cannot be started."""
-        process = AgentProcess(agent, output)
+    def run(self, process: AgentProcess, again: Callable[[], AgentProcess]) -> Progress:
+        """Run all units that are not done; `again` starts the agent anew when its process has died."""
         try:
             with closing(LocalLogSource(self._log, must_exist=False)) as source:
                 source.seek(self._lander.offsets())
@@ -154,7 +153,7 @@ class Experiment:
                         self._feed(process)
                         self._collect(process)
                         if process.has_ended and (process.running or self._waiting):
-                            process = self._after_a_death(process, agent, output)
+                            process = self._after_a_death(process, again)
                         self._land(source)
                         self._score()
                     if self._stopping:
@@ -249,7 +248,7 @@ class Experiment:
             self._ended[key] = _Ended(unit, end, time.monotonic())
 
     def _after_a_death(
-        self, process: AgentProcess, agent: WorkerSettings, output: Path
+        self, process: AgentProcess, again: Callable[[], AgentProcess]
     ) -> AgentProcess:
         """Start the agent anew: of several units that ran, each is tried again alone, to find the culprit."""
         how = process.death()
@@ -266,7 +265,7 @@ class Experiment:
             self._alone.update((unit.eval_id, unit.trial) for unit in lost)
             for unit in reversed(lost):
                 self._again(row_of(self._plan, unit, "begun"))
-        return AgentProcess(agent, output)
+        return again()
 
     def _land_what_waits(self, source: LocalLogSource) -> None:
         """Land what an earlier start has left on the log."""

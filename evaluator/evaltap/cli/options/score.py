@@ -16,13 +16,23 @@ from evaltap.cli.options.shared import (
     ShownOptions,
     allow_code,
     as_json,
+    case_seconds,
     columns,
     concurrency,
     metrics_file,
     redact,
     reports,
+    thresholds,
 )
-from evaltap.cli.values import address, amount, names, partitions, report_file
+from evaltap.cli.values import (
+    address,
+    amount,
+    names,
+    partitions,
+    report_file,
+    seconds,
+    share,
+)
 
 
 def _ray_address() -> Any:  # as `option`
@@ -179,6 +189,86 @@ class ConsumeOptions:
     guards: GuardOptions = group(GuardOptions, "guards")
     command: str = "consume"
     """Or `up`, which consumes too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """The set, the agent, how often and how long, and where the runs go.
+
+    examples:
+      evaltap run golden.evalset.json --agent shop.agent:make --metrics metrics.json \\
+          --db runs.duckdb --version 1.5 --runs 5
+      evaltap run golden.evalset.json --agent shop.agent:make --metrics metrics.json \\
+          --db runs.duckdb --version 1.5 --runs 10 --resume    # 5 more of each
+      evaltap run golden.evalset.json --agent shop.agent:make --metrics metrics.json \\
+          --db runs.duckdb --until 'pass_rate>=0.9@95%' --runs 50
+      evaltap compare runs.duckdb@version=1.4 runs.duckdb@version=1.5
+
+    The agent is a function `(messages)` or `(messages, turn)` that returns the
+    answer, sync or async, or a factory without parameters that makes one for each
+    run of a case. It runs in a process of its own.
+
+    exit code: 0 every run passed, or the target is reached; 1 some did not, or the
+    target is missed; 2 bad input, listed before the first call; 3 incomplete:
+    interrupted, budget spent, target undecided, or too many invalid runs
+    """
+
+    set: Path = argument("SET", "the eval set: .evalset.json or JSON Lines of eval cases")
+    agent: str = option(
+        "--agent MODULE:NAME", "the agent: package.module:name, imported from the current folder"
+    )
+    metrics: Path = metrics_file("the metrics file")
+    db: Path = option("--db X.duckdb", "the DuckDB file for the runs", variable=STORE)
+    runs: int = option("--runs N", "how often each case is run (default: 1)", default=1)
+    until: str | None = option(
+        "--until TARGET",
+        "stop when it is certain whether the pass rate reaches a target, e.g. 'pass_rate>=0.9@95%',"
+        " after at most --runs runs of each case",
+    )
+    version: str = option(
+        "--version V",
+        "label of the agent, for `compare` and `report --by version` (default: EVALTAP_VERSION)",
+        default="",
+        variable="EVALTAP_VERSION",
+    )
+    concurrency: int = option(
+        "--concurrency C", "how many cases the agent runs at once (default: 8)", default=8
+    )
+    turn_seconds: float = option(
+        "--turn-seconds S",
+        "time limit for a turn; beyond it the agent is cancelled and has crashed (default: 300)",
+        parse=seconds,
+        default=300.0,
+    )
+    case: tuple[str, ...] = option(
+        "--case ID", "run only this case; may be repeated", parse=str, many=True
+    )
+    filter: tuple[str, ...] = option(
+        "--filter GLOB",
+        "run only cases whose eval id matches; may be repeated",
+        parse=str,
+        many=True,
+    )
+    resume: bool = option(
+        "--resume",
+        "go on with the last experiment on this set: run what is not done, and what a higher --runs adds",
+    )
+    dry_run: bool = option("--dry-run", "check everything and print the plan; run nothing")
+    max_invalid: float = option(
+        "--max-invalid SHARE",
+        "the share of invalid runs, which are no evidence, that is tolerated (default: 0.05)",
+        parse=share,
+        default=0.05,
+    )
+    result: Path | None = option(
+        "--result PATH",
+        "also write an .evalset_result.json of all runs to this file or folder",
+    )
+    threshold: tuple[tuple[str, float], ...] = thresholds()
+    case_seconds: float | None = case_seconds()
+    allow_code: bool = allow_code()
+    judges: JudgeOptions = group(JudgeOptions, "judges; --budget-usd counts the agent, too")
+    json: bool = as_json()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -251,6 +251,30 @@ def metrics_file(help: str, **declared: Any) -> Any:
     return option("--metrics M.json", help, variable="EVALTAP_METRICS", **declared)
 
 
+def thresholds() -> Any:
+    """Declare thresholds that override those of the metrics file."""
+    return option(
+        "--threshold METRIC=X",
+        "override a metric's threshold; may be repeated (default: EVALTAP_THRESHOLDS, as"
+        " METRIC=X,METRIC=X, or the metrics file)",
+        parse=threshold,
+        many=True,
+        variable="EVALTAP_THRESHOLDS",
+        adds=True,
+    )
+
+
+def case_seconds() -> Any:
+    """Declare the time limit for scoring a case."""
+    return option(
+        "--case-seconds SECONDS",
+        "time limit for a case under a metric without a judge; beyond it the case gets an error"
+        " (default: EVALTAP_CASE_SECONDS, or 60)",
+        parse=seconds,
+        variable="EVALTAP_CASE_SECONDS",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringOptions:
     """How to apply the metrics."""
@@ -275,22 +299,8 @@ class ScoringOptions:
         parse=cost_classes,
     )
     concurrency: int = concurrency()
-    threshold: tuple[tuple[str, float], ...] = option(
-        "--threshold METRIC=X",
-        "override a metric's threshold; may be repeated (default: EVALTAP_THRESHOLDS, as"
-        " METRIC=X,METRIC=X, or the metrics file)",
-        parse=threshold,
-        many=True,
-        variable="EVALTAP_THRESHOLDS",
-        adds=True,
-    )
-    case_seconds: float | None = option(
-        "--case-seconds SECONDS",
-        "time limit for a case under a metric without a judge; beyond it the case gets an error"
-        " (default: EVALTAP_CASE_SECONDS, or 60)",
-        parse=seconds,
-        variable="EVALTAP_CASE_SECONDS",
-    )
+    threshold: tuple[tuple[str, float], ...] = thresholds()
+    case_seconds: float | None = case_seconds()
     allow_code: bool = allow_code()
     judges: JudgeOptions = group(JudgeOptions, "judges")
 
