@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from evaltap.evaluator.cases.identity import CaseKey, FirstPosition
+from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
@@ -106,6 +107,7 @@ class Experiment:
         scorer: CaseScorer,
         settings: Settings,
         *,
+        references: References,
         log: Path,
         report: Callable[[UnitDone, Progress], None] = lambda *_: None,
     ) -> None:
@@ -118,7 +120,7 @@ class Experiment:
         self._scorer = PendingScorer(
             store,
             scorer,
-            references=plan.cases.references(),
+            references=references,
             threads=settings.judge_threads if scorer.waits else 1,
             selection=Selection(chosen=self._scorable),
         )

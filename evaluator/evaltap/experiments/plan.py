@@ -14,6 +14,7 @@ import orjson
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.scoring.results.runs import RunMetric
 from evaltap.experiments.agents.base import ChatMessage, Unit
+from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import eval_set_name, iter_cases
 from evaltap.schemas.formats.case import CaseData
@@ -46,14 +47,23 @@ class CaseSet:
     name: str
     cases: tuple[RunCase, ...]
 
-    def references(self) -> References:
-        """Return the expected turns, by eval id."""
-        return References({one.eval_id: [*one.expected] for one in self.cases}, "eval_id")
+    def references(self, redactor: Redactor | None = None) -> References:
+        """Return the expected turns by eval id, redacted like the turns that they are compared with."""
+        expected = {one.eval_id: [*one.expected] for one in self.cases}
+        if redactor is not None:
+            expected = {name: _redacted(turns, redactor) for name, turns in expected.items()}
+        return References(expected, "eval_id")
 
     @property
     def digest(self) -> str:
         """Changes with any case."""
         return _digest([[one.eval_id, one.digest] for one in self.cases])
+
+
+def _redacted(turns: list[CaseData], redactor: Redactor) -> list[CaseData]:
+    redacted = redactor({"conversation": turns})
+    kept: list[CaseData] = redacted[0]["conversation"] if redacted is not None else turns
+    return kept
 
 
 def read_set(path: Path, chosen: Sequence[str] = ()) -> CaseSet:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.scoring.batch import compares
 from evaltap.evaluator.scoring.contract.judge import JudgeNotConfigured
 from evaltap.evaluator.scoring.judges.endpoint import judge_settings
@@ -35,7 +36,8 @@ from evaltap.experiments.plan import (
     refuse,
 )
 from evaltap.experiments.process import AgentProcess
-from evaltap.experiments.worker import WorkerSettings
+from evaltap.experiments.worker import WorkerSettings, config_for
+from evaltap.recorder.delivery.redaction_key import configured_redactor
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
 
@@ -94,6 +96,12 @@ class Finished:
 def log_of(db: Path) -> Path:
     """Return the log between agents and store: a file beside the store."""
     return db.with_name(f"{db.stem}.runs.log.db")
+
+
+def references_of(request: Request, log: Path) -> References:
+    """Return the expected turns, redacted as the recorder will redact the agent's."""
+    worker = WorkerSettings(request.agent, str(log.absolute()), request.version, 1.0)
+    return request.cases.references(configured_redactor(config_for(worker)))
 
 
 def problems_of(
@@ -184,10 +192,11 @@ def run_experiment(
 
     Raises InputError that lists all that is wrong, before the agent is called.
     """
-    metrics = run_metrics(scorer, request.cases.references())
+    log = log_of(store.path)
+    references = references_of(request, log)
+    metrics = run_metrics(scorer, references)
     config = configuration(request.cases, request.agent, request.version, metrics)
     plan = planned(request, store, config)
-    log = log_of(store.path)
     output = Path(tempfile.gettempdir()) / f"evaltap-{plan.experiment_id}-{os.getpid()}.txt"
     settings = request.settings
     worker = WorkerSettings(
@@ -206,7 +215,9 @@ def run_experiment(
         )
         assert process is not None  # otherwise there was a problem
         units.start(store, plan, config)
-        experiment = Experiment(store, plan, scorer, settings, log=log, report=report)
+        experiment = Experiment(
+            store, plan, scorer, settings, references=references, log=log, report=report
+        )
         began = time.monotonic()
         with stopping(experiment):
             progress = experiment.run(process, lambda: AgentProcess(worker, output))
@@ -286,7 +297,7 @@ def dry_run(
 
     Starts the agent's process, which imports the agent.  Raises InputError as `run_experiment` does.
     """
-    metrics = run_metrics(scorer, request.cases.references())
+    metrics = run_metrics(scorer, references_of(request, log_of(store.path)))
     config = configuration(request.cases, request.agent, request.version, metrics)
     plan = planned(request, store, config)
     output = Path(tempfile.gettempdir()) / f"evaltap-{plan.experiment_id}-{os.getpid()}.txt"

@@ -24,7 +24,9 @@ from evaltap.experiments.agents.base import (
     Unit,
 )
 from evaltap.experiments.agents.loading import load_agent
-from evaltap.recorder import Recorder
+from evaltap.experiments.pseudonyms import Inventions, restoring
+from evaltap.recorder import Recorder, RecorderConfig
+from evaltap.recorder.delivery.redaction_key import configured_redactor
 from evaltap.schemas.errors import EvaltapError
 
 CANCEL_SECONDS: Final = 2.0
@@ -49,13 +51,22 @@ class UnitEnd:
 class Worker:
     """Runs units with an agent, any number of them concurrently in one event loop."""
 
-    def __init__(self, agent: Agent, recorder: Recorder, *, turn_seconds: float) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        recorder: Recorder,
+        inventions: Inventions | None = None,
+        *,
+        turn_seconds: float,
+    ) -> None:
         self._agent = agent
         self._recorder = recorder
+        self._inventions = inventions or Inventions()
         self._turn_seconds = turn_seconds
 
     async def run(self, unit: Unit) -> UnitEnd:
         """Run the agent on a case, turn by turn, until one fails; never raises what the agent raises."""
+        unit = self._inventions.filled(unit)
         began, conversation, turns = time.monotonic(), Conversation(unit), 0
         state: EndState = "ended"
         reason = ""
@@ -104,16 +115,12 @@ class WorkerSettings:
     version: str
     turn_seconds: float
     concurrency: int = 8
-    redaction_key: str = ""
 
 
-def recorder_for(settings: WorkerSettings) -> Recorder:
-    """Return the recorder of an experiment: it samples nothing, drops nothing, and writes promptly."""
-    given: dict[str, Any] = (
-        {"redaction_key": settings.redaction_key} if settings.redaction_key else {}
-    )
-    return Recorder(
-        settings.log,
+def config_for(settings: WorkerSettings) -> RecorderConfig:
+    """Return the recorder's settings in an experiment: it samples nothing, and writes promptly."""
+    return RecorderConfig(
+        log=settings.log,
         version=settings.version or None,
         environment=EXPERIMENT,
         sample_rate=1.0,
@@ -122,7 +129,6 @@ def recorder_for(settings: WorkerSettings) -> Recorder:
         flush_interval_seconds=0.01,
         close_timeout_seconds=30.0,
         disabled=False,
-        **given,
     )
 
 
@@ -134,11 +140,13 @@ async def serve(
     settings: WorkerSettings, read: BinaryIO, write: Callable[[dict[str, Any]], None]
 ) -> None:
     """Run the units that arrive until the pipe ends; say what becomes of each."""
-    recorder = recorder_for(settings)
+    inventions, config = Inventions(), config_for(settings)
+    redactor = restoring(inventions, configured_redactor(config))
+    recorder = Recorder(config=config, redactor=redactor)
     try:
         agent = load_agent(settings.agent, recorder)
         write({"ready": asdict(agent.abilities)})
-        worker = Worker(agent, recorder, turn_seconds=settings.turn_seconds)
+        worker = Worker(agent, recorder, inventions, turn_seconds=settings.turn_seconds)
         running: set[asyncio.Task[None]] = set()
 
         room = asyncio.Semaphore(settings.concurrency)
