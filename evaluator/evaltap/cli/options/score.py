@@ -222,7 +222,7 @@ class RunOptions:
     runs: int = option("--runs N", "how often each case is run (default: 1)", default=1)
     until: str | None = option(
         "--until TARGET",
-        "stop when it is certain whether the pass rate reaches a target, e.g. 'pass_rate>=0.9@95%',"
+        "stop when it is certain whether the pass rate reaches a target, e.g. 'pass_rate>=0.9@95%%',"
         " after at most --runs runs of each case",
     )
     version: str = option(
