@@ -96,19 +96,19 @@ def _check_ray(options: ScoreOptions, databases: Sequence[Path]) -> None:
     limits = {
         "--result": options.result,
         "--workers": options.workers,
-        "--tasks (EVALTAP_TASKS)": options.selection.tasks,
-        "--items (EVALTAP_ITEMS)": options.selection.items,
-        "--budget-usd (EVALTAP_JUDGE_BUDGET_USD)": judges.budget_usd,
-        "--budget-tokens (EVALTAP_JUDGE_BUDGET_TOKENS)": judges.budget_tokens,
-        "--budget-calls (EVALTAP_JUDGE_BUDGET_CALLS)": judges.budget_calls,
+        "--tasks": options.selection.tasks,
+        "--items": options.selection.items,
+        "--budget-usd": judges.budget_usd,
+        "--budget-tokens": judges.budget_tokens,
+        "--budget-calls": judges.budget_calls,
         "--judge-rpm": judges.judge_rpm,
         "--judge-tpm": judges.judge_tpm,
         **{name: os.environ.get(name, "").strip() for name in _OF_ONE_PROCESS_VARIABLES},
     }
     if name := next((name for name, value in limits.items() if value), None):
         raise InputError(
-            f"{name}: a limit of one process, which cannot be enforced across nodes; leave it out, or"
-            " score without --engine ray"
+            f"{name}: a limit of one process, which cannot be enforced across nodes; leave it out, also in"
+            " the environment, or score without --engine ray"
         )
     if options.where.out is None and options.db is None:
         raise InputError(
