@@ -196,12 +196,12 @@ class RunOptions:
     """The set, the agent, how often and how long, and where the runs go.
 
     examples:
-      evaltap run golden.evalset.json --agent shop.agent:make --metrics metrics.json \\
-          --db runs.duckdb --version 1.5 --runs 5
-      evaltap run golden.evalset.json --agent shop.agent:make --metrics metrics.json \\
-          --db runs.duckdb --version 1.5 --runs 10 --resume    # 5 more of each
-      evaltap run golden.evalset.json --agent shop.agent:make --metrics metrics.json \\
-          --db runs.duckdb --until 'pass_rate>=0.9@95%' --runs 50
+      evaltap run golden.evalset.json --agent shop.agent:make \\
+          --metrics metrics.json --db runs.duckdb --version 1.5 --runs 5
+      evaltap run golden.evalset.json --agent shop.agent:make \\
+          --metrics metrics.json --db runs.duckdb --version 1.5 --runs 10 --resume
+      evaltap run golden.evalset.json --agent shop.agent:make \\
+          --metrics metrics.json --db runs.duckdb --until 'pass_rate>=0.9@95%'
       evaltap compare runs.duckdb@version=1.4 runs.duckdb@version=1.5
 
     The agent is a function `(messages)` or `(messages, turn)` that returns the
@@ -215,7 +215,7 @@ class RunOptions:
 
     set: Path = argument("SET", "the eval set: .evalset.json or JSON Lines of eval cases")
     agent: str = option(
-        "--agent MODULE:NAME", "the agent: package.module:name, imported from the current folder"
+        "--agent AGENT", "the agent: package.module:name, imported from the current folder"
     )
     metrics: Path = metrics_file("the metrics file")
     db: Path = option("--db X.duckdb", "the DuckDB file for the runs", variable=STORE)
