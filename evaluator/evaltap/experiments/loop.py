@@ -25,7 +25,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.experiments.agents.base import Unit
 from evaltap.experiments.early_stop import Decision, Until
 from evaltap.experiments.plan import Plan
-from evaltap.experiments.process import AgentProcess
+from evaltap.experiments.process import AgentEnd
 from evaltap.experiments.units import (
     UnitRow,
     UnitState,
@@ -143,7 +143,7 @@ class Experiment:
         self._stopping = True
         self.progress.stopped_by = self.progress.stopped_by or "interrupted"
 
-    def run(self, process: AgentProcess, again: Callable[[], AgentProcess]) -> Progress:
+    def run(self, process: AgentEnd, again: Callable[[], AgentEnd]) -> Progress:
         """Run all units that are not done; `again` starts the agent anew when its process has died."""
         try:
             with closing(LocalLogSource(self._log, must_exist=False)) as source:
@@ -224,7 +224,7 @@ class Experiment:
 
     # -- the steps --
 
-    def _feed(self, process: AgentProcess) -> None:
+    def _feed(self, process: AgentEnd) -> None:
         """Give the agent what it has room for; one unit at a time while a culprit is looked for."""
         budget = self._settings.budget_usd
         if budget is not None and self.progress.spent_usd >= budget and self._waiting:
@@ -241,7 +241,7 @@ class Experiment:
         for unit in begun:
             process.start(unit)
 
-    def _collect(self, process: AgentProcess) -> None:
+    def _collect(self, process: AgentEnd) -> None:
         """Take the units that the agent is done with."""
         for unit, end in process.take(POLL_SECONDS):
             self._alone.discard((unit.eval_id, unit.trial))
@@ -249,9 +249,7 @@ class Experiment:
             key = row_of(self._plan, unit, "begun").key
             self._ended[key] = _Ended(unit, end, time.monotonic())
 
-    def _after_a_death(
-        self, process: AgentProcess, again: Callable[[], AgentProcess]
-    ) -> AgentProcess:
+    def _after_a_death(self, process: AgentEnd, again: Callable[[], AgentEnd]) -> AgentEnd:
         """Start the agent anew: of several units that ran, each is tried again alone, to find the culprit."""
         how = process.death()
         lost = [unit for name, unit in process.running.items() if name in process.begun]

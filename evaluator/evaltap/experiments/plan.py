@@ -97,6 +97,15 @@ def read_set(path: Path, chosen: Sequence[str] = ()) -> CaseSet:
     return CaseSet(name or eval_set_name(path), tuple(kept))
 
 
+def read_case(data: CaseData) -> RunCase:
+    """Return a single case; raise InputError that lists what keeps it from being run."""
+    problems: list[str] = []
+    eval_id = data.get("evalId") or "case"
+    case = _case(eval_id, data, problems)
+    refuse(eval_id, problems)
+    return case
+
+
 def refuse(place: str, problems: Sequence[str]) -> None:
     """Raise InputError that lists all problems, if there are any."""
     if not problems:

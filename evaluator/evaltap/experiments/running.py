@@ -35,7 +35,7 @@ from evaltap.experiments.plan import (
     new_id,
     refuse,
 )
-from evaltap.experiments.process import AgentProcess
+from evaltap.experiments.process import AgentEnd, AgentProcess
 from evaltap.experiments.worker import WorkerSettings, config_for
 from evaltap.recorder.delivery.redaction_key import configured_redactor
 from evaltap.schemas.errors import InputError
@@ -187,10 +187,12 @@ def run_experiment(
     *,
     report: Callable[[UnitDone, Progress], None] = lambda *_: None,
     environ: Mapping[str, str] = os.environ,
+    start: Callable[[WorkerSettings, Path], AgentEnd] = AgentProcess,
 ) -> Finished:
     """Run and score the units that are not done; return what is known afterwards.
 
-    Raises InputError that lists all that is wrong, before the agent is called.
+    `start` starts the agent, by default in a process of its own.  Raises InputError that lists all that is
+    wrong, before the agent is called.
     """
     log = log_of(store.path)
     references = references_of(request, log)
@@ -203,9 +205,10 @@ def run_experiment(
         request.agent, str(log.absolute()), request.version, settings.turn_seconds,
         settings.concurrency,
     )  # fmt: skip
-    problems, process = [], None
+    problems: list[str] = []
+    process: AgentEnd | None = None
     try:
-        process = AgentProcess(worker, output)
+        process = start(worker, output)
     except InputError as error:
         problems.append(str(error))
     try:
@@ -220,7 +223,7 @@ def run_experiment(
         )
         began = time.monotonic()
         with stopping(experiment):
-            progress = experiment.run(process, lambda: AgentProcess(worker, output))
+            progress = experiment.run(process, lambda: start(worker, output))
         process = None
         seconds = time.monotonic() - began
     finally:

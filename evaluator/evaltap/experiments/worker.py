@@ -168,7 +168,6 @@ async def serve(
         await asyncio.gather(*running)
     finally:
         recorder.close()
-        write({"dropped": sum(recorder.counters().dropped.values())})
 
 
 async def _units(read: BinaryIO, orphaned: Callable[[], None]) -> AsyncIterator[Unit]:
