@@ -2,7 +2,8 @@
 
 The same pure function scores a part here and in one process, so both produce the same rows.  A part is
 written to its own folder, which is renamed when it is complete, so a part that is scored again because its
-node died leaves one result.  A case that kills its worker gets an error at the third try.  Only counts come back to the driver.
+node died leaves one result.  A case that kills its worker gets an error at the third try.  Only counts come
+back to the driver.
 
 Every node must see files and results under the same path.
 """
