@@ -22,6 +22,7 @@ from evaltap.evaluator.pipeline.live.heartbeat import heartbeat
 from evaltap.evaluator.pipeline.live.outbox import Outbox, Reader
 from evaltap.evaluator.pipeline.live.running import Running
 from evaltap.evaluator.pipeline.live.watcher import Watcher
+from evaltap.evaluator.pipeline.maintenance.completeness import Total, landed_accounts
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import ConfigurationError, InputError
@@ -44,6 +45,19 @@ def progress_reporter(command: str, show: Callable[[int], None]) -> Callable[[Co
             print(f"evaltap {command}: GAP {gap}", file=sys.stderr)
 
     return report
+
+
+def account_of(store: Store) -> Total:
+    """Return what the producers in a store recorded and dropped; more of it may still arrive."""
+    return Total.of(landed_accounts(store), waits=True)
+
+
+def lost_turns(command: str, consumed: Consumed, before: Total, after: Total) -> int:
+    """Report what producers dropped, as far as that is news; return 1 for a gap or a loss, otherwise 0."""
+    news = after.losses != before.losses
+    if news:
+        print(f"evaltap {command}: {after}; `evaltap doctor` shows each producer", file=sys.stderr)
+    return 1 if news or consumed.gaps else 0
 
 
 def signs_of_life(

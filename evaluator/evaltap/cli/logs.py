@@ -100,8 +100,8 @@ def report_telemetry(source: CaseSource) -> None:
 
 def report_start_position(
     command: str, log: str, begin: str | None, source: CaseSource, store: Store
-) -> None:
-    """Report where a store that is new to a local log begins, if that is not the log's first record.
+) -> list[str]:
+    """Report where a store that is new to a local log begins; return what it can no longer read.
 
     Also report that `begin`, the choice of `--from`, is without effect on a store that has read the log.
     """
@@ -112,18 +112,16 @@ def report_start_position(
             " only applies to a new file",
             file=sys.stderr,
         )
+    gone: list[str] = []
     if not isinstance(parse_log_location(log), Path):
-        return
+        return gone
     for partition, (start, end) in source.bounds().items():
-        begins = end if begin == "now" else start
-        if partition not in known and begins > 1:
-            why = (
-                "after the newest record (--from now)"
-                if begin == "now"
-                else "older records were trimmed"
-            )
-            print(
-                f"evaltap {command}: {store.path} is new to this log and begins at record"
-                f" {begins:,}: {why}",
-                file=sys.stderr,
-            )
+        begins = f"{store.path} is new to this log and begins at record"
+        if partition in known:
+            continue
+        if begin == "now" and end > 1:
+            after = f"{end:,}: after the newest record (--from now)"
+            print(f"evaltap {command}: {begins} {after}", file=sys.stderr)
+        elif begin != "now" and start > 1:
+            gone.append(f"{begins} {start:,}: older records were trimmed and never landed in it")
+    return gone

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaltap.cli.consuming import (
+    account_of,
+    lost_turns,
     otlp_outboxes,
     otlp_writer,
     progress_reporter,
@@ -190,7 +192,8 @@ def _consume(
             )
         show = opened.enter_context(progress("turns landed", logged=False))
         moved = restore_progress(options.log, source, store)
-        report_start_position(options.command, options.log, options.begin, source, store)
+        account = account_of(store)
+        moved += report_start_position(options.command, options.log, options.begin, source, store)
         rules = read_monitor(options.monitor, scorer)
         pending = None
         if scorer is not None:
@@ -227,7 +230,9 @@ def _consume(
         report_telemetry(source)
         if service.reload.accepted:
             return 0
-        return _finish(options, consumer, _verdict(options, store, pending, references))
+        lost = lost_turns(options.command, consumer.consumed, account, account_of(store))
+        verdict = _verdict(options, store, pending, references)
+        return _finish(options, consumer, verdict, lost)
 
 
 def _verdict(
@@ -306,8 +311,8 @@ def _log_cursors(
     return [cursor]
 
 
-def _finish(options: ConsumeOptions, consumer: Consumer, verdict: Verdict | None) -> int:
-    """Report what was landed and scored; return the exit code."""
+def _finish(options: ConsumeOptions, consumer: Consumer, verdict: Verdict | None, lost: int) -> int:
+    """Report what was landed and scored; return the exit code, `lost` if nothing else went wrong."""
     consumed, landed = consumer.consumed, consumer.consumed.landed
     code = verdict.exit_code if verdict else 0
     if options.json:
@@ -339,4 +344,4 @@ def _finish(options: ConsumeOptions, consumer: Consumer, verdict: Verdict | None
             file=sys.stderr,
         )
         return code or 2
-    return code
+    return code or lost

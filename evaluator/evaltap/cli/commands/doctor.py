@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from evaltap.cli.options.maintain import DoctorOptions
 from evaltap.evaluator.pipeline.maintenance.completeness import (
     Account,
+    Total,
     account_data,
     account_lines,
     accounts,
@@ -41,24 +42,25 @@ def run(options: DoctorOptions) -> int:
     found = _accounts(None if isinstance(location, KafkaLocation) else location, options)
     topics = _Topics() if cluster is None else _topics(cluster, options.db)
     sights += topics.sights
+    # While the topic has unread records, missing records may be among them.
+    total = Total.of(found, waits=topics.away or topics.waiting > 0)
     if options.json:
-        _print_json(sights, topics.positions, found, lag)
+        _print_json(sights, topics.positions, found, lag, total)
     else:
         _print_sights(sights)
         for position in topics.positions:
             print(position.text())
         if cluster is not None and cluster.format == OTLP and topics.waiting:
             print("  also waiting: traces that were read and may still be revised")
+        if found:
+            print(f"\n{'LOST   ' if total.losses else 'ok     '} {total}")
         for account in found:
             for line in account_lines(account, options.db):
                 print(line)
     gap = any(position.gap for position in topics.positions)
-    # While the topic has unread records, missing records may be among them.
-    incoming = topics.away or topics.waiting
-    lost = not incoming and any(account.lost for account in found)
     unaccounted = any(account.unaccounted for account in found)
     problem = any(sight.severity == "problem" for sight in sights)
-    return 1 if lost or gap or unaccounted or problem else 0
+    return 1 if total.losses or gap or unaccounted or problem else 0
 
 
 class _Topics(NamedTuple):
@@ -93,6 +95,7 @@ def _print_json(
     positions: Sequence["LogPosition"],
     accounts: Sequence[Account],
     lag: "Lag | None",
+    total: Total,
 ) -> None:
     data = {
         "sights": [
@@ -101,6 +104,7 @@ def _print_json(
         ],
         "partitions": [position.data() for position in positions],
         "producers": [account_data(account) for account in accounts],
+        "losses": total.losses,
         "unscored": None if lag is None else lag.data(),
     }
     print(json.dumps(data, ensure_ascii=False))

@@ -18,8 +18,8 @@ class DoctorOptions:
       evaltap doctor --log agent.log.db --db cases.duckdb  # and every turn
       evaltap doctor --log kafka://host:9092/evaltap.cases --db cases.duckdb
 
-    exit code: 0 all is well; 1 a gap, a problem, or a producer that ended without a
-    closing manifest; 2 bad input
+    exit code: 0 all is well; 1 a gap, turns dropped for any reason but sampling, a
+    problem, or a producer that ended without a closing manifest; 2 bad input
     """
 
     log: str | None = option("--log LOG", "the log to check: a file, or kafka://host:port/topic")

@@ -111,8 +111,9 @@ class ConsumeOptions:
 
     Without --metrics, consume only lands the turns.
 
-    exit code with --until-idle: 0 fine, 1 something failed, 2 some records could
-    not be read, 3 incomplete (1 and 3 only with --metrics)
+    exit code with --until-idle: 0 fine, 1 something failed, there is a gap, or the
+    agent dropped turns for another reason than sampling, 2 some records could not be
+    read, 3 incomplete
     """
 
     log: str = option(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from evaltap.recorder.pacing import yield_to_agent
-from evaltap.recorder.privacy.findings import Finding
+from evaltap.recorder.privacy.findings import Finding, matches_at
 from evaltap.recorder.privacy.known_formats import formats
 from evaltap.recorder.privacy.long_words import beside_services, random_words
 from evaltap.recorder.privacy.rule_matching import Rule
@@ -86,7 +86,7 @@ def _found(text: str, *, identifier: bool, entropy: bool, depth: int) -> list[Fi
                 for block in KEY_BLOCKS
                 for match in block.finditer(seen)
             )
-    if "://" in seen or ":\\/" in seen:
+    if "@" in seen and any(one in seen for one in _SCHEME_ENDS):
         found += _credentials(seen)
     lower = lowered(seen)
     found += (Finding("email", *one) for one in addresses(seen, lower))
@@ -159,6 +159,7 @@ def _cell(kind: Name, start: int, end: int, value: str) -> Iterator[Finding]:
 _SCHEME = re.compile(
     r"(?i)\b(?:bearer|basic|ssws)(?:[ \t]{1,4}|[ ]?[\"'][ ]?[+.&][ ]?[\"'])([\w.~+/=-]{8,4096}+)"
 )
+_SCHEME_ENDS = ("://", ":\\/", ":/\\")
 _CREDENTIALS = re.compile(
     r":\\?/\\?/([^\s:@/\"'<>]{0,128}:[^\s\"'<>@]{1,256}(?:@[^\s\"'<>@/]{1,128}(?=@))?(?=@))"
 )
@@ -169,13 +170,13 @@ _USER_ONLY = re.compile(r":\\?/\\?/([\w%.~+-]{20,256}+)(?=@)")
 
 
 def _credentials(seen: str) -> Iterator[Finding]:
-    for match in _CREDENTIALS.finditer(seen):
+    for match in chain.from_iterable(matches_at(one, _CREDENTIALS, seen) for one in _SCHEME_ENDS):
         user, _, password = match[1].partition(":")
         if is_variable(password) or (user.lower() in _USERS and password.lower() in _PASSWORDS):
             continue
         if "/" not in match[1] or _may_hold_slash(match[1]):
             yield Finding("credentials", *match.span(1), match[1])
-    for match in _USER_ONLY.finditer(seen):
+    for match in chain.from_iterable(matches_at(one, _USER_ONLY, seen) for one in _SCHEME_ENDS):
         if is_opaque(match[1]):
             yield Finding("credentials", *match.span(1), match[1])
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from string import ascii_letters
 
-from evaltap.recorder.privacy.findings import Finding
+from evaltap.recorder.privacy.findings import Finding, matches_at
 from evaltap.recorder.privacy.text.secret_formats import NEEDLED, SECRET_FORMATS
 
 _START = r"(?<![A-Za-z0-9_])"
@@ -42,9 +42,10 @@ def formats(seen: str, words: str) -> Iterator[Finding]:
     beginnings = {part[:2] for part in words.translate(_BLANKS).split()}
     for beginning in beginnings & _BY_BEGINNING.keys():
         for needles, pattern in _BY_BEGINNING[beginning]:
-            if any(needle in words for needle in needles):
-                for match in pattern.finditer(seen):
-                    yield Finding("secret", *match.span(), match[0])
+            for needle in needles:
+                if needle in words:
+                    for match in matches_at(needle, pattern, seen):
+                        yield Finding("secret", *match.span(), match[0])
     for needle, pattern in _NEEDLED:
         if needle in words:
             for match in pattern.finditer(seen):

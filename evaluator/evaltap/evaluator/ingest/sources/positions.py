@@ -71,6 +71,11 @@ class LogPosition:
         }
 
 
+def began_now(partition: Partition) -> str:
+    """Return the key under which a store notes that it began after a partition's newest record."""
+    return f"began_now:{partition.topic}:{partition.number}"
+
+
 def recreated(name: str, landed: int, end: int) -> str:
     """Return the message about a partition that ends before the offset that has landed."""
     return (

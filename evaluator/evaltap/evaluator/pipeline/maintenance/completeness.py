@@ -6,7 +6,8 @@ numbered without gaps, and manifests contain the highest number and the drops.
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
@@ -17,6 +18,7 @@ from evaltap.evaluator.ingest.landing.seq_ranges import Ranges, highest, merged,
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.log.local import LocalLog, open_log
 from evaltap.schemas.log.retention import trimmed
+from evaltap.schemas.text import counted
 from evaltap.schemas.wire.dead_letter import read_headers
 from evaltap.schemas.wire.record import Manifest, RecordError, WireRecord, decode_record, parse_seq
 
@@ -47,6 +49,10 @@ class Account:
     """Records that the store has consumed, whatever their outcome."""
     dead: Ranges = field(default_factory=list)
     erased: Ranges = field(default_factory=list)
+    is_landed: bool = False
+    """Whether a store is part of the account."""
+    began_now: bool = False
+    """Whether that store began at the end of the log."""
 
     @property
     def recorded(self) -> int:
@@ -70,6 +76,24 @@ class Account:
         return without([(1, given)] if given else [], self._seen())
 
     @property
+    def unlanded(self) -> Ranges:
+        """Ranges that the log deleted, since others had landed them, before the store read them.
+
+        The store was restored from a copy, or began when they were gone.
+        """
+        if not self.is_landed:
+            return []
+        return without(without(without(self.trimmed, self.consumed), self.erased), self.before)
+
+    @property
+    def before(self) -> Ranges:
+        """Ranges from before the store began, if that was at the end of the log."""
+        if not self.began_now:
+            return []
+        first = min((first for first, _ in self.consumed), default=None)
+        return [(1, first - 1 if first else self._highest())]
+
+    @property
     def unaccounted(self) -> bool:
         """Whether the producer ended without reporting its number of turns, so that losses are unknown."""
         return self.ended and not self.closed
@@ -91,6 +115,48 @@ class Account:
         return max(self.stated, highest(self._seen()))
 
 
+@dataclass(frozen=True, slots=True)
+class Total:
+    """What all producers recorded together, and where it went."""
+
+    producers: int
+    recorded: int
+    delivered: int
+    sampled: int
+    losses: dict[str, int]
+    """Turns dropped for any other reason than sampling, by reason; `lost` are numbers that are missing, and
+    `unlanded` those that the log deleted before the store read them."""
+
+    @classmethod
+    def of(cls, accounts: Sequence[Account], *, waits: bool = False) -> "Total":
+        """Add up the accounts; if turns still arrive, no number counts as missing."""
+        dropped: Counter[str] = Counter()
+        for account in accounts:
+            dropped.update(account.dropped)
+        intended = sum(count for reason, count in dropped.items() if _is_intended(reason))
+        losses = {
+            reason: count for reason, count in dropped.items() if not _is_intended(reason) and count
+        }
+        for name in ("lost", "unlanded"):
+            if not waits and (count := sum(size(getattr(account, name)) for account in accounts)):
+                losses[name] = count
+        recorded = sum(account.recorded for account in accounts)
+        delivered = sum(account.delivered for account in accounts)
+        return cls(len(accounts), recorded, delivered, intended, dict(sorted(losses.items())))
+
+    def __str__(self) -> str:
+        lost = "".join(f", {reason} {count:,}" for reason, count in self.losses.items())
+        return (
+            f"{counted(self.producers, 'producer')}: recorded {self.recorded:,},"
+            f" delivered {self.delivered:,}, left out by sampling {self.sampled:,}{lost}"
+        )
+
+
+def _is_intended(reason: str) -> bool:
+    """Return whether turns are dropped for a reason because somebody chose so."""
+    return reason.partition(":")[0] in ("sampled_out", "rate_limited", "redactor")
+
+
 def accounts(log: Path | None, db: Path | None) -> list[Account]:
     """Return the account of each producer in the log or the store, sorted by id."""
     found: dict[str, Account] = {}
@@ -106,6 +172,11 @@ def accounts(log: Path | None, db: Path | None) -> list[Account]:
 
         with open_to_read(db) as store:
             _read_store(store, found)
+            began_now = bool(
+                store.rows("SELECT 1 FROM meta WHERE starts_with(key, 'began_now:') LIMIT 1")
+            )
+        for account in found.values():
+            account.is_landed, account.began_now = log is not None, began_now
     return _in_order(found)
 
 
@@ -229,6 +300,8 @@ def account_lines(account: Account, store: Path | None) -> Iterator[str]:
         yield "  UNKNOWN: turns in its memory when it ended are not counted"
     for first, last in data["gaps"]:
         yield f"  GAP: records {first} to {last} are missing"
+    for first, last in data["unlanded"]:
+        yield f"  GAP: records {first} to {last} never landed in this file and are gone from the log"
 
 
 def _whereabouts(data: JsonObject, store: Path | None) -> str:
@@ -266,4 +339,5 @@ def account_data(account: Account) -> JsonObject:
         "erased": size(account.erased),
         "trimmed": size(account.trimmed),
         "gaps": account.lost,
+        "unlanded": account.unlanded,
     }

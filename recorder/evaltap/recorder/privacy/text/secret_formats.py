@@ -218,7 +218,6 @@ NEEDLED = (
     ("Security-Token=", r"Security-Token=([\w%+/-]{20,4000}+=?)"),
     ("Q~", r"(?<![\w~.])[\w~.]{3}\dQ~[\w~.-]{31,34}(?![\w~-])"),  # Azure AD
     ("_mmk", r"(?<![A-Za-z0-9])[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk"),
-    ("+AST", r"[A-Za-z0-9+/]{52,80}\+ASt[A-Za-z0-9+/=]{5,10}"),
     ("+ASt", r"[A-Za-z0-9+/]{52,80}\+ASt[A-Za-z0-9+/=]{5,10}"),
     ("AZDO", r"[A-Za-z0-9]{60,90}AZDO[A-Za-z0-9]{4}"),
     ("JQQJ99", r"[A-Za-z0-9]{40,60}JQQJ99[A-Za-z0-9]{20,40}"),  # Azure OpenAI
