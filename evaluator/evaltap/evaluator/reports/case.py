@@ -142,10 +142,8 @@ def _expect(store: StoreReader, key: Row, turns: Sequence[dict[str, object]]) ->
         "actualConversation": [turn["actual"] for turn in turns],
     }
     attach_kept(store, {(key["app_name"], key["eval_set_id"], key["eval_id"]): case})
-    expected = case.get("conversation") or ()
-    if len(expected) == len(turns):
-        for turn, one in zip(turns, expected, strict=True):
-            turn["expected"] = one
+    for turn, one in zip(turns, case.get("conversation") or (), strict=False):
+        turn["expected"] = one
 
 
 class _Line(NamedTuple):

@@ -84,6 +84,12 @@ def checked(metric: EvalMetric) -> EvalMetric:
     evaluator = metric.evaluator_name or metric.metric_name
     for problem in _problems(metric, evaluator):
         raise MetricError(problem, metric_name=metric.metric_name)
+    return with_default(metric)
+
+
+def with_default(metric: EvalMetric) -> EvalMetric:
+    """Return the metric, with the documented default criterion if it is tRPC-Agent-Go's and has none."""
+    evaluator = metric.evaluator_name or metric.metric_name
     if metric.criterion is None and evaluator in PEER_DEFAULTS:
         return metric.model_copy(update={"criterion": PEER_DEFAULTS[evaluator]})
     return metric
