@@ -84,9 +84,9 @@ class WatchedRecorder(Recorder):
         }
         told: dict[str, list[str]] = {run: [] for run in cases}
         for one in self.seen:
-            if isinstance(one, UserMessage):
-                told[one.run_id].append(str(one.content))
-            elif isinstance(one, ContextMessage) and one.role != "system":
+            if isinstance(one, UserMessage) or (
+                isinstance(one, ContextMessage) and one.role != "system"
+            ):
                 told[one.run_id].append(str(one.content))
         found: dict[str, list[list[str]]] = {}
         for run, texts in told.items():
@@ -458,3 +458,19 @@ def test_each_adapter_says_what_it_can_carry(kind: type[Driver], can: str, runs:
     assert [name for name in ("state", "context") if getattr(abilities, name)] == can.split()
     assert abilities.tools
     assert not abilities.mocks
+
+
+@pytest.mark.parametrize("kind", [OpenAIAgents, Strands], ids=lambda kind: kind.name)
+def test_an_agent_that_runs_for_one_recorder_after_another_is_recorded_once_by_each(
+    kind: type[Driver], runs: Runs
+) -> None:
+    agent = agent_for_a_run(kind, lambda: AgentSpec([says("Hello.")] * 2), [])
+    later = Runs()
+
+    runs.run(agent, unit_of("Hi"))
+    later.run(agent, unit_of("Again", eval_id="c-2"))
+
+    assert [case["evalId"] for case in runs.cases()] == ["c-1"]
+    (case,) = later.cases()
+    assert case["evalId"] == "c-2"
+    assert later.recorder.conversations() == {"c-2": [["Again"]]}

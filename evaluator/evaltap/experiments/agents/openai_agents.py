@@ -5,14 +5,14 @@ The trace processor of the recorder sees the runs; where tracing is disabled, it
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from agents import Agent, RunConfig, Runner, add_trace_processor
 from agents.tracing import get_trace_provider
 from agents.tracing.traces import NoOpTrace
 
 from evaltap.experiments.agents.base import Abilities, AgentSession, Asked, Unit, answer_in
+from evaltap.experiments.agents.current import CURRENT, recording_to
 from evaltap.recorder import Recorder
 from evaltap.recorder.plugins.openai_agents import EvaltapTraceProcessor
 from evaltap.recorder.plugins.openai_run_hooks import EvaltapRun
@@ -32,13 +32,14 @@ class OpenAIAgent:
     def __init__(self, agent: Agent[Any], recorder: Recorder) -> None:
         self._agent, self._recorder = agent, recorder
         self._is_traced = not isinstance(get_trace_provider().create_trace("evaltap"), NoOpTrace)
-        if self._is_traced:
-            _watched_by(recorder)
 
     @asynccontextmanager
     async def session(self, unit: Unit) -> AsyncIterator[AgentSession]:
         """Return a conversation; each turn goes to the agent that answered the last one."""
-        yield _OpenAISession(self._agent, unit, None if self._is_traced else self._recorder)
+        with recording_to(self._recorder):
+            if self._is_traced:
+                _install()
+            yield _OpenAISession(self._agent, unit, None if self._is_traced else self._recorder)
 
 
 class _OpenAISession:
@@ -60,9 +61,13 @@ class _OpenAISession:
         return answer_in(None if output is None else text_of(output))
 
 
-@cache
-def _watched_by(recorder: Recorder) -> EvaltapTraceProcessor:
-    """Have the SDK, whose processors are those of the process, tell this recorder, too; once."""
-    processor = EvaltapTraceProcessor(recorder=recorder)
-    add_trace_processor(processor)
-    return processor
+def _install() -> None:
+    """Have the SDK, whose processors are those of the process, tell the recorder of the run, once."""
+    held = getattr(getattr(get_trace_provider(), "_multi_processor", None), "_processors", None)
+    if _PROCESSOR not in (_INSTALLED if held is None else held):
+        add_trace_processor(_PROCESSOR)
+        _INSTALLED.append(_PROCESSOR)
+
+
+_PROCESSOR: Final = EvaltapTraceProcessor(recorder=CURRENT)
+_INSTALLED: Final[list[EvaltapTraceProcessor]] = []

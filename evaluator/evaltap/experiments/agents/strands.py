@@ -24,6 +24,7 @@ from evaltap.experiments.agents.base import (
     answer_in,
     system_texts,
 )
+from evaltap.experiments.agents.current import CURRENT, recording_to
 from evaltap.recorder import Recorder
 from evaltap.recorder.plugins.strands import EvaltapHooks
 from evaltap.schemas.errors import InputError
@@ -45,12 +46,17 @@ class _Start:
     messages: list[Message]
     prompt: Any  # a text or the framework's blocks
     state: dict[str, Any]
-    recorder: Recorder
-    is_free: asyncio.Lock = field(default_factory=asyncio.Lock)
+    locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = field(
+        default_factory=WeakKeyDictionary
+    )
+
+    def is_free(self) -> asyncio.Lock:
+        """Return the lock of this event loop: a lock serves only one."""
+        return self.locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
 
 _STARTS: Final[WeakKeyDictionary[Agent, _Start]] = WeakKeyDictionary()
-"""A factory may return the same agent again, which must not be recorded twice."""
+"""A factory may return the same agent again, and tests run one many times: it gets our hooks once."""
 
 
 class StrandsAgent:
@@ -59,24 +65,22 @@ class StrandsAgent:
     abilities = Abilities(state=True, context=True)
 
     def __init__(self, agent: Agent, recorder: Recorder) -> None:
-        self._agent = agent
-        known = _STARTS.get(agent)
-        if known is None or known.recorder is not recorder:
+        self._agent, self._recorder = agent, recorder
+        if agent not in _STARTS:
             for one in _with_inner(agent):
-                one.hooks.add_hook(EvaltapHooks(recorder=recorder))
-            known = _STARTS[agent] = _Start(
+                one.hooks.add_hook(EvaltapHooks(recorder=CURRENT))
+            _STARTS[agent] = _Start(
                 copy.deepcopy(agent.messages),
                 agent.system_prompt_content,
                 copy.deepcopy(agent.state.get() or {}),
-                recorder,
             )
-        self._start = known
+        self._start = _STARTS[agent]
 
     @asynccontextmanager
     async def session(self, unit: Unit) -> AsyncIterator[AgentSession]:
         """Return a conversation that starts as the agent was given, with the unit's state and context."""
         agent, start = self._agent, self._start
-        async with start.is_free:
+        async with start.is_free():
             agent.messages[:] = copy.deepcopy(start.messages)
             agent.messages += [
                 Message(role=one["role"], content=[{"text": one["content"]}])
@@ -86,7 +90,8 @@ class StrandsAgent:
             told = [SystemContentBlock(text=text) for text in system_texts(unit.context)]
             agent.system_prompt = [*(start.prompt or ()), *told] or None
             agent.state = AgentState({**copy.deepcopy(start.state), **(unit.state or {})})
-            yield _StrandsSession(agent, unit)
+            with recording_to(self._recorder):
+                yield _StrandsSession(agent, unit)
 
 
 class _StrandsSession:
