@@ -62,7 +62,7 @@ def reported(data: object) -> Reported:
     answer = given.get("answer")
     if not isinstance(answer, str):
         raise AgentError(f"the agent's reply {shown(data)} has no answer; expected a text")
-    tools = given.get("tools") or []
+    tools = [] if given.get("tools") is None else given["tools"]
     if not isinstance(tools, list):
         raise AgentError(f"the agent's reply has tools {shown(tools)}; expected a list of calls")
     usage = given.get("usage")
