@@ -260,6 +260,19 @@ def test_labels_give_runs_the_ids_of_their_case_whatever_the_session(sink: Memor
     assert "evalSetId" not in by_trial[None]
 
 
+@pytest.mark.parametrize(("label", "recorded"), [(None, "theirs"), ("shop", "shop"), ("", None)])
+def test_a_label_of_the_application_takes_the_place_of_the_frameworks(
+    sink: MemorySink, label: str | None, recorded: str | None
+) -> None:
+    recorder = Recorder(sink=sink)
+
+    with recorder.run_labels(app_name=label), recorder.turn(app_name="theirs", user="?"):
+        pass
+
+    assert recorder.close()
+    assert sink.cases[0]["sessionInput"].get("appName") == recorded
+
+
 @pytest.mark.parametrize("settings", [{"sample_rate": 0.0}, {
     "sample_rules": '[{"name": "slow", "slowerThanMs": 60000, "keep": 0.5}]', "sample_rate": 0.0,
 }])  # fmt: skip

@@ -3,6 +3,7 @@
 Before the first call of the agent, everything that is wrong is listed at once.
 """
 
+import json
 import math
 import os
 import signal
@@ -56,6 +57,28 @@ class Request:
     runs: int = 1
     resume: bool = False
     settings: Settings = field(default_factory=Settings)
+    agent_request: Any = None  # JSON
+    """What an HTTP endpoint is sent, with placeholders; None for the default."""
+    agent_result: str = ""
+    """The path to an HTTP endpoint's answer."""
+
+    def worker(self, log: Path) -> WorkerSettings:
+        """Return what the agent's process is told."""
+        return WorkerSettings(
+            self.agent,
+            str(log.absolute()),
+            self.version,
+            self.settings.turn_seconds,
+            self.settings.concurrency,
+            self.agent_request,
+            self.agent_result,
+        )
+
+    @property
+    def whole_agent(self) -> str:
+        """The agent with what else says which one it is."""
+        more = [] if self.agent_request is None else [json.dumps(self.agent_request)]
+        return " ".join([self.agent, *more, *([self.agent_result] if self.agent_result else [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +123,7 @@ def log_of(db: Path) -> Path:
 
 def references_of(request: Request, log: Path) -> References:
     """Return the expected turns, redacted as the recorder will redact the agent's."""
-    worker = WorkerSettings(request.agent, str(log.absolute()), request.version, 1.0)
-    return request.cases.references(configured_redactor(config_for(worker)))
+    return request.cases.references(configured_redactor(config_for(request.worker(log))))
 
 
 def problems_of(
@@ -197,14 +219,11 @@ def run_experiment(
     log = log_of(store.path)
     references = references_of(request, log)
     metrics = run_metrics(scorer, references)
-    config = configuration(request.cases, request.agent, request.version, metrics)
+    config = configuration(request.cases, request.whole_agent, request.version, metrics)
     plan = planned(request, store, config)
     output = Path(tempfile.gettempdir()) / f"evaltap-{plan.experiment_id}-{os.getpid()}.txt"
     settings = request.settings
-    worker = WorkerSettings(
-        request.agent, str(log.absolute()), request.version, settings.turn_seconds,
-        settings.concurrency,
-    )  # fmt: skip
+    worker = request.worker(log)
     problems: list[str] = []
     process: AgentEnd | None = None
     try:
@@ -301,15 +320,13 @@ def dry_run(
     Starts the agent's process, which imports the agent.  Raises InputError as `run_experiment` does.
     """
     metrics = run_metrics(scorer, references_of(request, log_of(store.path)))
-    config = configuration(request.cases, request.agent, request.version, metrics)
+    config = configuration(request.cases, request.whole_agent, request.version, metrics)
     plan = planned(request, store, config)
     output = Path(tempfile.gettempdir()) / f"evaltap-{plan.experiment_id}-{os.getpid()}.txt"
     log = Path(tempfile.gettempdir()) / f"evaltap-{plan.experiment_id}.log.db"
     problems, abilities = [], None
     try:
-        process = AgentProcess(
-            WorkerSettings(request.agent, str(log), request.version, 1.0), output
-        )
+        process = AgentProcess(request.worker(log), output)
         abilities = process.abilities
         process.finish()
         process.close()

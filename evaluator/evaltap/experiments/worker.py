@@ -23,6 +23,7 @@ from evaltap.experiments.agents.base import (
     Conversation,
     Unit,
 )
+from evaltap.experiments.agents.functions import FactoryAgent
 from evaltap.experiments.agents.loading import load_agent
 from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.recorder import Recorder, RecorderConfig
@@ -76,6 +77,7 @@ class Worker:
             attempt=unit.attempt,
             eval_set_id=unit.eval_set_id,
             eval_id=unit.eval_id,
+            app_name=unit.app_name,
         ):
             try:
                 async with self._agent.session(unit) as session:
@@ -115,6 +117,9 @@ class WorkerSettings:
     version: str
     turn_seconds: float
     concurrency: int = 8
+    request: Any = None  # JSON: the template of what an HTTP endpoint is sent
+    result: str = ""
+    """The path to an HTTP endpoint's answer."""
 
 
 def config_for(settings: WorkerSettings) -> RecorderConfig:
@@ -144,7 +149,11 @@ async def serve(
     redactor = restoring(inventions, configured_redactor(config))
     recorder = Recorder(config=config, redactor=redactor)
     try:
-        agent = load_agent(settings.agent, recorder)
+        agent = load_agent(
+            settings.agent, recorder, request=settings.request, result=settings.result
+        )
+        if isinstance(agent, FactoryAgent):
+            await agent.look()
         write({"ready": asdict(agent.abilities)})
         worker = Worker(agent, recorder, inventions, turn_seconds=settings.turn_seconds)
         running: set[asyncio.Task[None]] = set()

@@ -6,6 +6,7 @@ import sys
 import time
 from datetime import timedelta
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from evaltap.cli.options.score import RunOptions
 from evaltap.cli.options.shared import ReferenceOptions, ScoringOptions
@@ -21,6 +22,8 @@ from evaltap.experiments.plan import CaseSet, read_set
 from evaltap.experiments.result_file import write_result
 from evaltap.experiments.running import Finished, Request, dry_run, listed, run_experiment
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.canonical import loads
+from evaltap.schemas.formats.model import Json
 from evaltap.schemas.text import counted
 
 
@@ -40,6 +43,8 @@ def run(options: RunOptions) -> int:
             parse_until(options.until) if options.until else None,
             options.judges.judge_concurrency or options.concurrency,
         ),
+        _json(options.agent_request) if options.agent_request else None,
+        options.agent_result,
     )
     with judge_session("run", options.judges) as judges:
         scorer = _scorer(options, judges)
@@ -60,6 +65,13 @@ def run(options: RunOptions) -> int:
     else:
         _print(options, finished)
     return code
+
+
+def _json(path: Path) -> Json:
+    try:
+        return loads(path.read_bytes(), path=str(path))
+    except OSError as error:
+        raise InputError(f"--agent-request {path}: {error.strerror}") from error
 
 
 def _chosen(options: RunOptions) -> CaseSet:

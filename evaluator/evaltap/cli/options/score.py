@@ -206,8 +206,10 @@ class RunOptions:
       evaltap compare runs.duckdb@version=1.4 runs.duckdb@version=1.5
 
     The agent is a function `(messages)` or `(messages, turn)` that returns the
-    answer, sync or async, or a factory without parameters that makes one for each
-    run of a case. It runs in a process of its own.
+    answer, sync or async; an agent object of Google ADK, OpenAI Agents, LangChain,
+    LangGraph, pydantic-ai, Strands or the Claude Agent SDK; or a factory without
+    parameters that makes one for each run of a case. It runs in a process of its
+    own.
 
     exit code: 0 every run passed, or the target is reached; 1 some did not, or the
     target is missed; 2 bad input, listed before the first call; 3 incomplete:
@@ -216,7 +218,18 @@ class RunOptions:
 
     set: Path = argument("SET", "the eval set: .evalset.json or JSON Lines of eval cases")
     agent: str = option(
-        "--agent AGENT", "the agent: package.module:name, imported from the current folder"
+        "--agent AGENT",
+        "the agent: package.module:name, imported from the current folder; 'command:PROGRAM ARGUMENTS';"
+        " openai:MODEL@URL, whose key is EVALTAP_AGENT_API_KEY; or an http:// address",
+    )
+    agent_request: Path | None = option(
+        "--agent-request FILE.json",
+        "what an http:// agent is sent, with {{message}}, {{messages}} and {{session_id}}",
+    )
+    agent_result: str = option(
+        "--agent-result PATH",
+        "where the answer is in what an http:// agent returns, e.g. $.output.text",
+        default="",
     )
     metrics: Path = metrics_file("the metrics file")
     db: Path = option("--db X.duckdb", "the DuckDB file for the runs", variable=STORE)

@@ -115,3 +115,15 @@ class Conversation:
     def answered(self, answer: str | None) -> None:
         """Add the agent's answer."""
         self.messages.append({"role": "assistant", "content": answer or ""})
+
+
+def answer_in(text: str | None) -> str:
+    """Return a framework's answer; raise AgentError if there is none."""
+    if not text:
+        raise AgentError("the agent ended without an answer")
+    return text
+
+
+def system_texts(context: Sequence[ChatMessage]) -> list[str]:
+    """Return the system messages."""
+    return [str(one["content"]) for one in context if one["role"] == "system"]
