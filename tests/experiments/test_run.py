@@ -73,7 +73,7 @@ def test_agents_may_be_async_made_by_a_factory_or_fork(evaltap: Evaltap, agent: 
     assert code == 0
     assert found["units"]["scored"] == 2
     if agent == "Made":
-        assert Path("closed.txt").read_text() == "xx"
+        assert Path("closed.txt").read_text() == "xxx", "each is closed; one was made to look at"
 
 
 @pytest.mark.parametrize(
@@ -151,6 +151,17 @@ def test_everything_that_is_wrong_is_listed_before_the_first_call(
     )
     assert "judge not configured" in said
     assert calls() == 0
+
+
+def test_what_is_wrong_with_set_metrics_and_agent_is_listed_at_once(evaltap: Evaltap) -> None:
+    metrics = json.loads(Path("metrics.json").read_text())
+    Path("metrics.json").write_text(json.dumps([{**metrics[0], "evaluatorName": "nobody"}]))
+
+    code, _, said = run(evaltap, "agents:nowhere", "--case", "summ")
+
+    assert code == 2
+    for part in ("no such case", "nobody", "agents has no 'nowhere'"):
+        assert part in said
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from typing import Any, Final
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.scoring.batch import compares
 from evaltap.evaluator.scoring.contract.judge import JudgeNotConfigured
+from evaltap.evaluator.scoring.evaluators.catalogue import described
 from evaltap.evaluator.scoring.judges.endpoint import judge_settings
 from evaltap.evaluator.scoring.judges.settings import judge_models_of
 from evaltap.evaluator.scoring.run_metrics import run_metrics
@@ -132,8 +133,10 @@ def problems_of(
     """Return everything that keeps the cases from being run and scored; `abilities` are the agent's."""
     found = []
     bare = [one.eval_id for one in cases.cases if not one.has_reference]
+    of_expected = {one.name for one in described() if one.group == "expected"}
     for metric in scorer.metrics:
-        if bare and compares(metric):
+        evaluator = metric.evaluator_name or metric.metric_name
+        if bare and (compares(metric) or evaluator in of_expected):
             some = ", ".join(bare[:3]) + (", …" if len(bare) > 3 else "")
             found.append(
                 f"{metric.metric_name} compares with expected turns, which {counted(len(bare), 'case')}"
@@ -312,6 +315,25 @@ class DryRun:
         ]
 
 
+def agent_problems(request: Request) -> list[str]:
+    """Return why the agent cannot be imported or adapted; empty if it can."""
+    return _tried(request)[1]
+
+
+def _tried(request: Request) -> tuple[Abilities | None, list[str]]:
+    """Start the agent's process and end it again; return what it can be given, or why it cannot start."""
+    with tempfile.TemporaryDirectory(prefix="evaltap-") as folder:
+        try:
+            process = AgentProcess(
+                request.worker(Path(folder) / "log.db"), Path(folder) / "output.txt"
+            )
+        except InputError as error:
+            return None, [str(error)]
+        process.finish()
+        process.close()
+        return process.abilities, []
+
+
 def dry_run(
     request: Request, scorer: CaseScorer, store: Store, environ: Mapping[str, str] = os.environ
 ) -> DryRun:
@@ -322,19 +344,7 @@ def dry_run(
     metrics = run_metrics(scorer, references_of(request, log_of(store.path)))
     config = configuration(request.cases, request.whole_agent, request.version, metrics)
     plan = planned(request, store, config)
-    output = Path(tempfile.gettempdir()) / f"evaltap-{plan.experiment_id}-{os.getpid()}.txt"
-    log = Path(tempfile.gettempdir()) / f"evaltap-{plan.experiment_id}.log.db"
-    problems, abilities = [], None
-    try:
-        process = AgentProcess(request.worker(log), output)
-        abilities = process.abilities
-        process.finish()
-        process.close()
-    except InputError as error:
-        problems.append(str(error))
-    finally:
-        for left in (output, *log.parent.glob(f"{log.name}*")):
-            left.unlink(missing_ok=True)
+    abilities, problems = _tried(request)
     refuse("the experiment", [*problems, *problems_of(request.cases, scorer, abilities, environ)])
     done = {
         name for name, row in units.read_units(store, plan.experiment_id).items()

@@ -11,6 +11,7 @@ from pathlib import Path
 from evaltap.cli.options.score import RunOptions
 from evaltap.cli.options.shared import ReferenceOptions, ScoringOptions
 from evaltap.cli.scoring import case_scorer, judge_session
+from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer
@@ -20,8 +21,15 @@ from evaltap.experiments.loop import Progress, Settings, UnitDone
 from evaltap.experiments.outcome import CaseOutcome, MetricOutcome
 from evaltap.experiments.plan import CaseSet, read_set
 from evaltap.experiments.result_file import write_result
-from evaltap.experiments.running import Finished, Request, dry_run, listed, run_experiment
-from evaltap.schemas.errors import InputError
+from evaltap.experiments.running import (
+    Finished,
+    Request,
+    agent_problems,
+    dry_run,
+    listed,
+    run_experiment,
+)
+from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.files.canonical import loads
 from evaltap.schemas.formats.model import Json
 from evaltap.schemas.text import counted
@@ -29,25 +37,8 @@ from evaltap.schemas.text import counted
 
 def run(options: RunOptions) -> int:
     """Run the experiment, print what was found, and return the exit code."""
-    cases = _chosen(options)
-    request = Request(
-        cases,
-        options.agent,
-        options.version,
-        options.runs,
-        options.resume,
-        Settings(
-            options.concurrency,
-            options.turn_seconds,
-            options.judges.budget_usd,
-            parse_until(options.until) if options.until else None,
-            options.judges.judge_concurrency or options.concurrency,
-        ),
-        _json(options.agent_request) if options.agent_request else None,
-        options.agent_result,
-    )
     with judge_session("run", options.judges) as judges:
-        scorer = _scorer(options, judges)
+        request, scorer = _checked(options, judges)
         with Store(options.db) as store:
             if options.dry_run:
                 plan = dry_run(request, scorer, store)
@@ -65,6 +56,44 @@ def run(options: RunOptions) -> int:
     else:
         _print(options, finished)
     return code
+
+
+def _checked(options: RunOptions, judges: JudgeSession) -> tuple[Request, CaseScorer]:
+    """Return what to run and how to score it; raise InputError with all that is wrong, the agent included."""
+    problems: list[str] = []
+    cases, scorer = CaseSet("", ()), None
+    try:
+        cases = _chosen(options)
+    except EvaltapError as error:
+        problems.append(str(error))
+    try:
+        scorer = _scorer(options, judges)
+    except EvaltapError as error:
+        problems.append(str(error))
+    request = _request(options, cases)
+    if problems or scorer is None:
+        problems += agent_problems(request)
+        raise InputError("\n".join(problems))
+    return request, scorer
+
+
+def _request(options: RunOptions, cases: CaseSet) -> Request:
+    return Request(
+        cases,
+        options.agent,
+        options.version,
+        options.runs,
+        options.resume,
+        Settings(
+            options.concurrency,
+            options.turn_seconds,
+            options.judges.budget_usd,
+            parse_until(options.until) if options.until else None,
+            options.judges.judge_concurrency or options.concurrency,
+        ),
+        _json(options.agent_request) if options.agent_request else None,
+        options.agent_result,
+    )
 
 
 def _json(path: Path) -> Json:
@@ -114,8 +143,12 @@ class _Progress:
         verdict = verdict_of(done)
         self._counts[verdict] += 1
         number = progress.skipped + len(progress.done)
-        counted_ = sum(self._counts.values()) - self._counts["invalid"]
-        rate = f"{self._counts['passed'] / counted_:.0%} passed" if counted_ else ""
+        evidence = sum(self._counts.values()) - self._counts["invalid"]
+        found = Rate.of_counts(self._counts["passed"], evidence, "trials")
+        rate = ""
+        if found is not None:
+            low, high = found.interval
+            rate = f"{found.value:.0%} passed, {low:.0%} to {high:.0%}"
         spent = f", ${progress.spent_usd:.2f}" if progress.spent_usd else ""
         seconds = "" if done.row.seconds is None else f" {done.row.seconds:.1f} s"
         reason = f": {done.row.reason}" if done.row.reason else ""
