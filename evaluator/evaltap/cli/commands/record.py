@@ -10,6 +10,8 @@ import orjson
 
 from evaltap.cli.options.record import ClaudeCodeOptions, OtlpOptions, ReplayedOptions
 from evaltap.cli.progress import progress
+from evaltap.cli.redaction import case_redactor
+from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.sources.claude_code import TranscriptReport, read_transcripts
 from evaltap.recorder.sources.explained import explain
 from evaltap.recorder.sources.otlp_files import ReadingReport, eval_set_of, read_cases
@@ -62,8 +64,10 @@ def record_otlp(options: OtlpOptions) -> int:
                 file=sys.stderr,
             )
     if options.out:
-        write_eval_set(Path(options.out), eval_set_of(cases, eval_set_name(Path(options.out))))
-    refused = _append(options.log, cases) if options.log and not options.out else {}
+        _write(options.out, cases, redaction=not options.no_redaction)
+    refused: Mapping[Path, int] = {}
+    if options.log and not options.out:
+        refused = _append(options.log, cases, redaction=not options.no_redaction)
     _summarise(report, len({case["evalId"] for case in cases}), options, refused)
     return _report_refused(refused)
 
@@ -88,9 +92,22 @@ def _summarise(
     )
 
 
-def _append(log: str, cases: Sequence[CaseData]) -> Mapping[Path, int]:
+def _write(out: str, cases: Sequence[CaseData], *, redaction: bool) -> None:
+    """Write the cases to an eval set, redacted as on a log; report how many were changed."""
+    if redaction and RecorderConfig().redaction:
+        redact = case_redactor()
+        redacted = [redact(case) for case in cases]
+        changed = sum(one != other for one, other in zip(cases, redacted, strict=True))
+        cases = redacted
+        if changed:
+            told = f"redacted {counted(changed, 'case')} (--no-redaction keeps texts as they are)"
+            print(f"evaltap record: {told}", file=sys.stderr)
+    write_eval_set(Path(out), eval_set_of(cases, eval_set_name(Path(out))))
+
+
+def _append(log: str, cases: Sequence[CaseData], *, redaction: bool) -> Mapping[Path, int]:
     """Append the turns to a log; return the number of turns that its broker refused, by file."""
-    with Replay(log) as replay:
+    with Replay(log, redaction=redaction) as replay:
         replay.add(cases)
     return replay.counts.refused
 
@@ -115,8 +132,10 @@ def record_claude_code(options: ClaudeCodeOptions) -> int:
         read_transcripts(options.files, recorder_version=version("evaltap"), report=report)
     )
     if options.out:
-        write_eval_set(Path(options.out), eval_set_of(cases, eval_set_name(Path(options.out))))
-    refused = _append(options.log, cases) if options.log else {}
+        _write(options.out, cases, redaction=not options.no_redaction)
+    refused: Mapping[Path, int] = {}
+    if options.log:
+        refused = _append(options.log, cases, redaction=not options.no_redaction)
     target = options.out or options.log
     if options.json:
         fields = {name: getattr(report, name) for name in type(report).__slots__}

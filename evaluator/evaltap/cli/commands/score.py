@@ -287,7 +287,7 @@ def _verdict(options: ScoreOptions, store: StoreReader, summary: Summary, scope:
         guards=options.guards,
         reports=options.report,
         examples=not options.json,
-        clean=report_redactor() if options.redact else None,
+        clean=report_redactor() if options.report and not options.no_redact else None,
     )
 
 

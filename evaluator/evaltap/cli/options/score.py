@@ -20,7 +20,6 @@ from evaltap.cli.options.shared import (
     columns,
     concurrency,
     metrics_file,
-    redact,
     reports,
     thresholds,
 )
@@ -327,7 +326,11 @@ class ScoreOptions:
     selection: SelectionOptions = group(SelectionOptions)
     chosen: FilterOptions = group(FilterOptions)
     report: tuple[Path, ...] = reports()
-    redact: bool = redact()
+    no_redact: bool = option(
+        "--no-redact",
+        "with --report: write texts as they are (default: replace keys, email addresses, phone, card and"
+        " account numbers with pseudonyms, as a recorder does)",
+    )
     json: bool = as_json()
     guards: GuardOptions = group(GuardOptions, "guards")
 
