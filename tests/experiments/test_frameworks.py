@@ -4,13 +4,15 @@ Agents are those of the plugin contract: real, with scripted models.
 """
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import agents as openai_agents
 import pytest
-from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient
+from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, HookMatcher
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langgraph.graph import START, MessagesState, StateGraph
 
@@ -474,3 +476,71 @@ def test_an_agent_that_runs_for_one_recorder_after_another_is_recorded_once_by_e
     (case,) = later.cases()
     assert case["evalId"] == "c-2"
     assert later.recorder.conversations() == {"c-2": [["Again"]]}
+
+
+CLI = """
+import itertools, json, sys
+
+if "-v" in sys.argv:
+    sys.exit(print("99.0.0 (Claude Code)"))
+(session,) = [one.removeprefix("--session-id=") for one in sys.argv if "--session-id=" in one]
+hooks, numbers = {}, itertools.count()
+
+def tell(**message):
+    print(json.dumps({"session_id": session, **message}), flush=True)
+
+def read():
+    return json.loads(sys.stdin.readline() or "null")
+
+def hook(event, **given):
+    given = {"session_id": session, "prompt_id": "p", "cwd": "/", "transcript_path": "",
+             "hook_event_name": event, **given}
+    for callback in hooks.get(event, ()):
+        request = {"subtype": "hook_callback", "callback_id": callback, "input": given}
+        tell(type="control_request", request_id=str(next(numbers)), request=request)
+        read()
+
+while (said := read()) is not None:
+    if said["type"] == "control_request":
+        for event, matchers in (said["request"].get("hooks") or {}).items():
+            hooks[event] = [one for matcher in matchers for one in matcher["hookCallbackIds"]]
+        done = {"subtype": "success", "request_id": said["request_id"], "response": {}}
+        tell(type="control_response", response=done)
+    elif said["type"] == "user":
+        prompt = said["message"]["content"]
+        if prompt == "Die":
+            sys.exit(3)
+        hook("UserPromptSubmit", prompt=prompt)
+        hook("Stop", stop_hook_active=False, last_assistant_message=f"{prompt}!")
+        tell(type="result", subtype="success", is_error=False, result=f"{prompt}!",
+             duration_ms=1, duration_api_ms=1, num_turns=1)
+"""
+
+
+def test_claude_code_is_started_for_each_unit_and_the_hooks_of_the_options_stay(
+    tmp_path: Path, runs: Runs
+) -> None:
+    cli = tmp_path / "claude"
+    cli.write_text(f"#!{sys.executable}{CLI}")
+    cli.chmod(0o755)
+    prompts: list[str] = []
+
+    async def of_the_user(given: Any, *_: Any) -> Any:
+        prompts.append(given["prompt"])
+        return {}
+
+    options = ClaudeAgentOptions(
+        cli_path=str(cli), hooks={"UserPromptSubmit": [HookMatcher(hooks=[of_the_user])]}
+    )
+
+    ends = runs.run(options, unit_of("Hi", "Go on"), unit_of("Die", eval_id="c-2"))
+
+    assert [(end.state, end.turns) for end in ends] == [("ended", 2), ("crashed", 1)]
+    said = [
+        (case["evalId"], case["actualConversation"][0]["finalResponse"]["content"])
+        for case in runs.cases()
+    ]
+    assert said == [("c-1", "Hi!"), ("c-1", "Go on!")]
+    assert prompts == ["Hi", "Go on"]
+    abilities = agent_of(options, runs.recorder).abilities
+    assert (abilities.state, abilities.context) == (False, False)

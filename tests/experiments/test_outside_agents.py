@@ -4,15 +4,13 @@ import asyncio
 import json
 import shlex
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent_endpoint import JSON, serving
 from evaltap.experiments.agents.base import Agent, Unit
 from evaltap.experiments.agents.endpoint import KEY_VARIABLE
 from evaltap.experiments.agents.loading import load_agent
@@ -22,8 +20,6 @@ from evaltap.schemas.errors import InputError
 
 CALL = {"name": "get_order", "arguments": {"id": "A"}, "result": {"status": "shipped"}}
 USAGE = {"model": "m-1", "input_tokens": 7, "output_tokens": 3, "cost_usd": 0.5}
-Answer = Callable[[dict[str, Any], Any], tuple[int, str, str]]
-"""From a request's body and headers to status, content type and body."""
 
 
 def unit_of(*turns: str, eval_id: str = "c-1", **more: Any) -> Unit:
@@ -167,36 +163,6 @@ def test_an_address_that_is_none_is_refused(text: str, says: str) -> None:
         load_agent(text, Recorder(sink=MemorySink()))
 
 
-@contextmanager
-def serving(answer: Answer) -> Iterator[str]:
-    """Serve an endpoint; yield its address."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            status, kind, reply = answer({"path": self.path, **body}, self.headers)
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            if status == 429:
-                self.send_header("Retry-After", "0")
-            if status == 302:
-                self.send_header("Location", "/elsewhere")
-            self.end_headers()
-            self.wfile.write(reply.encode())
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-JSON = "application/json"
 EVENTS = "text/event-stream"
 
 

@@ -84,4 +84,7 @@ def _with_options(client: ClaudeSDKClient, options: ClaudeAgentOptions) -> Claud
 def _joined(
     own: dict[HookEvent, list[HookMatcher]], ours: dict[HookEvent, list[HookMatcher]]
 ) -> dict[HookEvent, list[HookMatcher]]:
-    return {event: [*own.get(event, ()), *ours.get(event, ())] for event in {**own, **ours}}
+    joined = {event: [*matchers] for event, matchers in own.items()}
+    for event, matchers in ours.items():
+        joined.setdefault(event, []).extend(matchers)
+    return joined

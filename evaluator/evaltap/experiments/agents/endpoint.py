@@ -101,7 +101,9 @@ class EndpointAgent:
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """Another host must not be sent the key."""
 
-    def redirect_request(self, *_: object) -> None:
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> None:
         return None
 
 
