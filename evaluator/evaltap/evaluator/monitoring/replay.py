@@ -172,9 +172,9 @@ def _described(event: Event, watch: Watch | None) -> Event:
 def _incremental_watches(watch: Watch, rules: MonitorFile) -> Sequence[IncrementalWatch]:
     if watch.signal == SILENCE:
         return [SilenceWatch(watch)]
-    quiet = timedelta(minutes=rules.quiet_minutes)
     if watch.has_limit:
-        return [LimitWatch(watch, quiet)]
+        return [LimitWatch(watch)]
+    quiet = timedelta(minutes=rules.quiet_minutes)
     quantiles = quantiles_of(watch)
     chance = chance_of(watch, rules) / len(quantiles)
     return [LearnedWatch(watch, chance, quiet, one) for one in quantiles]
