@@ -43,6 +43,7 @@ from evaltap.evaluator.monitoring.turns import (
 )
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
+from evaltap.schemas.text import counted
 
 
 @dataclass(slots=True)
@@ -200,6 +201,8 @@ class _Stream:
     events: tuple[Event, ...] = ()
     last: datetime | None = None
     """When its newest session ended."""
+    progress: str = ""
+    """How far it has learned."""
 
     def copy(self) -> "_Stream":
         return replace(self, alarms=None if self.alarms is None else self.alarms.copy())
@@ -250,7 +253,7 @@ class LearnedWatch:
             self._found = self._process_days(store, streams, turns, until)
         elif learns_more or self._learning is None:
             self._found = self._from_the_first_turn(store, until)
-            learning = any(one.status in ("learning", "no_data") for one in self._found)
+            learning = any(one.status in ("learning", "waiting", "no_data") for one in self._found)
             self._learning = hours if learning else None
         return self._found
 
@@ -283,6 +286,7 @@ class LearnedWatch:
             learning = _baseline(sessions, begins)
             stream = _Stream({by: value} if by else {}, chance)
             stream.last = learning[-1].ended if learning else None
+            stream.progress = self._progress(learning, turns[0].started_at.date())
             if len(learning) < len(sessions):
                 stream.learned = _learn(learning, self._watch, sessions[len(learning)].began.date())
                 stream.alarms = _alarms(stream.learned, chance)
@@ -354,10 +358,25 @@ class LearnedWatch:
             event = self._event(stream, "firing", step.at, alarms.share, alarms)
             stream.events += (self._with_reasons(store, stream, event),)
 
+    def _progress(self, learning: Sequence[WatchedSession], first: date) -> str:
+        days = {one.began.date() for one in learning}
+        day = (max(days) - first).days + 1 if days else 1
+        if day <= self._watch.baseline_days:
+            return f"day {day} of {self._watch.baseline_days}, {counted(len(learning), 'session')}"
+        sessions = f"{len(learning)} of {LEAST_SESSIONS} sessions"
+        return f"{counted(len(days), 'day')} of {LEAST_DAYS}, {sessions}"
+
     def _events(self, stream: _Stream) -> Iterator[Event]:
         if stream.alarms is None:
+            status: Status = "waiting" if stream.last is None else "learning"
+            progress = "" if stream.last is None else stream.progress
             yield Event(
-                self._watch.name, stream.slice, "learning", stream.last, quantile=self._quantile
+                self._watch.name,
+                stream.slice,
+                status,
+                stream.last,
+                quantile=self._quantile,
+                progress=progress,
             )
         elif stream.events:
             yield from stream.events

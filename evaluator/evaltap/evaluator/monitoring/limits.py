@@ -27,6 +27,7 @@ from evaltap.evaluator.monitoring.turns import (
 )
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
+from evaltap.schemas.text import counted
 
 _EVERY: Final = timedelta(minutes=5)
 _FEWEST: Final = 10
@@ -174,7 +175,14 @@ class LimitWatch:
             state = self._after(ends, window, state, stream.slice)
         yield from state.events
         if state.seen is None:
-            yield Event(self._watch.name, stream.slice, "learning", stream.turns[-1].started_at)
+            few = f"fewer than {_FEWEST} sessions in {counted(self._watch.hours, 'hour')}"
+            yield Event(
+                self._watch.name,
+                stream.slice,
+                "learning",
+                stream.turns[-1].started_at,
+                progress=few,
+            )
         elif not state.events:
             yield _event(self._watch, stream.slice, "ok", *state.seen)
 

@@ -258,7 +258,8 @@ class Recovery:
 
     def _share_now(self) -> float | None:
         since = self._days[_winner(self._wealth, self._starts) :]
-        sessions, bad, weight, expected = (sum(part) for part in zip(*since, strict=True))
+        sessions = sum(one for one, *_ in since)
+        bad, weight, expected = (sum(one[place] for one in since) for place in (1, 2, 3))
         if sessions < _LEAST_BACK or weight <= 0 or bad > expected:
             return None
         return max(0.0, bad / weight)
