@@ -21,7 +21,7 @@ WITHOUT_JSON = {
 }
 ACTIONS = {
     "dlq": ("list", "show", "replay"),
-    "monitor": ("check", "replay", "alerts", "rebase"),
+    "monitor": ("check", "replay", "alerts", "status", "rebase"),
     "record": ("otlp", "cases", "claude-code"),
     "review": (
         "add", "next", "approve", "edit", "reject", "skip", "undo", "list", "export", "import",

@@ -89,7 +89,7 @@ def test_runs_succeed_at_the_same_rate_with_references_and_without(
     assert (rate["turns"], rate["sessions"]) == (15, 10)
     assert rate["rate"] == pytest.approx(13 / 15)
     with Store("x.duckdb") as store:
-        rows = dict(
+        rows: dict[str, int] = dict(
             store.rows(
                 "SELECT status, count(*) FROM latest_turn_scores"
                 " WHERE metric_name = 'run_succeeded' GROUP BY 1"

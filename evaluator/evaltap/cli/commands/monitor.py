@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,10 +15,11 @@ from evaltap.cli.options.inspect import (
     MonitorCheckOptions,
     MonitorRebaseOptions,
     MonitorReplayOptions,
+    MonitorStatusOptions,
 )
 from evaltap.cli.stores import open_store, open_stores
-from evaltap.evaluator.monitoring.event_text import event_lines, fixed_limit
-from evaltap.evaluator.monitoring.history import firing, read_alerts
+from evaltap.evaluator.monitoring.event_text import event_lines, fixed_limit, state_line
+from evaltap.evaluator.monitoring.history import WatchState, firing, read_alerts, read_states
 from evaltap.evaluator.monitoring.model import Event
 from evaltap.evaluator.monitoring.replay import described, replay
 from evaltap.evaluator.monitoring.rules import (
@@ -35,7 +37,13 @@ from evaltap.schemas.formats.model import Json
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from evaltap.schemas.text import counted, did_you_mean, utc_text
 
-_Options = MonitorCheckOptions | MonitorReplayOptions | MonitorAlertsOptions | MonitorRebaseOptions
+_Options = (
+    MonitorCheckOptions
+    | MonitorReplayOptions
+    | MonitorAlertsOptions
+    | MonitorStatusOptions
+    | MonitorRebaseOptions
+)
 
 
 def run(options: _Options) -> int:
@@ -44,6 +52,8 @@ def run(options: _Options) -> int:
         return _check(options)
     if isinstance(options, MonitorReplayOptions):
         return _replay(options)
+    if isinstance(options, MonitorStatusOptions):
+        return _status(options)
     return _alerts(options) if isinstance(options, MonitorAlertsOptions) else _rebase(options)
 
 
@@ -92,7 +102,8 @@ def _prices(rules: MonitorFile, stores: Sequence[Path]) -> list[Price] | None:
 def _replay(options: MonitorReplayOptions) -> int:
     rules = read_rules(options.rules)
     with open_stores(options.db) as store:
-        events = replay(store, rules)
+        # Like `consume`, except that nobody knows whether turns are still landing.
+        events = replay(store, rules, now=datetime.now(UTC), continues=False)
     if options.json:
         print(json.dumps([event.data() for event in events], ensure_ascii=False))
     else:
@@ -102,7 +113,7 @@ def _replay(options: MonitorReplayOptions) -> int:
 
 def _alerts(options: MonitorAlertsOptions) -> int:
     with open_stores(options.db) as store:
-        alerts = read_alerts(store)
+        alerts, states = read_alerts(store), read_states(store)
     if options.rules is not None:
         events = described([one.event for one in alerts], read_rules(options.rules))
         alerts = [replace(one, event=event) for one, event in zip(alerts, events, strict=True)]
@@ -111,8 +122,29 @@ def _alerts(options: MonitorAlertsOptions) -> int:
     else:
         _print([one.event for one in alerts], options.db)
         if not alerts:
-            print("no alarms so far")
+            print(f"no alarms so far; {_counted_states(states)}")
     return 1 if firing(alerts) else 0
+
+
+def _counted_states(states: Sequence[WatchState]) -> str:
+    if not states:
+        return "no watch was evaluated yet: run `evaltap consume --monitor monitor.json`"
+    counts = Counter(one.event.status for one in states)
+    listed = ", ".join(f"{n} {status}" for status, n in counts.items())
+    return f"watches: {listed} (`evaltap monitor status`)"
+
+
+def _status(options: MonitorStatusOptions) -> int:
+    with open_stores(options.db) as store:
+        states = read_states(store)
+    if options.json:
+        rows = [{**one.event.data(), "evaluated_at": utc_text(one.evaluated_at)} for one in states]
+        print(json.dumps(rows, ensure_ascii=False))
+    elif not states:
+        print(_counted_states(states))
+    for one in [] if options.json else states:
+        print(visible(f"{state_line(one.event)}; evaluated {one.evaluated_at:%Y-%m-%d %H:%M} UTC"))
+    return _code([one.event for one in states]) if states else 3
 
 
 def _rebase(options: MonitorRebaseOptions) -> int:
@@ -134,7 +166,7 @@ def _code(events: list[Event]) -> int:
     last = {one.stream: one.status for one in events}
     if "firing" in last.values():
         return 1
-    return 3 if set(last.values()) <= {"learning", "no_data"} else 0
+    return 3 if set(last.values()) <= {"learning", "waiting", "no_data"} else 0
 
 
 def _print(events: list[Event], paths: Sequence[Path]) -> None:

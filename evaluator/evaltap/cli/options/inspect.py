@@ -374,6 +374,14 @@ class MonitorAlertsOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorStatusOptions:
+    """The stores with the states of the watches."""
+
+    db: tuple[Path, ...] = stores()
+    json: bool = as_json()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorRebaseOptions:
     """The watch that learns a new baseline."""
 
@@ -390,6 +398,7 @@ class MonitorOptions:
       evaltap monitor check monitor.json cases.duckdb
       evaltap monitor replay cases.duckdb --rules monitor.json
       evaltap monitor alerts cases.duckdb
+      evaltap monitor status cases.duckdb
       evaltap monitor rebase cases.duckdb helpful
 
     An example of monitor.json:
@@ -415,6 +424,10 @@ class MonitorOptions:
             "replay": Action("run the watches over the stored turns", MonitorReplayOptions),
             "alerts": Action(
                 "list the alarms of `evaltap consume --monitor`", MonitorAlertsOptions
+            ),
+            "status": Action(
+                "list the watches of `evaltap consume --monitor` with their states",
+                MonitorStatusOptions,
             ),
             "rebase": Action(
                 "let a watch learn a new baseline from now on, after a lasting change",

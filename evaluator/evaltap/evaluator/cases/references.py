@@ -37,8 +37,8 @@ class JoinCount:
         """Count a case with the result of `References.attach`."""
         self.cases += 1
         if found in ("eval_id", "user_text"):
-            turns = case.get("actualConversation")
-            self.other_length += bool(turns) and len(turns) != len(case["conversation"])
+            turns = case.get("actualConversation") or []
+            self.other_length += len(turns) not in (0, len(case["conversation"]))
         self.joined += found in ("eval_id", "user_text")
         self.by_text += found == "user_text"
         self.ambiguous += found == "ambiguous"

@@ -47,6 +47,15 @@ def event_lines(event: Event, store: str) -> Iterator[str]:
         yield f"  list them: evaltap cases {store} {shlex.quote(event.cases_filter)}"
 
 
+def state_line(event: Event) -> str:
+    """Return the state of a watch in a line."""
+    rate = "" if event.rate_after is None else f" {event.rate_after:.1%}"
+    if event.most is not None:
+        rate += f", limit {event.most:.1%}"
+    progress = f" {event.progress}" if event.progress else ""
+    return f"{event.status}{progress}: {subject(event)}{rate}"
+
+
 def fixed_limit(watch: Watch) -> str:
     """Describe the alarm condition of a watch without a baseline."""
     if not watch.has_limit:
@@ -67,7 +76,12 @@ def _why_no_rate(event: Event) -> str:
         return UNKNOWN
     if event.status == "no_data":
         return "no stored turn counts: none matches its `where`, or its metric has no scores here"
-    if event.status == "learning":
+    if event.status == "waiting":
+        return "waits until a session has ended: it had no turn for `quietMinutes`"
+    if event.status == "learning" and event.progress:
         least = f"{LEAST_DAYS} days and {LEAST_SESSIONS} sessions"
-        return f"learns until the traffic spans its `baselineDays`, with at least {least}"
+        learns = f"learns until the traffic spans its `baselineDays`, with at least {least}"
+        return (
+            event.progress if event.progress.startswith("fewer") else f"{event.progress}; {learns}"
+        )
     return ""
