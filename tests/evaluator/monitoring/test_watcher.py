@@ -326,7 +326,8 @@ def test_an_outage_of_a_tool_is_an_alarm_though_no_session_has_ended(evaltap: Ev
     for place in range(60):
         failed = {"error": {"type": "TimeoutError", "message": "x"}} if place >= 30 else {}
         at = now - timedelta(minutes=25) + timedelta(seconds=20 * place)
-        turn = make_turn(tools=[make_tool(**failed)], creationTimestamp=at.timestamp())
+        tool = {**make_tool(), **failed}
+        turn = make_turn(tools=[tool], creationTimestamp=at.timestamp())
         case = make_case(f"s-{place}", [turn])
         records.append(encode_case(case, producer_id="p", seq=place + 1, time=at))
     watch = {"name": "tools", "signal": "tool_error_rate", "above": 0.1, "hours": 1}

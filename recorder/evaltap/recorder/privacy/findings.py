@@ -19,6 +19,9 @@ class Finding(NamedTuple):
     value: str
 
 
+Span = tuple[int, int]
+"""The offsets of the start and the end of a part of a text."""
+
 Place = tuple[int, int, str]
 """The span of a sensitive value, and its normal form."""
 

@@ -23,6 +23,9 @@ Action = Literal["keep", "hash", "redact", "drop"]
 ACTIONS: tuple[Action, ...] = ("keep", "hash", "redact", "drop")
 
 WITHHELD = "[REDACTED:content]"
+TURN_FIELDS = ("userContent", "finalResponse", "intermediateResponses", "contextMessages", "state")
+TOOL_FIELDS = ("arguments", "result", "error")
+"""The fields of a turn and of a tool call that hold content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ A sensitive part becomes a stable pseudonym, so equal values stay equal. A value
 redacted becomes `[REDACTED:error]`.
 """
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import orjson
 from evaltap.recorder.pacing import yield_to_agent
 from evaltap.recorder.privacy.detectors import find
 from evaltap.recorder.privacy.findings import PSEUDONYM, Finding
+from evaltap.recorder.privacy.lexicon import Patterns
 from evaltap.recorder.privacy.policy import WITHHELD
 from evaltap.recorder.privacy.pseudonyms import Pseudonyms
 from evaltap.recorder.privacy.rule_matching import Rule
@@ -32,17 +32,17 @@ from evaltap.recorder.privacy.structures import (
     secret_parts,
     values_of_label,
 )
-from evaltap.recorder.privacy.text.check_digits import is_card_number
-from evaltap.recorder.privacy.text.names.secret_names import (
+from evaltap.recorder.privacy.text.numbers import card_in, is_card_number, phone_in
+from evaltap.recorder.privacy.text.secret_names import (
     Name,
     is_postcode,
     kind_of_name,
 )
-from evaltap.recorder.privacy.text.numbers import card_in, phone_in
-from evaltap.recorder.privacy.text.stand_ins import is_message
-from evaltap.recorder.privacy.text.value_kinds import is_token
+from evaltap.recorder.privacy.text.value_kinds import is_message, is_token
 from evaltap.recorder.privacy.text.values import says_other
 from evaltap.schemas.data import JsonObject
+
+_RE = Patterns("redacted_values")
 
 FAILED = "[REDACTED:error]"
 
@@ -293,7 +293,7 @@ class ValueRedactor:
 
     def _with_json_lines(self, text: str, report: RedactionReport, nested: int) -> str:
         """Redact JSON that starts on a line of its own: the rest of a text, or one line."""
-        first = _JSON_LINE.search(text)
+        first = _RE.json_line.search(text)
         if first is None:
             return text
         tail = text[first.start() : max(text.rfind("}"), text.rfind("]")) + 1]
@@ -349,12 +349,9 @@ class ValueRedactor:
 
 def _is_no_secret(name: str, value: Any, beside: JsonObject) -> bool:
     """Return whether it is a number of passed tests or of secrets, or an Indian postcode."""
-    if isinstance(value, int) and (name == "pass" or (value < 1_000 and _COUNTED.search(name))):
+    if isinstance(value, int) and (name == "pass" or (value < 1_000 and _RE.counted.search(name))):
         return True
     return is_postcode(name, value, beside)
-
-
-_COUNTED = re.compile(r"(?i)(?:word|secret|credential|cookie|key|token|pin|cred)s\Z")
 
 
 def _is_plain(value: Any) -> bool:
@@ -367,5 +364,4 @@ def _is_plain(value: Any) -> bool:
     return value is None or kind is float or kind is bool
 
 
-_JSON_LINE = re.compile(r"(?m)^[{\[]")
 _JSON_STARTS = ("{", "[", '"', " ", "\n", "\t")

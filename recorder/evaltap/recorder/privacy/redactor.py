@@ -8,13 +8,12 @@ the recorder and counted.
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from evaltap.recorder.privacy.case_fields import TOOL_FIELDS, TURN_FIELDS
-from evaltap.recorder.privacy.policy import FieldPolicy, PolicyApplier
+from evaltap.recorder.privacy.policy import TOOL_FIELDS, TURN_FIELDS, FieldPolicy, PolicyApplier
 from evaltap.recorder.privacy.pseudonyms import Pseudonyms
 from evaltap.recorder.privacy.redacted_values import RedactionReport, ValueRedactor
 from evaltap.recorder.privacy.rule_matching import Rule
 from evaltap.recorder.privacy.structures import is_schema
-from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
 from evaltap.schemas.data import CaseData, JsonObject
 
 _POLICY_NAMES = {"arguments": "toolArguments", "result": "toolResults", "error": "errorMessages"}

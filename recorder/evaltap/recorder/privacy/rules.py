@@ -277,9 +277,7 @@ def _item(item: Any) -> _Characters:
 
 
 _CATEGORIES = {
-    f"CATEGORY_{name}": re.compile(pattern)
-    for name, pattern in (
-        ("DIGIT", r"\d"), ("NOT_DIGIT", r"\D"), ("SPACE", r"\s"), ("NOT_SPACE", r"\S"), ("WORD", r"\w"),
-        ("NOT_WORD", r"\W"),
-    )
-}  # fmt: skip
+    f"CATEGORY_{negated}{name}": re.compile("\\" + (sign.upper() if negated else sign))
+    for name, sign in (("DIGIT", "d"), ("SPACE", "s"), ("WORD", "w"))
+    for negated in ("", "NOT_")
+}

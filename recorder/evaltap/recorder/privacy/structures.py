@@ -4,38 +4,24 @@ Each function determines the kind of value in the parts of an object or list, as
 for its own value. Most objects and lists need none of this, which a quick check detects.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from evaltap.recorder.privacy.text.commands.passwords import in_arguments
-from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
-from evaltap.recorder.privacy.text.normalization import listed
-from evaltap.recorder.privacy.text.stand_ins import is_placeholder
+from evaltap.recorder.privacy.lexicon import Patterns, Words, words
+from evaltap.recorder.privacy.text.commands import in_arguments
+from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.value_kinds import (
     is_likely_password,
+    is_placeholder,
     is_token,
     may_be_password,
 )
 
-_LABELS = listed("""
-name key field header id label param parameter variable property attribute k type title question prop
-propertyName property_name fieldname loc target attr envVar env_var flag 項目
-feld nombre nom nome naam campo champ propiedad propriété clave_nombre nazwa název namn navn имя название поле 名称 名前 字段 이름 alan
-setting option n fieldName field_name keyName column slot entity
-""")
-_VALUES = frozenset(
-    listed("""
-value val values v content text data secret default answer input defaultValue default_value stringValue
-string_value valueString plainText body current to new newValue new_value set response reply
-rejectedValue rejected_value attemptedValue invalidValue providedValue submittedValue input_value inputValue
-oldValue old_value old previousValue previous_value previous currentValue current_value current before after from fromString toString argument
-wert valor valeur valore waarde wartość hodnota värde verdi værdi значение 值 値 값 değer inhalt contenido
-""")
-)
-_PREFIXES = listed("""
-attribute config entry env field form header input option param parameter property secret setting tag var variable
-""")
+_RE = Patterns("structures")
+_WORDS = Words("structures")
+
+_LABELS = words("structures.labels")
+_PREFIXES = words("structures.prefixes")
 
 
 def _spellings(words: Iterable[str], endings: tuple[str, ...]) -> frozenset[str]:
@@ -47,36 +33,14 @@ def _spellings(words: Iterable[str], endings: tuple[str, ...]) -> frozenset[str]
 
 
 _ANY_LABEL = _spellings(_LABELS, ("Key", "Name", "Label", "Id", "_key", "_name", "_label", "_id"))
-_BOTH = _spellings(_VALUES, ("Value", "Values", "_value", "_values"))
-COLUMNS = frozenset(
-    listed("""
-columns headers header fields column_names columnNames schema fieldNames
-""")
-)
+_BOTH = _spellings(_WORDS.values, ("Value", "Values", "_value", "_values"))
+COLUMNS = frozenset(words("structures.columns"))
 _ROWS = ("rows", "data", "values", "records", "items", "results")
 _TELLING = (Name.SECRET, Name.TOKEN, Name.PHONE, Name.CARD)
 SIGNS = frozenset((*_BOTH, *COLUMNS, "kty"))
 """Objects without any of these keys need no further check."""
-_REFERENCES = frozenset(
-    listed("""
-secretName secretKeyRef secretRef valueFrom existingSecret secretArn secret_name
-""")
-)
-_BESIDE_REFERENCE = _REFERENCES | frozenset(
-    listed("name key items optional defaultMode namespace version")
-)
-_FORM = frozenset(
-    listed("""
-label hint placeholder title description mismatch help tooltip caption error required min max minLength maxLength
-""")
-)
-"""What a form, or its translations, says of a field."""
+_BESIDE_REFERENCE = _WORDS.references | frozenset(words("structures.beside_reference"))
 _EXAMPLES = ("value", "default", "Default", "example", "const")
-_SCHEMA_TYPES = frozenset(
-    listed("""
-string number integer boolean object array null apikey http oauth2 openidconnect password
-""")
-)
 
 
 def values_of_label(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
@@ -108,26 +72,17 @@ def _inner_label(label: Any) -> str:
 
 
 _LONGEST_LABEL = 128
-_MOVES = frozenset(listed("from to before after"))
 _ANY_TEXT = _spellings(("content", "text", "body", "data", "input", "answer", "response"), ())
 
 
 def _is_prose(key: str, value: Any) -> bool:
     """Return whether it is what a tool named `reset_password` said or did, not a password."""
-    if key in _MOVES and isinstance(value, str) and not may_be_password(value):
+    if key in _WORDS.moves and isinstance(value, str) and not may_be_password(value):
         return True
     return key in _ANY_TEXT and isinstance(value, str) and len(value.split(maxsplit=2)) > 2
 
 
-_CONTROLS = frozenset(
-    listed("""
-prompt path pointer selector element locator target css xpath control placeholder aria_label ariaLabel label
-""")
-)
-_TELLS = _ANY_LABEL | _CONTROLS
-_CONTROL = re.compile(
-    r"(?i)(?:[ _-]*(?:field|input|box|textbox|text|feld|champ|campo|veld|pole|поле)){1,3}\W*\Z"
-)
+_TELLS = _ANY_LABEL | _WORDS.controls
 
 
 def _kind_of_path(name: str) -> Name:
@@ -140,10 +95,10 @@ def _kind_of_path(name: str) -> Name:
 
 def _typed(value: Mapping[str, Any], held: frozenset[str]) -> tuple[Name, frozenset[str]]:
     """Return what is typed into a form's field: `{"selector": "#password", "value": "x"}`."""
-    for control in _CONTROLS.intersection(value):
+    for control in _WORDS.controls.intersection(value):
         name = value[control]
         if isinstance(name, str) and len(name) <= _LONGEST_LABEL:
-            kind = kind_of_name(_CONTROL.sub("", name))
+            kind = kind_of_name(_RE.control.sub("", name))
             if kind in _TELLING:
                 words = (one for one in held - {control} if _is_word(one, value[one]))
                 return kind, frozenset(words)
@@ -157,18 +112,11 @@ def _is_word(key: str, value: Any) -> bool:
     return may_be_password(value) or (key.lower() == "value" and not is_placeholder(value))
 
 
-_HELD = frozenset(
-    listed("""
-value val v data secret plain plainText plain_text string stringValue string_value
-""")
-)
-
-
 def kinds_of_held(value: Mapping[str, Any]) -> dict[str, Name]:
     """Return what the values of an object under a token's name are: `{"token": {"value": "x"}}`."""
     return {
         key: Name.SECRET if may_be_password(one) and len(one) > 5 else Name.TOKEN
-        for key in _HELD.intersection(value)
+        for key in _WORDS.held.intersection(value)
         if isinstance(one := value[key], str)
     }
 
@@ -211,16 +159,13 @@ def _kinds(names: Sequence[str]) -> dict[int, Name]:
     }
 
 
-_FLAG = re.compile(r"--?[A-Za-z][\w.-]{0,60}")
-
-
 def kinds_in_list(items: Sequence[Any]) -> dict[int, Name]:
     """Return what a list means for its own items: a command's words, or a pair of name and value."""
     if len(items) < 2 or not isinstance(items[0], str) or len(items) > 256:
         return {}
     found: dict[int, Name] = {}
     for index, item in enumerate(items[:-1]):
-        if isinstance(item, str) and item[:1] == "-" and _FLAG.fullmatch(item):
+        if isinstance(item, str) and item[:1] == "-" and _RE.flag.fullmatch(item):
             kind = kind_of_name(item.lstrip("-"))
             following = items[index + 1]
             if (
@@ -273,17 +218,9 @@ def kinds_of_rows(items: Sequence[Any]) -> tuple[dict[int, Name], bool]:
     return {}, False
 
 
-_FIELDS = frozenset(
-    listed("""
-user username login name host hostname port email url database db server domain path scheme timeout id role
-""")
-)
-"""Names of settings beside a password: of pairs with one of them, the first is no header."""
-
-
 def _is_head(items: Sequence[Any]) -> bool:
     first = items[0]
-    if any(row[0].lower() in _FIELDS for row in items[1:]):
+    if any(row[0].lower() in _WORDS.fields for row in items[1:]):
         return False
     return len(items) > 1 and isinstance(first[1], str) and first[1].replace("_", "").isalpha()
 
@@ -295,12 +232,12 @@ def is_schema(value: Any) -> bool:
     """
     if not isinstance(value, dict):
         return False
-    if not _REFERENCES.isdisjoint(value) and _BESIDE_REFERENCE.issuperset(value):
+    if not _WORDS.references.isdisjoint(value) and _BESIDE_REFERENCE.issuperset(value):
         return True
-    if _FORM.issuperset(value):
+    if _WORDS.form.issuperset(value):
         return True
     kind = value.get("type") or value.get("Type")
-    return "$ref" in value or (isinstance(kind, str) and kind.lower() in _SCHEMA_TYPES)
+    return "$ref" in value or (isinstance(kind, str) and kind.lower() in _WORDS.schema_types)
 
 
 def kinds_in_schema(value: Mapping[str, Any]) -> dict[str, Name]:
@@ -312,21 +249,11 @@ def kinds_in_schema(value: Mapping[str, Any]) -> dict[str, Name]:
     }
 
 
-_BEGIN = re.compile(
-    r"-----?\s?BEGIN (?:[A-Z0-9]{1,12} ){0,5}(?:PRIVATE|SECRET)(?: [A-Z0-9]{1,12}){0,2}(?: BLOCK)?-----?"
-)
-_JWK_PARTS = frozenset(
-    listed("""
-d p q dp dq qi k oth priv
-""")
-)
-
-
 def begins_key(text: str) -> bool:
     """Return whether a line in a list of lines starts a private key that ends in another."""
-    return _BEGIN.search(text) is not None and "END " not in text
+    return _RE.begin.search(text) is not None and "END " not in text
 
 
 def secret_parts(value: dict[str, Any]) -> frozenset[str]:
     """Return the keys of a JSON web key whose values are private."""
-    return _JWK_PARTS if isinstance(value.get("kty"), str) else frozenset()
+    return _WORDS.jwk_parts if isinstance(value.get("kty"), str) else frozenset()

@@ -1,7 +1,6 @@
 """Remove the content of a case and keep its structure, for teams that may not store conversations."""
 
-from evaltap.recorder.privacy.case_fields import TOOL_FIELDS, TURN_FIELDS
-from evaltap.recorder.privacy.policy import WITHHELD
+from evaltap.recorder.privacy.policy import TOOL_FIELDS, TURN_FIELDS, WITHHELD
 from evaltap.schemas.data import CaseData, JsonObject
 
 

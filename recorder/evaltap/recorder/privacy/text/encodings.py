@@ -12,6 +12,10 @@ import zlib
 from collections.abc import Callable, Iterator
 from urllib.parse import unquote_to_bytes
 
+from evaltap.recorder.privacy.lexicon import Patterns
+
+_RE = Patterns("encodings")
+
 MAX_DEPTH = 3
 _LARGEST = 1 << 20
 """Maximum bytes to decompress, as a guard against decompression bombs."""
@@ -19,42 +23,24 @@ _LARGEST = 1 << 20
 Decoded = tuple[int, int, str]
 """A span of a text, and its decoded content."""
 
-_BASE64 = re.compile(r"[A-Za-z0-9_+/-](?<![A-Za-z0-9_+/-].)[A-Za-z0-9_+/-]{15,65536}+={0,2}")
-_WRAPPED = re.compile(
-    r"(?>(?:(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{60,76}(?:\r?\n|[ ]{2})){1,2000})[A-Za-z0-9+/]{1,76}={0,2}"
-)
-_SPACED_HEX = re.compile(
-    r"[2-7](?<![A-Za-z0-9].)[0-9a-fA-F]([ :])[2-7][0-9a-fA-F](?>(?:\1[0-9a-fA-F]{2}){5,4096})(?![A-Za-z0-9])"
-)
-_BYTES_BEFORE = re.compile(r"(?<![A-Za-z0-9])(?>(?:[0-9a-fA-F]{2}[ :]){1,128})\Z")
-"""Bytes of other letters in front of those of ASCII."""
-_BASE32 = re.compile(r"[A-Z2-7]{16,8192}+={0,6}")
-_BEHIND = r"(?:(?<=:)[ ][^\s\"'<>%&=\\]{1,256}(?=[\s\"'<]|\Z))?"
-"""A value that is not encoded, behind a name that is."""
-_TOKENS = {
-    "%": (re.compile(r"[^\s&?#;<>\"'`]{1,65536}+" + _BEHIND), re.compile(r"%[0-9A-Fa-f]{2}")),
-    "&": (
-        re.compile(r"[^\s<>]{1,65536}+" + _BEHIND),
-        re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-z]{2,8});"),
-    ),
-    "\\": (re.compile(r"[^\s\"'<>]{1,65536}+" + _BEHIND), re.compile(r"\\(?:u\{?[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2})")),
-    "=": (re.compile(r"[^\s]{1,65536}+" + _BEHIND), re.compile(r"=(?:40|3D|3A|2[0-9A-F])|(?:=[0-9A-F]{2}){8}")),
-}  # fmt: skip
+_SHORTEST_HEX = 20
+"""Seven bytes with a sign between two."""
+_SIGNS = {"%": "percent", "&": "entities", "\\": "escapes", "=": "quoted_printable"}
 
 
 def decoded(text: str, *, words: bool = True) -> Iterator[Decoded]:
     """Yield the encoded parts of a text, decoded; `words`: the text has long words."""
     if words:
         yield from _packed(text)
-    for match in _SPACED_HEX.finditer(text):
-        before = _BYTES_BEFORE.search(text, max(0, match.start() - 400), match.start())
+    for match in _RE.spaced_hex.finditer(text) if len(text) >= _SHORTEST_HEX else ():
+        before = _RE.bytes_before.search(text, max(0, match.start() - 400), match.start())
         start = before.start() if before is not None else match.start()
         if (found := _from_hex(text[start : match.end()])) is not None:
             yield start, match.end(), found
-    for sign, (token, encoded) in _TOKENS.items():
-        if sign not in text or encoded.search(text) is None:
+    for sign, name in _SIGNS.items():
+        if sign not in text or (encoded := getattr(_RE, name)).search(text) is None:
             continue
-        for match in token.finditer(text):
+        for match in getattr(_RE, f"{name}_token").finditer(text):
             if sign in match[0] and encoded.search(match[0]):
                 meaning = _DECODERS[sign](match[0])
                 # Not one character of `%DB_PASSWORD%` is encoded: 0xDB begins none.
@@ -64,10 +50,10 @@ def decoded(text: str, *, words: bool = True) -> Iterator[Decoded]:
 
 def _packed(text: str) -> Iterator[Decoded]:
     if "\n" in text or "  " in text:
-        for match in _WRAPPED.finditer(text):
+        for match in _RE.wrapped.finditer(text):
             if (found := _from_base64(match[0])) is not None:
                 yield *match.span(), found
-    for match in _BASE64.finditer(text):
+    for match in _RE.base64.finditer(text):
         plain = match[0]
         if (plain.isdigit() and len(plain) < 32) or (
             plain.isalpha() and (plain.islower() or len(plain) < 20)
@@ -91,7 +77,7 @@ _STANDARD = str.maketrans({"-": "+", "_": "/", "\n": None, "\r": None, " ": None
 
 
 def _from_base32(text: str) -> str | None:
-    if not _BASE32.fullmatch(text):
+    if not _RE.base32.fullmatch(text):
         return None
     plain = text.rstrip("=")
     try:
@@ -140,15 +126,8 @@ def _from_quoted_printable(text: str) -> str:
 
 
 def _from_escapes(text: str) -> str:
-    text = _BYTES.sub(_of_bytes, text)
-    return _ESCAPE.sub(_character, text)
-
-
-_ESCAPE = re.compile(r"(?<!\\)\\++(u\{?[0-9a-fA-F]{4}\}?|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2})")
-
-
-_BYTES = re.compile(r"(?:(?<!\\)\\++x[0-9a-fA-F]{2}){2,65536}+")
-"""Bytes one after the other: a character that is not ASCII has several."""
+    text = _RE.bytes.sub(_of_bytes, text)
+    return _RE.escape.sub(_character, text)
 
 
 def _of_bytes(match: re.Match[str]) -> str:

@@ -7,6 +7,10 @@ character maps to one character, so offsets are the same in both texts.
 import re
 import unicodedata
 
+from evaltap.recorder.privacy.lexicon import Patterns
+
+_RE = Patterns("normalization")
+
 
 def _plain_characters() -> dict[int, str]:
     table = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}  # full-width forms
@@ -29,11 +33,6 @@ def _plain_characters() -> dict[int, str]:
 
 
 _PLAIN = _plain_characters()
-_ESCAPE = re.compile(r"(?<!\\)\\++(?:[nrt]|(?=[\"'`]))")
-
-
-_COLOUR = re.compile(r"\x1b\[[0-9;]{0,16}m")
-_QUOTE = re.compile(r"(?<!;)\\{0,8}&(?:amp;)?(?:quot|apos|#34|#39|#x2[27]);(?!&)")
 
 
 def plain_spelling(text: str) -> str:
@@ -41,24 +40,18 @@ def plain_spelling(text: str) -> str:
     if not text.isascii():
         text = text.translate(_PLAIN)
     if "\x1b" in text:
-        text = _COLOUR.sub(_blanks, text)
+        text = _RE.colour.sub(_blanks, text)
     if "&" in text and ";" in text:
-        text = _QUOTE.sub(lambda match: '"'.rjust(len(match[0])), text)
+        text = _RE.quote.sub(lambda match: '"'.rjust(len(match[0])), text)
     if "=C" in text:
-        text = _QUOTED_LETTER.sub(lambda match: _letter(match[0]) * len(match[0]), text)
+        text = _RE.quoted_letter.sub(lambda match: _letter(match[0]) * len(match[0]), text)
     if "\\" in text:
         if "\\u0" in text:
-            text = _ESCAPED_LETTER.sub(lambda match: chr(int(match[1], 16)) * len(match[0]), text)
-        text = _ESCAPE.sub(_blanks, text)
+            text = _RE.escaped_letter.sub(
+                lambda match: chr(int(match[1], 16)) * len(match[0]), text
+            )
+        text = _RE.escape.sub(_blanks, text)
     return text
-
-
-_QUOTED_LETTER = re.compile(r"(?<=[A-Za-z])=C[3-5]=[89AB][0-9A-F](?!=)")
-"""A letter of a word in quoted-printable: `f=C3=BCr`."""
-
-
-_ESCAPED_LETTER = re.compile(r"(?<=[A-Za-z])\\u0(0[c-fC-F][0-9a-fA-F]|1[0-7][0-9a-fA-F])(?!\\)")
-"""The same in JSON: `contrase\\u00f1a`."""
 
 
 def _letter(quoted: str) -> str:
@@ -86,8 +79,3 @@ def folded(text: str) -> str:
         return text
     parts = unicodedata.normalize("NFKD", text.translate(_LETTERS))
     return unicodedata.normalize("NFC", "".join(c for c in parts if not unicodedata.combining(c)))
-
-
-def listed(words: str) -> tuple[str, ...]:
-    """Split a list written as one text."""
-    return tuple(words.split())

@@ -3,10 +3,12 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from evaltap.recorder.privacy.text.names.secret_names import Name, kind_of_name
-from evaltap.recorder.privacy.text.stand_ins import is_placeholder
-from evaltap.recorder.privacy.text.value_kinds import is_token
+from evaltap.recorder.privacy.lexicon import Patterns
+from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.value_kinds import is_placeholder, is_token
 from evaltap.recorder.privacy.text.values import is_mixed
+
+_RE = Patterns("tables")
 
 Cell = tuple[Name, int, int]
 """What a column's name implies, and the span of a value in it."""
@@ -18,9 +20,6 @@ _SEPARATORS = ("|", "\t", ",", ";", _ALIGNED)
 _KINDS = (Name.SECRET, Name.TOKEN, Name.PHONE, Name.CARD)
 _LONGEST_HEAD = 2_000
 _MOST_COLUMNS = 64
-_INDEX = re.compile(r"\d{1,9} ")
-"""A column without a name, of the rows' numbers, as pandas prints it."""
-_RULE = re.compile(r"[\s|:+=-]+")
 
 
 def in_tables(text: str, names: Iterable[int]) -> Iterator[Cell]:
@@ -58,11 +57,7 @@ def _is_below_row(text: str, head: int, end: int) -> bool:
     if not bars or not above:
         return False
     is_row = above.count("|") == bars or text[head] == above[0] == "|"
-    return is_row or _PSQL_RULE.match(above) is not None
-
-
-_PSQL_RULE = re.compile(r"-{2,200}\+-")
-"""Under the names of the columns."""
+    return is_row or _RE.psql_rule.match(above) is not None
 
 
 def _rows(text: str, at: int, separator: str, width: int) -> Iterator[_Row]:
@@ -70,10 +65,10 @@ def _rows(text: str, at: int, separator: str, width: int) -> Iterator[_Row]:
     while at < len(text):
         stop = text.find("\n", at) + 1 or len(text)
         line = text[at:stop]
-        if _RULE.fullmatch(line) is None:
+        if _RE.rule.fullmatch(line) is None:
             cells = _cells(line, separator)
             shift = len(cells) - width
-            if shift and not (shift == 1 and separator == _ALIGNED and _INDEX.match(line)):
+            if shift and not (shift == 1 and separator == _ALIGNED and _RE.index.match(line)):
                 return
             yield at, line, cells[shift:]
         at = stop
@@ -87,77 +82,51 @@ def _column(kind: Name, index: int, rows: list[_Row], *, is_loose: bool) -> Iter
         yield from _cell(kind, line, offset, cells[index])
 
 
-_FIRST_LINE = re.compile(
-    r"[\"'`*]{0,2}[^\W\d][\w \"'`*.-]{0,40}(?:[,;|\t][\w \"'`*.-]{1,40}){1,63}\r?\n"
-)
-_RULE_LINE = re.compile(r"\n[ \t]{0,8}[|:+-][|:+= -]{3,512}(?=\n)")
-
-
 def _heads(text: str) -> Iterator[int]:
     """Yield the starts of lines that look like a header, whatever the names in them."""
-    if _FIRST_LINE.match(text) is not None:
+    if _RE.first_line.match(text) is not None:
         yield 0
     if "--" in text or "=+" in text:
-        for rule in _RULE_LINE.finditer(text):
+        for rule in _RE.rule_line.finditer(text):
             yield text.rfind("\n", 0, rule.start()) + 1
-
-
-_HEAD_ROW = re.compile(
-    r"(?i)<tr\b[^<>]{0,200}>((?:\s{0,40}<th\b[^<>]{0,200}>[^<>]{0,200}</th>){1,64})\s{0,40}</tr>"
-)
-_DATA_ROW = re.compile(
-    r"(?i)(?>(?:\s{1,40}|</?t(?:head|body)\b[^<>]{0,200}>){0,8})<tr\b[^<>]{0,200}>"
-    r"((?:\s{0,40}<t[dh]\b[^<>]{0,200}>[^<>]{0,4000}</t[dh]>){1,64})\s{0,40}</tr>"
-)
-_INLINE = re.compile(r"(?i)</?(?:b|strong|em|i|code|span|p|a)(?: [^<>]{0,200})?>")
-_HTML_CELL = re.compile(r"<t[dhDH]\b[^<>]{0,200}>([^<>]{0,4000})<")
 
 
 def in_html_tables(text: str) -> Iterator[Cell]:
     """Yield the cells of HTML tables in columns of a secret or a number."""
     at = 0
-    text = _INLINE.sub(lambda tag: " " * len(tag[0]), text)
-    while (head := _HEAD_ROW.search(text, at)) is not None:
-        names = [cell[1].strip() for cell in _HTML_CELL.finditer(head[1])]
+    text = _RE.inline.sub(lambda tag: " " * len(tag[0]), text)
+    while (head := _RE.head_row.search(text, at)) is not None:
+        names = [cell[1].strip() for cell in _RE.html_cell.finditer(head[1])]
         kinds = {i: kind for i, name in enumerate(names) if (kind := kind_of_name(name)) in _KINDS}
         at = head.end()
-        while kinds and (row := _DATA_ROW.match(text, at)) is not None:
-            places = [_trimmed(row[1], *cell.span(1)) for cell in _HTML_CELL.finditer(row[1])]
+        while kinds and (row := _RE.data_row.match(text, at)) is not None:
+            places = [_trimmed(row[1], *cell.span(1)) for cell in _RE.html_cell.finditer(row[1])]
             for index, kind in kinds.items() if len(places) == len(names) else ():
                 yield from _cell(kind, row[1], row.start(1), places[index])
             at = row.end()
 
 
-_INSERT = re.compile(r"(?i)\(([^()]{1,500})\)\s{0,8}values\s{0,8}(?=\()")
-_ROW = re.compile(r"\(((?:[^()]|\([^()]{0,200}\)){1,4000}+)\)[\s,]{0,40}")
-
-
 def in_inserts(text: str) -> Iterator[Cell]:
     """Yield the values of SQL's `INSERT INTO t (name, password) VALUES (...), (...)`."""
-    for insert in _INSERT.finditer(text):
+    for insert in _RE.insert.finditer(text):
         names = [text[insert.start(1) + a : insert.start(1) + b] for a, b in _cells(insert[1], ",")]
         kinds = {i: kind for i, name in enumerate(names) if (kind := kind_of_name(name)) in _KINDS}
         at = insert.end()
-        while kinds and (row := _ROW.match(text, at)) is not None:
-            places = [_trimmed(row[1], *cell.span()) for cell in _SQL_VALUE.finditer(row[1])]
+        while kinds and (row := _RE.row.match(text, at)) is not None:
+            places = [_trimmed(row[1], *cell.span()) for cell in _RE.sql_value.finditer(row[1])]
             for index, kind in kinds.items() if len(places) == len(names) else ():
                 if row[1][places[index][0] : places[index][0] + 1] not in _PARAMETERS:
                     yield from _cell(kind, row[1], row.start(1), places[index])
             at = row.end()
 
 
-_SQL_VALUE = re.compile(
-    r"(?<![^,])(?:\s{0,8}'(?:[^'\\]|''|\\.){0,4000}+'\s{0,8}(?=,|\Z)|[^,]{0,4000}+(?=,|\Z))"
-)
-"""What is between two commas that are in no quotes."""
 _PARAMETERS = (":", "@", "$", "?", "%")
-_COPY = re.compile(r"(?i)\bcopy [\w.\"]{1,80} ?\(([^()\n]{1,500})\) from stdin[^\n]{0,80}\n")
 
 
 def in_copies(text: str) -> Iterator[Cell]:
     """Yield the values of PostgreSQL's `COPY t (name, password) FROM stdin;`, up to its `\\.`."""
     at = 0
-    while (copy := _COPY.search(text, at)) is not None:
+    while (copy := _RE.copy.search(text, at)) is not None:
         names = [name.strip(' "') for name in copy[1].split(",")]
         kinds = {i: kind for i, name in enumerate(names) if (kind := kind_of_name(name)) in _KINDS}
         at = copy.end()
@@ -184,9 +153,9 @@ def _head(line: str) -> tuple[str, dict[int, Name], int]:
         names = [line[a:b] for a, b in cells]
         if len(names) > _MOST_COLUMNS or not all(len(name) <= 40 for name in names):
             continue
-        if separator == "," and ", " in line and any(map(_PROSE.match, names)):
+        if separator == "," and ", " in line and any(map(_RE.prose.match, names)):
             continue
-        if separator == _ALIGNED and not all(map(_COLUMN.fullmatch, names)):
+        if separator == _ALIGNED and not all(map(_RE.column.fullmatch, names)):
             continue
         kinds = {i: kind for i, name in enumerate(names) if (kind := kind_of_name(name)) in _KINDS}
         if kinds and not any(any(map(str.isdigit, name)) and "=" in name for name in names):
@@ -197,7 +166,7 @@ def _head(line: str) -> tuple[str, dict[int, Name], int]:
 def _cells(line: str, separator: str) -> list[tuple[int, int]]:
     """Return the spans of a line's cells, without surrounding spaces and quotes."""
     if separator == _ALIGNED:
-        return [match.span() for match in _ALIGNED_CELL.finditer(line)]
+        return [match.span() for match in _RE.aligned_cell.finditer(line)]
     parts = _QUOTED[separator].finditer(line) if '"' in line else None
     if parts is None:
         found, at = [], 0
@@ -209,11 +178,6 @@ def _cells(line: str, separator: str) -> list[tuple[int, int]]:
     return [_trimmed(line, start, end) for start, end in found]
 
 
-_PROSE = re.compile(r"(?i)(?:my|your|the|his|her|our|their|a|an|this|that) |\S+ \S+ \S")
-"""No name of a column: `Reset the password, please`."""
-_COLUMN = re.compile(r"[\w-]+(?: [\w-]+)?")
-_ALIGNED_CELL = re.compile(r"\S++(?: \S++)*+")
-
 _QUOTED = {
     one: re.compile(
         rf"(?:^|(?<={re.escape(one)}))(\s*+\"[^\"]*+\"\s*+|[^{re.escape(one)}\"]*+)(?={re.escape(one)}|$)"
@@ -221,9 +185,6 @@ _QUOTED = {
     for one in _SEPARATORS
     if one != _ALIGNED
 }
-
-
-_CONSTANT = re.compile(r"[A-Z]{1,40}(?:_[A-Z]{1,40}){1,8}")
 
 
 def _trimmed(line: str, start: int, end: int) -> tuple[int, int]:
@@ -234,9 +195,9 @@ def _trimmed(line: str, start: int, end: int) -> tuple[int, int]:
 
 def _cell(kind: Name, line: str, offset: int, place: tuple[int, int]) -> Iterator[Cell]:
     value = line[slice(*place)]
-    if len(value) < 3 or is_placeholder(value) or _RULE.fullmatch(value):
+    if len(value) < 3 or is_placeholder(value) or _RE.rule.fullmatch(value):
         return
-    if _CONSTANT.fullmatch(value) and kind_of_name(value) in (Name.SECRET, Name.TOKEN):
+    if _RE.constant.fullmatch(value) and kind_of_name(value) in (Name.SECRET, Name.TOKEN):
         return  # a list of names
     if kind is not Name.TOKEN or is_token(value):
         yield kind, offset + place[0], offset + place[1]

@@ -1,0 +1,141 @@
+"""Find keys and tokens: by the formats of known services, beside a service's name, or as they look random.
+
+The formats are the rows of `formats.tsv`. A row runs where a word starts with one of its signs, or has its sign inside; a group marks the secret where
+the pattern needs surrounding context. Lengths are lower bounds where a service has changed them before.
+They are facts from the services' own documentation and key pages, checked for completeness against
+the rules that gitleaks publishes (MIT license).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from math import log2
+from string import ascii_letters
+
+from evaltap.recorder.privacy.findings import Finding, matches_at
+from evaltap.recorder.privacy.lexicon import Patterns, compiled, rows, words
+
+_RE = Patterns("keys")
+
+_BLANKS = {ord(sign): " " for sign in "_+/.=:&?%~$|-"}
+_Format = tuple[tuple[str, ...], str]
+
+
+@cache
+def _by_beginning() -> dict[str, list[_Format]]:
+    """Return the formats that start with a sign, by the first characters of the word they match."""
+    found: dict[str, list[_Format]] = {}
+    for place, signs, pattern, _, _ in rows("formats"):
+        if place == "start":
+            whole = _RE.whole(f"(?&start)(?:{pattern})")
+            for start in {_beginning(one) for one in signs.split()}:
+                here = tuple(one for one in signs.split() if _beginning(one) == start)
+                found.setdefault(start, []).append((here, whole))
+    return found
+
+
+@cache
+def _with_sign_inside() -> tuple[tuple[str, str], ...]:
+    return tuple((sign, one) for place, sign, one, _, _ in rows("formats") if place == "inside")
+
+
+def _beginning(prefix: str) -> str:
+    return prefix.translate(_BLANKS).split()[0][:2]
+
+
+_OF_IDS = frozenset(first + second for first in "MNO" for second in ascii_letters)
+
+
+def formats(seen: str, long_words: str) -> Iterator[Finding]:
+    """Yield keys of known formats; a rule runs where a word has its prefix."""
+    beginnings = {part[:2] for part in long_words.translate(_BLANKS).split()}
+    formats_there = _by_beginning()
+    for beginning in beginnings & formats_there.keys():
+        for signs, pattern in formats_there[beginning]:
+            for sign in signs:
+                if sign in long_words:
+                    for match in matches_at(sign, compiled(pattern), seen):
+                        yield Finding("secret", *match.span(), match[0])
+    for sign, pattern in _with_sign_inside():
+        if sign in long_words:
+            for match in compiled(pattern).finditer(seen):
+                group = match.lastindex or 0
+                yield Finding("secret", *match.span(group), match[group])
+    if not _OF_IDS.isdisjoint(beginnings):
+        for match in _RE.three_parts.finditer(seen):
+            yield Finding("secret", *match.span(), match[0])
+    if "eyJ" in long_words:
+        for match in _RE.jwt.finditer(seen):
+            if match[0].count(".") and len(match[0]) > 24:
+                yield Finding("jwt", *match.span(), match[0].rstrip("."))
+
+
+_NEAR_WORDS = frozenset(words("keys.near_words")).union(
+    words("keys.services"),
+    ("password", "passwort", "clave", "chave", "schlüssel", "schlussel", "clé"),
+)
+
+
+def beside_services(seen: str, lower: str) -> Iterator[Finding]:
+    """Yield long words next to the name of a service, or the word key."""
+    for match in _RE.candidate.finditer(seen):
+        begin = match.start()
+        value = match[0]
+        name, sign, rest = value.partition("=")
+        if sign and rest.strip("=") and _RE.name.fullmatch(name.lstrip("-")):
+            if len(rest) < 14:
+                continue  # another setting: `--region=eu-west-1`
+            begin, value = begin + len(name) + 1, rest
+        value = value.rstrip(".:")
+        before = lower[max(0, begin - 72) : begin]
+        if _NEAR_WORDS.isdisjoint(_RE.lower_word.findall(before)) or not _is_random(value):
+            continue
+        if (
+            _RE.near.search(before)
+            and not _RE.no_key.search(before)
+            and not (_RE.key_id.fullmatch(value) and _RE.of_key_id.search(before))
+            and seen[begin + len(value) : begin + len(value) + 1] != "("
+            and _RE.file_ending.match(seen, begin + len(value)) is None
+        ):
+            yield Finding("secret", begin, begin + len(value), value)
+
+
+def _is_random(value: str) -> bool:
+    digits = sum(map(str.isdigit, value))
+    if (
+        not digits
+        or digits == len(value)
+        or (value.count("/") > 2 and value[-1] != "=" and "+" not in value)
+        or "://" in value
+        or value.startswith(("http", "/", "arn:", "sha256:", "SHA256:", "MD5:"))
+        or _RE.time.match(value) is not None
+    ):
+        return False
+    return _entropy(value) >= (
+        2.5 if _RE.hex_only.fullmatch(value) else 3.0
+    ) and not _is_made_of_words(value)
+
+
+def _is_made_of_words(value: str) -> bool:
+    """Return whether it is a name with numbers: `gpt-4o-mini-2024-07-18`, `v1.2.3-rc4`."""
+    parts = re.split(r"[-_./:]", value)
+    return len(parts) > 2 and all(
+        part.isalpha() or part.isdigit() or len(part) < 5 for part in parts
+    )
+
+
+def _entropy(value: str) -> float:
+    total = len(value)
+    return -sum(n / total * log2(n / total) for n in Counter(value).values())
+
+
+def random_words(seen: str) -> Iterator[Finding]:
+    """Yield words that look random: an opt-in rule."""
+    for match in _RE.random_word.finditer(seen):
+        value = match[0]
+        if _RE.uuid.fullmatch(value) or not _is_random(value):
+            continue
+        hexadecimal = _RE.hex_only.fullmatch(value) is not None
+        if len(value) >= 32 if hexadecimal else _entropy(value) >= 3.7:
+            yield Finding("opaque", *match.span(), value)

@@ -1,1 +1,0 @@
-"""Secrets next to their names: behind an operator, in markup, in cells, in calls."""

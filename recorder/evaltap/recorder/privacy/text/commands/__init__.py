@@ -1,1 +1,0 @@
-"""Passwords in command lines."""

@@ -1,1 +1,0 @@
-"""Names of secrets, phone numbers, cards and ids, and where a text has them."""

@@ -1,0 +1,83 @@
+"""Find secrets in fixed forms without a name: SQL, Oracle connect strings, `.pgpass`, `/etc/shadow`.
+
+The forms are the rows of `phrases.tsv`. A row's pattern runs where a text has what the row needs: of
+each term, joined by `&`, one of the signs that `|` separates; `␣` is a blank. Or it needs `~` a pattern.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+from evaltap.recorder.privacy.findings import Span
+from evaltap.recorder.privacy.lexicon import Patterns, compiled, rows
+from evaltap.recorder.privacy.text.value_kinds import (
+    is_code,
+    is_likely_password,
+    is_placeholder,
+    may_be_password,
+)
+
+_RE = Patterns("phrases")
+_CHECKS: dict[str, Callable[[str], bool]] = {
+    "": lambda value: True,
+    "likely_password": is_likely_password,
+    "may_be_password": may_be_password,
+    "no_code": lambda value: value[0] != "$" and not is_code(value),
+}
+"""What a value must look like where its form alone is not enough."""
+
+
+class _Phrase(NamedTuple):
+    needs: tuple[tuple[str, ...], ...]
+    pattern: str
+    check: str
+
+
+_Signs = tuple[tuple[str, int], ...]
+
+
+@cache
+def _phrases() -> tuple[_Signs, _Signs, tuple[tuple[_Phrase, ...], ...]]:
+    """Return the signs and the patterns of first terms, and the phrases of each, which many share."""
+    terms: dict[tuple[str, ...], list[_Phrase]] = {}
+    for needs, pattern, check, _ in rows("phrases"):
+        first, *more = (tuple(term.replace("␣", " ").split("|")) for term in needs.split(" & "))
+        if first[0][0] == "~":
+            first = (needs,)
+        terms.setdefault(first, []).append(_Phrase(tuple(more), _RE.whole(pattern), check))
+    signs = tuple((sign, place) for place, term in enumerate(terms) for sign in term)
+    return (
+        tuple(one for one in signs if one[0][0] != "~"),
+        tuple((sign[1:], place) for sign, place in signs if sign[0] == "~"),
+        tuple(map(tuple, terms.values())),
+    )
+
+
+def in_phrases(text: str, lower: str) -> Iterator[Span]:
+    """Yield the spans of values in forms without a name: SQL, Oracle connect strings, `.pgpass`."""
+    signs, patterns, phrases = _phrases()
+    places = [place for sign, place in signs if sign in lower]
+    for pattern, place in patterns:
+        if compiled(pattern).search(lower) is not None:
+            places.append(place)
+    for place in dict.fromkeys(places):
+        for needs, pattern, check in phrases[place]:
+            for term in needs:  # loops: generators cost three times as much
+                for sign in term:
+                    if sign in lower:
+                        break
+                else:
+                    break
+            else:
+                yield from _values(text, compiled(pattern), check)
+
+
+def _values(text: str, pattern: re.Pattern[str], check: str) -> Iterator[Span]:
+    for match in pattern.finditer(text):
+        if check == "users":
+            yield from (user.span(1) for user in _RE.user.finditer(text, *match.span(1)))
+            continue
+        for group, value in enumerate(match.groups(), start=1):
+            if value is not None and _CHECKS[check](value) and not is_placeholder(value):
+                yield match.span(group)

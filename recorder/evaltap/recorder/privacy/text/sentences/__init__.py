@@ -1,1 +1,0 @@
-"""Secrets that sentences tell."""

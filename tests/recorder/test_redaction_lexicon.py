@@ -1,0 +1,132 @@
+"""The tables that redaction reads: each row is used, each name has its row, nothing stands twice."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import evaltap.recorder.privacy
+from evaltap.recorder.privacy import lexicon
+from evaltap.recorder.privacy.lexicon import Patterns, Words, compiled, parsed, rows
+
+FOLDER = Path(evaltap.recorder.privacy.__file__).parent
+SOURCES = [path.read_text("utf-8") for path in FOLDER.rglob("*.py")]
+TABLES = sorted(path.stem for path in (FOLDER / "lexicon").glob("*.tsv"))
+FAMILY_OF_TABLE = {"formats": "keys", "phrases": "phrases", "sentences": "sentences"}
+_OF_MODULE = re.compile(r'^(_\w+) = (Patterns|Words)\("(\w+)"\)$', re.MULTILINE)
+_PART = re.compile(r"\(\?&(\w+)\)")
+
+Names = set[tuple[str, str]]
+"""Family and name."""
+
+
+def asked_for(kind: str) -> Names:
+    """Return the patterns (`Patterns`) or lists (`Words`) that the source names."""
+    found: Names = set()
+    for text in SOURCES:
+        for variable, what, family in _OF_MODULE.findall(text):
+            if what == kind:
+                names = re.findall(rf'\b{variable}\.(?:each\("|(?!each\b|whole\b))(\w+)', text)
+                found.update((family, name) for name in names)
+        found.update(re.findall(rf'\b{kind}\("(\w+)"\)\.(?:each\(")?(\w+)', text))
+        if kind == "Words":
+            found.update(re.findall(r'\bwords\("(\w+)\.(\w+)"\)', text))
+    return found
+
+
+def asked_for_by_text() -> set[str]:
+    """Return the names that the source holds in quotes, to choose among several in a loop."""
+    return {name for text in SOURCES for name in re.findall(r'"(\w+)"', text)}
+
+
+def parts() -> Names:
+    """Return what patterns name as their parts."""
+    found: Names = {("keys", "start")}
+    for family, _, pattern, _ in rows("patterns"):
+        found.update((family, part) for part in _PART.findall(pattern))
+    for table, family in FAMILY_OF_TABLE.items():
+        for row in rows(table):
+            found.update((family, part) for part in _PART.findall(" ".join(row)))
+    return found
+
+
+def pattern_rows() -> Names:
+    return {(family, name) for family, name, _, _ in rows("patterns")}
+
+
+def lists() -> Names:
+    return {(family, name) for family, _, name in (row[0].partition(".") for row in rows("words"))}
+
+
+def test_what_the_source_names_has_a_row() -> None:
+    assert asked_for("Patterns") - pattern_rows() == set()
+    assert asked_for("Words") - lists() == set()
+    assert parts() - pattern_rows() - lists() == set()
+
+
+def test_every_row_is_used() -> None:
+    by_text = asked_for_by_text()
+    several = re.compile(r"(percent|entities|escapes|quoted_printable)_token")
+    lists_of_several = re.compile(r"(?:harmless_before|head|with)_(\w+)")
+
+    patterns = pattern_rows() - asked_for("Patterns") - parts()
+    words = lists() - asked_for("Words") - parts()
+
+    assert {name for _, name in patterns if several.sub(r"\1", name) not in by_text} == set()
+    assert {name for _, name in words if lists_of_several.sub(r"\1", name) not in by_text} == set()
+
+
+@pytest.mark.parametrize("family", sorted({family for family, _ in pattern_rows()}))
+def test_every_pattern_compiles(family: str) -> None:
+    patterns = Patterns(family)
+
+    for _, name in sorted(one for one in pattern_rows() if one[0] == family):
+        assert patterns.each(name)
+        assert not hasattr(Patterns, name), "the name is that of a method"
+
+
+@pytest.mark.parametrize("table", FAMILY_OF_TABLE)
+def test_every_pattern_of_a_table_compiles_and_says_for_what_it_is(table: str) -> None:
+    patterns = Patterns(FAMILY_OF_TABLE[table])
+    column = {"formats": 2, "phrases": 1, "sentences": 3}[table]
+
+    for row in rows(table):
+        assert compiled(patterns.whole(row[column]))
+        assert row[-1], row
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_no_row_of_a_table_stands_twice(table: str) -> None:
+    assert list(rows(table))
+
+
+def test_a_row_that_stands_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"cards\.tsv:3: stands twice: 4\t4"):
+        list(parsed("cards", "first\tlast\n4\t4\n4\t4\n"))
+
+
+def test_a_row_with_a_missing_cell_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"cards\.tsv:2: expected 2 cells: 4"):
+        list(parsed("cards", "first\tlast\n4\n"))
+
+
+def test_a_name_without_a_row_is_refused() -> None:
+    with pytest.raises(AttributeError, match="expected one row numbers nonesuch"):
+        _ = Patterns("numbers").nonesuch
+    with pytest.raises(KeyError, match=r"numbers\.nonesuch"):
+        _ = Words("numbers").nonesuch
+
+
+def test_a_redactor_compiles_no_pattern_of_the_tables_before_its_first_text() -> None:
+    program = (
+        "from evaltap.recorder import PatternRedactor\n"
+        f"from {lexicon.__name__} import compiled\n"
+        "redactor = PatternRedactor(b'k' * 32)\n"
+        "assert compiled.cache_info().currsize == 0\n"
+        "redactor.value('my password is hunter42!')\n"
+        "assert compiled.cache_info().currsize > 10\n"
+    )
+
+    subprocess.run([sys.executable, "-c", program], check=True)
