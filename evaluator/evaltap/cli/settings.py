@@ -11,6 +11,7 @@ from evaltap.cli.declared import Declared
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.files.settings import (
     DISCOVERED,
+    FILE_NAME,
     FILE_VARIABLE,
     Settings,
     find_settings,
@@ -74,6 +75,15 @@ def _check_log(settings: Settings, added: Mapping[str, str]) -> None:
         raise ConfigurationError(
             f"{settings.path}: log: the password in {secrets[0]} would be sent to the brokers named in this"
             f" file; to allow that, pass --log, or set EVALTAP_LOG or {FILE_VARIABLE}"
+        )
+
+
+def refuse_strange_brokers(log: str) -> None:
+    """Refuse to send conversations to brokers named only in a file that the user did not choose."""
+    if "://" in log and "EVALTAP_LOG" in os.environ.get(DISCOVERED, "").split():
+        raise ConfigurationError(
+            f"{FILE_NAME}: log: the conversations would be sent to the brokers named in this file; to allow"
+            f" that, pass --log, or set EVALTAP_LOG or {FILE_VARIABLE}"
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from evaltap.cli.listening import listening, tls_context
 from evaltap.cli.options.record import CollectOptions
 from evaltap.cli.receiving import close_recorder, receiver_server
+from evaltap.cli.settings import refuse_strange_brokers
 from evaltap.recorder import Recorder
 from evaltap.recorder.config import check_variables
 from evaltap.recorder.sources.collector import TOKEN_VARIABLE, CollectorAccess
@@ -21,6 +22,7 @@ def run(options: CollectOptions) -> int:
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     _check(options, token)
     tls = tls_context(options.tls)
+    refuse_strange_brokers(options.log)
     recorder = Recorder(options.log)
     server = receiver_server(recorder, CollectorAccess(token, local=_is_local(options.host)), tls)
     _serve(server, options)

@@ -11,6 +11,7 @@ import orjson
 from evaltap.cli.options.record import ClaudeCodeOptions, OtlpOptions, ReplayedOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.redaction import case_redactor
+from evaltap.cli.settings import refuse_strange_brokers
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.sources.claude_code import TranscriptReport, read_transcripts
 from evaltap.recorder.sources.explained import explain
@@ -29,6 +30,7 @@ from evaltap.schemas.text import counted
 
 def run(options: OtlpOptions | ReplayedOptions | ClaudeCodeOptions) -> int:
     """Record from a source; return the exit code."""
+    refuse_strange_brokers(options.log or "")
     if isinstance(options, OtlpOptions):
         return record_otlp(options)
     if isinstance(options, ReplayedOptions):
