@@ -76,6 +76,11 @@ def report_redactor() -> Callable[[str], str]:
     return lambda text: str(redactor.value(text))
 
 
+def told(redacted: bool) -> str:
+    """Return what the line about a written report adds if its texts are redacted."""
+    return " with redacted texts (--no-redact keeps them as they are)" if redacted else ""
+
+
 def text_redactor() -> Callable[[str], str]:
     """Return a function that redacts a text like an answer of a case."""
     redact = case_redactor()

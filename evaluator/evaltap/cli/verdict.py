@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from evaltap.cli.options.shared import GuardOptions
+from evaltap.cli.redaction import told
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.reports.exit_status import FailOn, latency_guard
 from evaltap.evaluator.reports.formats import write_report
@@ -81,7 +82,9 @@ def write_reports(
         report = redacted(report, clean)
     for path in files:
         write_report(report, path)
-        print(f"evaltap {command}: report written to {path}", file=sys.stderr)
+        print(
+            f"evaltap {command}: report written to {path}{told(clean is not None)}", file=sys.stderr
+        )
 
 
 def worst_differences(store: StoreReader, summary: Summary, scope: Scope) -> list[Difference]:

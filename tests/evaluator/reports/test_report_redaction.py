@@ -28,17 +28,20 @@ def scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", ["r.html", "r.json", "r.xml", "r.md"])
-def test_no_personal_data_reaches_a_redacted_report(scored: Path, name: str) -> None:
+def test_no_personal_data_reaches_a_report(
+    scored: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     command = ["report", "x.duckdb", "--cases", "c.jsonl", "--out", name]
 
-    main(command)
+    main([*command, "--no-redact"])
     assert MAIL in (scored / name).read_text()
-    main([*command, "--redact"])
+    main(command)
 
     text = (scored / name).read_text()
     assert MAIL not in text
     assert "email:" in text
     assert "s-1" in text
+    assert "redacted texts" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])

@@ -7,7 +7,7 @@ from dataclasses import replace
 from markupsafe import Markup
 
 from evaltap.cli.options.inspect import ReportOptions
-from evaltap.cli.redaction import report_redactor
+from evaltap.cli.redaction import report_redactor, told
 from evaltap.cli.scoring import read_references
 from evaltap.cli.stores import choice_of, open_chosen
 from evaltap.cli.verdict import Scope, guarded_exit, worst_differences
@@ -40,6 +40,8 @@ def run(options: ReportOptions) -> int:
         wanted = format_of(options.out, wanted)
     if wanted not in (None, "console") and (options.by or options.pass_k):
         raise InputError("--by, --pass-k: only for the console and --json; leave out --out")
+    if options.redact and options.no_redact:
+        raise InputError("--redact, --no-redact: use one of them")
     section = _compared(options, wanted)  # before the file is opened and locked
     with (
         trials_apart(options.cases) as trials,
@@ -110,7 +112,8 @@ def _whole(options: ReportOptions, store: StoreReader, wanted: str, section: Mar
         case_files=options.cases,
         references=read_references(options.expected),
     )
-    if options.redact:
+    clean = options.redact or (options.out is not None and not options.no_redact)
+    if clean:
         report = redacted(report, report_redactor())
     if wanted == "html":
         trace_url = TraceUrl(options.trace_url) if options.trace_url else None
@@ -121,7 +124,10 @@ def _whole(options: ReportOptions, store: StoreReader, wanted: str, section: Mar
         sys.stdout.write(text)
     else:
         write_bytes(options.out, text.encode("utf-8", "replace"))
-        print(f"evaltap report: {wanted} report written to {options.out}", file=sys.stderr)
+        print(
+            f"evaltap report: {wanted} report written to {options.out}{told(clean)}",
+            file=sys.stderr,
+        )
     return guarded_exit(
         "report", options.guards, store, report.summary, Scope(case_files=options.cases)
     )

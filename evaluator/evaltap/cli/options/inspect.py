@@ -16,6 +16,7 @@ from evaltap.cli.options.shared import (
     ShownOptions,
     TlsOptions,
     as_json,
+    no_redact,
     redact,
     store,
     stores,
@@ -202,6 +203,7 @@ class ReportOptions:
         "add a section to the HTML report with what changed since these runs, as in `evaltap compare`",
     )
     redact: bool = redact()
+    no_redact: bool = no_redact("--out")
     trace_url: str | None = trace_url()
     chosen: FilterOptions = group(FilterOptions)
     json: bool = as_json()

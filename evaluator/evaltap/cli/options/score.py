@@ -20,6 +20,7 @@ from evaltap.cli.options.shared import (
     columns,
     concurrency,
     metrics_file,
+    no_redact,
     reports,
     thresholds,
 )
@@ -326,11 +327,7 @@ class ScoreOptions:
     selection: SelectionOptions = group(SelectionOptions)
     chosen: FilterOptions = group(FilterOptions)
     report: tuple[Path, ...] = reports()
-    no_redact: bool = option(
-        "--no-redact",
-        "with --report: write texts as they are (default: replace keys, email addresses, phone, card and"
-        " account numbers with pseudonyms, as a recorder does)",
-    )
+    no_redact: bool = no_redact("--report")
     json: bool = as_json()
     guards: GuardOptions = group(GuardOptions, "guards")
 

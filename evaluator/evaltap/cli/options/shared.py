@@ -91,11 +91,19 @@ def reports() -> Any:
 
 
 def redact() -> Any:
-    """Declare whether texts are redacted before they are printed or written."""
+    """Declare whether texts are redacted before they are printed."""
     return option(
         "--redact",
-        "replace keys, email addresses, phone, card and account numbers with pseudonyms, as a recorder"
-        " does; for scored files that were never redacted",
+        "redact what is printed, too; for scored files that were never redacted",
+    )
+
+
+def no_redact(where: str) -> Any:
+    """Declare that a report file, written `where`, keeps its texts."""
+    return option(
+        "--no-redact",
+        f"with {where}: write texts as they are (default: replace keys, email addresses, phone, card and"
+        " account numbers with pseudonyms, as a recorder does)",
     )
 
 
