@@ -1,10 +1,10 @@
 """Detect personal data and secrets in text; replacing them happens elsewhere.
 
-A text is normalized first (`normalization`), then each family of rules searches for its trigger
-characters and works around them: keys (`keys`), values next to names
-(`named_values`, `sentences`, `commands`, `tables`), fixed forms (`phrases`), numbers (`numbers`), e-mail (`addresses`), encoded parts
-(`encodings`). All patterns are linear: repetition is bounded or possessive, and only a bounded part
-around a trigger is read, so a hostile tool output cannot stall the agent.
+A text is normalized first (`normalization`), then each family of rules searches for its trigger characters
+and works around them: keys (`keys`), values next to names (`named_values`, `sentences`, `commands`,
+`tables`), fixed forms (`phrases`), numbers (`numbers`), e-mail (`addresses`), encoded parts (`encodings`).
+Words and patterns are rows of tables (`lexicon`). All patterns are linear: repetition is bounded or
+possessive, and only a bounded part around a trigger is read, so a hostile tool output cannot stall the agent.
 """
 
 import re

@@ -1,7 +1,8 @@
 """Find keys and tokens: by the formats of known services, beside a service's name, or as they look random.
 
-The formats are the rows of `formats.tsv`. A row runs where a word starts with one of its signs, or has its sign inside; a group marks the secret where
-the pattern needs surrounding context. Lengths are lower bounds where a service has changed them before.
+The formats are the rows of `formats.tsv`. A row runs where a word starts with one of its signs, or has its
+sign inside; a group marks the secret where the pattern needs surrounding context. Lengths are lower bounds
+where a service has changed them before.
 They are facts from the services' own documentation and key pages, checked for completeness against
 the rules that gitleaks publishes (MIT license).
 """

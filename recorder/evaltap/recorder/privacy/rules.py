@@ -54,7 +54,8 @@ def custom_rule(name: str, pattern: str, kind: str | None = None) -> Rule:
         ) from error
     if compiled.search("") is not None:
         raise ConfigurationError(
-            f"redaction rule {name!r}: {pattern!r} matches an empty text; it must match at least one character"
+            f"redaction rule {name!r}: {pattern!r} matches an empty text;"
+            " it must match at least one character"
         )
     if longest < _SHORTEST_LIMIT:
         raise ConfigurationError(

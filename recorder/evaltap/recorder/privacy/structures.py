@@ -63,7 +63,7 @@ def values_of_label(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
 
 
 def _inner_label(label: Any) -> str:
-    """Return the last part of a label: `{"loc": ["body", "password"]}`, `{"target": {"name": "password"}}`."""
+    """Return the last part of a label: `{"loc": ["body", "password"]}`, `{"target": {"name": "pin"}}`."""
     if isinstance(label, list):
         label = label[-1] if label else ""
     elif isinstance(label, dict):

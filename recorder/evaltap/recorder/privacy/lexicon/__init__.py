@@ -1,8 +1,8 @@
 """What redaction looks for: words, formats, phrases and commands as rows of tables.
 
-The tables are the `.tsv` files beside this module: a header, then a row a line. In a pattern `(?&name)` stands for what the row, or the list of words, of that name in
-the same family says. A pattern is compiled when a text first needs it: compiling all of them takes
-longer than everything else that the recorder does at its start.
+The tables are the `.tsv` files beside this module: a header, then a row a line. In a pattern `(?&name)`
+stands for what the row, or the list of words, of that name in the same family says. A pattern is compiled
+when a text first needs it: compiling all of them takes longer than everything else at a recorder's start.
 """
 
 import pkgutil

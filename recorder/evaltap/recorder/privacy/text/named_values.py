@@ -120,7 +120,7 @@ def _in_markup(text: str, start: int, end: int, *, token: bool) -> tuple[bool, S
 
 
 def _is_tag(text: str, start: int) -> bool:
-    """Return whether a name is that of a tag, `<ns:password>`, or of what a tag holds, `<parameter=password>`."""
+    """Return whether a name is that of a tag, `<ns:password>`, or what it holds, `<parameter=password>`."""
     before = text[start - 1 : start]
     if before == ":":
         return _RE.prefixed_tag.search(text, max(0, start - 44), start) is not None

@@ -37,9 +37,9 @@ _PHRASES = (
     ),
     (frozenset(words("names.head_words")), frozenset(words("names.with_words"))),
 )
-"""Heads (words for key, code or token), and the modifiers that make a secret of them (secret, access, ...),
-in either order, with particles in between, or both in one word: `chiave segreta`, `code d'accès`. The lists are
-in lower case, without accents and without the Arabic article; English names have rules of their own."""
+"""Heads (words for key, code or token), and the modifiers that make a secret of them (secret, access, ...):
+`chiave segreta`, `code d'accès`, in either order, with particles in between, or both in one word. The lists
+are in lower case, without accents and the Arabic article; English names have rules of their own."""
 HEADS = frozenset[str]().union(*(heads for heads, _ in _PHRASES))
 MODIFIERS = frozenset[str]().union(*(modifiers for _, modifiers in _PHRASES))
 NO_SECRETS = frozenset(words("names.no_secrets"))
