@@ -29,7 +29,7 @@ def serving(answer: Answer) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(reply.encode())
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

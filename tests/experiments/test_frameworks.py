@@ -14,6 +14,7 @@ import agents as openai_agents
 import pytest
 from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, HookMatcher
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 
 from evaltap.experiments.agents.base import Unit
@@ -315,6 +316,25 @@ def test_a_graph_takes_the_state_that_it_has(runs: Runs) -> None:
     first, second = runs.cases()
     assert second["actualConversation"][0]["state"] == {"name": "Ann", "greetings": 2}
     assert first["actualConversation"][0]["finalResponse"]["content"] == "Hello, Ann."
+
+
+class BlockingSaver(InMemorySaver):
+    """A checkpointer that refuses an event loop, as that of SQLite does."""
+
+    async def aget_tuple(self, config: Any) -> Any:
+        raise NotImplementedError("use the synchronous methods")
+
+
+def test_a_graph_whose_checkpointer_blocks_runs_on_a_thread(runs: Runs) -> None:
+    driver = LangChain(Recorder(sink=MemorySink(), disabled=True))
+    spec = AgentSpec([says("", call("get_order", "c1", order_id="A")), says("A."), says("B.")],
+                     tools=[get_order])  # fmt: skip
+
+    (end,) = runs.run(driver.build(spec, checkpointer=BlockingSaver()), unit_of("Hi", "Again"))
+
+    assert end.reason == ""
+    assert [case["evalId"] for case in runs.cases()] == ["c-1", "c-1"]
+    assert runs.recorder.conversations() == {"c-1": [["Hi"], ["A.", "Again", "Hi"]]}
 
 
 class Greeted(MessagesState):

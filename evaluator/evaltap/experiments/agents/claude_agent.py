@@ -84,7 +84,9 @@ def _with_options(client: ClaudeSDKClient, options: ClaudeAgentOptions) -> Claud
 def _joined(
     own: dict[HookEvent, list[HookMatcher]], ours: dict[HookEvent, list[HookMatcher]]
 ) -> dict[HookEvent, list[HookMatcher]]:
-    joined = {event: [*matchers] for event, matchers in own.items()}
+    joined: dict[HookEvent, list[HookMatcher]] = {}
+    for event, matchers in own.items():
+        joined[event] = [*matchers]
     for event, matchers in ours.items():
         joined.setdefault(event, []).extend(matchers)
     return joined

@@ -57,10 +57,10 @@ class LangChainAgent:
         unknown = sorted(set(unit.state or ()).difference(self._inputs))
         if unknown:
             raise AgentError(f"the graph's state has no {unknown[0]!r}: {', '.join(self._inputs)}")
-        yield _LangChainSession(self, unit)
+        yield _LangChainSession(self, unit, blocks=await self._blocks(unit))
 
-    async def run(self, unit: Unit, given: Any) -> Any:
-        """Invoke the runnable once."""
+    async def run(self, unit: Unit, given: Any, *, blocks: bool) -> Any:
+        """Invoke the runnable once, on a thread if it blocks."""
         config: RunnableConfig = {
             "callbacks": [self._handler],
             "configurable": {"thread_id": unit.session_id},
@@ -69,7 +69,7 @@ class LangChainAgent:
                 **({"user_id": unit.user_id} if unit.user_id else {}),
             },
         }
-        if self._is_blocking:
+        if blocks:
             return await called(self._runnable.invoke, given, config)
         return await self._runnable.ainvoke(given, config)
 
@@ -78,12 +78,16 @@ class LangChainAgent:
         """Whether a checkpointer holds the conversation."""
         return bool(getattr(self._runnable, "checkpointer", None))
 
-    @property
-    def _is_blocking(self) -> bool:
-        """Whether the checkpointer can only be used without an event loop."""
-        of_checkpointer = type(getattr(self._runnable, "checkpointer", None))
-        own = getattr(of_checkpointer, "aget_tuple", None)
-        return getattr(own, "__module__", "") == "langgraph.checkpoint.base"
+    async def _blocks(self, unit: Unit) -> bool:
+        """Return whether the checkpointer cannot be used from an event loop."""
+        saver = getattr(self._runnable, "checkpointer", None)
+        if saver is None or not hasattr(saver, "aget_tuple"):
+            return False
+        try:
+            await saver.aget_tuple({"configurable": {"thread_id": unit.session_id}})
+        except NotImplementedError:
+            return True
+        return False
 
     def input_of(self, messages: Sequence[ChatMessage], state: Mapping[str, Any]) -> Any:
         """Return the input that these messages make."""
@@ -98,8 +102,8 @@ class LangChainAgent:
 
 
 class _LangChainSession:
-    def __init__(self, agent: LangChainAgent, unit: Unit) -> None:
-        self._agent, self._unit = agent, unit
+    def __init__(self, agent: LangChainAgent, unit: Unit, *, blocks: bool) -> None:
+        self._agent, self._unit, self._blocks = agent, unit, blocks
         self._state: Mapping[str, Any] = unit.state or {}
         self._is_first = True
 
@@ -109,6 +113,6 @@ class _LangChainSession:
         else:
             given = self._agent.input_of(asked.messages, self._state)
         self._is_first = False
-        output = await self._agent.run(self._unit, given)
+        output = await self._agent.run(self._unit, given, blocks=self._blocks)
         self._state = {**self._state, **state_of(output)}
         return answer_in(result_of(output))
