@@ -377,7 +377,6 @@ class CompareOptions:
       suspect      worse on its own only, p <= 0.05
       improved     better on its own
       flaky        passes and fails, no change seen
-      newly flaky  never failed in 10 trials before
       missing      no verdict on one side
 
     exit code: 0 no regression, 1 worse or below the bar, 2 bad input, 3 undecided

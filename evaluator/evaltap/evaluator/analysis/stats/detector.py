@@ -67,7 +67,8 @@ class Usual:
     def most_of(self, session: BadTurns) -> float:
         """Return the maximum share of usual sessions at that hour and day."""
         most = self.most + (self.weekend if session.weekend else self.weekday)
-        return min(1.0, most + (self.hours[session.hour] if self.hours else 0.0))
+        most += self.hours[session.hour] if self.hours else 0.0
+        return min(1.0, max(self.most - self.share, most))
 
 
 def longest_session(turns: Sequence[int]) -> int:

@@ -171,7 +171,6 @@ _TAGS: Final = {
     "regressed": "failure",
     "suspect": "skipped",
     "flaky": "skipped",
-    "newly_flaky": "skipped",
     "not_evaluated": "skipped",
     "missing": "error",
 }
