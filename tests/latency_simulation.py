@@ -62,7 +62,7 @@ class _Stream:
         turns = [turn for day in days for session in day for turn in session]
         self._limit = percentile(turns, quantile) or 0.0
         known = usual([[self._bad(one) for one in day] for day in days])
-        self._detector = Detector(known.most, LatencyMonth.LONGEST, chance)
+        self._detector = Detector(known, LatencyMonth.LONGEST, chance)
         self.alarm: float | None = None
 
     def _bad(self, session: _Session) -> BadTurns:

@@ -24,7 +24,7 @@ QUESTIONS = [
     ("Where do records become rows?", "evaluator", "ingest", "landing/lander.py"),
     ("What forwards the spool to Kafka?", "recorder", "delivery", "spool/forwarder.py"),
     ("How is a record laid out on a topic?", "schemas", "wire", "record.py"),
-    ("Where are the options of `evaltap score`?", "cli", "commands", "score.py"),
+    ("Where are the options of `evaltap score`?", "cli", "options", "score.py"),
 ]
 """Ten questions of a stranger: the part, the package that the page names, the file in it."""
 

@@ -5,12 +5,15 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from functools import cache
 from statistics import median
 from typing import ClassVar, NamedTuple
 
 from evaltap.evaluator.analysis.stats.detector import MONTH_DAYS, BadTurns, Detector, usual
+from evaltap.evaluator.monitoring.learned import Alarms
 
+MONDAY = date(2026, 11, 2)
 ALIKE = 4.0
 """Of the beta distribution of a session's rate, both parameters together: a correlation of 0.2."""
 
@@ -27,20 +30,39 @@ class Month:
     """That share from day CHANGES on; None: nothing changes."""
     day_spread: float = 0.0
     """By how much days differ: a standard deviation."""
+    hours: tuple[int, int] = (0, 0)
+    """The hours of every day with another share, from the first to before the last."""
+    hours_rate: float = 0.0
+    """The share of bad turns in these hours."""
+    weekend_rate: float | None = None
+    """The share of bad turns on weekends; None: as on other days."""
 
     CHANGES: ClassVar[int] = 10
     LONGEST: ClassVar[int] = 4
 
-    def day(self, source: random.Random, *, changed: bool = False) -> list[BadTurns]:
-        """Return the sessions of a day."""
-        rate = self.later if changed and self.later is not None else self.rate
-        rate = min(0.99, max(0.001, source.gauss(rate, self.day_spread)))
+    def day(
+        self, source: random.Random, number: int = 0, *, changed: bool = False
+    ) -> list[BadTurns]:
+        """Return the sessions of a day, evenly over its hours; day 0 is a Monday."""
+        moved = source.gauss(0, self.day_spread)
+        weekend = number % 7 >= 5
         found = []
-        for _ in range(self.sessions):
+        for place in range(self.sessions):
+            hour = 24 * place // self.sessions
+            rate = self._rate(hour, weekend=weekend, changed=changed) + moved
+            rate = min(0.99, max(0.001, rate))
             turns = source.randint(1, self.LONGEST)
             chance = source.betavariate(ALIKE * rate, ALIKE * (1 - rate))
-            found.append(BadTurns(sum(source.random() < chance for _ in range(turns)), turns))
+            bad = sum(source.random() < chance for _ in range(turns))
+            found.append(BadTurns(bad, turns, hour, weekend))
         return found
+
+    def _rate(self, hour: int, *, weekend: bool, changed: bool) -> float:
+        if changed and self.later is not None:
+            return self.later
+        if weekend and self.weekend_rate is not None:
+            return self.weekend_rate
+        return self.hours_rate if self.hours[0] <= hour < self.hours[1] else self.rate
 
 
 class Alarm(NamedTuple):
@@ -130,12 +152,12 @@ def _delay(alarms: Sequence[float]) -> float:
 
 
 def _watch(month: Month, chance: float, source: random.Random) -> _Watched:
-    baseline = usual([month.day(source) for _ in range(14)])
-    detector = Detector(baseline.most, Month.LONGEST, chance)
+    baseline = usual([month.day(source, number) for number in range(14)])
+    detector = Detector(baseline, Month.LONGEST, chance)
     informed = None if month.later is None else Informed(baseline.most, month.later, chance)
     worst, alarm, first = 0.0, None, None
     for day in range(30):
-        sessions = month.day(source, changed=day >= Month.CHANGES)
+        sessions = month.day(source, day, changed=day >= Month.CHANGES)
         worst = max(worst, _share(sessions))
         detector.new_day()
         if informed is not None:
@@ -149,6 +171,39 @@ def _watch(month: Month, chance: float, source: random.Random) -> _Watched:
         if alarm is not None and first is not None:
             break
     return _Watched(alarm, first, worst)
+
+
+class FoundRises(NamedTuple):
+    """What became of the alarms of rises that last twenty days, and then end."""
+
+    alarms: int
+    resolved: int
+    """Those that resolved while the rise lasted."""
+    days: float
+    """The median of days from its end until the alarm resolved."""
+
+
+def simulate_rises(month: Month, rounds: int, *, chance: float, seed: int) -> FoundRises:
+    """Return how many alarms resolve while the share is still higher, and how soon the others do."""
+    source = random.Random(seed)
+    alarms = resolved = 0
+    days: list[float] = []
+    ends = Month.CHANGES + 20
+    for _ in range(rounds):
+        baseline = usual([month.day(source, number) for number in range(14)])
+        watch, over = Alarms(baseline, Month.LONGEST, chance), None
+        for day in range(Month.CHANGES, ends + 20):
+            sessions = month.day(source, day, changed=day < ends)
+            for place, session in enumerate(sessions):
+                at, when = day + place / len(sessions), MONDAY + timedelta(days=day)
+                if not watch.firing:
+                    alarms += watch.observe(when, session) and day < ends
+                elif watch.recovered(when, session) is not None:
+                    resolved += day < ends
+                    over = at if day >= ends and over is None else over
+        if over is not None:
+            days.append(over - ends)
+    return FoundRises(alarms, resolved, median(days) if days else float("nan"))
 
 
 def _share(sessions: Sequence[BadTurns]) -> float:

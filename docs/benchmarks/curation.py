@@ -23,11 +23,10 @@ from typing import Any
 
 from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.filters.language import parse_filter
-from evaltap.evaluator.analysis.filters.listing import list_cases
-from evaltap.evaluator.curation.near import near_groups
+from evaltap.evaluator.analysis.filters.listing import list_page
+from evaltap.evaluator.curation.near import near_groups, normal, shingles
 from evaltap.evaluator.curation.picks import offered
 from evaltap.evaluator.curation.recipe import Pick, Recipe
-from evaltap.evaluator.curation.near import normal, shingles
 from evaltap.evaluator.store.database import Store
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -145,7 +144,7 @@ def filters_and_picks(turns: int) -> None:
         floor = seconds(lambda: store.rows("SELECT count(*), max(latency_ms) FROM latest_turns"))
         found = {
             "filters": {
-                text: seconds(lambda text=text: list_cases(store, Choice(parse_filter(text)), 50))  # type: ignore[misc]
+                text: seconds(lambda text=text: list_page(store, Choice(parse_filter(text)), 50))  # type: ignore[misc]
                 for text in FILTERS
             }
         }

@@ -2,8 +2,10 @@
 
 Months are drawn (tests/watch_simulation.py) and watched by `analysis.stats.detector`.  Beside it:
 an alarm on every day that is five points worse than usual, and the test that knows how far the share rises.
-Then slices are broken (tests/planted_changes.py): is the broken one named first?  Last come months of
-latencies (tests/latency_simulation.py) under both streams of `slow_rate`, and under its first one alone.
+Then come months whose nights, office hours or weekends differ, and rises that last, whose alarms must not
+resolve before they end.  Then slices are broken (tests/planted_changes.py): is the broken one named first?
+Last come months of latencies (tests/latency_simulation.py) under both streams of `slow_rate`, and under its
+first one alone.
 
     python docs/benchmarks/monitor.py [--rounds 500] [--seed 2026] [--plot docs/assets/watches.svg]
     python docs/benchmarks/monitor.py --latencies
@@ -21,12 +23,31 @@ from plots import Axis, Dots, draw
 
 from latency_simulation import LatencyMonth, simulate_latencies
 from planted_changes import PLANTED, named_first
-from watch_simulation import FoundMonths, Month, simulate_months
+from watch_simulation import FoundMonths, Month, simulate_months, simulate_rises
 
 CHANCE = 0.05
 QUIET = (
     Month(50), Month(200), Month(500), Month(200, day_spread=0.01), Month(500, day_spread=0.02),
     Month(200, rate=0.2, day_spread=0.02), Month(200, rate=0.005),
+)  # fmt: skip
+NIGHT, OFFICE = (0, 6), (8, 17)
+REPEATING = {
+    "20 % from 0 to 6 h, else 3 %": Month(200, rate=0.03, hours=NIGHT, hours_rate=0.2),
+    "the same, few": Month(20, rate=0.03, hours=NIGHT, hours_rate=0.2),
+    "12 % from 0 to 6 h, else 4 %": Month(200, rate=0.04, hours=NIGHT, hours_rate=0.12),
+    "the same, many": Month(500, rate=0.04, hours=NIGHT, hours_rate=0.12),
+    "slower by night: 73 % above the median, else 43 %": Month(
+        200, rate=0.43, hours=NIGHT, hours_rate=0.73
+    ),
+    "15 % from 8 to 17 h, else 5 %": Month(500, hours=OFFICE, hours_rate=0.15),
+    "15 % from 0 to 9 h, else 5 %": Month(500, hours=(0, 9), hours_rate=0.15),
+    "weekends 12 %, else 5 %": Month(200, weekend_rate=0.12),
+    "weekends 20 %, else 5 %": Month(200, weekend_rate=0.2),
+    "the same weekends, few": Month(20, weekend_rate=0.2),
+}
+LASTING = (
+    Month(20, later=0.2), Month(50, later=0.2), Month(100, later=0.15), Month(200, later=0.2),
+    Month(200, later=0.1),
 )  # fmt: skip
 CHANGED = (
     Month(500, later=0.1), Month(200, later=0.1), Month(50, later=0.1), Month(50, later=0.2),
@@ -40,7 +61,7 @@ LATENCIES = (
 
 
 def main() -> None:
-    """Print four tables in Markdown, and draw the first two."""
+    """Print six tables in Markdown, and draw the first two."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--seed", type=int, default=2026)
@@ -70,6 +91,21 @@ def _rates(options: argparse.Namespace) -> None:
         print(
             f"| {_of(month)} | {month.later:.0%} | {found.alarms:.0%} | {found.delay:.1f} |"
             f" {found.informed:.0%} | {found.informed_delay:.1f} |",
+            flush=True,
+        )
+    print("\n| what repeats | sessions a day | months with an alarm |\n|---|---:|---:|")
+    for name, month in REPEATING.items():
+        found = _simulated(month, options)
+        print(f"| {name} | {month.sessions} | {found.alarms:.1%} |", flush=True)
+    print(
+        "\n| sessions a day | bad turns | for 20 days | alarms | resolved before the end | days after it |\n"
+        "|---:|---:|---:|---:|---:|---:|"
+    )
+    for month in LASTING:
+        rises = simulate_rises(month, min(options.rounds, 200), chance=CHANCE, seed=options.seed)
+        print(
+            f"| {month.sessions} | {month.rate:.0%} | {month.later:.0%} | {rises.alarms} |"
+            f" {rises.resolved} | {rises.days:.1f} |",
             flush=True,
         )
     print("\n| what breaks | named first |\n|---|---:|")

@@ -95,7 +95,7 @@ def test_what_does_not_fit_into_the_time_to_close_is_counted_and_stated(
 
     assert (closed, recorded) == ("False", "3000")
     assert int(dropped) > 0
-    assert main(["doctor", "--log", str(log)]) == 0
+    assert main(["doctor", "--log", str(log)]) == 1
     assert "recorded 3,000" in capsys.readouterr().out
 
 

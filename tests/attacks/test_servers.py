@@ -77,3 +77,82 @@ def test_gunicorn_answers_every_request(tmp_path: Path, kind: str, preload: bool
     assert "WORKER TIMEOUT" not in said
     written, dropped = landed_and_dropped(log)
     assert written + dropped == REQUESTS + 1  # the one that found the server ready
+
+
+CELERY = """
+import os
+from celery import Celery
+from evaltap.recorder import Recorder
+
+app = Celery("agents", broker="filesystem://", backend=None)
+app.conf.update(
+    broker_transport_options={
+        "data_folder_in": os.environ["QUEUE"], "data_folder_out": os.environ["QUEUE"],
+        "control_folder": os.environ["QUEUE"] + "-control",
+    },
+    worker_prefetch_multiplier=1,
+    task_ignore_result=True,
+)
+recorder = Recorder(os.environ["AGENT_LOG"])
+
+@app.task
+def answer(number):
+    with recorder.turn(session_id=f"c-{number}", user="Where is my order?") as turn:
+        turn.tool("get_order", {"id": number}, result={"rows": [1] * 50})
+        turn.respond("It ships on Friday.")
+    with open(os.environ["DONE"], "a") as done:
+        done.write("x")
+"""
+BILLIARD = """
+import os, sys
+import billiard
+from evaltap.recorder import Recorder
+
+recorder = Recorder(os.environ["AGENT_LOG"])
+
+def work(first):
+    for number in range(first, first + 10):
+        with recorder.turn(session_id=f"b-{number}", user="u") as turn:
+            turn.respond("a")
+
+children = [billiard.Process(target=work, args=(10 * number,)) for number in range(12)]
+for child in children: child.start()
+for child in children: child.join()
+"""
+TASKS = 120
+
+
+@pytest.mark.slow
+def test_celerys_children_keep_every_turn(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(CELERY)
+    (tmp_path / "queue").mkdir()
+    log, done = tmp_path / "agent.log.db", tmp_path / "done"
+    env = {**os.environ, "AGENT_LOG": str(log), "QUEUE": str(tmp_path / "queue"), "DONE": str(done)}
+    send = f"import agents\nfor number in range({TASKS}): agents.answer.delay(number)"
+    subprocess.run([sys.executable, "-c", send], cwd=tmp_path, env=env, check=True, timeout=60)
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "celery", "-A", "agents", "worker", "-P", "prefork", "-c", "3",
+         "--max-tasks-per-child", "10", "--without-gossip", "--without-mingle", "--without-heartbeat"],
+        cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        until = time.monotonic() + 90
+        while time.monotonic() < until and not (done.exists() and done.stat().st_size >= TASKS):
+            assert worker.poll() is None
+            time.sleep(0.1)
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        _, said = worker.communicate(timeout=60)
+
+    assert done.read_text() == "x" * TASKS, said
+    written, dropped = landed_and_dropped(log)
+    assert written + dropped == TASKS, said
+
+
+def test_children_of_billiard_keep_every_turn(tmp_path: Path) -> None:
+    log = tmp_path / "agent.log.db"
+    subprocess.run(
+        [sys.executable, "-c", BILLIARD], env={**os.environ, "AGENT_LOG": str(log)}, check=True, timeout=60
+    )  # fmt: skip
+
+    assert landed_and_dropped(log) == (TASKS, 0)

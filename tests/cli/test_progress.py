@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cases import make_case, make_records, write_log
-from evaltap.cli.options.common import MinuteLine, progress
+from evaltap.cli.progress import MinuteLine, progress
 
 
 def test_a_line_is_written_once_a_minute_however_often_it_is_due() -> None:
@@ -33,7 +33,7 @@ def test_short_work_writes_nothing_into_a_log(capsys: pytest.CaptureFixture[str]
 
 PROGRAM = """
 import sys
-from evaltap.cli.options import common
+from evaltap.cli import progress as common
 line = common.MinuteLine.__init__
 common.MinuteLine.__init__ = lambda self, **_: line(self, seconds=0.2)
 from evaltap.cli.main import main

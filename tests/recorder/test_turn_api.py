@@ -200,9 +200,9 @@ def test_run_tool_calls_the_function_and_records_call_result_and_time(
         return a + b
 
     async def agent(turn: Turn) -> int:
-        return turn.run_tool("add", {"a": 1, "b": 2}, add) + await turn.run_tool(
-            "slow", {"a": 3, "b": 4}, slow_add
-        )
+        total: int = turn.run_tool("add", {"a": 1, "b": 2}, add)
+        total += await turn.run_tool("slow", {"a": 3, "b": 4}, slow_add)
+        return total
 
     with recorder.turn(session_id="s", user="?") as turn:
         assert asyncio.run(agent(turn)) == 10
@@ -258,6 +258,19 @@ def test_labels_give_runs_the_ids_of_their_case_whatever_the_session(sink: Memor
     assert by_trial[1]["source"]["attempt"] == 1
     assert by_trial[None]["evalId"] == "framework-7"
     assert "evalSetId" not in by_trial[None]
+
+
+@pytest.mark.parametrize(("label", "recorded"), [(None, "theirs"), ("shop", "shop"), ("", None)])
+def test_a_label_of_the_application_takes_the_place_of_the_frameworks(
+    sink: MemorySink, label: str | None, recorded: str | None
+) -> None:
+    recorder = Recorder(sink=sink)
+
+    with recorder.run_labels(app_name=label), recorder.turn(app_name="theirs", user="?"):
+        pass
+
+    assert recorder.close()
+    assert sink.cases[0]["sessionInput"].get("appName") == recorded
 
 
 @pytest.mark.parametrize("settings", [{"sample_rate": 0.0}, {

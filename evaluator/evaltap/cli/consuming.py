@@ -1,33 +1,44 @@
-"""What `evaltap consume` shows while it runs and at its end: progress, gaps, signs of life, the verdict."""
+"""What `evaltap consume` runs besides landing and scoring, and what it shows while it runs."""
 
+import shlex
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from evaltap.cli.options.common import MinuteLine
-from evaltap.cli.options.live import Running
-from evaltap.cli.options.verdict import (
-    GuardOptions,
-    Scope,
-    guarded_exit,
-    worst_differences,
-    write_reports,
-)
+from evaltap.cli.progress import MinuteLine
+from evaltap.cli.redaction import text_redactor
+from evaltap.evaluator.ingest.topics.clients import create_topics
+from evaltap.evaluator.ingest.topics.writer import TopicWriter
+from evaltap.evaluator.monitoring.alerting.delivery import alert_outbox, is_silenced
+from evaltap.evaluator.monitoring.alerting.receivers import Receiver
+from evaltap.evaluator.monitoring.history import Alert
+from evaltap.evaluator.monitoring.model import summary
+from evaltap.evaluator.monitoring.rules import check_metrics, read_rules
+from evaltap.evaluator.pipeline.live.consumer import Consumed, ConsumerTask
+from evaltap.evaluator.pipeline.live.heartbeat import heartbeat
+from evaltap.evaluator.pipeline.live.outbox import Outbox, Reader
+from evaltap.evaluator.pipeline.live.running import Running
+from evaltap.evaluator.pipeline.live.watcher import Watcher
+from evaltap.evaluator.pipeline.maintenance.completeness import Total, landed_accounts
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.errors import ConfigurationError, InputError
+from evaltap.schemas.formats.monitor import MonitorFile
+from evaltap.schemas.log.location import KafkaLocation, parse_log_location
+from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.pipeline.live.consumer import Consumed
-    from evaltap.evaluator.reports.summary import Difference, Summary
-    from evaltap.evaluator.store.database import Store
-    from evaltap.schemas.formats.model import Json
+    from evaltap.evaluator.pipeline.live.otlp import OtlpWriter  # an optional package
 
 
-def progress_reporter(command: str, show: Callable[[int], None]) -> "Callable[[Consumed], None]":
+def progress_reporter(command: str, show: Callable[[int], None]) -> Callable[[Consumed], None]:
     """Return a function that shows the consumer's progress and reports each gap once."""
     reported: list[str] = []
 
-    def report(consumed: "Consumed") -> None:
+    def report(consumed: Consumed) -> None:
         show(consumed.landed.turns)
         for gap in consumed.gaps[len(reported) :]:
             reported.append(gap)
@@ -36,25 +47,35 @@ def progress_reporter(command: str, show: Callable[[int], None]) -> "Callable[[C
     return report
 
 
+def account_of(store: Store) -> Total:
+    """Return what the producers in a store recorded and dropped; more of it may still arrive."""
+    return Total.of(landed_accounts(store), waits=True)
+
+
+def lost_turns(command: str, consumed: Consumed, before: Total, after: Total) -> int:
+    """Report what producers dropped, as far as that is news; return 1 for a gap or a loss, otherwise 0."""
+    news = after.losses != before.losses
+    if news:
+        print(f"evaltap {command}: {after}; `evaltap doctor` shows each producer", file=sys.stderr)
+    return 1 if news or consumed.gaps else 0
+
+
 def signs_of_life(
     command: str, heartbeat_file: Path | None, service: Running
-) -> "Callable[[Consumed], None]":
+) -> Callable[[Consumed], None]:
     """Return a function that updates probes and heartbeat and, without a terminal, logs once a minute."""
-    from evaltap.evaluator.pipeline.live.heartbeat import heartbeat
-    from evaltap.schemas.text import counted
-
     touch = heartbeat(heartbeat_file) if heartbeat_file else None
     line = None if sys.stderr.isatty() else MinuteLine()
     before = 0
 
-    def beat(consumed: "Consumed") -> None:
+    def beat(consumed: Consumed) -> None:
         service.beat()
         if touch is not None:
             touch()
         if line is not None:
             line.due(lambda: status(consumed))
 
-    def status(consumed: "Consumed") -> str:
+    def status(consumed: Consumed) -> str:
         nonlocal before
         landed, new = consumed.landed, consumed.landed.turns - before
         before = landed.turns
@@ -67,51 +88,87 @@ def signs_of_life(
     return beat
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The summary and exit code of the stored cases at the end; empty without metrics."""
+def read_monitor(path: Path | None, scorer: CaseScorer | None) -> MonitorFile:
+    """Return the rules of `--monitor`, or empty rules without it; raise InputError for invalid rules."""
+    if path is None:
+        return MonitorFile()
+    rules = read_rules(path)
+    if scorer is not None:
+        check_metrics(rules, [one.metric_name for one in scorer.metrics], path)
+    elif rules.score:
+        raise InputError(f"{path}: `score` needs metrics; add --metrics")
+    return rules
 
-    summary: "Summary | None" = None
-    exit_code: int = 0
-    differences: "Sequence[Difference]" = ()
+
+def watching(
+    command: str, rules: MonitorFile, store: Store, receivers: Sequence[Receiver]
+) -> tuple[list[ConsumerTask], Callable[[], Mapping[str, float]]]:
+    """Return the tasks that run the watches and send their alerts, and what returns the watches' evidence."""
+    if not rules.watch:
+        return [], dict
+    outbox = alert_outbox(store, rules, receivers, text_redactor)
+
+    def report(found: Sequence[Alert]) -> None:
+        for alert in found:
+            event = alert.event
+            cases = f"evaltap cases {store.path} {shlex.quote(event.cases_filter)}"
+            shown = f"; {cases}" if event.cases_filter else ""
+            status = "ALERT" if alert.began else "resolved"
+            if is_silenced(rules, event.watch):
+                status = f"silenced, {status}"
+            print(f"evaltap {command}: {status} {summary(event)}{shown}", file=sys.stderr)
+        outbox.add(found)
+
+    watcher = Watcher(store, rules, report)
+    return [watcher, outbox], lambda: watcher.evidence
 
 
-def read_verdict(
-    command: str,
-    store: "Store",
-    scope: Scope,
-    *,
-    reports: tuple[Path, ...],
-    guards: GuardOptions,
-    examples: bool,
-) -> Verdict:
-    """Write the reports and return the verdict, with `examples` of failures.
+def otlp_outboxes(endpoint: str | None, store: Store, *, explanations: bool) -> list[Outbox]:
+    """Return the outbox of scores for an OTLP endpoint, or an empty list without an endpoint."""
+    if endpoint is None and explanations:
+        raise InputError("--explanations: only works with --scores-otlp; add it")
+    if endpoint is None:
+        return []
+    from evaltap.evaluator.pipeline.live.otlp import OtlpWriter, otlp_scores  # an optional package
 
-    Keeps to the memory limit of landing if that suffices.
+    scores = partial(otlp_scores, explained=text_redactor() if explanations else None)
+    place = urlsplit(endpoint).netloc
+    return [Outbox(store, OtlpWriter(endpoint), place, scores, name="otlp_scores")]
+
+
+def otlp_writer(endpoint: str) -> "OtlpWriter":
+    """Return the writer of metrics for an OTLP endpoint."""
+    from evaltap.evaluator.pipeline.live.otlp import OtlpWriter  # an optional package
+
+    return OtlpWriter(endpoint)
+
+
+def topic_outbox(
+    option: str, place: str | None, log: str, store: Store, read: Reader, name: str
+) -> list[Outbox]:
+    """Return the outbox of a topic; `log` names the cluster of a bare topic, and must not read the topic.
+
+    The store keeps its progress under `name`.
     """
-    from evaltap.evaluator.reports.summary import summarise
-    from evaltap.evaluator.store.database import LANDING_MEMORY
-
-    def read() -> Verdict:
-        summary = summarise(store, metrics=scope.digests)
-        write_reports(command, reports, store, scope)
-        code = guarded_exit(guards, store, summary, scope)
-        differences = worst_differences(store, summary, scope) if examples else []
-        return Verdict(summary, code, differences)
-
-    with store.limited_memory(LANDING_MEMORY):
-        return store.with_memory(read)  # the reasons of the scores can be large
-
-
-def outcome_data(consumed: "Consumed", verdict: Verdict) -> "dict[str, Json]":
-    """Return what was landed and scored, with the verdict, as JSON data."""
-    landed, summary = consumed.landed, verdict.summary
-    return {
-        "records": landed.records,
-        "turns_landed": landed.turns,
-        "duplicates": landed.duplicates,
-        "dead_letters": landed.dead_letters,
-        "gaps": consumed.gaps,
-        "cases_scored": consumed.cases_scored,
-        "summary": {**summary.data(), "exit_code": verdict.exit_code} if summary else None,
-    }
+    if not place:
+        return []
+    location = parse_log_location(place if "://" in place else log)
+    if not isinstance(location, KafkaLocation) or ("://" in place and len(location.topics) != 1):
+        raise ConfigurationError(
+            f"{option} {place}: names no Kafka cluster; expected a topic of the log's cluster, or"
+            " kafka://host:port/topic"
+        )
+    topic = location.topics[0] if "://" in place else place
+    read_from = parse_log_location(log)
+    if (
+        isinstance(read_from, KafkaLocation)
+        and topic in read_from.topics
+        and set(location.brokers) & set(read_from.brokers)
+    ):
+        raise ConfigurationError(
+            f"{option} {place}: this topic is part of --log, so its records would be consumed in a loop;"
+            " name another"
+        )
+    create_topics(location, {topic: 1})
+    writer = TopicWriter(location, client_id="evaltap-outbox")
+    return [Outbox(store, writer, topic, read, name=name)]

@@ -4,19 +4,15 @@ import socket
 import ssl
 from pathlib import Path
 
+from evaltap.cli.options.shared import TlsOptions
 from evaltap.schemas.errors import InputError
 
 
-def host_and_port(text: str) -> tuple[str, int] | None:
-    """Split `HOST:PORT`, None if invalid; a port alone means 127.0.0.1."""
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or len(port) > 5 or int(port) > 65535:
-        return None
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def tls_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+def tls_context(options: TlsOptions) -> ssl.SSLContext | None:
     """Return a server's TLS context, None without a certificate; raise InputError for bad files."""
+    certificate, key = options.tls_cert, options.tls_key
+    if (certificate is None) != (key is None):
+        raise InputError("--tls-cert and --tls-key: one is missing; give both")
     if certificate is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

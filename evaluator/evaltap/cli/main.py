@@ -1,4 +1,4 @@
-"""The `evaltap` command: one parser, one module for each command, loaded only when it is called.
+"""The `evaltap` command: one parser; the module of a command is loaded only when it is called.
 
 Exit codes, the same for every command: 0 pass, 1 quality below the bar, 2 bad input or
 configuration, 3 incomplete (judge unavailable, evidence missing, inconclusive).
@@ -11,7 +11,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-from evaltap.cli.parsing import CommandParser, options_of
+from evaltap.cli.declared import Kind, configure, described, options_of
+from evaltap.cli.parsing import CommandParser
 from evaltap.cli.settings import settings_in_effect
 from evaltap.cli.visible import visible_output
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
@@ -24,6 +25,7 @@ COMMANDS = {
     "collect": "receive OTLP over HTTP and record its agent runs",
     "convert": "create eval cases from the data sets of other tools",
     "consume": "land the cases of a log in a DuckDB file and score them",
+    "run": "run an agent on the cases of an eval set, and score it",
     "score": "score eval cases from files or a DuckDB file",
     "metrics": "list the evaluators, with an example of each",
     "gate": "check eval cases against thresholds in several dimensions",
@@ -60,7 +62,7 @@ COMMANDS = {
 GROUPS = {
     "start": ("demo", "init", "up"),
     "record": ("record", "collect", "redact", "convert"),
-    "score": ("consume", "score", "metrics", "compare", "gate", "calibrate", "attack"),
+    "score": ("run", "consume", "score", "metrics", "compare", "gate", "calibrate", "attack"),
     "inspect": (
         "ui",
         "cases",
@@ -84,32 +86,14 @@ _WITHOUT_SETTINGS = ("demo", "init", "metrics")
 _NO_WARNINGS = ("", "completion", "doctor")
 """Commands that read no variable, or that report unknown ones themselves."""
 
-EXTRAS = {
-    "anyio": "evaluator",
-    "duckdb": "evaluator",
-    "genai_prices": "evaluator",
-    "google": "collect",
-    "google_crc32c": "kafka",
-    "greenlet": "evaluator",
-    "jinja2": "evaluator",
-    "jsonschema": "evaluator",
-    "jsonschema_specifications": "evaluator",
-    "kafka": "kafka",
-    "markupsafe": "evaluator",
-    "msgspec": "evaluator",
-    "nanoarrow": "evaluator",
-    "nltk": "evaluator",
-    "numpy": "evaluator",
-    "opentelemetry": "collect",
-    "opentelemetry.exporter": "otlp",
-    "re2": "evaluator",
-    "referencing": "evaluator",
-    "requests": "otlp",
-    "rich": "evaluator",
-    "shtab": "evaluator",
-    "starlette": "collect",
-    "uvicorn": "collect",
+_MODULES = {
+    "collect": "google opentelemetry starlette uvicorn",
+    "evaluator": "anyio duckdb genai_prices greenlet jinja2 jsonschema jsonschema_specifications markupsafe"
+    " msgspec nanoarrow nltk numpy re2 referencing rich shtab",
+    "kafka": "google_crc32c kafka",
+    "otlp": "opentelemetry.exporter requests",
 }
+EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in modules.split()}
 """The extra that installs a module, for modules that a command may find missing."""
 
 
@@ -133,22 +117,28 @@ def build_parser(command: str | None = None) -> CommandParser:
         epilog=_listed(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.add_argument(
+        "--version", action="store_true", dest="of_evaltap", help="print the version and exit"
+    )
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", prog="evaltap", help=argparse.SUPPRESS
     )
     for name, summary in COMMANDS.items():
-        child = commands.add_parser(
-            name,
-            help=summary,
-            description=summary[0].upper() + summary[1:] + ".",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        child = commands.add_parser(name, **described(summary))
         if command is None or command == name:
-            importlib.import_module(f"evaltap.cli.commands.{name}").configure(child)
+            configure(child, _kind(name))
             if "exit code" not in (child.epilog or ""):
                 child.epilog = f"{child.epilog}\n\nexit code: 0 done, 2 bad input"
     return parser
+
+
+def _kind(command: str) -> Kind:
+    """Return the class that declares a command."""
+    group = next(group for group, names in GROUPS.items() if command in names)
+    kind: Kind = getattr(
+        importlib.import_module(f"evaltap.cli.options.{group}"), f"{command.capitalize()}Options"
+    )
+    return kind
 
 
 def _listed() -> str:
@@ -223,8 +213,7 @@ def _run(arguments: Sequence[str]) -> int:
 def _warn_of_unknown_variables() -> None:
     names = [name for name in os.environ if name.startswith("EVALTAP_")]
     if names:
-        # Imported late: it compiles all redaction patterns.
-        from evaltap.recorder.config import warn_of_unknown_variables
+        from evaltap.recorder.config import warn_of_unknown_variables  # compiles all patterns
 
         warn_of_unknown_variables(names)
 
@@ -233,7 +222,7 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
     try:
         parser = build_parser(command if command in COMMANDS else "")
         namespace = parser.parse_command(arguments)
-        if namespace.version:
+        if namespace.of_evaltap:
             from importlib.metadata import version
 
             print(f"evaltap {version('evaltap')}")
@@ -241,7 +230,9 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
         if namespace.command is None:
             parser.print_help()
             return 2
-        code = int(namespace.run(options_of(namespace.options, namespace)))
+        options = options_of(namespace.options, vars(namespace))
+        module = importlib.import_module(f"evaltap.cli.commands.{namespace.command}")
+        code = int(module.run(options))
         sys.stdout.flush()  # here an error becomes a message
         return code
     except EvaltapError as error:

@@ -1,21 +1,15 @@
-"""Turn the command line into typed values: argparse types, and a command's options as a dataclass."""
+"""The parser of the command line: help in 80 columns, and errors on one line with the nearest known word."""
 
 import argparse
-import math
 import os
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any, NoReturn, Protocol, TypeVar, get_type_hints
+from collections.abc import Iterator, Sequence
+from typing import NoReturn, Protocol
 
 from evaltap.cli.settings import fill_in
-from evaltap.evaluator.reports.summary import FailOn
-from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.text import did_you_mean, did_you_mean_one_of
 
 HELP_WIDTH = 80
@@ -30,9 +24,6 @@ _MEANT = {
     "--log": re.compile(r"\.db$"), "--db": re.compile(r"\.duckdb$"), "--filter": re.compile(r"^-?[a-z]+:"),
 }  # fmt: skip
 """Options that users often omit before the value, with a pattern that recognises the value."""
-
-Value = TypeVar("Value")
-Options = TypeVar("Options")
 
 
 class Writes(Protocol):
@@ -60,25 +51,55 @@ class CommandParser(argparse.ArgumentParser):
 
         An option that is not given takes its value from the settings, if they contain one.
         """
+        called, _ = self._called(arguments)
+        actions = _actions_of(called)
         namespace, unknown = self.parse_known_args(self._with_settings(arguments))
+        parser, behind = self._called(arguments)
         if unknown:
-            parser = self._command(namespace.command)
-            parser.error(f"unknown argument {unknown[0]}{_hint(parser, unknown[0])}")
+            word = arguments[behind]
+            if actions is not None and (hint := did_you_mean(word, actions.choices)):
+                parser.error(f"unknown action {word!r}; {hint}")
+            parser.error(f"unknown argument {unknown[0]}{self._hint(arguments, unknown[0])}")
         if str(getattr(namespace, "out", None)) == "-":
-            self._command(namespace.command).error(
+            parser.error(
                 "argument --out: found '-'; expected a file, because nothing is written to standard output"
             )
         return namespace
 
+    def _hint(self, arguments: Sequence[str], word: str) -> str:
+        """Suggest what was probably meant, or the actions of the command that know the option."""
+        parser, behind = self._called(arguments)
+        command, _ = self._called(arguments[: behind - 1])
+        siblings = _actions_of(command) if command is not self else None
+        knowing = "|".join(
+            name
+            for name, one in (siblings.choices if siblings else {}).items()
+            if word.startswith("--") and word.partition("=")[0] in one._option_string_actions
+        )
+        return f"; only for `{command.prog} {knowing}`" if knowing else _hint(parser, word)
+
     def _with_settings(self, arguments: Sequence[str]) -> list[str]:
         """Insert the arguments from the settings after the command and its action."""
-        parser, behind = self._command(next(iter(arguments), None)), 1
+        parser, behind = self._called(arguments)
         if parser is self or {"-h", "--help"} & set(arguments):
             return list(arguments)
-        for action in parser._actions:
-            if isinstance(action, argparse._SubParsersAction) and arguments[1:]:
-                parser, behind = action.choices.get(arguments[1], parser), 2
+        if (actions := _actions_of(parser)) is not None and not actions.required:
+            parser._remove_action(actions)  # the command itself is called
         return [*arguments[:behind], *fill_in(parser, arguments[behind:])]
+
+    def _called(self, arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, int]:
+        """Return the parser of the command or action, and the number of words that name it."""
+        parser: argparse.ArgumentParser = self
+        for behind, word in enumerate(arguments):
+            actions = _actions_of(parser)
+            if actions is None or word not in actions.choices:
+                return parser, behind
+            if parser is not self:  # the action is called, and has its own arguments
+                for action in parser._get_positional_actions():
+                    if action is not actions:
+                        parser._remove_action(action)
+            parser = actions.choices[word]
+        return parser, len(arguments)
 
     def format_help(self) -> str:
         """Return the help: description, examples, then the options."""
@@ -115,11 +136,16 @@ class CommandParser(argparse.ArgumentParser):
             for action in self._actions
             if action.required or not action.option_strings or id(action) in either
         ]
+        actions = _actions_of(self)
+        if actions is not None and not actions.required:
+            needed.remove(actions)
         formatter = self._get_formatter()
         formatter.add_usage(None, needed, groups, prefix="")
         usage = formatter.format_help().strip().replace("%", "%%")
         usage = re.sub(r"(\S+) \[\1 \.\.\.\]", r"\1 ...", usage)
-        return usage + (" [options]" if len(needed) < len(self._actions) else "")
+        usage += " [options]" if len(needed) < len(self._actions) else ""
+        named = actions is not None and not actions.required
+        return f"{usage}\n       {self.prog} {actions.metavar} ..." if actions and named else usage
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with code 2."""
@@ -137,12 +163,12 @@ class CommandParser(argparse.ArgumentParser):
                     message = f"unknown argument {word}{hint}"
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
-    def _command(self, name: str | None) -> argparse.ArgumentParser:
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction) and name in action.choices:
-                parser: argparse.ArgumentParser = action.choices[name]
-                return parser
-        return self
+
+def _actions_of(
+    parser: argparse.ArgumentParser,
+) -> "argparse._SubParsersAction[CommandParser] | None":
+    found = (one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+    return next(found, None)
 
 
 def _hint(parser: argparse.ArgumentParser, word: str) -> str:
@@ -161,22 +187,43 @@ def _hint(parser: argparse.ArgumentParser, word: str) -> str:
 
 
 def wrapped(text: str, width: int = HELP_WIDTH) -> str:
-    """Wrap the text to `width` columns; continuation lines align with the second column of a list."""
+    """Wrap the text to `width` columns; continuation lines align with the second column of a list.
+
+    Lines that are wrapped to HELP_WIDTH already are wrapped anew in a narrower terminal.
+    """
     lines: list[str] = []
-    for line in text.splitlines():
+    whole = [*_unwrapped(text.splitlines())][1:] if width < HELP_WIDTH else text.splitlines()
+    for line in whole:
         if _EXAMPLE.match(line):
             lines.append(line)
             continue
-        column = re.match(r" *(?:\S+(?: \S+)* {2,})?", line)
-        under = " " * (column.end() if column else 0)
         lines += textwrap.wrap(
             line,
             width,
-            subsequent_indent=under,
+            subsequent_indent=" " * _second_column(line),
             break_long_words=False,
             break_on_hyphens=False,
         ) or [""]
     return "\n".join(lines)
+
+
+def _unwrapped(lines: Sequence[str]) -> Iterator[str]:
+    """Join the lines that `wrapped` has broken: their first word has no room on the line before."""
+    whole = last = ""
+    for line in [*lines, ""]:
+        word, _, _ = line.strip().partition(" ")
+        begins = len(line) - len(line.lstrip()) != _second_column(whole) or _EXAMPLE.match(whole)
+        if begins or not (last and word) or len(last) + 1 + len(word) <= HELP_WIDTH:
+            yield whole
+            whole = line
+        else:
+            whole += f" {line.strip()}"
+        last = line
+
+
+def _second_column(line: str) -> int:
+    found = re.match(r" *(?:\S+(?: \S+)* {2,})?", line)
+    return found.end() if found else 0
 
 
 def takes_colour(stream: object) -> bool:
@@ -187,185 +234,3 @@ def takes_colour(stream: object) -> bool:
         return True
     is_terminal = getattr(stream, "isatty", bool)()
     return is_terminal and os.environ.get("TERM") != "dumb"
-
-
-def options_of(kind: type[Options], namespace: argparse.Namespace) -> Options:
-    """Return parsed arguments as a frozen dataclass, so that no command needs a `Namespace`.
-
-    A field takes the argument of the same name. A field whose type is a dataclass is a group of options.
-    """
-    values: dict[str, Any] = {}  # the parsed value of each argument
-    types = get_type_hints(kind)
-    for field in fields(kind):  # type: ignore[arg-type]  # TypeVars cannot be bound to dataclasses
-        group = types[field.name]
-        if is_dataclass(group):
-            values[field.name] = options_of(group, namespace)  # type: ignore[arg-type]
-            continue
-        value = getattr(namespace, field.name)
-        values[field.name] = tuple(value) if isinstance(value, list) else value
-    return kind(**values)
-
-
-def fail_on(text: str) -> FailOn:
-    """Parse the verdicts that make a command fail."""
-    try:
-        return FailOn(text)
-    except ValueError:
-        hint = did_you_mean_one_of(text, [one.value for one in FailOn])
-        raise argparse.ArgumentTypeError(f"found {text!r}; {hint}") from None
-
-
-def partitions(text: str) -> tuple[int, ...]:
-    """Parse partition numbers: `0-3`, or `0,2,5-7`."""
-    found: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        ends = (first, last if dash else first)
-        if not all(one.isascii() and one.isdigit() and len(one) < 7 for one in ends):
-            raise argparse.ArgumentTypeError(
-                f"found {text!r}; expected numbers, e.g. 0-3 or 0,2,5-7"
-            )
-        numbers = range(int(ends[0]), int(ends[1]) + 1)
-        if not numbers:
-            raise argparse.ArgumentTypeError(
-                f"found {part.strip()!r}; expected the lower number first"
-            )
-        found.update(numbers)
-    return tuple(sorted(found))
-
-
-def milliseconds(text: str) -> float:
-    """Parse a positive number of milliseconds."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"found {text!r}; expected milliseconds, more than 0")
-    return number
-
-
-def threshold(text: str) -> tuple[str, float]:
-    """Parse `metric=0.8`."""
-    name, _, value = text.rpartition("=")
-    try:
-        number = float(value)
-    except ValueError:
-        number = float("nan")
-    if not name or number != number or abs(number) == float("inf"):
-        raise argparse.ArgumentTypeError(f"found {text!r}; expected METRIC=NUMBER")
-    return name, number
-
-
-def report_file(text: str) -> Path:
-    """Parse the file name of a report; its suffix determines the format."""
-    from evaltap.evaluator.reports.formats import format_of
-
-    try:
-        format_of(Path(text))
-    except InputError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return Path(text)
-
-
-def of_environment(name: str, parse: Callable[[str], Value], text: str) -> Value:
-    """Parse an environment variable like its argument; raise a ConfigurationError that names it."""
-    try:
-        return parse(text)
-    except argparse.ArgumentTypeError as error:
-        raise ConfigurationError(f"{name}: {error}") from None
-
-
-def cost_classes(text: str) -> list[str]:
-    """Parse comma-separated cost classes."""
-    from evaltap.evaluator.scoring.contract.evaluator import CostClass
-
-    found = [part.strip() for part in text.split(",")]
-    known = [one.value for one in CostClass]
-    for part in found:
-        if part not in known:
-            raise argparse.ArgumentTypeError(f"found {part!r}; {did_you_mean_one_of(part, known)}")
-    return found
-
-
-def positive(text: str) -> int:
-    """Parse a whole number of 1 or more."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"found {text!r}; expected a whole number, 1 or more")
-    return number
-
-
-def duration(text: str) -> timedelta:
-    """Parse a length of time in hours or days (`24h`, `7d`), or 0."""
-    found = timedelta(0) if text == "0" else _duration(text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"found {text!r}; expected hours or days, e.g. 24h or 7d")
-    return found
-
-
-def _duration(text: str) -> timedelta | None:
-    found = re.fullmatch(r"(\d{1,5})([hd])", text)
-    return timedelta(hours=int(found[1]) * (24 if found[2] == "d" else 1)) if found else None
-
-
-def moment(text: str) -> datetime:
-    """Parse a time: RFC 3339, or an age in hours or days (`24h`, `7d`)."""
-    if (ago := _duration(text)) is not None:
-        return datetime.now(UTC) - ago
-    try:
-        found = datetime.fromisoformat(text) if "T" in text.upper() else None
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise argparse.ArgumentTypeError(
-            f"found {text!r}; expected a time with a time zone (2026-11-21T12:00:00Z), or an age such as"
-            " 24h or 7d"
-        )
-    return found.astimezone(UTC)
-
-
-def names(text: str) -> list[str]:
-    """Parse comma-separated names."""
-    found = [part.strip() for part in text.split(",")]
-    if not all(found):
-        raise argparse.ArgumentTypeError(f"found {text!r}; expected names separated by commas")
-    return found
-
-
-def counts(text: str) -> list[int]:
-    """Parse comma-separated whole numbers, each 1 or more."""
-    return [positive(part.strip()) for part in text.split(",")]
-
-
-def amount(text: str) -> float:
-    """Parse an amount of 0 or more."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"found {text!r}; expected an amount, 0 or more")
-    return number
-
-
-def seconds(text: str) -> float:
-    """Parse a time in seconds, above 0 and at most a day."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number <= 86400:
-        raise argparse.ArgumentTypeError(f"found {text!r}; expected seconds above 0, up to a day")
-    return number
-
-
-def yes_or_no(text: str) -> bool:
-    """Parse a switch: 1, true or yes; 0, false or no."""
-    found = text.lower()
-    if found not in ("1", "true", "yes", "0", "false", "no"):
-        raise argparse.ArgumentTypeError(f"found {text!r}; expected 1 or 0")
-    return found in ("1", "true", "yes")

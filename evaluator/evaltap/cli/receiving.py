@@ -1,20 +1,19 @@
 """The OTLP receiver in a process: bound first, served from any thread, shut down in order."""
 
 import os
+import ssl
 import sys
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import uvicorn
 
 from evaltap.cli.listening import listening
+from evaltap.recorder import Recorder
+from evaltap.recorder.config import check_variables
+from evaltap.recorder.sources.collector import CollectorAccess, application
+from evaltap.recorder.sources.connections import connection_settings
 from evaltap.schemas.text import counted
-
-if TYPE_CHECKING:
-    import ssl
-
-    import uvicorn
-
-    from evaltap.recorder import Recorder
-    from evaltap.recorder.sources.collector import CollectorAccess
 
 MOST_CONNECTIONS: Final = 500
 GRACE_SECONDS: Final = 1
@@ -24,14 +23,9 @@ _RECORDER_SECONDS: Final = 7.0
 
 
 def receiver_server(
-    recorder: "Recorder", access: "CollectorAccess", tls: "ssl.SSLContext | None"
-) -> "uvicorn.Server":
+    recorder: Recorder, access: CollectorAccess, tls: ssl.SSLContext | None
+) -> uvicorn.Server:
     """Return the server that records what it receives."""
-    import uvicorn
-
-    from evaltap.recorder.sources.collector import application
-    from evaltap.recorder.sources.connections import connection_settings
-
     config = uvicorn.Config(
         application(recorder, access=access),
         # Its own configuration would close the handlers of all other loggers.
@@ -46,7 +40,7 @@ def receiver_server(
     return uvicorn.Server(config)
 
 
-def close_recorder(command: str, recorder: "Recorder") -> bool:
+def close_recorder(command: str, recorder: Recorder) -> bool:
     """Write open turns and report the counts; return True when every turn is on the log."""
     complete = recorder.close(timeout_seconds=_RECORDER_SECONDS)
     counters = recorder.counters()
@@ -62,10 +56,6 @@ class Receiver:
     """Receives OTLP from this machine on a separate thread, until it is closed."""
 
     def __init__(self, command: str, log: str, port: int) -> None:
-        from evaltap.recorder import Recorder
-        from evaltap.recorder.config import check_variables
-        from evaltap.recorder.sources.collector import CollectorAccess
-
         self._command = command
         check_variables(os.environ)
         self._listener = listening("127.0.0.1", port)

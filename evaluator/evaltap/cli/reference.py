@@ -10,6 +10,7 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
+from evaltap.cli.declared import Declared
 from evaltap.cli.main import COMMANDS, build_parser
 from evaltap.cli.parsing import wrapped
 from evaltap.evaluator.store.database import STORE, sql
@@ -34,12 +35,9 @@ def cli_page() -> str:
     """
     commands = _children(build_parser())
     parts = [
-        "# Command line\n\n"
-        "Every command uses the same exit codes:\n\n"
-        "- 0: passed, or done\n"
-        "- 1: quality below the bar\n"
-        "- 2: bad input or configuration\n"
-        "- 3: incomplete: a judge was unavailable, evidence is missing, or the result is inconclusive\n",
+        "# Command line\n\nEvery command uses the same exit codes:\n\n- 0: passed, or done\n- 1: quality"
+        " below the bar\n- 2: bad input or configuration\n- 3: incomplete: a judge was unavailable, evidence"
+        " is missing, or the result is inconclusive\n",
         "| command | what it does |\n|---|---|",
         *(f"| [`evaltap {name}`](#evaltap-{name}) | {text} |" for name, text in COMMANDS.items()),
         "",
@@ -85,7 +83,8 @@ def _meaning(action: argparse.Action) -> str:
     text = (action.help or "").replace("%%", "%").replace("|", "\\|")
     if not action.option_strings or not action.required or "(default:" in text:
         return text
-    variable = vars(action).get("variable")
+    declared: Declared | None = vars(action).get("declared")
+    variable = declared.variable if declared else ""
     settings = f", unless {variable} or evaltap.toml sets it" if variable else ""
     return f"{text} (required{settings})"
 
@@ -93,11 +92,9 @@ def _meaning(action: argparse.Action) -> str:
 def tables_page() -> str:
     """Return the tables and views, documented by the comments in their SQL."""
     return (
-        "# Tables and views\n\n"
-        "Everything is in one DuckDB file that you can query. Columns are stable: later versions may add\n"
-        "columns, but do not rename or drop any. Prefer the `latest_*` and `v_*` views; the tables keep\n"
-        "history.\n\n"
-        "## Tables\n\n"
+        "# Tables and views\n\nEverything is in one DuckDB file that you can query. Columns are stable:"
+        " later versions may add\ncolumns, but do not rename or drop any. Prefer the `latest_*` and `v_*`"
+        " views; the tables keep\nhistory.\n\n## Tables\n\n"
         f"{_table_sections(sql(STORE, 'tables'))}## Views\n\n"
         "```sql\n"
         f"{sql(STORE, 'views').strip()}\n"

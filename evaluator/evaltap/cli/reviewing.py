@@ -2,15 +2,16 @@
 
 import json
 import sys
+import termios
+import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from evaltap.evaluator.curation.review.queue import Item, decide, edited, next_item, undo
+from evaltap.evaluator.reports.safe_text import visible
+from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
-
-if TYPE_CHECKING:
-    from evaltap.evaluator.curation.review.queue import Item
-    from evaltap.evaluator.store.database import Store
 
 KEYS = (
     "a approve   x reject   e edit the answer   t edit the tools\n"
@@ -18,10 +19,8 @@ KEYS = (
 )
 
 
-def review_queue(store: "Store", reviewer: str, queue: str) -> int:
+def review_queue(store: Store, reviewer: str, queue: str) -> int:
     """Show items until none is left or the reviewer quits; return the number of decided items."""
-    from evaltap.evaluator.curation.review.queue import next_item
-
     decided = 0
     print(KEYS)
     while (item := next_item(store, reviewer, queue)) is not None:
@@ -35,10 +34,8 @@ def review_queue(store: "Store", reviewer: str, queue: str) -> int:
     return decided
 
 
-def _decide(store: "Store", item: "Item", reviewer: str) -> str:
+def _decide(store: Store, item: Item, reviewer: str) -> str:
     """Read keys until the item is decided; return "decided", "undone" or "quit"."""
-    from evaltap.evaluator.curation.review.queue import decide, edited, undo
-
     while True:
         key = _key("> ")
         try:
@@ -73,10 +70,8 @@ def _decide(store: "Store", item: "Item", reviewer: str) -> str:
 _PLAIN = {"a": "approve", "x": "reject", "s": "skip"}
 
 
-def show(item: "Item") -> None:
+def show(item: Item) -> None:
     """Print the item for a reviewer, without the verdicts of judges and other reviewers."""
-    from evaltap.evaluator.reports.safe_text import visible
-
     print(f"\n{visible(item.eval_id)}  ({visible(item.reason)})")
     for turn in (*item.before, item.turn):
         for label, text in _lines(turn):
@@ -122,9 +117,6 @@ def _keys_at_once() -> Iterator[None]:
     if not sys.stdin.isatty():
         yield
         return
-    import termios
-    import tty
-
     before = termios.tcgetattr(sys.stdin)
     try:
         tty.setcbreak(sys.stdin, termios.TCSANOW)

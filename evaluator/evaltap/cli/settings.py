@@ -6,20 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Final
 
+from evaltap.cli.declared import Declared
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.files.settings import (
     DISCOVERED,
+    FILE_NAME,
     FILE_VARIABLE,
     Settings,
     find_settings,
     read_settings,
 )
-
-STORE: Final = "EVALTAP_STORE"
-STORE_FILE: Final = "cases.duckdb"
-"""The store that `init` and `up` create; commands without a store argument read it if it exists."""
 
 
 @contextmanager
@@ -61,8 +58,7 @@ def project_settings() -> Settings | None:
         ) from None
     if path is None:
         return None
-    # Imported late: it compiles all redaction patterns, and most folders have no file.
-    from evaltap.recorder.config import RecorderConfig, check_variables
+    from evaltap.recorder.config import RecorderConfig, check_variables  # compiles all patterns
 
     settings = read_settings(path, [field.name for field in fields(RecorderConfig)])
     try:
@@ -82,40 +78,33 @@ def _check_log(settings: Settings, added: Mapping[str, str]) -> None:
         )
 
 
-def of_settings(action: argparse.Action, variable: str, *, reads: bool = False) -> None:
-    """Let a missing argument take the value of a variable; call `fill_in` before parsing.
-
-    `reads` marks an option that names a store to read: its default is `cases.duckdb`, if that exists.
-    """
-    vars(action).update(variable=variable, reads=reads or not action.option_strings)
+def refuse_strange_brokers(log: str) -> None:
+    """Refuse to send conversations to brokers named only in a file that the user did not choose."""
+    if "://" in log and "EVALTAP_LOG" in os.environ.get(DISCOVERED, "").split():
+        raise ConfigurationError(
+            f"{FILE_NAME}: log: the conversations would be sent to the brokers named in this file; to allow"
+            f" that, pass --log, or set EVALTAP_LOG or {FILE_VARIABLE}"
+        )
 
 
 def fill_in(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
-    """Fill in missing arguments of a command from their variables.
+    """Let variables take the place of required options, and insert the store to read.
 
-    The store to read is `cases.duckdb` in this folder, unless an argument or variable names another. If
-    the first argument of a command is a store and no argument ends with `.duckdb`, the store is inserted
-    before the arguments.
+    If the first argument of a command is a store and no argument ends with `.duckdb`, the store of the
+    settings, or `cases.duckdb` in this folder, is inserted before the arguments.
     """
     front: list[str] = []
     for action in parser._actions:
-        variable = vars(action).get("variable", "")
-        if variable and _is_given(action, arguments):
+        declared: Declared | None = vars(action).get("declared")
+        if declared and declared.variable and _is_given(action, arguments):
             discovered = os.environ.get(DISCOVERED, "").split()
-            os.environ[DISCOVERED] = " ".join(name for name in discovered if name != variable)
+            kept = [name for name in discovered if name != declared.variable]
+            os.environ[DISCOVERED] = " ".join(kept)
             continue
-        text = os.environ.get(variable, "").strip()
-        if not text and variable == STORE and vars(action)["reads"]:
-            text = STORE_FILE if Path(STORE_FILE).is_file() else ""
-        if not text:
-            continue
-        if action.option_strings:
-            action.default, action.required = text, False
-        elif action.nargs == "*":
-            action.default = [Path(text)]
-        elif action.nargs == "?":
-            action.default = text
-        elif not any(_is_store(word) for word in arguments):
+        text = declared.text() if declared else ""
+        if text and action.option_strings:
+            action.required = False
+        elif text and action.nargs not in ("*", "?") and not any(map(_is_store, arguments)):
             front.append(text)
     return [*front, *arguments]
 

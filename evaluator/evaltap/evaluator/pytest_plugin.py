@@ -34,6 +34,19 @@ _REPORT = pytest.StashKey["CaseReport"]()
 _SCORERS = pytest.StashKey[dict[str, "CaseScorer"]]()
 
 
+class Hooks:
+    """Hooks that this plugin calls."""
+
+    @pytest.hookspec(firstresult=True)
+    def pytest_evaltap_case(self, item: pytest.Item, case: "CaseData") -> "CaseData | None":
+        """Return the case to score instead, such as one that an agent has just run; None for this one."""
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Declare the hooks."""
+    pluginmanager.add_hookspecs(Hooks)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the setting `evaltap_strict`."""
     parser.addini(
@@ -124,7 +137,9 @@ def _scored(item: pytest.Item) -> "CaseReport | None":
     params = getattr(getattr(item, "callspec", None), "params", {})
     if _FIXTURE not in params:
         return None
-    report = _score(item, params[_FIXTURE], _settings(item))
+    case = params[_FIXTURE]
+    live = _read(lambda: item.ihook.pytest_evaltap_case(item=item, case=case))
+    report = _score(item, live or case, _settings(item))
     if report.status == "error":
         pytest.fail(_explanation(report), pytrace=False)
     item.stash[_REPORT] = report

@@ -1,10 +1,11 @@
 """Decide during an experiment whether its pass rate reaches a target, valid whenever one looks.
 
-After each whole round (every case once more), a mixture of likelihood ratios tests a pass rate m: with S passes in n
-units, B(S + 1/2, n - S + 1/2) / B(1/2, 1/2) over m^S (1 - m)^(n - S).  Cases may have different pass rates p_i with mean m:
-the moment generating function of the sum of a round is at most that of a binomial with m, since
-log(1 - p + p e^t) is concave in p (Hoeffding 1956), so the ratio is a supermartingale under every such set, and Ville's
-inequality bounds the chance that it ever reaches 1 / alpha by alpha (Robbins 1970, Howard et al. 2021).
+After each whole round (every case once more), a mixture of likelihood ratios tests a pass rate m: with S
+passes in n units, B(S + 1/2, n - S + 1/2) / B(1/2, 1/2) over m^S (1 - m)^(n - S).  Cases may have
+different pass rates p_i with mean m: the moment generating function of the sum of a round is at most that
+of a binomial with m, since log(1 - p + p e^t) is concave in p (Hoeffding 1956), so the ratio is a
+supermartingale under every such set, and Ville's inequality bounds the chance that it ever reaches 1 /
+alpha by alpha (Robbins 1970, Howard et al. 2021).
 """
 
 import math
@@ -26,7 +27,9 @@ class Until:
     confidence: float
 
     def decide(self, passed: int, units: int) -> Decision:
-        """Return whether the pass rate of whole rounds reaches the target, misses it, or neither is sure yet."""
+        """Return whether the pass rate of whole rounds reaches the target, misses it, or neither is sure
+        yet.
+        """
         if not units:
             return "open"
         low, high = bounds(passed, units, 1 - self.confidence)

@@ -1,8 +1,8 @@
 """Run the units of an experiment: keep the agent busy, land what it records, score what is whole.
 
-Nothing waits for the slowest: a unit is scored as soon as its turns have landed, while others run.  The store is
-written by this thread only.  Each step is durable before the next depends on it: a unit is `begun` before the agent
-has it, `ran` when its turns are in the store, `scored` when its scores are.
+Nothing waits for the slowest: a unit is scored as soon as its turns have landed, while others run.  The
+store is written by this thread only.  Each step is durable before the next depends on it: a unit is
+`begun` before the agent has it, `ran` when its turns are in the store, `scored` when its scores are.
 """
 
 import time
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from evaltap.evaluator.cases.identity import CaseKey, FirstPosition
+from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
@@ -24,7 +25,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.experiments.agents.base import Unit
 from evaltap.experiments.early_stop import Decision, Until
 from evaltap.experiments.plan import Plan
-from evaltap.experiments.process import AgentProcess
+from evaltap.experiments.process import AgentEnd
 from evaltap.experiments.units import (
     UnitRow,
     UnitState,
@@ -34,7 +35,7 @@ from evaltap.experiments.units import (
     read_units,
     row_of,
 )
-from evaltap.experiments.worker import UnitEnd, WorkerSettings
+from evaltap.experiments.worker import UnitEnd
 
 POLL_SECONDS: Final = 0.02
 SCORE_EVERY_SECONDS: Final = 0.2
@@ -106,6 +107,7 @@ class Experiment:
         scorer: CaseScorer,
         settings: Settings,
         *,
+        references: References,
         log: Path,
         report: Callable[[UnitDone, Progress], None] = lambda *_: None,
     ) -> None:
@@ -118,7 +120,7 @@ class Experiment:
         self._scorer = PendingScorer(
             store,
             scorer,
-            references=plan.cases.references(),
+            references=references,
             threads=settings.judge_threads if scorer.waits else 1,
             selection=Selection(chosen=self._scorable),
         )
@@ -141,9 +143,8 @@ class Experiment:
         self._stopping = True
         self.progress.stopped_by = self.progress.stopped_by or "interrupted"
 
-    def run(self, agent: WorkerSettings, output: Path) -> Progress:
-        """Run all units that are not done; raise InputError if the agent cannot be started."""
-        process = AgentProcess(agent, output)
+    def run(self, process: AgentEnd, again: Callable[[], AgentEnd]) -> Progress:
+        """Run all units that are not done; `again` starts the agent anew when its process has died."""
         try:
             with closing(LocalLogSource(self._log, must_exist=False)) as source:
                 source.seek(self._lander.offsets())
@@ -154,7 +155,7 @@ class Experiment:
                         self._feed(process)
                         self._collect(process)
                         if process.has_ended and (process.running or self._waiting):
-                            process = self._after_a_death(process, agent, output)
+                            process = self._after_a_death(process, again)
                         self._land(source)
                         self._score()
                     if self._stopping:
@@ -195,7 +196,9 @@ class Experiment:
         return done
 
     def _lots(self, done: Mapping[tuple[str, int], UnitRow]) -> Iterator[list[Unit]]:
-        """Yield the units that are not done: all at once or, with a target, a round of all cases at a time."""
+        """Yield the units that are not done: all at once or, with a target, a round of all cases at a
+        time.
+        """
         trials = range(1, self._plan.runs + 1)
         lots = [[trial] for trial in trials] if self._settings.until else [[*trials]]
         for lot in lots:
@@ -221,7 +224,7 @@ class Experiment:
 
     # -- the steps --
 
-    def _feed(self, process: AgentProcess) -> None:
+    def _feed(self, process: AgentEnd) -> None:
         """Give the agent what it has room for; one unit at a time while a culprit is looked for."""
         budget = self._settings.budget_usd
         if budget is not None and self.progress.spent_usd >= budget and self._waiting:
@@ -238,7 +241,7 @@ class Experiment:
         for unit in begun:
             process.start(unit)
 
-    def _collect(self, process: AgentProcess) -> None:
+    def _collect(self, process: AgentEnd) -> None:
         """Take the units that the agent is done with."""
         for unit, end in process.take(POLL_SECONDS):
             self._alone.discard((unit.eval_id, unit.trial))
@@ -246,9 +249,7 @@ class Experiment:
             key = row_of(self._plan, unit, "begun").key
             self._ended[key] = _Ended(unit, end, time.monotonic())
 
-    def _after_a_death(
-        self, process: AgentProcess, agent: WorkerSettings, output: Path
-    ) -> AgentProcess:
+    def _after_a_death(self, process: AgentEnd, again: Callable[[], AgentEnd]) -> AgentEnd:
         """Start the agent anew: of several units that ran, each is tried again alone, to find the culprit."""
         how = process.death()
         lost = [unit for name, unit in process.running.items() if name in process.begun]
@@ -264,7 +265,7 @@ class Experiment:
             self._alone.update((unit.eval_id, unit.trial) for unit in lost)
             for unit in reversed(lost):
                 self._again(row_of(self._plan, unit, "begun"))
-        return AgentProcess(agent, output)
+        return again()
 
     def _land_what_waits(self, source: LocalLogSource) -> None:
         """Land what an earlier start has left on the log."""

@@ -1,4 +1,6 @@
-"""What an experiment will do: its cases, its units, and the parts of its configuration that must not change."""
+"""What an experiment will do: its cases, its units, and the parts of its configuration that must not
+change.
+"""
 
 import hashlib
 import secrets
@@ -12,6 +14,7 @@ import orjson
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.scoring.results.runs import RunMetric
 from evaltap.experiments.agents.base import ChatMessage, Unit
+from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import eval_set_name, iter_cases
 from evaltap.schemas.formats.case import CaseData
@@ -44,14 +47,23 @@ class CaseSet:
     name: str
     cases: tuple[RunCase, ...]
 
-    def references(self) -> References:
-        """Return the expected turns, by eval id."""
-        return References({one.eval_id: [*one.expected] for one in self.cases}, "eval_id")
+    def references(self, redactor: Redactor | None = None) -> References:
+        """Return the expected turns by eval id, redacted like the turns that they are compared with."""
+        expected = {one.eval_id: [*one.expected] for one in self.cases}
+        if redactor is not None:
+            expected = {name: _redacted(turns, redactor) for name, turns in expected.items()}
+        return References(expected, "eval_id")
 
     @property
     def digest(self) -> str:
         """Changes with any case."""
         return _digest([[one.eval_id, one.digest] for one in self.cases])
+
+
+def _redacted(turns: list[CaseData], redactor: Redactor) -> list[CaseData]:
+    redacted = redactor({"conversation": turns})
+    kept: list[CaseData] = redacted[0]["conversation"] if redacted is not None else turns
+    return kept
 
 
 def read_set(path: Path, chosen: Sequence[str] = ()) -> CaseSet:
@@ -83,6 +95,15 @@ def read_set(path: Path, chosen: Sequence[str] = ()) -> CaseSet:
     refuse(str(path), problems)
     kept = [one for one in cases.values() if not chosen or one.eval_id in chosen]
     return CaseSet(name or eval_set_name(path), tuple(kept))
+
+
+def read_case(data: CaseData) -> RunCase:
+    """Return a single case; raise InputError that lists what keeps it from being run."""
+    problems: list[str] = []
+    eval_id = data.get("evalId") or "case"
+    case = _case(eval_id, data, problems)
+    refuse(eval_id, problems)
+    return case
 
 
 def refuse(place: str, problems: Sequence[str]) -> None:

@@ -1,5 +1,6 @@
 """The process of the agent, as the experiment sees it: units in, their ends out, and its death."""
 
+import contextlib
 import json
 import os
 import queue
@@ -11,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from evaltap.experiments.agents.base import Abilities, Unit
 from evaltap.experiments.worker import UnitEnd, WorkerSettings
@@ -21,17 +22,44 @@ START_SECONDS: Final = 120.0
 LAST_LINES: Final = 5
 
 
-class AgentProcess:
+class AgentEnd(Protocol):
+    """Where units run: the experiment's end of an agent."""
+
+    running: dict[tuple[str, str], Unit]
+    """The units that the agent has, by run and eval id."""
+    begun: set[tuple[str, str]]
+    """Those of them that it has begun; the others wait for their turn there."""
+    has_ended: bool
+    """Whether it can run no more units."""
+    abilities: Abilities
+
+    def start(self, unit: Unit) -> None:
+        """Give the agent a unit."""
+
+    def take(self, seconds: float) -> list[tuple[Unit, UnitEnd]]:
+        """Return the units that have ended, waiting for the first."""
+        ...
+
+    def finish(self) -> None:
+        """Say that no more units come."""
+
+    def close(self) -> None:
+        """Release it; an agent that still runs is ended."""
+
+    def death(self) -> str:
+        """Say how it ended, when `has_ended` although units were left."""
+        ...
+
+
+class AgentProcess(AgentEnd):
     """Starts the agent's process; `units` go in, `messages` come out of it in order.
 
     Raises InputError if the agent cannot be imported or adapted.  What the agent prints goes to `output`.
     """
 
     def __init__(self, settings: WorkerSettings, output: Path) -> None:
-        self.running: dict[tuple[str, str], Unit] = {}
-        """The units that the agent has, by run and eval id."""
-        self.begun: set[tuple[str, str]] = set()
-        """Those of them that it has begun; the others wait for their turn there."""
+        self.running = {}
+        self.begun = set()
         self._output = output
         self._messages: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         to_read, self._in = os.pipe()
@@ -52,9 +80,8 @@ class AgentProcess:
             target=self._receive, args=(out,), name="evaltap-agent-process", daemon=True
         ).start()
         self._send(asdict(settings))
-        self.abilities = self._started()
-        self.dropped = 0
         self.has_ended = False
+        self.abilities = self._started()
 
     def _started(self) -> Abilities:
         try:
@@ -93,7 +120,6 @@ class AgentProcess:
                     end = UnitEnd(**message["end"])
                     self.begun.discard((end.run, end.eval_id))
                     ended.append((self.running.pop((end.run, end.eval_id)), end))
-                self.dropped += message.get("dropped", 0)
                 message = self._messages.get_nowait()
         except queue.Empty:
             pass
@@ -105,18 +131,14 @@ class AgentProcess:
 
     def kill(self) -> None:
         """End the process and what it has started, at once."""
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
         self._process.wait()
 
     def close(self) -> None:
         """Wait for the end of the process, or enforce it."""
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            pass
         self.kill()
         os.close(self._in)
 

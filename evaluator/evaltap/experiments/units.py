@@ -97,6 +97,14 @@ def read_units(store: StoreReader, experiment_id: str) -> dict[tuple[str, int], 
     return {(row.eval_id, row.trial): row for row in rows}
 
 
+def past(store: StoreReader, set_name: str) -> tuple[float | None, float | None]:
+    """Return what a unit on a set has cost on average in USD, and the share of units that have passed.
+
+    None for what is not known.
+    """
+    return store.rows(_PAST, {"name": set_name})[0]
+
+
 class LandedTurns(NamedTuple):
     """The turns of a case that have landed, by status."""
 
@@ -151,6 +159,24 @@ WHERE set_name = $name ORDER BY started_at DESC LIMIT 1
 _UNITS: Final = """
 SELECT experiment_id, app_name, eval_set_id, eval_id, trial, attempt, state, reason, turn_count, seconds
 FROM latest_units WHERE experiment_id = $id
+"""
+_PAST: Final = """
+WITH done AS (
+  SELECT * FROM latest_units
+  WHERE state IN ('scored', 'crashed')
+    AND experiment_id IN (SELECT experiment_id FROM experiments WHERE set_name = $name)
+), costs AS (
+  SELECT app_name, eval_set_id, eval_id, sum(cost_usd) AS usd FROM (
+    SELECT app_name, eval_set_id, eval_id, cost_usd FROM judge_calls
+    UNION ALL SELECT app_name, eval_set_id, eval_id, cost_usd FROM latest_turns
+  ) GROUP BY ALL
+), verdicts AS (
+  SELECT app_name, eval_set_id, eval_id, bool_and(status = 'passed') AS passed FROM latest_scores
+  WHERE status IN ('passed', 'failed', 'crashed') GROUP BY ALL
+)
+SELECT avg(c.usd), avg(if(d.state = 'crashed', 0, v.passed::INTEGER)) FROM done d
+LEFT JOIN costs c USING (app_name, eval_set_id, eval_id)
+LEFT JOIN verdicts v USING (app_name, eval_set_id, eval_id)
 """
 _TURNS: Final = f"""
 SELECT app_name, eval_set_id, eval_id, count(*) FILTER (status = 'ok'), count(*) FILTER (status = 'error'),

@@ -1,8 +1,8 @@
 """Run units of an experiment with an agent, and record them: the side of the agent's process.
 
-`python -m evaltap.experiments.worker` is the process that `evaltap run` starts for the agent.  It reads a line with
-its settings, then units, from one pipe, and writes what becomes of them to another; turns travel over the log.
-So an agent that dies takes nothing with it, and prints where it likes.
+`python -m evaltap.experiments.worker` is the process that `evaltap run` starts for the agent.  It reads a
+line with its settings, then units, from one pipe, and writes what becomes of them to another; turns travel
+over the log. So an agent that dies takes nothing with it, and prints where it likes.
 """
 
 import asyncio
@@ -23,8 +23,11 @@ from evaltap.experiments.agents.base import (
     Conversation,
     Unit,
 )
+from evaltap.experiments.agents.functions import FactoryAgent
 from evaltap.experiments.agents.loading import load_agent
-from evaltap.recorder import Recorder
+from evaltap.experiments.pseudonyms import Inventions, restoring
+from evaltap.recorder import Recorder, RecorderConfig
+from evaltap.recorder.delivery.redaction_key import configured_redactor
 from evaltap.schemas.errors import EvaltapError
 
 CANCEL_SECONDS: Final = 2.0
@@ -49,13 +52,22 @@ class UnitEnd:
 class Worker:
     """Runs units with an agent, any number of them concurrently in one event loop."""
 
-    def __init__(self, agent: Agent, recorder: Recorder, *, turn_seconds: float) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        recorder: Recorder,
+        inventions: Inventions | None = None,
+        *,
+        turn_seconds: float,
+    ) -> None:
         self._agent = agent
         self._recorder = recorder
+        self._inventions = inventions or Inventions()
         self._turn_seconds = turn_seconds
 
     async def run(self, unit: Unit) -> UnitEnd:
         """Run the agent on a case, turn by turn, until one fails; never raises what the agent raises."""
+        unit = self._inventions.filled(unit)
         began, conversation, turns = time.monotonic(), Conversation(unit), 0
         state: EndState = "ended"
         reason = ""
@@ -65,6 +77,7 @@ class Worker:
             attempt=unit.attempt,
             eval_set_id=unit.eval_set_id,
             eval_id=unit.eval_id,
+            app_name=unit.app_name,
         ):
             try:
                 async with self._agent.session(unit) as session:
@@ -104,16 +117,15 @@ class WorkerSettings:
     version: str
     turn_seconds: float
     concurrency: int = 8
-    redaction_key: str = ""
+    request: Any = None  # JSON: the template of what an HTTP endpoint is sent
+    result: str = ""
+    """The path to an HTTP endpoint's answer."""
 
 
-def recorder_for(settings: WorkerSettings) -> Recorder:
-    """Return the recorder of an experiment: it samples nothing, drops nothing, and writes promptly."""
-    given: dict[str, Any] = (
-        {"redaction_key": settings.redaction_key} if settings.redaction_key else {}
-    )
-    return Recorder(
-        settings.log,
+def config_for(settings: WorkerSettings) -> RecorderConfig:
+    """Return the recorder's settings in an experiment: it samples nothing, and writes promptly."""
+    return RecorderConfig(
+        log=settings.log,
         version=settings.version or None,
         environment=EXPERIMENT,
         sample_rate=1.0,
@@ -122,7 +134,6 @@ def recorder_for(settings: WorkerSettings) -> Recorder:
         flush_interval_seconds=0.01,
         close_timeout_seconds=30.0,
         disabled=False,
-        **given,
     )
 
 
@@ -134,11 +145,17 @@ async def serve(
     settings: WorkerSettings, read: BinaryIO, write: Callable[[dict[str, Any]], None]
 ) -> None:
     """Run the units that arrive until the pipe ends; say what becomes of each."""
-    recorder = recorder_for(settings)
+    inventions, config = Inventions(), config_for(settings)
+    redactor = restoring(inventions, configured_redactor(config))
+    recorder = Recorder(config=config, redactor=redactor)
     try:
-        agent = load_agent(settings.agent, recorder)
+        agent = load_agent(
+            settings.agent, recorder, request=settings.request, result=settings.result
+        )
+        if isinstance(agent, FactoryAgent):
+            await agent.look()
         write({"ready": asdict(agent.abilities)})
-        worker = Worker(agent, recorder, turn_seconds=settings.turn_seconds)
+        worker = Worker(agent, recorder, inventions, turn_seconds=settings.turn_seconds)
         running: set[asyncio.Task[None]] = set()
 
         room = asyncio.Semaphore(settings.concurrency)
@@ -160,7 +177,6 @@ async def serve(
         await asyncio.gather(*running)
     finally:
         recorder.close()
-        write({"dropped": sum(recorder.counters().dropped.values())})
 
 
 async def _units(read: BinaryIO, orphaned: Callable[[], None]) -> AsyncIterator[Unit]:

@@ -55,6 +55,8 @@ class RunLabels:
     attempt: int | None = None
     eval_set_id: str | None = None
     eval_id: str | None = None
+    app_name: str | None = None
+    """The application of the case, in place of the one that the framework names; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)

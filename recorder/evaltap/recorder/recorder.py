@@ -96,15 +96,18 @@ class Recorder:
         attempt: int | None = None,
         eval_set_id: str | None = None,
         eval_id: str | None = None,
+        app_name: str | None = None,
     ) -> Iterator[None]:
         """Label the runs that start within the block, in this thread or task and those it starts.
 
-        The record has these ids of set and case, whatever session the framework uses, and `run`
-        takes the place of the setting of that name. A turn with a `trial` was run for an experiment
-        and is never sampled. Plugins, `turn` and `tool` follow; spans of OpenTelemetry do not.
+        The record has these ids of set and case and this application, whatever session the framework
+        uses, and `run` takes the place of the setting of that name. A turn with a `trial` was run for
+        an experiment and is never sampled. Plugins, `turn` and `tool` follow; spans of OpenTelemetry do not.
         """
         before = LABELS.set(
-            RunLabels(named(run), trial, attempt, named(eval_set_id), named(eval_id))
+            RunLabels(
+                named(run), trial, attempt, named(eval_set_id), named(eval_id), named(app_name)
+            )
         )
         try:
             yield

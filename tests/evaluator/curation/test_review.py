@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from cases import NOON
+from commands import runner
 from evaltap.cli.main import main
 from evaltap.evaluator.analysis.estimates.labels import read_labels
 from evaltap.evaluator.analysis.stats.agreement import agreement, alpha, kappa
@@ -43,7 +44,8 @@ def review(database: Path, capsys: pytest.CaptureFixture[str]) -> Review:
 
     def run(action: str, *arguments: str, who: str = "ann", code: int = 0) -> Any:
         capsys.readouterr()
-        assert main(["review", action, str(database), *arguments, "--as", who, "--json"]) == code
+        reviewer = [] if action in ("add", "list", "export") else ["--as", who]
+        assert main(["review", action, str(database), *arguments, *reviewer, "--json"]) == code
         said = capsys.readouterr().out
         return json.loads(said) if said.startswith(("{", "[")) else said
 
@@ -59,12 +61,12 @@ def test_a_filter_may_stand_behind_the_file(review: Review) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("list", "feedback:down"), "feedback:down: unexpected argument"),
-        (("approve", "1", "2"), "2: unexpected argument"),
-        (("list", "--filter", "tool:refund"), "--filter and --where: only for `evaltap review add`"),
-        (("next", "--answer", "Yes."), "--answer: only for `evaltap review edit`"),
-        (("add", "--comment", "why"), "--comment: only for `evaltap review approve|edit|reject|skip`"),
-        (("list", "--from", "x.jsonl"), "--from: only for `evaltap review import`"),
+        (("list", "feedback:down"), "unknown argument feedback:down"),
+        (("approve", "1", "2"), "unknown argument 2"),
+        (("list", "--filter", "tool:refund"), "--filter; only for `evaltap review add`"),
+        (("next", "--answer", "Yes."), "--answer; only for `evaltap review edit`"),
+        (("add", "--comment", "why"), "--comment; only for `evaltap review approve|edit|reject|skip`"),
+        (("list", "--from", "x.jsonl"), "--from; only for `evaltap review import`"),
     ],
 )  # fmt: skip
 def test_what_an_action_does_not_look_at_is_refused(
@@ -72,8 +74,10 @@ def test_what_an_action_does_not_look_at_is_refused(
 ) -> None:
     action, *more = arguments
 
-    assert main(["review", action, str(database), *more]) == 2
-    assert says in capsys.readouterr().err
+    code, _, err = runner(capsys)("review", action, str(database), *more)
+
+    assert code == 2
+    assert says in err
 
 
 def states(review: Review) -> dict[str, str]:
@@ -185,7 +189,7 @@ def test_an_edit_becomes_the_expected_turn_and_a_rejected_one_no_case(
 def test_the_provenance_of_a_case_is_the_decision_on_its_own_turns(tmp_path: Path) -> None:
     asked = [Asked("Where is A-1?", session="s"), Asked("A joke", (), "No.", session="s")]
     database, out = str(landed(tmp_path, asked)), tmp_path / "g.evalset.json"
-    assert main(["review", "add", database, "--as", "ann"]) == 0
+    assert main(["review", "add", database]) == 0
     with Store(database) as store:
         names = {one.invocation_id: one.item_id for one in items(store)}
     for action, turn in (("approve", "t-0"), ("reject", "t-1")):
@@ -251,12 +255,12 @@ def test_erasing_a_person_takes_their_reviews_too(review: Review, database: Path
     ("arguments", "said"),
     [
         (["aprove", "DB"], "did you mean 'approve'?"),
-        (["approve", "DB"], "name the ITEM"),
+        (["approve", "DB"], "missing ITEM"),
         (["approve", "DB", "none"], "no item 'none'"),
         (["edit", "DB", "none"], "--answer TEXT"),
         (["undo", "DB"], "has no decision to undo"),
         (["add", "DB", "--needed", "4"], "1, 2 or 3"),
-        (["import", "DB"], "--from FILE"),
+        (["import", "DB"], "missing --from"),
     ],
 )
 def test_what_cannot_be_done_is_said(
@@ -264,8 +268,10 @@ def test_what_cannot_be_done_is_said(
 ) -> None:
     given = [str(database) if one == "DB" else one for one in arguments]
 
-    assert main(["review", *given, "--as", "ann"]) == 2
-    assert said in capsys.readouterr().err
+    code, _, err = runner(capsys)("review", *given)
+
+    assert code == 2
+    assert said in err
 
 
 def test_a_draw_for_labels_takes_half_of_what_the_judge_fails(tmp_path: Path) -> None:
@@ -284,7 +290,7 @@ def test_a_draw_for_labels_takes_half_of_what_the_judge_fails(tmp_path: Path) ->
     assert {one.eval_id for one in few} <= {one.eval_id for one in many}
     assert {one.inclusion_probability for one in many} == {1.0, 34 / 54}
     assert [one.needed for one in few].count(2) == 2
-    assert main(["review", "add", str(database), "--draw", "polte", "--as", "ann"]) == 2
+    assert main(["review", "add", str(database), "--draw", "polte"]) == 2
 
 
 # -- the terminal ----------------------------------------------------------------------------------

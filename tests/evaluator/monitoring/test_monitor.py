@@ -4,6 +4,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,20 @@ from pydantic.alias_generators import to_snake
 
 from cases import write_log
 from commands import Evaltap, runner
-from evaltap.evaluator.analysis.stats.detector import BadTurns, Detector, longest_session, usual
+from evaltap.evaluator.analysis.stats.detector import (
+    BadTurns,
+    Detector,
+    Usual,
+    longest_session,
+    usual,
+)
+from evaltap.evaluator.monitoring.learned import Alarms
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import AlertReceiver, ScoreRule, Watch
 from latency_simulation import LatencyMonth, simulate_latencies
 from planted_changes import PLANTED, named_first
 from traffic import binomial_bounds
-from watch_simulation import Month, alarm_of, simulate_months
+from watch_simulation import Month, alarm_of, simulate_months, simulate_rises
 from watched_traffic import traffic, write_metrics
 
 CHANCE = 0.05
@@ -55,6 +63,59 @@ def test_a_rise_is_found_within_days(month: Month, days: float) -> None:
     assert found.delay <= days
 
 
+NIGHT, OFFICE = (0, 6), (8, 17)
+
+
+@pytest.mark.parametrize(
+    "month",
+    [
+        Month(200, rate=0.03, hours=NIGHT, hours_rate=0.2),
+        Month(200, rate=0.43, hours=NIGHT, hours_rate=0.73),
+        Month(100, weekend_rate=0.2),
+        pytest.param(Month(500, rate=0.04, hours=NIGHT, hours_rate=0.12), marks=pytest.mark.slow),
+        pytest.param(Month(500, hours=OFFICE, hours_rate=0.15), marks=pytest.mark.slow),
+        pytest.param(Month(500, hours=(0, 9), hours_rate=0.15), marks=pytest.mark.slow),
+    ],
+)
+def test_what_repeats_every_day_or_week_is_no_news(month: Month) -> None:
+    rounds = 20
+    found = simulate_months(month, rounds, chance=CHANCE, seed=3)
+
+    assert found.alarms <= binomial_bounds(rounds, CHANCE)[1]
+
+
+def test_a_rise_is_found_as_soon_though_hours_differ() -> None:
+    month = Month(200, later=0.25, rate=0.03, hours=NIGHT, hours_rate=0.2)
+
+    found = simulate_months(month, 20, chance=CHANCE, seed=4)
+
+    assert found.alarms > 0.9
+    assert found.delay <= 2
+
+
+@pytest.mark.parametrize("month", [Month(20, later=0.2), Month(100, later=0.15)])
+def test_an_alarm_does_not_resolve_while_the_rise_lasts_and_does_when_it_is_over(
+    month: Month,
+) -> None:
+    found = simulate_rises(month, 20, chance=CHANCE, seed=6)
+
+    assert found.alarms >= 18
+    assert found.resolved <= binomial_bounds(found.alarms, CHANCE)[1]
+    assert found.days <= 10
+
+
+def test_a_few_good_sessions_in_an_outage_end_no_alarm() -> None:
+    watch = Alarms(Usual(0.05, 0.1, 400), 1, CHANCE)
+    today = date(2026, 11, 20)
+    while not watch.firing:
+        watch.observe(today, BadTurns(1, 1))
+
+    shares = [watch.recovered(today, BadTurns(0, 1)) for _ in range(19)]
+
+    assert set(shares) == {None}
+    assert watch.recovered(today, BadTurns(0, 1)) == 0
+
+
 def test_an_alarm_says_since_when() -> None:
     source = random.Random(5)
     begun = [alarm_of(Month(200, later=0.15), CHANCE, source) for _ in range(20)]
@@ -74,7 +135,7 @@ def test_days_that_differ_raise_what_a_usual_day_may_have() -> None:
 
 
 def test_one_session_alone_raises_no_alarm_however_long_it_is() -> None:
-    detector = Detector(0.05, longest_session([1, 2, 900]), CHANCE)
+    detector = Detector(Usual(0.05, 0.05, 1), longest_session([1, 2, 900]), CHANCE)
     detector.new_day()
 
     assert not detector.observe(BadTurns(900, 900))
@@ -83,7 +144,8 @@ def test_one_session_alone_raises_no_alarm_however_long_it_is() -> None:
 
 def test_weights_of_sampled_traffic_change_the_unit_and_nothing_else() -> None:
     source = random.Random(9)
-    one, ten = Detector(0.1, 4, CHANCE), Detector(0.1, 40, CHANCE)
+    known = Usual(0.1, 0.1, 1)
+    one, ten = Detector(known, 4, CHANCE), Detector(known, 40, CHANCE)
     for _ in range(3):
         one.new_day()
         ten.new_day()

@@ -1,6 +1,7 @@
 """Watches inside `consume`: alarms are stored once and end, whatever happens to the consumer."""
 
 import json
+import re
 import shlex
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,14 +11,19 @@ from typing import Any
 import pytest
 
 from alert_server import wait_for
-from cases import write_log
+from cases import make_case, make_tool, make_turn, write_log
 from commands import Evaltap, runner
 from evaltap.evaluator.monitoring.history import Alert, firing, note_alerts, read_alerts
 from evaltap.evaluator.monitoring.model import Event, summary
+from evaltap.evaluator.page.request import PageRequest
+from evaltap.evaluator.page.security.access import Person
+from evaltap.evaluator.page.views.delivery import view_alerts
 from evaltap.evaluator.pipeline.live.figures import figures
 from evaltap.evaluator.pipeline.live.watcher import CAUGHT_UP_SECONDS, LOOK_SECONDS, Watcher
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
+from evaltap.schemas.wire.record import encode_case
 from watched_traffic import FIRST, traffic, write_metrics
 
 HELPFUL = {"name": "helpful", "signal": "pass_rate", "metric": "helpful"}
@@ -82,9 +88,16 @@ def test_an_alarm_is_stored_once_named_and_ends_across_restarts(evaltap: Evaltap
 
 @pytest.mark.slow
 def test_a_replay_finds_what_was_stored_live(evaltap: Evaltap) -> None:
-    # Long ago: a live look leaves out the sessions that may still go on.
-    write_log(Path("t.log.db"), traffic(breaks, days=36, first=FIRST - timedelta(days=60)))
-    consume(evaltap)
+    watches = [
+        HELPFUL,
+        {"name": "slow", "signal": "slow_rate"},
+        HELPFUL | {"name": "floor", "below": 0.9},
+    ]
+    Path("monitor.json").write_text(json.dumps({"watch": watches}))
+    records = traffic(breaks, days=36, first=FIRST - timedelta(days=60))
+    for place in range(0, len(records), 170):
+        write_log(Path("t.log.db"), records[place : place + 170])
+        consume(evaltap)
 
     code, stored = alerts(evaltap)
     replayed = json.loads(
@@ -92,7 +105,12 @@ def test_a_replay_finds_what_was_stored_live(evaltap: Evaltap) -> None:
     )
 
     assert code == 0
-    assert [{k: v for k, v in one.items() if k != "alert_id"} for one in stored] == replayed
+    turned = [one for one in replayed if one["status"] in ("firing", "resolved")]
+    assert {one["watch"] for one in turned} == {"helpful", "floor"}
+    assert sorted(
+        [{k: v for k, v in one.items() if k != "alert_id"} for one in stored],
+        key=lambda one: (one["at"], one["watch"]),
+    ) == turned  # fmt: skip
 
 
 @pytest.mark.slow
@@ -272,3 +290,56 @@ def test_silence_begins_while_nothing_lands_and_only_when_the_log_is_read(evalta
         assert [(one.event.status, one.event.since) for one in heard] == [
             ("firing", last.astimezone(UTC).replace(tzinfo=None))
         ]
+
+
+def test_every_watch_is_listed_with_its_state(evaltap: Evaltap) -> None:
+    watches = [
+        HELPFUL,
+        {"name": "slow", "signal": "slow_rate", "baselineDays": 7},
+        {"name": "floor", "signal": "pass_rate", "metric": "helpful", "below": 0.5},
+        {"name": "none", "signal": "error_rate", "where": {"app": "none"}},
+    ]
+    Path("monitor.json").write_text(json.dumps({"watch": watches}))
+    assert evaltap("monitor", "status", "new.duckdb")[0] == 2
+    write_log(Path("t.log.db"), traffic(breaks, days=9, first=FIRST - timedelta(days=60)))
+    consume(evaltap)
+
+    code, out, _ = evaltap("monitor", "status", "t.duckdb")
+    listed = json.loads(evaltap("monitor", "status", "t.duckdb", "--json")[1])
+    said = evaltap("monitor", "alerts", "t.duckdb")[1]
+    with Store("t.duckdb", create=False) as store, Readers(store).reading() as reader:
+        answer = view_alerts(reader, PageRequest({}, Person("ann", "admin"), Path("t.duckdb")))
+
+    assert code == 0
+    assert {(one["watch"], one["quantile"]): one["status"] for one in listed} == {
+        ("helpful", None): "learning", ("slow", 0.95): "ok", ("slow", 0.5): "ok",
+        ("floor", None): "ok", ("none", None): "no_data",
+    }  # fmt: skip
+    assert re.search(r"^learning day 9 of 14, 360 sessions: helpful .*; evaluated \d", out, re.M)
+    assert "no alarms so far; watches: " in said
+    assert [one.event.watch for one in answer.data.states] == [one["watch"] for one in listed]
+
+
+def test_an_outage_of_a_tool_is_an_alarm_though_no_session_has_ended(evaltap: Evaltap) -> None:
+    now = datetime.now(UTC).replace(microsecond=0)
+    records = []
+    for place in range(60):
+        failed = {"error": {"type": "TimeoutError", "message": "x"}} if place >= 30 else {}
+        at = now - timedelta(minutes=25) + timedelta(seconds=20 * place)
+        tool = {**make_tool(), **failed}
+        turn = make_turn(tools=[tool], creationTimestamp=at.timestamp())
+        case = make_case(f"s-{place}", [turn])
+        records.append(encode_case(case, producer_id="p", seq=place + 1, time=at))
+    watch = {"name": "tools", "signal": "tool_error_rate", "above": 0.1, "hours": 1}
+    Path("monitor.json").write_text(json.dumps({"watch": [watch]}))
+    write_log(Path("t.log.db"), records)
+
+    _, _, said = consume(evaltap)
+
+    assert "ALERT tools" in said
+    code, stored = alerts(evaltap)
+    assert (code, stored[0]["status"]) == (1, "firing")
+    replayed = evaltap("monitor", "replay", "t.duckdb", "--rules", "monitor.json", "--json")[1]
+    assert [{k: v for k, v in one.items() if k != "alert_id"} for one in stored] == json.loads(
+        replayed
+    )

@@ -11,7 +11,7 @@ import pytest
 
 from evaltap.cli.main import main
 from evaltap.evaluator.cases.evalsets.files import read_set
-from evaltap.evaluator.curation.review.results import decisions
+from evaltap.evaluator.curation.review.queue import decisions
 from evaltap.evaluator.page.request import key_text
 from evaltap.evaluator.store.database import Store
 from page_server import SAME, Answer, Served, served

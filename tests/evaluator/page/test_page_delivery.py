@@ -39,7 +39,7 @@ def test_delivery_accounts_for_every_record(reader: StoreReader) -> None:
 
 
 def test_no_alarm_is_no_error(reader: StoreReader) -> None:
-    assert delivery.view_alerts(reader, asked()).data == ()
+    assert delivery.view_alerts(reader, asked()).data.alarms == ()
 
 
 def test_alarms_are_shown_as_they_are_now(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_alarms_are_shown_as_they_are_now(tmp_path: Path) -> None:
                 "INSERT INTO alert_cases VALUES ('1', $name, now()::TIMESTAMP)", {"name": name}
             )
         with Readers(store).reading() as reader:
-            (alert,) = delivery.view_alerts(reader, asked()).data
+            (alert,) = delivery.view_alerts(reader, asked()).data.alarms
     assert (alert.status, alert.slice) == ("resolved", {"tool": "refund"})
     assert alert.href == "/cases?q=status%3Afailed"
     assert alert.examples == (("s-1", "/cases?q=id%3As-1"), ('s"2', ""))

@@ -302,13 +302,33 @@ def test_a_change_is_named_only_when_its_interval_says_so() -> None:
     def rate(value: float, spread: float) -> Rate:
         return Rate(value, Interval(value - spread, value + spread), 100, 100.0, "turns")
 
-    better = traffic.change(rate(0.5, 0.01), rate(0.6, 0.01))
-    unsure = traffic.change(rate(0.5, 0.2), rate(0.6, 0.2))
-    worse = traffic.change(rate(0.6, 0.01), rate(0.5, 0.01))
+    better, unsure, worse, unknown = traffic.changes(
+        [
+            (rate(0.5, 0.01), rate(0.6, 0.01)),
+            (rate(0.5, 0.2), rate(0.6, 0.2)),
+            (rate(0.6, 0.01), rate(0.5, 0.01)),
+            (None, rate(0.5, 0.1)),
+        ]
+    )
     assert [one and one.word for one in (better, unsure, worse)] == ["better", "no change", "worse"]
     assert better is not None
     assert better.value == pytest.approx(0.1)
-    assert traffic.change(None, rate(0.5, 0.1)) is None
+    assert unknown is None
+
+
+def test_of_many_metrics_none_is_called_worse_by_chance_more_often_than_of_one() -> None:
+    def rate(value: float) -> Rate:
+        return Rate(value, Interval(value - 0.05, value + 0.05), 100, 100.0, "turns")
+
+    slightly = (rate(0.58), rate(0.5))
+    alike = (rate(0.5), rate(0.5))
+
+    (alone,) = traffic.changes([slightly])
+    among, *_ = traffic.changes([slightly, *[alike] * 29])
+
+    assert alone is not None
+    assert among is not None
+    assert (alone.word, among.word) == ("worse", "no change")
 
 
 def test_a_line_has_a_gap_where_nothing_is_known() -> None:

@@ -85,7 +85,7 @@ def test_a_gap_is_named_and_an_erased_record_is_none(capsys: pytest.CaptureFixtu
     cases = [make_case(f"s-{n}", sessionInput={"userId": f"user-{n}"}) for n in range(6)]
     manifest = encode_manifest(Manifest("p", 8, NOON, {"queue_full": 2}))
     write_log(Path("log.db"), [*make_records(cases), manifest])
-    consume()
+    consume(1)
     main(["erase", "--subject", "user-0", *BOTH])
     with closing(sqlite3.connect("log.db", isolation_level=None)) as connection:
         connection.execute('DELETE FROM records WHERE "offset" = 3')

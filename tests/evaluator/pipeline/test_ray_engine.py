@@ -27,6 +27,17 @@ def slowly(actual, expected):
 """
 
 
+DEADLY_METRIC = """
+import os, pathlib
+def deadly(actual, expected):
+    if actual.final_text == "an answer 17":
+        with pathlib.Path(__file__).with_name("tries").open("a") as file:
+            file.write("x")
+        os._exit(9)
+    return True
+"""
+
+
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -201,6 +212,37 @@ def test_a_node_killed_in_the_middle_costs_no_row_and_doubles_none(tmp_path: Pat
     assert outcome == [local]
     assert_same_rows("ray.duckdb", "local.duckdb")
     assert not list((tmp_path / "ray.parquet").glob("2*/.part-*"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+def test_a_case_that_kills_its_worker_is_an_error_after_three_tries(tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text(DEADLY_METRIC)
+    write_cases(Path("c.jsonl"), 0, 60)
+    deadly = {
+        "metricName": "deadly",
+        "evaluatorName": "python_function",
+        "threshold": 0.5,
+        "criterion": {"function": {"path": "deadly:deadly"}},
+    }
+    write_metrics(deadly)
+
+    with nodes(2, path=str(tmp_path)) as cluster:
+        code, said = score(
+            "c.jsonl", "--metrics", "m.json", "--engine", "ray", "--ray-address", cluster.address,
+            "--db", "ray.duckdb", path=str(tmp_path),
+        )  # fmt: skip
+
+    assert code == 3, said
+    found = rows(
+        "ray.duckdb", "(SELECT eval_id, status, reason, score_id, run_id, scored_at FROM scores)"
+    )
+    errors = [(eval_id, reason) for eval_id, status, reason in found if status == "error"]
+    assert len(found) == 60
+    assert [eval_id for eval_id, _ in errors] == ["s-17"]
+    assert "died 2 times while scoring only this case" in errors[0][1]
+    assert not list((tmp_path / "ray.parquet").glob("2*/.part-*"))
+    assert (tmp_path / "tries").read_text() == "xxx"
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from evaltap.evaluator import CaseScorer, evaluate_case
 from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.live.consumer import Consumer
+from evaltap.evaluator.reports.exit_status import latency_guard
 from evaltap.evaluator.reports.html import html
 from evaltap.evaluator.reports.junit import junit_xml
 from evaltap.evaluator.reports.markdown import markdown
-from evaltap.evaluator.reports.summary import latency_guard
 from evaltap.evaluator.scoring.contract.context import Services, Status
 from evaltap.evaluator.scoring.contract.judge import ScriptedJudge
 from evaltap.evaluator.scoring.gates.gate import Gate

@@ -4,14 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaltap.evaluator.reports.summary import (
-    FailOn,
-    GuardFinding,
-    MetricCounts,
-    Summary,
-    exit_code,
-    latency_guard,
-)
+from evaltap.evaluator.reports.exit_status import FailOn, GuardFinding, latency_guard
+from evaltap.evaluator.reports.summary import MetricCounts, Summary, exit_code
 
 
 def summary(

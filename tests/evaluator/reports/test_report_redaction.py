@@ -28,17 +28,20 @@ def scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", ["r.html", "r.json", "r.xml", "r.md"])
-def test_no_personal_data_reaches_a_redacted_report(scored: Path, name: str) -> None:
+def test_no_personal_data_reaches_a_report(
+    scored: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     command = ["report", "x.duckdb", "--cases", "c.jsonl", "--out", name]
 
-    main(command)
+    main([*command, "--no-redact"])
     assert MAIL in (scored / name).read_text()
-    main([*command, "--redact"])
+    main(command)
 
     text = (scored / name).read_text()
     assert MAIL not in text
     assert "email:" in text
     assert "s-1" in text
+    assert "redacted texts" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
@@ -63,7 +66,24 @@ def test_score_writes_and_prints_without_personal_data_too(
 ) -> None:
     capsys.readouterr()
 
-    main(["score", "c.jsonl", "--metrics", "m.json", "--redact", "--report", name])
+    main(["score", "c.jsonl", "--metrics", "m.json", "--report", name])
 
     assert MAIL not in (scored / name).read_text()
     assert MAIL not in capsys.readouterr().out
+    main(["score", "c.jsonl", "--metrics", "m.json", "--no-redact", "--report", name])
+    assert MAIL in (scored / name).read_text()
+
+
+def test_what_is_recorded_to_a_file_is_redacted_unless_told_otherwise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    traces, out = tmp_path / "t.otlp.json", tmp_path / "x.evalset.json"
+    given = Path(__file__).parents[2] / "data/spans/adk-v2span/parallel_tools.otlp.json"
+    traces.write_text(given.read_text().replace("You are a support agent", f"You write to {MAIL}"))
+
+    main(["record", "otlp", str(traces), "--out", str(out)])
+
+    assert MAIL not in out.read_text()
+    assert "redacted 1 case (--no-redaction keeps texts as they are)" in capsys.readouterr().err
+    main(["record", "otlp", str(traces), "--no-redaction", "--out", str(out)])
+    assert MAIL in out.read_text()

@@ -203,7 +203,7 @@ def test_a_case_without_references_is_not_evaluated() -> None:
     found = outcome("trajectory_exact", "ab", None)
 
     assert found.status == "not_evaluated"
-    assert "no expected conversation" in found.reason
+    assert "no expected turn" in found.reason
 
 
 @pytest.mark.parametrize(

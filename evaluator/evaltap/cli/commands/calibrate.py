@@ -1,93 +1,54 @@
 """`evaltap calibrate`: compare a judge's verdicts with human labels."""
 
-import argparse
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_json, open_store, progress
-from evaltap.cli.options.judges import JudgeSession
-from evaltap.cli.options.scoring import ScoringOptions, add_scoring, case_scorer
+from rich.table import Table
+from rich.text import Text
+
+from evaltap.cli.options.score import CalibrateOptions
+from evaltap.cli.progress import progress
+from evaltap.cli.scoring import case_scorer, judge_session
+from evaltap.cli.stores import open_store
+from evaltap.evaluator.analysis.estimates.labels import read_labels
+from evaltap.evaluator.analysis.stats.rate import Rate
+from evaltap.evaluator.curation.calibration.verdicts import (
+    Calibrated,
+    calibrate_metric,
+    calibration_data,
+)
+from evaltap.evaluator.pipeline.batch.files import FileScorer
+from evaltap.evaluator.pipeline.batch.run import score_files
+from evaltap.evaluator.reports.console import console
+from evaltap.evaluator.scoring.run_metrics import run_metrics
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.missing import no_such_file
-
-if TYPE_CHECKING:
-    from evaltap.evaluator.analysis.stats.rate import Rate
-    from evaltap.evaluator.curation.calibration.verdicts import Calibrated
-    from evaltap.evaluator.scoring.scorer import CaseScorer
-    from evaltap.evaluator.store.database import Store
+from evaltap.schemas.text import counted
 
 SHOWN_DISAGREEMENTS = 5
 _EXIT_CODES = {"trust": 0, "with care": 0, "do not": 1, "too few labels": 3}
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrateOptions:
-    """The human labels, and the source of the judge's verdicts."""
-
-    labels: Path
-    db: Path | None
-    cases: tuple[Path, ...] | None
-    json: bool
-    scoring: ScoringOptions
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap calibrate labels.csv --metrics metrics.json --db cases.duckdb\n"
-        "  evaltap calibrate labels.jsonl --metrics metrics.json --cases cases.jsonl\n\n"
-        'A label: {"evalId": "c-1", "label": "pass"}, optionally with invocationId, rubricId,'
-        " metricName or evalSetId.\n\n"
-        "exit code: 0 trust, or trust with care; 1 do not trust; 2 bad input; 3 too few labels"
-    )
-    add = parser.add_argument
-    add(
-        "labels",
-        type=Path,
-        metavar="LABELS",
-        help="JSON Lines or .csv with evalId and label, or a .duckdb file with reviews",
-    )
-    add("--db", type=Path, metavar="X.duckdb", help="compare with the latest verdicts in this file")
-    add(
-        "--cases",
-        nargs="+",
-        type=Path,
-        metavar="CASES",
-        help="or score these cases now (with --db, store the scores there)",
-    )
-    add_scoring(parser, metrics_help="the metrics file", required=True)
-    add_json(parser)
-    parser.set_defaults(run=run, options=CalibrateOptions)
-
-
 def run(options: CalibrateOptions) -> int:
     """Compare and print; return the exit code of the worst metric."""
-    from evaltap.evaluator.analysis.estimates.labels import read_labels
-
     if not (options.db or options.cases):
         raise InputError(
-            "no verdicts to compare with; give a scored file with --db, or cases to score"
-            " with --cases"
+            "no verdicts to compare with; give a scored file with --db, or cases to score with --cases"
         )
-    if options.scoring.references:
+    if options.scoring.expected.references:
         raise InputError(
             "--references: not supported here; score with `evaltap score --references` and"
             " give its file with --db"
         )
     labels = read_labels(options.labels)
-    with JudgeSession(options.scoring.judges) as judges:
-        scorer = case_scorer(options.scoring, judges).scorer
+    with judge_session("calibrate", options.scoring.judges) as judges:
+        scorer = case_scorer("calibrate", options.metrics, options.scoring, judges).scorer
         if options.cases:
             judges.check_reachable(scorer.metrics)
         with _scored(options, scorer) as store:
-            from evaltap.evaluator.curation.calibration.verdicts import calibrate_metric
-            from evaltap.evaluator.scoring.run_metrics import run_metrics
-
             found = [
                 calibrated
                 for metric in run_metrics(scorer)
@@ -100,7 +61,7 @@ def run(options: CalibrateOptions) -> int:
         )
     code = max(_EXIT_CODES[one.calibration.trust] for one in found)
     if options.json:
-        rows = [_data(one) for one in found]
+        rows = [calibration_data(one) for one in found]
         print(json.dumps({"calibrations": rows, "exit_code": code}, ensure_ascii=False))
     else:
         _print(found)
@@ -108,13 +69,10 @@ def run(options: CalibrateOptions) -> int:
 
 
 @contextmanager
-def _scored(options: CalibrateOptions, scorer: "CaseScorer") -> "Iterator[Store]":
+def _scored(options: CalibrateOptions, scorer: CaseScorer) -> Iterator[Store]:
     """Yield a store with the verdicts, after scoring `--cases` into it."""
     with open_store(options.db, create=bool(options.cases)) as store:
         if options.cases:
-            from evaltap.evaluator.pipeline.batch.files import FileScorer
-            from evaltap.evaluator.pipeline.batch.run import score_files
-
             for path in options.cases:
                 if not path.is_file():
                     raise InputError(
@@ -128,46 +86,7 @@ def _scored(options: CalibrateOptions, scorer: "CaseScorer") -> "Iterator[Store]
         yield store
 
 
-def _data(one: "Calibrated") -> dict[str, object]:
-    found = one.calibration
-    table = found.table
-    return {
-        "metric_name": one.metric_name,
-        "level": one.level,
-        "labels": table.total,
-        "without_verdict": one.without_verdict,
-        "table": table._asdict(),
-        "agreement": _share(found.agreement),
-        "kappa": _share(found.kappa),
-        "base_rate": _share(found.base_rate),
-        "constant_baseline": found.constant_baseline,
-        "false_pass_rate": _share(found.false_pass_rate),
-        "false_fail_rate": _share(found.false_fail_rate),
-        "corrected_pass_rate": {
-            "observed": found.corrected.observed,
-            "judged": found.corrected.judged,
-            **_share(found.corrected.rate),
-        },
-        "trust": found.trust.value,
-        "reasons": found.reasons,
-        "disagreements": [
-            dict(zip(("evalId", "invocationId", "rubricId", "judge_passes"), row, strict=True))
-            for row in one.disagreements
-        ],
-    }
-
-
-def _share(rate: "Rate | None") -> dict[str, object]:
-    return {"value": rate and rate.value, "interval": rate and rate.interval}
-
-
-def _print(found: "Sequence[Calibrated]") -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from evaltap.evaluator.reports.console import console
-    from evaltap.schemas.text import counted
-
+def _print(found: Sequence[Calibrated]) -> None:
     out = console()
     for one in found:
         result = one.calibration
@@ -190,7 +109,7 @@ def _print(found: "Sequence[Calibrated]") -> None:
             out.print(f"  ... and {rest:,} more (--json lists all)")
 
 
-def _rows(one: "Calibrated") -> list[tuple[str, str, str]]:
+def _rows(one: Calibrated) -> list[tuple[str, str, str]]:
     result = one.calibration
     table, corrected = result.table, result.corrected
     rows = [("labels", f"{table.total:,}", f"{table.human_pass:,} pass, {table.human_fail:,} fail")]
@@ -207,7 +126,7 @@ def _rows(one: "Calibrated") -> list[tuple[str, str, str]]:
     return rows
 
 
-def _figures(rate: "Rate | None", percent: bool) -> tuple[str, str]:
+def _figures(rate: Rate | None, percent: bool) -> tuple[str, str]:
     if rate is None:
         return "-", ""
     low, high = (_number(end, percent) for end in rate.interval)

@@ -2,37 +2,16 @@
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+import shtab
 
-@dataclass(frozen=True, slots=True)
-class CompletionOptions:
-    """The shell that the script is for."""
-
-    shell: str
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        '  eval "$(evaltap completion bash)"                  # in ~/.bashrc\n'
-        '  evaltap completion zsh > "${fpath[1]}/_evaltap"\n'
-        "  evaltap completion fish > ~/.config/fish/completions/evaltap.fish"
-    )
-    parser.add_argument(
-        "shell", choices=("bash", "zsh", "fish", "tcsh"), help="the shell to complete for"
-    )
-    parser.set_defaults(run=run, options=CompletionOptions)
+from evaltap.cli.main import build_parser
+from evaltap.cli.options.maintain import CompletionOptions
 
 
 def run(options: CompletionOptions) -> int:
     """Print the script."""
-    import shtab
-
-    from evaltap.cli.main import build_parser
-
     parser = build_parser()
     for action in _actions(parser):
         if isinstance(action, argparse._SubParsersAction):

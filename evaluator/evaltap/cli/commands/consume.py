@@ -1,202 +1,72 @@
 """`evaltap consume`: land the cases of a log in a DuckDB file and score them."""
 
-import argparse
 import json
+import os
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from evaltap.cli.consuming import (
-    Verdict,
-    outcome_data,
-    progress_reporter,
-    read_verdict,
-    signs_of_life,
-)
-from evaltap.cli.interpreter import collecting_rarely, switching_often
-from evaltap.cli.options.common import add_json, open_store, progress
-from evaltap.cli.options.engine import LiveEngineOptions, add_live_engine, live_engine
-from evaltap.cli.options.judges import JudgeSession
-from evaltap.cli.options.live import (
-    Running,
-    add_monitor,
-    add_scores_otlp,
-    add_serve,
-    check_receivers,
-    evidence_of,
-    figures_of,
+    account_of,
+    lost_turns,
     otlp_outboxes,
+    otlp_writer,
+    progress_reporter,
     read_monitor,
-    running,
-    watchers,
+    signs_of_life,
+    topic_outbox,
+    watching,
 )
-from evaltap.cli.options.logs import (
-    open_source,
-    report_start_position,
-    report_telemetry,
-    restore_progress,
-)
-from evaltap.cli.options.page import add_page, read_trace_url
-from evaltap.cli.options.scoring import (
-    ScoringOptions,
-    add_scoring,
+from evaltap.cli.logs import open_source, report_start_position, report_telemetry, restore_progress
+from evaltap.cli.options.score import ConsumeOptions, LiveEngineOptions
+from evaltap.cli.progress import progress
+from evaltap.cli.scoring import (
     case_scorer,
-    pending_scorer,
+    judge_session,
+    read_references,
     report_joined,
 )
-from evaltap.cli.options.topics import PublishOptions, add_dlq_topic, add_scores_topic, outboxes
-from evaltap.cli.options.verdict import (
-    GuardOptions,
-    Scope,
-    add_guards,
-    add_reports,
-)
-from evaltap.cli.parsing import duration, partitions
-from evaltap.cli.settings import STORE, of_settings
 from evaltap.cli.signals import stopped_by_signals
+from evaltap.cli.stores import open_store
+from evaltap.cli.verdict import Scope, Verdict
+from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.ingest.sources.base import CaseSource
+from evaltap.evaluator.monitoring.alerting.delivery import receivers_of
+from evaltap.evaluator.pipeline.batch.engine import Engine
+from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely, switching_often
+from evaltap.evaluator.pipeline.batch.ray_scoring import ray_engine
+from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
+from evaltap.evaluator.pipeline.live.consumer import Consumer, ConsumerTask
+from evaltap.evaluator.pipeline.live.figures import Figures
+from evaltap.evaluator.pipeline.live.log_cursor import LogCursor
+from evaltap.evaluator.pipeline.live.outbox import dead_letters, scores
+from evaltap.evaluator.pipeline.live.running import Running, running
+from evaltap.evaluator.reports.console import console, print_summary
+from evaltap.evaluator.reports.summary import summarise
+from evaltap.evaluator.reports.text import TraceUrl
+from evaltap.evaluator.scoring.judge_session import JudgeSession
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.scoring.time_limit import WATCH
+from evaltap.evaluator.store.database import LANDING_MEMORY, Store
+from evaltap.evaluator.store.remote.server import served
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.formats.monitor import MonitorFile
 from evaltap.schemas.log.location import parse_log_location
+from evaltap.schemas.text import counted
 
-if TYPE_CHECKING:
-    from evaltap.evaluator.cases.references import References
-    from evaltap.evaluator.ingest.sources.base import CaseSource
-    from evaltap.evaluator.pipeline.batch.engine import Engine
-    from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
-    from evaltap.evaluator.pipeline.live.consumer import Consumer, ConsumerTask
-    from evaltap.evaluator.pipeline.live.log_cursor import LogCursor
-    from evaltap.evaluator.scoring.scorer import CaseScorer
-    from evaltap.evaluator.store.database import Store
-    from evaltap.schemas.formats.monitor import MonitorFile
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumeOptions:
-    """The log to read, the destination of its cases, and how to score them."""
-
-    command: str
-    log: str
-    partitions: tuple[int, ...] | None
-    db: Path
-    until_idle: bool
-    begin: str | None
-    keep_log: timedelta
-    heartbeat: Path | None
-    monitor: Path | None
-    serve: tuple[str, int] | None
-    ui: str | None
-    sets: tuple[Path, ...]
-    trace_url: str | None
-    report: tuple[Path, ...]
-    json: bool
-    publish: PublishOptions
-    scores_otlp: str | None
-    explanations: bool
-    scoring: ScoringOptions
-    guards: GuardOptions
-    where: LiveEngineOptions
-
-
-_EPILOG: Final = (
-    "examples:\n"
-    "  evaltap consume --log agent.log.db --db cases.duckdb --until-idle\n"
-    "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json\n"
-    "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json \\\n"
-    "      --monitor monitor.json\n"
-    "  evaltap consume --log kafka://broker:9092/evaltap.cases --partitions 0-3 \\\n"
-    "      --db shard-0.duckdb\n"
-    "  evaltap consume --log 'kafka://broker:9092/otlp_spans?format=otlp' \\\n"
-    "      --db cases.duckdb\n\n"
-    "Without --metrics, consume only lands the turns.\n\n"
-    "exit code with --until-idle: 0 fine, 1 something failed, 2 some records could not be read, 3"
-    " incomplete (1 and 3 only with --metrics)"
-)
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.epilog = _EPILOG
-    add = parser.add_argument
-    log = add(
-        "--log",
-        required=True,
-        metavar="LOG",
-        help="the log to read: a file, kafka://host:port/topic, or topics of raw OTLP with ?format=otlp",
-    )
-    of_settings(log, "EVALTAP_LOG")
-    add(
-        "--partitions",
-        type=partitions,
-        metavar="N-M",
-        help="read only these partitions of a topic, e.g. 0-3 or 0,2,5-7, to run several consumers side by"
-        " side, each with its own --db (`evaltap attach` reads the files as one)",
-    )
-    add_dlq_topic(parser)
-    store = add(
-        "--db",
-        required=True,
-        type=Path,
-        metavar="X.duckdb",
-        help="the DuckDB file for cases and scores",
-    )
-    of_settings(store, STORE)
-    _add_when(parser)
-    add_monitor(parser)
-    add_serve(parser)
-    add_page(parser)
-    add_scores_topic(parser)
-    add_scores_otlp(parser)
-    add_scoring(
-        parser, metrics_help="score with these metrics (default: only land)", required=False
-    )
-    add_live_engine(parser)
-    add_reports(parser)
-    add_json(parser)
-    add_guards(parser)
-    parser.set_defaults(run=run, options=ConsumeOptions)
-
-
-def _add_when(parser: argparse.ArgumentParser) -> None:
-    """Add the options for where to begin, when to stop, log retention and the heartbeat."""
-    add = parser.add_argument
-    add(
-        "--until-idle",
-        action="store_true",
-        help="exit when the log has nothing new and everything is scored",
-    )
-    add(
-        "--from",
-        dest="begin",
-        choices=("oldest", "now"),
-        help="where a DuckDB file that has never read this log begins: at the oldest record, or after the"
-        " newest (default: oldest)",
-    )
-    add(
-        "--keep-log",
-        type=duration,
-        default=timedelta(hours=24),
-        metavar="AGE",
-        help="how long a local log keeps records that every consumer has landed, e.g. 24h or 7d; a full log"
-        " deletes them sooner (default: 24h)",
-    )
-    add(
-        "--heartbeat",
-        type=Path,
-        metavar="FILE",
-        help="touch this file every few seconds while landing and scoring make progress, for a liveness"
-        " probe",
-    )
+if TYPE_CHECKING:  # it needs starlette, an optional package
+    from evaltap.cli.page import LivePage
 
 
 class Ending:
     """The reaction to SIGTERM and SIGINT."""
 
-    def begin(self, consumer: "Consumer") -> None:
+    def begin(self, consumer: Consumer) -> None:
         """Called when signals are handled, before the first record."""
 
-    def end(self, consumer: "Consumer") -> None:
+    def end(self, consumer: Consumer) -> None:
         """Stop the consumer; called by the first signal."""
         consumer.stop()
 
@@ -208,82 +78,139 @@ def run(
 
     `record_with` are the lines of code that make an agent record, shown on the page while it is empty.
     """
-    options.where.check(scores=options.scoring.metrics is not None)
+    _check_engine(options.where, scores=options.metrics is not None)
+
+    def say(text: str) -> None:
+        print(f"evaltap {options.command}: {text}", file=sys.stderr)
+
     with (
-        running(options.command, options.serve, lambda: check_files(options)) as service,
+        running(options.serve, lambda: check_files(options), say) as service,
+        _page(options, record_with) as page,
         stopped_by_signals(options.command, service.stopped.set),
     ):
-        service.page.reads(options.log, record_with)
         while True:
-            code = _consume_once(options, service, ending or Ending())
+            code = _consume_once(options, service, page, ending or Ending())
             if service.stopped.is_set() or not service.again():
                 return code
 
 
+@contextmanager
+def _page(options: ConsumeOptions, record_with: Sequence[str]) -> "Iterator[LivePage | None]":
+    if options.ui is None:
+        yield None
+        return
+    from evaltap.cli.page import LivePage  # an optional package: starlette
+
+    with closing(LivePage(options.command)) as page:
+        page.reads(options.log, record_with)
+        yield page
+
+
+def _check_engine(options: LiveEngineOptions, *, scores: bool) -> None:
+    """Raise InputError for options that cannot be combined."""
+    if options.engine == "ray" and not scores:
+        raise InputError("--engine ray: nothing to score without --metrics; add it")
+    given = {"--ray-address": options.ray_address, "--ray-workers": options.ray_workers}
+    for name, value in given.items():
+        if options.engine != "ray" and value is not None:
+            raise InputError(f"{name}: only works with --engine ray; add it")
+
+
 def check_files(options: ConsumeOptions) -> None:
     """Raise EvaltapError when metrics, references or rules are invalid."""
-    with JudgeSession(options.scoring.judges) as judges:
+    scoring = options.scoring
+    with judge_session(options.command, scoring.judges) as judges:
         scorer = None
-        if options.scoring.metrics is not None:
-            scorer = case_scorer(options.scoring, judges).scorer
+        if options.metrics is not None:
+            scorer = case_scorer(options.command, options.metrics, scoring, judges).scorer
         rules = read_monitor(options.monitor, scorer)
-        check_receivers(rules, options.monitor, allow_code=options.scoring.allow_code)
-        options.scoring.read_references()
+        receivers_of(rules, options.monitor, os.environ, allow_code=scoring.allow_code)
+        read_references(scoring.expected)
 
 
-def _consume_once(options: ConsumeOptions, service: Running, ending: Ending) -> int:
-    with JudgeSession(options.scoring.judges) as judges:
-        if options.scoring.metrics is None:
-            return _consume(options, None, None, service, ending)
-        from evaltap.evaluator.scoring.time_limit import WATCH
-
-        scorer = case_scorer(options.scoring, judges).scorer
+def _consume_once(
+    options: ConsumeOptions, service: Running, page: "LivePage | None", ending: Ending
+) -> int:
+    with judge_session(options.command, options.scoring.judges) as judges:
+        if options.metrics is None:
+            return _consume(options, None, None, service, page, ending)
+        scorer = case_scorer(options.command, options.metrics, options.scoring, judges).scorer
         # Not required: landed cases are stored, and scored once the judges answer.
         judges.check_reachable(scorer.metrics, required=False)
-        with (
-            WATCH.exit_when_stuck(),
-            live_engine(options.where, scorer, options.scoring.concurrency, judges) as engine,
-        ):
-            return _consume(options, scorer, engine, service, ending)
+        with WATCH.exit_when_stuck(), _engine(options, scorer, judges) as engine:
+            return _consume(options, scorer, engine, service, page, ending)
+
+
+@contextmanager
+def _engine(
+    options: ConsumeOptions, scorer: CaseScorer, judges: JudgeSession
+) -> Iterator[Engine | None]:
+    """Yield the engine that scores landed cases; None to score in this process."""
+    if options.where.engine != "ray":
+        yield None
+        return
+    engine = ray_engine(
+        scorer,
+        judges.settings,
+        concurrency=options.scoring.concurrency,
+        workers=options.where.ray_workers,
+        address=options.where.ray_address,
+    )
+    try:
+        with engine:
+            yield engine
+    finally:
+        judges.record_spending(*engine.spending)
 
 
 def _consume(
     options: ConsumeOptions,
-    scorer: "CaseScorer | None",
-    engine: "Engine | None",
+    scorer: CaseScorer | None,
+    engine: Engine | None,
     service: Running,
+    page: "LivePage | None",
     ending: Ending,
 ) -> int:
     """Land a log and score it until stopped, or until it is idle; return the exit code."""
-    from evaltap.evaluator.pipeline.live.consumer import Consumer
-    from evaltap.evaluator.store.remote.server import served
-
-    references = options.scoring.read_references()
-    trace_url = read_trace_url(options.trace_url)
-    with (
-        closing(
-            open_source(options.log, until_idle=options.until_idle, partitions=options.partitions)
-        ) as source,
-        open_store(options.db) as store,
-        served(store, lands=True),
-        service.page.serving(options.ui, store, references, options.sets, trace_url) as shown,
-        progress("turns landed", logged=False) as show,
-        ExitStack() as opened,
-    ):
+    references = read_references(options.scoring.expected)
+    shown = options.shown
+    trace_url = None if shown.trace_url is None else TraceUrl(shown.trace_url)
+    with ExitStack() as opened:
+        source = opened.enter_context(
+            closing(
+                open_source(
+                    options.log, until_idle=options.until_idle, partitions=options.partitions
+                )
+            )
+        )
+        store = opened.enter_context(open_store(options.db))
+        opened.enter_context(served(store, lands=True))
+        tasks: list[ConsumerTask] = []
+        if page is not None and options.ui is not None:
+            tasks = opened.enter_context(
+                page.serving(options.ui, store, references, shown.sets, trace_url)
+            )
+        show = opened.enter_context(progress("turns landed", logged=False))
         moved = restore_progress(options.log, source, store)
-        report_start_position(options.command, options.log, options.begin, source, store)
+        account = account_of(store)
+        moved += report_start_position(options.command, options.log, options.begin, source, store)
         rules = read_monitor(options.monitor, scorer)
         pending = None
         if scorer is not None:
-            pending = pending_scorer(
-                store, scorer, options.scoring.concurrency, references=references, engine=engine,
+            pending = PendingScorer(
+                store,
+                scorer,
+                references=references,
+                threads=options.scoring.concurrency if scorer.waits else 1,
+                engine=engine,
                 rules=rules.score,
-            )  # fmt: skip
+            )
+        closed = opened.enter_context(ExitStack())  # the tasks close before the page and the store
         consumer = Consumer(
             source,
             store,
             scorer=pending,
-            tasks=[*_tasks(options, source, store, rules, service, opened), *shown],
+            tasks=[*_tasks(options, source, store, rules, service, closed), *tasks],
             log=options.log,
             from_now=options.begin == "now",
             beat=signs_of_life(options.command, options.heartbeat, service),
@@ -303,62 +230,77 @@ def _consume(
         report_telemetry(source)
         if service.reload.accepted:
             return 0
-        return _finish(options, consumer, _verdict_of_run(options, store, pending, references))
+        lost = lost_turns(options.command, consumer.consumed, account, account_of(store))
+        verdict = _verdict(options, store, pending, references)
+        return _finish(options, consumer, verdict, lost)
 
 
-def _verdict_of_run(
+def _verdict(
     options: ConsumeOptions,
-    store: "Store",
-    pending: "PendingScorer | None",
-    references: "References | None",
-) -> Verdict:
-    """Report how many cases had a reference; return the verdict on the scored cases."""
+    store: Store,
+    pending: PendingScorer | None,
+    references: References | None,
+) -> Verdict | None:
+    """Report how many cases had a reference; return the verdict on the scored cases, None without metrics.
+
+    Keeps to the memory limit of landing if that suffices.
+    """
     if pending is None:
-        return Verdict()
+        return None
     if references is not None:
         report_joined(options.command, pending.joined)
-    digests = tuple(metric.digest for metric in pending.metrics)
-    return read_verdict(
-        options.command,
-        store,
-        Scope(digests=digests, references=references),
-        reports=options.report,
-        guards=options.guards,
-        examples=not options.json,
-    )
+    scope = Scope(digests=tuple(metric.digest for metric in pending.metrics), references=references)
+
+    def read() -> Verdict:
+        return Verdict.of(
+            options.command,
+            store,
+            summarise(store, metrics=scope.digests),
+            scope,
+            guards=options.guards,
+            reports=options.report,
+            examples=not options.json,
+        )
+
+    with store.limited_memory(LANDING_MEMORY):
+        return store.with_memory(read)  # the reasons of the scores can be large
 
 
 def _tasks(
     options: ConsumeOptions,
-    source: "CaseSource",
-    store: "Store",
-    rules: "MonitorFile",
+    source: CaseSource,
+    store: Store,
+    rules: MonitorFile,
     service: Running,
     opened: ExitStack,
-) -> "list[ConsumerTask]":
+) -> list[ConsumerTask]:
     """Return the consumer's tasks besides landing and scoring; `opened` closes them."""
-    code = options.scoring.allow_code
-    watching = watchers(options.command, options.monitor, rules, store, allow_code=code)
+    watches, evidence = watching(
+        options.command,
+        rules,
+        store,
+        receivers_of(rules, options.monitor, os.environ, allow_code=options.scoring.allow_code),
+    )
     closed: list[ConsumerTask] = [
-        *watching,
-        *outboxes(options.publish, store),
-        *otlp_outboxes(options.scores_otlp, store, explanations=options.explanations),
-        *figures_of(
-            store, service, rules, serve=options.serve is not None, endpoint=options.scores_otlp,
-            evidence=lambda: evidence_of(watching),
+        *watches,
+        *topic_outbox(
+            "--dlq-topic", options.dlq_topic, options.log, store, dead_letters, "dead_letters"
         ),
-    ]  # fmt: skip
+        *topic_outbox("--scores-topic", options.scores_topic, options.log, store, scores, "scores"),
+        *otlp_outboxes(options.scores_otlp, store, explanations=options.explanations),
+    ]
+    if options.serve is not None or options.scores_otlp is not None:
+        otlp = otlp_writer(options.scores_otlp) if options.scores_otlp else None
+        closed.append(Figures(store, service.status, otlp, rules=rules, evidence=evidence))
     for task in closed:
         opened.callback(task.close)
     return [*_log_cursors(options, source, store, opened), *closed, service.reload]
 
 
 def _log_cursors(
-    options: ConsumeOptions, source: "CaseSource", store: "Store", opened: ExitStack
-) -> "list[LogCursor]":
+    options: ConsumeOptions, source: CaseSource, store: Store, opened: ExitStack
+) -> list[LogCursor]:
     """Return the task that stores this consumer's position in a local log; topics need none."""
-    from evaltap.evaluator.pipeline.live.log_cursor import LogCursor
-
     location = parse_log_location(options.log)
     if not isinstance(location, Path):
         return []
@@ -369,23 +311,30 @@ def _log_cursors(
     return [cursor]
 
 
-def _finish(options: ConsumeOptions, consumer: "Consumer", verdict: Verdict) -> int:
-    """Report what was landed and scored; return the exit code."""
-    from evaltap.evaluator.reports.console import console, print_summary
-    from evaltap.schemas.text import counted
-
+def _finish(options: ConsumeOptions, consumer: Consumer, verdict: Verdict | None, lost: int) -> int:
+    """Report what was landed and scored; return the exit code, `lost` if nothing else went wrong."""
     consumed, landed = consumer.consumed, consumer.consumed.landed
-    summary, code = verdict.summary, verdict.exit_code
+    code = verdict.exit_code if verdict else 0
     if options.json:
-        print(json.dumps(outcome_data(consumed, verdict), ensure_ascii=False))
+        summary = {**verdict.summary.data(), "exit_code": code} if verdict else None
+        data = {
+            "records": landed.records,
+            "turns_landed": landed.turns,
+            "duplicates": landed.duplicates,
+            "dead_letters": landed.dead_letters,
+            "gaps": consumed.gaps,
+            "cases_scored": consumed.cases_scored,
+            "summary": summary,
+        }
+        print(json.dumps(data, ensure_ascii=False))
     else:
         print(
             f"{counted(landed.turns, 'turn')} landed, {counted(landed.duplicates, 'duplicate')},"
             f" {counted(landed.dead_letters, 'dead letter')},"
             f" {counted(consumed.cases_scored, 'case')} scored"
         )
-        if summary:
-            print_summary(summary, console(), verdict.differences, store=options.db)
+        if verdict:
+            print_summary(verdict.summary, console(), verdict.differences, store=options.db)
     if not options.until_idle:
         return 0
     if landed.dead_letters:
@@ -395,4 +344,4 @@ def _finish(options: ConsumeOptions, consumer: "Consumer", verdict: Verdict) -> 
             file=sys.stderr,
         )
         return code or 2
-    return code
+    return code or lost

@@ -1,13 +1,13 @@
 """`evaltap convert`: convert data sets to eval cases, and OpenAI eval configurations to metrics."""
 
-import argparse
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_columns, add_json
+from evaltap.cli.options.record import ConvertOptions
+from evaltap.evaluator.cases.datasets.cases import dataset_cases, write_case_lines
+from evaltap.evaluator.cases.datasets.columns import Columns, parse_columns
+from evaltap.evaluator.cases.datasets.openai_evals import EvalConfig, read_eval_config
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import (
     eval_set_name,
@@ -16,62 +16,6 @@ from evaltap.schemas.files.documents import (
     write_eval_set,
 )
 from evaltap.schemas.text import counted
-
-if TYPE_CHECKING:
-    from evaltap.evaluator.cases.datasets.openai_evals import EvalConfig
-
-
-@dataclass(frozen=True, slots=True)
-class ConvertOptions:
-    """The data sets to convert, and the meaning of their columns."""
-
-    files: tuple[Path, ...]
-    out: Path | None
-    map: tuple[str, ...]
-    split: str
-    app_name: str
-    openai_eval: Path | None
-    metrics_out: Path | None
-    skip_unsupported: bool
-    json: bool
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap convert goldens.json --out goldens.evalset.json\n"
-        "  evaltap convert squad/ --split validation --map expected=answers.text \\\n"
-        "      --out squad.jsonl\n"
-        "  evaltap convert rows.jsonl --openai-eval eval.json --out cases.jsonl \\\n"
-        "      --metrics-out metrics.json\n\n"
-        "fields for --map: id, input, output, expected, tools, expected_tools, messages, run"
-    )
-    add = parser.add_argument
-    add(
-        "files", nargs="*", type=Path, metavar="DATA",
-        help=".jsonl, .json, .csv, .parquet, .arrow, or a folder saved by Hugging Face datasets",
-    )  # fmt: skip
-    add(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="the eval set (.evalset.json), or JSON Lines (.jsonl)",
-    )
-    add_columns(parser)
-    add("--split", default="", metavar="NAME", help="one split of a folder (default: all)")
-    add("--app-name", default="", metavar="NAME", help="the app that the cases belong to")
-    add(
-        "--openai-eval", type=Path, metavar="EVAL.json",
-        help="an OpenAI evals configuration, whose testing criteria become metrics",
-    )  # fmt: skip
-    add("--metrics-out", type=Path, metavar="M.json", help="the file for these metrics")
-    add(
-        "--skip-unsupported", action="store_true",
-        help="skip testing criteria that no metric corresponds to (default: exit with an error)",
-    )  # fmt: skip
-    add_json(parser)
-    parser.set_defaults(run=run, options=ConvertOptions)
 
 
 def run(options: ConvertOptions) -> int:
@@ -108,12 +52,9 @@ def _check(options: ConvertOptions) -> None:
         raise InputError("--openai-eval and --metrics-out: one is missing; give both")
 
 
-def _config(options: ConvertOptions) -> "EvalConfig | None":
+def _config(options: ConvertOptions) -> EvalConfig | None:
     if options.openai_eval is None:
         return None
-    from evaltap.evaluator.cases.datasets.columns import parse_columns
-    from evaltap.evaluator.cases.datasets.openai_evals import read_eval_config
-
     config = read_eval_config(options.openai_eval, parse_columns(options.map).given)
     if config.unsupported and not options.skip_unsupported:
         raise InputError(
@@ -127,10 +68,7 @@ def _config(options: ConvertOptions) -> "EvalConfig | None":
     return config
 
 
-def _convert(options: ConvertOptions, out: Path, config: "EvalConfig | None") -> int:
-    from evaltap.evaluator.cases.datasets.cases import dataset_cases, write_case_lines
-    from evaltap.evaluator.cases.datasets.columns import Columns, parse_columns
-
+def _convert(options: ConvertOptions, out: Path, config: EvalConfig | None) -> int:
     columns = Columns(config.columns) if config else parse_columns(options.map)
     found = dataset_cases(options.files, columns, split=options.split, app_name=options.app_name)
     if is_lines_name(out):

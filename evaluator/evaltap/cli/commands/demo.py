@@ -1,26 +1,40 @@
 """`evaltap demo`: run the whole pipeline on a small agent, without API keys and network."""
 
-import argparse
 import json
 import os
 import secrets
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_json
-from evaltap.cli.options.page import ADDRESS
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
+from evaltap.cli.demo.agent import run_sessions
+from evaltap.cli.demo.live import show
+from evaltap.cli.demo.script import judge_answer
+from evaltap.cli.options.start import DemoOptions
+from evaltap.cli.stores import open_store
+from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.ingest.landing.cases import landed_cases
+from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
+from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
+from evaltap.evaluator.pipeline.live.consumer import Consumer
+from evaltap.evaluator.reports.console import console, print_summary
+from evaltap.evaluator.reports.formats import write_report
+from evaltap.evaluator.reports.reader import read_report
+from evaltap.evaluator.reports.summary import Summary, summarise
+from evaltap.evaluator.scoring.contract.context import Services
+from evaltap.evaluator.scoring.contract.judge import ScriptedJudge
+from evaltap.evaluator.scoring.results.runs import end_run
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.store.database import Store
+from evaltap.recorder import CaseSpanProcessor, Recorder
+from evaltap.recorder.plugins.adk import EvaltapPlugin
 from evaltap.schemas.data import CaseData, JsonObject
 from evaltap.schemas.errors import EvaltapError
-
-if TYPE_CHECKING:
-    from evaltap.evaluator.cases.references import References
-    from evaltap.evaluator.reports.summary import Summary
-    from evaltap.evaluator.scoring.scorer import CaseScorer
-    from evaltap.evaluator.store.database import Store
+from evaltap.schemas.files.documents import read_metrics
 
 HERE = Path(__file__).parents[1] / "demo"
 QUERIES = (
@@ -28,41 +42,6 @@ QUERIES = (
     "SELECT eval_id, metric_name, reason FROM v_worst_cases",
     "SELECT tool_name, calls, errors FROM v_tools",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class DemoOptions:
-    """The folder to write to, and the output."""
-
-    dir: Path
-    ui: str | None
-    json: bool
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap demo --dir /tmp/evaltap-demo\n"
-        "  evaltap demo --ui            # keep the agent running, watch it in the browser\n\n"
-        "A Google ADK support agent with a scripted model runs through four sessions, twice. The"
-        " OpenTelemetry span processor and the runner plugin record it at the same time. The demo"
-        " compares the two recordings, lands one, scores it against references and explains what"
-        " failed."
-    )
-    parser.add_argument(
-        "--dir",
-        type=Path,
-        default=Path("evaltap-demo"),
-        help="the folder to write to (default: evaltap-demo)",
-    )
-    parser.add_argument(
-        "--ui", nargs="?", const=ADDRESS, metavar="HOST:PORT",
-        help="afterwards keep the agent running and show its turns in the browser, until stopped"
-        f" (default: {ADDRESS})",
-    )  # fmt: skip
-    add_json(parser)
-    parser.set_defaults(run=run, options=DemoOptions)
 
 
 def run(options: DemoOptions) -> int:
@@ -88,9 +67,6 @@ def run(options: DemoOptions) -> int:
 
 
 def _keep_running(at: str, log: Path, path: Path) -> None:
-    from evaltap.cli.demo.live import show
-    from evaltap.cli.options.common import open_store
-
     with open_store(path) as store:
         show(at, log, store, _scorer(), _references())
 
@@ -105,13 +81,6 @@ def _empty(folder: Path, *logs: Path) -> None:
 
 def _record(spans: Path, plugin: Path) -> None:
     """Run the agent with both recorders attached."""
-    from opentelemetry import trace
-    from opentelemetry.sdk.trace import TracerProvider
-
-    from evaltap.cli.demo.agent import run_sessions
-    from evaltap.recorder import CaseSpanProcessor, Recorder
-    from evaltap.recorder.plugins.adk import EvaltapPlugin
-
     # With one key the same address gets the same pseudonym in both logs, so they can be compared.
     secret = secrets.token_hex()
     by_spans = Recorder(spans, redaction_key=secret)
@@ -129,11 +98,7 @@ def _record(spans: Path, plugin: Path) -> None:
             )
 
 
-def _landed(log: Path, path: Path | None) -> "Store":
-    from evaltap.cli.options.common import open_store
-    from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
-    from evaltap.evaluator.pipeline.live.consumer import Consumer
-
+def _landed(log: Path, path: Path | None) -> Store:
     store = open_store(path)
     source = LocalLogSource(log)
     Consumer(source, store).run(until_idle=True, report=lambda _: None)
@@ -141,10 +106,8 @@ def _landed(log: Path, path: Path | None) -> "Store":
     return store
 
 
-def sessions(store: "Store") -> dict[str, list[JsonObject]]:
+def sessions(store: Store) -> dict[str, list[JsonObject]]:
     """Return the turns of each session, without ids, times and origin of the recording."""
-    from evaltap.evaluator.ingest.landing.cases import landed_cases
-
     return {
         case["evalId"]: [_content(turn) for turn in case["actualConversation"]]
         for case in landed_cases(store)
@@ -177,11 +140,7 @@ def compare(
     return differences
 
 
-def _score(store: "Store") -> "Summary":
-    from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
-    from evaltap.evaluator.reports.summary import summarise
-    from evaltap.evaluator.scoring.results.runs import end_run
-
+def _score(store: Store) -> Summary:
     scorer = PendingScorer(store, _scorer(), references=_references())
     scored, cases = scorer.score("landed", "demo")
     if scored is not None:
@@ -189,33 +148,20 @@ def _score(store: "Store") -> "Summary":
     return summarise(store)
 
 
-def _scorer() -> "CaseScorer":
-    from evaltap.cli.demo.script import judge_answer
-    from evaltap.evaluator.scoring.contract.context import Services
-    from evaltap.evaluator.scoring.contract.judge import ScriptedJudge
-    from evaltap.evaluator.scoring.scorer import CaseScorer
-    from evaltap.schemas.files.documents import read_metrics
-
+def _scorer() -> CaseScorer:
     judge = ScriptedJudge(lambda request: judge_answer(request.prompt))
     return CaseScorer(read_metrics(HERE / "metrics.json"), services=Services(judge=lambda _: judge))
 
 
-def _references() -> "References":
-    from evaltap.evaluator.cases.references import References
-
+def _references() -> References:
     return References.read(HERE / "references.evalset.json")
 
 
-def _write_report(store: "Store", path: Path) -> None:
-    from evaltap.evaluator.reports.formats import write_report
-    from evaltap.evaluator.reports.reader import read_report
-
+def _write_report(store: Store, path: Path) -> None:
     write_report(read_report(store), path)
 
 
-def _explain(folder: Path, turns: int, summary: "Summary") -> None:
-    from evaltap.evaluator.reports.console import console, print_summary
-
+def _explain(folder: Path, turns: int, summary: Summary) -> None:
     print(f"recorded {turns} turns twice, by span processor and by runner plugin; both agree")
     print("redacted them before writing, and scored them with references and a scripted judge:\n")
     print_summary(summary, console())

@@ -1,97 +1,30 @@
 """`evaltap dlq`: list, show and replay dead letters."""
 
-import argparse
 import json
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_database, add_json, open_store, open_stores
-from evaltap.cli.parsing import positive
+from evaltap.cli.options.maintain import DlqListOptions, DlqReplayOptions, DlqShowOptions
+from evaltap.cli.stores import open_store, open_stores
 from evaltap.evaluator.cases.text import one_line
+from evaltap.evaluator.ingest.landing.dead_letters import letter_data, letters, replay
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.known import check_known
-
-if TYPE_CHECKING:
-    from evaltap.evaluator.ingest.landing.dead_letters import DeadLetter
-    from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.text import counted
+from evaltap.schemas.wire.envelope import Reason
 
 SHOWN_BYTES = 4_000
 DETAIL_WIDTH = 160
 
 
-@dataclass(frozen=True, slots=True)
-class ListOptions:
-    """The dead letters to list."""
-
-    db: Path
-    reason: str
-    limit: int
-    json: bool
+def run(options: DlqListOptions | DlqShowOptions | DlqReplayOptions) -> int:
+    """List, show or replay dead letters; return the exit code."""
+    if isinstance(options, DlqListOptions):
+        return _list(options)
+    return _show(options) if isinstance(options, DlqShowOptions) else _replay(options)
 
 
-@dataclass(frozen=True, slots=True)
-class ShowOptions:
-    """The dead letter to show."""
-
-    db: Path
-    number: int
-    json: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayOptions:
-    """The dead letters to replay."""
-
-    db: Path
-    reason: str
-    dry_run: bool
-    json: bool
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the actions of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap dlq list cases.duckdb --reason schema_unknown\n"
-        "  evaltap dlq show cases.duckdb 3\n"
-        "  evaltap dlq replay cases.duckdb   # after an upgrade: land what is readable\n\n"
-        "--json prints text. Keys and values that are not UTF-8 are in key_base64 and value_base64;"
-        " a header with such a value is [name, null, base64].\n\n"
-        "exit code: 0 done, 1 some records still cannot be read (replay), 2 bad input"
-    )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    for name, summary, run, options in (
-        ("list", "list dead letters, oldest first", _list, ListOptions),
-        ("show", "show a dead letter with its headers and bytes", _show, ShowOptions),
-        ("replay", "land the dead letters that can now be read", _replay, ReplayOptions),
-    ):
-        action = actions.add_parser(name, help=summary, description=summary.capitalize() + ".")
-        add_database(action)
-        if name == "show":
-            action.add_argument(
-                "number", type=positive, metavar="NUMBER", help="the dead letter's number in `list`"
-            )
-        else:
-            action.add_argument("--reason", default="", help="only dead letters with this reason")
-        if name == "list":
-            action.add_argument(
-                "--limit",
-                type=positive,
-                default=50,
-                metavar="N",
-                help="list at most N (default: 50)",
-            )
-        if name == "replay":
-            action.add_argument("--dry-run", action="store_true", help="only count what would land")
-        add_json(action)
-        action.set_defaults(run=run, options=options)
-
-
-def _list(options: ListOptions) -> int:
-    from evaltap.evaluator.ingest.landing.dead_letters import letters
-
+def _list(options: DlqListOptions) -> int:
     with open_stores([options.db]) as store:
         found = letters(store, reason=options.reason, limit=options.limit)
         ((total,),) = store.rows(
@@ -100,7 +33,7 @@ def _list(options: ListOptions) -> int:
         )
         _check_reason(store, options.reason)
     if options.json:
-        print(json.dumps({"total": total, "letters": [_data(letter) for letter in found]}))
+        print(json.dumps({"total": total, "letters": [letter_data(letter) for letter in found]}))
         return 0
     for letter in found:
         parked = "  written by a newer version; replay it after an upgrade" if letter.parked else ""
@@ -111,17 +44,13 @@ def _list(options: ListOptions) -> int:
     return 0
 
 
-def _check_reason(store: "StoreReader", reason: str) -> None:
-    from evaltap.schemas.wire.envelope import Reason
-
+def _check_reason(store: StoreReader, reason: str) -> None:
     if reason:
         found = store.column("SELECT DISTINCT reason FROM dead_letters")
         check_known(reason, sorted({*found, *Reason}), f"--reason {reason}: unknown reason")
 
 
-def _show(options: ShowOptions) -> int:
-    from evaltap.evaluator.ingest.landing.dead_letters import letters
-
+def _show(options: DlqShowOptions) -> int:
     with open_stores([options.db]) as store:
         found = letters(store, only=options.number)
     if not found:
@@ -130,7 +59,7 @@ def _show(options: ShowOptions) -> int:
         )
     (letter,) = found
     if options.json:
-        print(json.dumps(_data(letter)))
+        print(json.dumps(letter_data(letter)))
         return 0
     value = letter.value or b""
     print(f"reason   {letter.reason}: {visible(letter.detail)}")
@@ -147,10 +76,7 @@ def _show(options: ShowOptions) -> int:
     return 0
 
 
-def _replay(options: ReplayOptions) -> int:
-    from evaltap.evaluator.ingest.landing.dead_letters import replay
-    from evaltap.schemas.text import counted
-
+def _replay(options: DlqReplayOptions) -> int:
     with open_store(options.db, create=False) as store:
         _check_reason(store, options.reason)
         done = replay(store, reason=options.reason, dry_run=options.dry_run)
@@ -180,30 +106,3 @@ def _replay(options: ReplayOptions) -> int:
                 " files again"
             )
     return 1 if done.unreadable or done.of_files else 0
-
-
-def _data(letter: "DeadLetter") -> dict[str, object]:
-    key, value = letter.key or b"", letter.value or b""
-    return {
-        "number": letter.number,
-        "reason": letter.reason,
-        "detail": letter.detail,
-        "parked": letter.parked,
-        "topic": letter.topic,
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "key": key.decode("utf-8", "replace"),
-        **_base64("key_base64", key),
-        "headers": json.loads(letter.headers or "[]"),
-        "value": value.decode("utf-8", "replace"),
-        **_base64("value_base64", value),
-        "landed_at": str(letter.landed_at),
-    }
-
-
-def _base64(name: str, value: bytes) -> dict[str, str]:
-    """Return bytes that are not UTF-8 as base64 under `name`; return {} for UTF-8."""
-    from evaltap.schemas.wire.dead_letter import text_or_base64
-
-    _, encoded = text_or_base64(value)
-    return {name: encoded} if encoded else {}

@@ -1,96 +1,73 @@
 """`evaltap doctor`: check that every turn is accounted for and that the recorder can see all turns."""
 
-import argparse
 import json
 import os
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, NamedTuple
 
-from evaltap.cli.options.common import add_json, open_stores
-from evaltap.cli.settings import STORE, of_settings
-from evaltap.schemas.data import JsonObject
+from evaltap.cli.options.maintain import DoctorOptions
+from evaltap.evaluator.pipeline.maintenance.completeness import (
+    Account,
+    Total,
+    account_data,
+    account_lines,
+    accounts,
+)
+from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.diagnostics import Diagnostic, diagnose, log_diagnostics
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.settings import FILE_NAME, find_settings
 from evaltap.schemas.log.location import OTLP, KafkaLocation, parse_log_location
-from evaltap.schemas.text import PIPE_WIDTH
+from evaltap.schemas.text import PIPE_WIDTH, counted
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # they need DuckDB, an optional package
     from evaltap.evaluator.ingest.sources.positions import LogPosition
-    from evaltap.evaluator.pipeline.maintenance.completeness import Account
     from evaltap.evaluator.pipeline.maintenance.lag import Lag
-    from evaltap.recorder.diagnostics import Diagnostic
 
 _SIGNS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorOptions:
-    """The log to check, and the store that consumed it."""
-
-    log: str | None
-    db: Path | None
-    json: bool
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap doctor                         # what the recorder sees here\n"
-        "  evaltap doctor --log agent.log.db --db cases.duckdb  # and every turn\n"
-        "  evaltap doctor --log kafka://host:9092/evaltap.cases --db cases.duckdb\n\n"
-        "exit code: 0 all is well; 1 a gap, a problem, or a producer that ended without a closing"
-        " manifest; 2 bad input"
-    )
-    add = parser.add_argument
-    log = add("--log", metavar="LOG", help="the log to check: a file, or kafka://host:port/topic")
-    of_settings(log, "EVALTAP_LOG")
-    of_settings(
-        add("--db", type=Path, metavar="X.duckdb", help="the DuckDB file that consumed it"), STORE
-    )
-    add_json(parser)
-    parser.set_defaults(run=run, options=DoctorOptions)
-
-
 def run(options: DoctorOptions) -> int:
     """Print the findings; return 1 if something is wrong."""
-    from evaltap.recorder.diagnostics import Diagnostic, diagnose
-
-    sights = [*_settings_sight(), *diagnose(), *_log_sight(options.log)]
+    log = options.log or options.usual_log
+    sights = [*_settings_sight(), *diagnose(), *_log_sight(log)]
     lag = _lag(options.db)
     if lag is not None and lag.cases:
         sights.append(Diagnostic("scoring", _behind(lag), "note"))
-    location = parse_log_location(options.log) if options.log else None
+    location = parse_log_location(log) if log else None
     cluster = location if isinstance(location, KafkaLocation) else None
     found = _accounts(None if isinstance(location, KafkaLocation) else location, options)
     topics = _Topics() if cluster is None else _topics(cluster, options.db)
     sights += topics.sights
+    # While the topic has unread records, missing records may be among them.
+    total = Total.of(found, waits=topics.away or topics.waiting > 0)
     if options.json:
-        _print_json(sights, topics.positions, found, lag)
+        _print_json(sights, topics.positions, found, lag, total)
     else:
         _print_sights(sights)
-        _print_positions(topics.positions)
+        for position in topics.positions:
+            print(position.text())
         if cluster is not None and cluster.format == OTLP and topics.waiting:
             print("  also waiting: traces that were read and may still be revised")
-        _print_accounts(found, options.db)
+        if found:
+            print(f"\n{'LOST   ' if total.losses else 'ok     '} {total}")
+        for account in found:
+            for line in account_lines(account, options.db):
+                print(line)
     gap = any(position.gap for position in topics.positions)
-    # While the topic has unread records, missing records may be among them.
-    incoming = topics.away or topics.waiting
-    lost = not incoming and any(account.lost for account in found)
     unaccounted = any(account.unaccounted for account in found)
     problem = any(sight.severity == "problem" for sight in sights)
-    return 1 if lost or gap or unaccounted or problem else 0
+    return 1 if total.losses or gap or unaccounted or problem else 0
 
 
 class _Topics(NamedTuple):
     """The topics of a cluster: the positions in them, and problems."""
 
-    positions: "Sequence[LogPosition]" = ()
-    sights: "Sequence[Diagnostic]" = ()
+    positions: Sequence["LogPosition"] = ()
+    sights: Sequence[Diagnostic] = ()
     away: bool = False
     """Whether no broker answered."""
 
@@ -101,8 +78,6 @@ class _Topics(NamedTuple):
 
 
 def _topics(cluster: KafkaLocation, db: Path | None) -> _Topics:
-    from evaltap.recorder.diagnostics import Diagnostic
-
     try:
         positions, missing = _positions(cluster, db)
     except InputError as error:
@@ -116,24 +91,26 @@ def _topics(cluster: KafkaLocation, db: Path | None) -> _Topics:
 
 
 def _print_json(
-    sights: "Sequence[Diagnostic]",
-    positions: "Sequence[LogPosition]",
-    accounts: "Sequence[Account]",
+    sights: Sequence[Diagnostic],
+    positions: Sequence["LogPosition"],
+    accounts: Sequence[Account],
     lag: "Lag | None",
+    total: Total,
 ) -> None:
     data = {
         "sights": [
             {"about": s.about, "found": s.found, "verdict": s.verdict, "remedy": s.remedy}
             for s in sights
         ],
-        "partitions": [_position_data(position) for position in positions],
-        "producers": [_data(account) for account in accounts],
+        "partitions": [position.data() for position in positions],
+        "producers": [account_data(account) for account in accounts],
+        "losses": total.losses,
         "unscored": None if lag is None else lag.data(),
     }
     print(json.dumps(data, ensure_ascii=False))
 
 
-def _print_sights(sights: "Sequence[Diagnostic]") -> None:
+def _print_sights(sights: Sequence[Diagnostic]) -> None:
     for sight in sights:
         _print_line(f"{_SIGNS[sight.severity]} ", f"{sight.about}: {sight.found}")
         if sight.remedy:
@@ -148,59 +125,47 @@ def _print_line(head: str, text: str) -> None:
     print(head + f"\n{' ' * len(head)}".join(lines))
 
 
-def _accounts(log: Path | None, options: DoctorOptions) -> "Sequence[Account]":
+def _accounts(log: Path | None, options: DoctorOptions) -> Sequence[Account]:
     """Return the accounts of log and store.
 
     If the log comes from the settings and cannot be read, return none: the diagnostics report that.
     """
-    from evaltap.evaluator.pipeline.maintenance.completeness import accounts
-
     try:
         return accounts(log, options.db)
     except InputError:
-        if options.log != os.environ.get("EVALTAP_LOG"):
+        if options.log not in (None, options.usual_log):
             raise
         return []
 
 
-def _settings_sight() -> "list[Diagnostic]":
+def _settings_sight() -> list[Diagnostic]:
     """Return a diagnostic with the settings file that commands in this folder read."""
-    from evaltap.recorder.diagnostics import Diagnostic
-
+    none = f"no {FILE_NAME} in this folder or above (`evaltap init` writes one)"
     found = find_settings(Path.cwd(), os.environ)
-    if found is None:
-        return [
-            Diagnostic(
-                "settings file",
-                f"no {FILE_NAME} in this folder or above (`evaltap init` writes one)",
-                "ok",
-            )
-        ]
-    return [Diagnostic("settings file", str(found), "ok")]
+    return [Diagnostic("settings file", str(found) if found else none, "ok")]
 
 
 def _lag(db: Path | None) -> "Lag | None":
     """Return the cases of a store that wait for scores; None without a store."""
     if db is None or not db.exists():
         return None
-    from evaltap.cli.options.common import open_stores
-    from evaltap.evaluator.pipeline.maintenance.lag import oldest_unscored
+    from evaltap.cli.stores import open_stores  # an optional package: DuckDB
+    from evaltap.evaluator.pipeline.maintenance.lag import oldest_unscored  # as above
 
     with open_stores([db]) as store:
         return oldest_unscored(store)
 
 
 def _behind(lag: "Lag") -> str:
-    from evaltap.schemas.text import counted
-
     return f"{counted(lag.cases, 'case')} without scores, the oldest for {lag.seconds:,.0f} s"
 
 
 def _positions(
     location: KafkaLocation, db: Path | None
-) -> "tuple[list[LogPosition], Sequence[str]]":
+) -> tuple[list["LogPosition"], Sequence[str]]:
     """Return the store's position in the topics (never read, without a store), and missing topics."""
-    from evaltap.evaluator.ingest.sources.kafka import KafkaSource
+    from evaltap.cli.stores import open_stores
+    from evaltap.evaluator.ingest.sources.kafka import KafkaSource  # an optional package: kafka
     from evaltap.evaluator.ingest.sources.positions import (
         log_positions,
         partly_read,
@@ -218,90 +183,6 @@ def _positions(
         source.close()
 
 
-def _print_positions(positions: "Sequence[LogPosition]") -> None:
-    if positions:
-        print()
-    for position in positions:
-        start, end = position.bounds
-        read = "never read" if position.next_offset is None else f"read to {position.next_offset:,}"
-        print(
-            f"{position.name}: records {start:,} to {end:,}, {read}, {position.waiting:,} waiting"
-        )
-        if position.gap:
-            print(f"  GAP {position.gap}")
-
-
-def _position_data(position: "LogPosition") -> dict[str, object]:
-    return {
-        "topic": position.partition.topic,
-        "partition": position.partition.number,
-        "start": position.bounds.start,
-        "end": position.bounds.end,
-        "next_offset": position.next_offset,
-        "waiting": position.waiting,
-        "gap": position.gap or None,
-    }
-
-
-def _log_sight(log: str | None) -> "list[Diagnostic]":
-    from evaltap.recorder.config import RecorderConfig
-    from evaltap.recorder.diagnostics import log_diagnostics
-
+def _log_sight(log: str | None) -> list[Diagnostic]:
     config = RecorderConfig()
     return [] if log is None or log == config.log else log_diagnostics(log, config.log_max_bytes)
-
-
-def _print_accounts(found: "Sequence[Account]", store: Path | None) -> None:
-    for account in found:
-        data = _data(account)
-        drops = "".join(f", {reason} {count:,}" for reason, count in data["dropped"].items())
-        print(
-            f"\nproducer {account.producer_id}"
-            f" ({_ending(account)})\n"
-            f"  recorded {data['recorded']:,} = delivered {data['delivered']:,}"
-            f" + dropped {sum(data['dropped'].values()):,}{drops} + lost {data['lost']:,}\n"
-            f"  of the delivered: {_whereabouts(data, store)}"
-        )
-        if account.unaccounted:
-            print("  UNKNOWN: turns in its memory when it ended are not counted")
-        for first, last in data["gaps"]:
-            print(f"  GAP: records {first} to {last} are missing")
-
-
-def _whereabouts(data: dict[str, object], store: Path | None) -> str:
-    """Describe where the delivered turns of a producer are; without a store, only those on the log."""
-    trimmed = f", trimmed {data['trimmed']:,}" if data["trimmed"] else ""
-    if store is None:
-        return f"on the log {data['waiting']:,}{trimmed}; to see what landed: --db X.duckdb"
-    skipped = f", before its start {data['skipped']:,}" if data["skipped"] else ""
-    return (
-        f"landed {data['landed']:,}, waiting on the log {data['waiting']:,},"
-        f" dead letters {data['dead_letters']:,}, erased {data['erased']:,}{trimmed}{skipped}"
-    )
-
-
-def _ending(account: "Account") -> str:
-    if account.closed:
-        return "closed normally"
-    return "ended without a closing manifest" if account.ended else "no closing manifest yet"
-
-
-def _data(account: "Account") -> JsonObject:
-    from evaltap.evaluator.ingest.landing.seq_ranges import size
-
-    return {
-        "producer_id": account.producer_id,
-        "closed": account.closed,
-        "unaccounted": account.unaccounted,
-        "recorded": account.recorded,
-        "delivered": account.delivered,
-        "dropped": dict(sorted(account.dropped.items())),
-        "lost": size(account.lost),
-        "landed": account.landed,
-        "waiting": account.waiting,
-        "skipped": account.skipped,
-        "dead_letters": size(account.dead),
-        "erased": size(account.erased),
-        "trimmed": size(account.trimmed),
-        "gaps": account.lost,
-    }

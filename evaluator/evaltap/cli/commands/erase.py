@@ -1,17 +1,17 @@
 """`evaltap erase`: remove a person's cases from log, store and eval sets."""
 
-import argparse
 import glob
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_json
+from evaltap.cli.options.maintain import EraseOptions
+from evaltap.cli.redaction import redaction_key
+from evaltap.evaluator.pipeline.maintenance.erasure import Erased, Subject, erase
+from evaltap.evaluator.pipeline.maintenance.mentions import spellings
+from evaltap.evaluator.store.file_type import is_database
+from evaltap.recorder.privacy.pseudonyms import Pseudonyms
+from evaltap.recorder.privacy.redactor import PatternRedactor
 from evaltap.schemas.errors import InputError
-
-if TYPE_CHECKING:
-    from evaltap.evaluator.pipeline.maintenance.erasure import Erased, Subject
 
 OUT_OF_REACH = (
     "copies: backups, exports, files and databases that you did not name",
@@ -24,65 +24,8 @@ OUT_OF_REACH = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EraseOptions:
-    """The person to erase, and the places to erase from."""
-
-    subject: str
-    log: tuple[str, ...]
-    db: tuple[Path, ...]
-    files: tuple[Path, ...]
-    dry_run: bool
-    json: bool
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap erase --subject alice@example.com --log agent.log.db \\\n"
-        "      --db cases.duckdb --dry-run\n"
-        "  evaltap erase --subject alice@example.com --log agent.log.db \\\n"
-        "      --db cases.duckdb golden.evalset.json"
-    )
-    add = parser.add_argument
-    add(
-        "--subject",
-        required=True,
-        metavar="ID",
-        help="the user id or session id, as the agent used it",
-    )
-    add(
-        "--log",
-        action="append",
-        default=[],
-        metavar="LOG",
-        help="a local log, whose key also finds the subject's pseudonyms; may be repeated",
-    )
-    add(
-        "--db",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="X.duckdb",
-        help="a store; may be repeated, and sessions found in one are erased from all",
-    )
-    add(
-        "files",
-        nargs="*",
-        type=Path,
-        metavar="FILE",
-        help="eval sets, result files, JSON Lines of cases",
-    )
-    add("--dry-run", action="store_true", help="only count what would be removed")
-    add_json(parser)
-    parser.set_defaults(run=run, options=EraseOptions)
-
-
 def run(options: EraseOptions) -> int:
     """Erase the subject; report what was removed and what evaltap cannot reach."""
-    from evaltap.evaluator.store.file_type import is_database
-
     if not (options.log or options.db or options.files):
         raise InputError("nothing to erase from; give --log, --db or files")
     if len(options.subject) < 3:
@@ -92,7 +35,13 @@ def run(options: EraseOptions) -> int:
     if misplaced := next(filter(is_database, options.files), None):
         raise InputError(f"{misplaced}: is a DuckDB file; name it with --db {misplaced}")
     subject = _subject(options)
-    places = _erase(options, subject)
+    places = erase(
+        subject,
+        logs=[*map(Path, options.log)],
+        stores=options.db,
+        files=options.files,
+        dry_run=options.dry_run,
+    )
     cannot = _out_of_reach(options, places)
     if options.json:
         data = {
@@ -116,33 +65,7 @@ def run(options: EraseOptions) -> int:
     return 0
 
 
-def _erase(options: EraseOptions, subject: "Subject") -> "list[Erased]":
-    """Erase after searching all places: one may contain the user's id, another only the session's."""
-    from evaltap.evaluator.pipeline.maintenance import erasure
-
-    known = -1
-    while known < len(subject.sessions):  # ids found in one place may match more in another
-        known = len(subject.sessions)
-        for log in options.log:
-            erasure.find_in_log(Path(log), subject)
-        for path in options.db:
-            erasure.find_in_store(path, subject)
-        for path in options.files:
-            erasure.find_in_file(path, subject)
-    dry_run = options.dry_run
-    return [
-        *(erasure.erase_from_log(Path(log), subject, dry_run=dry_run) for log in options.log),
-        *(erasure.erase_from_store(path, subject, dry_run=dry_run) for path in options.db),
-        *(erasure.erase_from_file(path, subject, dry_run=dry_run) for path in options.files),
-    ]
-
-
-def _subject(options: EraseOptions) -> "Subject":
-    from evaltap.evaluator.pipeline.maintenance.erasure import Subject
-    from evaltap.evaluator.pipeline.maintenance.mentions import spellings
-    from evaltap.recorder.privacy.pseudonyms import Pseudonyms
-    from evaltap.recorder.privacy.redactor import PatternRedactor
-
+def _subject(options: EraseOptions) -> Subject:
     for log in options.log:
         if "://" not in log:
             continue
@@ -160,8 +83,6 @@ def _subject(options: EraseOptions) -> "Subject":
 
 
 def _key(log: str | None) -> bytes | None:
-    from evaltap.cli.options.redaction import redaction_key
-
     try:
         return redaction_key(log)
     except InputError:
@@ -169,7 +90,7 @@ def _key(log: str | None) -> bytes | None:
         return redaction_key(None)
 
 
-def _out_of_reach(options: EraseOptions, places: "list[Erased]") -> list[str]:
+def _out_of_reach(options: EraseOptions, places: list[Erased]) -> list[str]:
     mentions = [
         f"{one.place}: {one.mentions:,} cases of other people mention the subject; not changed"
         for one in places

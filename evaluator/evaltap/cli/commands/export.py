@@ -1,120 +1,55 @@
 """`evaltap export`: write landed cases, or an eval set, in the format of another tool."""
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_json, print_outcome
-from evaltap.cli.options.filtering import FilterOptions, add_filter
-from evaltap.cli.settings import STORE, of_settings
+from evaltap.cli.options.inspect import ExportOptions
+from evaltap.cli.progress import print_outcome
+from evaltap.cli.stores import choice_of, open_chosen
+from evaltap.evaluator.cases.datasets.exports.forms import files_of
+from evaltap.evaluator.cases.datasets.exports.losses import losses
+from evaltap.evaluator.cases.evalsets.files import read_set
+from evaltap.evaluator.ingest.landing.cases import landed_cases, write_json_lines
+from evaltap.evaluator.ingest.landing.own_ids import repeated_ids, with_own_ids
+from evaltap.evaluator.store.file_type import is_database
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.documents import is_lines_name
+from evaltap.schemas.files.documents import eval_set_name, is_lines_name, write_bytes
+from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import counted
-
-if TYPE_CHECKING:
-    from evaltap.schemas.formats.case import CaseData
-
-
-@dataclass(frozen=True, slots=True)
-class ExportOptions:
-    """The cases to export, the format, and the file to write."""
-
-    source: Path | None
-    out: Path
-    format: str | None
-    id: str | None
-    with_actual: bool
-    check: bool
-    json: bool
-    chosen: FilterOptions
-
-    @property
-    def form(self) -> str:
-        """The format: as given, or by the file's suffix."""
-        return self.format or ("jsonl" if is_lines_name(self.out) else "trpc")
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    from evaltap.evaluator.cases.datasets.exports.forms import ENDINGS
-
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap export cases.duckdb --out cases.evalset.json\n"
-        "  evaltap export cases.duckdb --out cases.jsonl            # JSON Lines of cases\n"
-        "  evaltap export cases.duckdb --out cases.evalset.json --format adk\n"
-        "  evaltap export cases.duckdb --out late.evalset.json --filter since:7d\n"
-        "  evaltap export golden.evalset.json --format deepeval --out goldens.json\n"
-        "  evaltap export golden.evalset.json --format huggingface --out golden/\n"
-        "  evaltap export golden.evalset.json --out golden.jsonl --check\n\n"
-        "For tools without multi-turn cases, each turn becomes a row with the preceding conversation"
-        " as messages.\n\n"
-        "exit code: 0 written, or up to date with --check; 1 the file differs (--check); 2 bad input"
-    )
-    add = parser.add_argument
-    source = add(
-        "source", nargs="?", type=Path, metavar="SOURCE",
-        help="a store (X.duckdb), or an eval set (default: the store of evaltap.toml, or ./cases.duckdb)",
-    )  # fmt: skip
-    of_settings(source, STORE)
-    add(
-        "--out", required=True, type=Path, metavar="P", help="the file to write (a folder for huggingface)"
-    )  # fmt: skip
-    add(
-        "--format", choices=ENDINGS, metavar="FORMAT",
-        help=f"the format to write: {', '.join(ENDINGS)} (default: by the file's ending)",
-    )  # fmt: skip
-    add("--id", metavar="ID", help="the eval set's id (default: its own, or the file's name)")
-    add(
-        "--with-actual",
-        action="store_true",
-        help="for deepeval and openai-evals: include the recorded answers and tool calls",
-    )
-    add("--check", action="store_true", help="write nothing; exit with 1 if the file differs")
-    add_filter(parser)
-    add_json(parser)
-    parser.set_defaults(run=run, options=ExportOptions)
 
 
 def run(options: ExportOptions) -> int:
     """Write the cases, or compare them with the existing file."""
-    from evaltap.evaluator.ingest.landing.cases import landed_cases, write_json_lines
-    from evaltap.evaluator.ingest.landing.own_ids import repeated_ids, with_own_ids
-    from evaltap.evaluator.store.file_type import is_database
-
-    source = options.source
+    source, form = options.source, _form(options)
     if source is None:
         raise InputError("name the SOURCE: a DuckDB file of evaltap, or an eval set")
     if source.suffix == ".duckdb" or is_database(source):
-        with options.chosen.open([source]) as store:
-            repeated = repeated_ids(store, runs_apart=options.form in ("jsonl", "trpc"))
+        with open_chosen([source], choice_of(options.chosen)) as store:
+            repeated = repeated_ids(store, runs_apart=form in ("jsonl", "trpc"))
             _report_renamed_cases(repeated)
             cases = with_own_ids(landed_cases(store), repeated)
-            if options.form == "jsonl" and not options.check:
+            if form == "jsonl" and not options.check:
                 # Streamed, so that memory does not grow with the store.
                 count = write_json_lines(options.out, cases)
                 _report_written_files(options, count, [options.out])
                 return 0
             return _export(options, list(cases), "")
-    if options.chosen.choice():
+    if choice_of(options.chosen):
         raise InputError("--filter, --where: only work on a store; the source is an eval set")
-    from evaltap.evaluator.cases.evalsets.files import read_set
-
     found = read_set(source)
     return _export(options, found.cases, found.eval_set_id)
 
 
-def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) -> int:
-    from evaltap.evaluator.cases.datasets.exports.forms import files_of
-    from evaltap.evaluator.cases.datasets.exports.losses import losses
-    from evaltap.schemas.files.documents import eval_set_name, write_bytes
+def _form(options: ExportOptions) -> str:
+    """Return the format: as given, or by the file's suffix."""
+    return options.format or ("jsonl" if is_lines_name(options.out) else "trpc")
 
+
+def _export(options: ExportOptions, cases: Sequence[CaseData], set_id: str) -> int:
     name = options.id or set_id or eval_set_name(options.out)
-    made = files_of(options.form, cases, name, with_actual=options.with_actual)
+    made = files_of(_form(options), cases, name, with_actual=options.with_actual)
     files = {Path(f"{options.out}{ending}"): content for ending, content in made.items()}
     if options.check:
         stale = [
@@ -132,7 +67,7 @@ def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) ->
         return int(bool(stale))
     for path, content in files.items():
         write_bytes(path, content)
-    for loss in losses(options.form, cases):
+    for loss in losses(_form(options), cases):
         print(f"evaltap export: {loss}", file=sys.stderr)
     _report_written_files(options, len(cases), list(files))
     return 0
@@ -141,11 +76,11 @@ def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) ->
 def _report_written_files(options: ExportOptions, cases: int, files: Sequence[Path]) -> None:
     data = {
         "out": str(options.out),
-        "format": options.form,
+        "format": _form(options),
         "cases": cases,
         "files": list(map(str, files)),
     }
-    named = [options.out] if options.form == "huggingface" else files
+    named = [options.out] if _form(options) == "huggingface" else files
     written = f"{counted(cases, 'case')} written to {' and '.join(map(str, named))}"
     print_outcome(data, written, as_json=options.json)
 

@@ -1,10 +1,10 @@
 """`evaltap fmt`: rewrite eval-set, metrics and result files in canonical form."""
 
-import argparse
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
+from evaltap.cli.options.maintain import FmtOptions
+from evaltap.evaluator.cases.datasets.exports.losses import losses
 from evaltap.schemas.errors import EvaltapError, FormatError, InputError
 from evaltap.schemas.files import adk, canonical
 from evaltap.schemas.files.documents import (
@@ -18,47 +18,10 @@ from evaltap.schemas.files.documents import (
     read_bytes,
     write_bytes,
 )
+from evaltap.schemas.formats.case import EvalSet
 
 
-@dataclass(frozen=True, slots=True)
-class FormatOptions:
-    """The files to format, and how."""
-
-    files: tuple[Path, ...]
-    check: bool
-    stdout: bool
-    to: str | None
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap fmt math.evalset.json math.metrics.json\n"
-        "  evaltap fmt --check evals/*.json         # exit 1 when a file is not canonical\n"
-        "  evaltap fmt --to adk --stdout math.evalset.json\n\n"
-        "API keys are never written; ${NAME} in judge settings is kept unexpanded.\n\n"
-        "exit code: 0 all files are canonical, 1 one is not (--check), 2 bad input"
-    )
-    parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="eval-set, metrics or result files"
-    )
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument(
-        "--check",
-        action="store_true",
-        help="change nothing; exit with 1 if a file is not canonical",
-    )
-    mode.add_argument(
-        "--stdout", action="store_true", help="print the result instead of rewriting files"
-    )
-    parser.add_argument(
-        "--to", choices=("trpc", "adk"), help="write eval sets in this format (default: unchanged)"
-    )
-    parser.set_defaults(run=run, options=FormatOptions)
-
-
-def run(options: FormatOptions) -> int:
+def run(options: FmtOptions) -> int:
     """Format the files; a file that cannot be read does not stop the others."""
     different, failed = 0, 0
     for path in options.files:
@@ -72,7 +35,7 @@ def run(options: FormatOptions) -> int:
     return 1 if options.check and different else 0
 
 
-def _format(path: Path, options: FormatOptions) -> bool:
+def _format(path: Path, options: FmtOptions) -> bool:
     """Format one file; return whether it was not canonical."""
     before = read_bytes(path)
     after = formatted(path, options.to)
@@ -90,8 +53,6 @@ def _format(path: Path, options: FormatOptions) -> bool:
 
 
 def _report_losses(path: Path) -> None:
-    from evaltap.evaluator.cases.datasets.exports.losses import losses
-
     for loss in losses("adk", list(iter_cases(path))):
         print(f"evaltap fmt: {path}: {loss}", file=sys.stderr)
 
@@ -112,8 +73,6 @@ def formatted(path: Path, to: str | None = None) -> bytes:
 def _canonical(path: Path, kind: DocumentKind, to: str | None) -> bytes:
     document = READERS[kind](path)
     if kind in ("eval set", "ADK eval set"):
-        from evaltap.schemas.formats.case import EvalSet
-
         if isinstance(document, EvalSet) and (to or kind) in ("adk", "ADK eval set"):
             return canonical.dumps(adk.to_adk(document))
     elif to:

@@ -1,127 +1,44 @@
 """`evaltap gate`: check eval cases against thresholds in several dimensions."""
 
-import argparse
 import json
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
-from evaltap.cli.options.code import add_allow_code, check_code
-from evaltap.cli.options.common import add_concurrency, add_json, open_store, progress
-from evaltap.cli.options.comparing import RuleOptions, add_rules, print_comparison
-from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
-from evaltap.cli.options.scoring import report_ineffective_settings, report_missing_references
-from evaltap.cli.parsing import report_file
-from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.documents import eval_set_name, iter_cases
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from evaltap.evaluator.reports.compare.gating import GatedCase
-    from evaltap.evaluator.reports.compare.model import Comparison
-    from evaltap.evaluator.reports.compare.sides import Side
-    from evaltap.evaluator.scoring.gates.gate import Gate, GateResult
-    from evaltap.schemas.formats.case import CaseData
-
-SHOWN = 10
-ORDER = ("passed", "incomplete", "failed")
-
-FAIL_ON = ("failed", "regressed", "never")
-
-
-@dataclass(frozen=True, slots=True)
-class GateOptions:
-    """The gate, the cases that must pass it, the store for their scores, and the baseline."""
-
-    cases: tuple[Path, ...]
-    gate: Path
-    db: Path | None
-    concurrency: int
-    json: bool
-    baseline: str | None
-    write_baseline: Path | None
-    fail_on: str | None
-    report: tuple[Path, ...]
-    rules: RuleOptions
-    allow_code: bool
-    judges: JudgeOptions
-
-
-_EPILOG: Final = (
-    "examples:\n"
-    "  evaltap gate cases.evalset.json --gate gate.json\n"
-    "  evaltap gate run-*.jsonl --gate gate.json --write-baseline baseline.json\n"
-    "  evaltap gate run-*.jsonl --gate gate.json --baseline baseline.json \\\n"
-    "      --fail-on regressed\n"
-    "  evaltap gate cases.jsonl --gate gate.json --min-pass-rate 0.9\n"
-    "  EVALTAP_GATE_SAFETY=1 evaltap gate cases.jsonl --gate gate.json --json\n\n"
-    "A case that occurs again, in the same file or another, counts as another trial.\n\n"
-    "exit code: 0 every case passed every dimension and is no worse than the baseline, 1 a case"
-    " did not, 2 bad input, 3 nothing failed, but something could not be checked or decided."
-    " With --fail-on regressed only the comparison decides, with --min-pass-rate only the rate."
+from evaltap.cli.options.score import GateOptions
+from evaltap.cli.progress import progress
+from evaltap.cli.scoring import (
+    judge_session,
+    report_ineffective_settings,
+    report_missing_references,
 )
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.epilog = _EPILOG
-    add = parser.add_argument
-    add(
-        "cases",
-        nargs="+",
-        type=Path,
-        metavar="CASES",
-        help=".evalset.json or JSON Lines of eval cases",
-    )
-    add(
-        "--gate", required=True, type=Path, metavar="GATE.json",
-        help="the dimensions with their thresholds, metrics and criteria; EVALTAP_GATE_<DIMENSION>"
-        " overrides a threshold",
-    )  # fmt: skip
-    add(
-        "--db",
-        type=Path,
-        metavar="X.duckdb",
-        help="also store the verdicts, with feedback and cases, in this file",
-    )
-    add_concurrency(parser)
-    group = parser.add_argument_group("comparison").add_argument
-    group(
-        "--baseline", metavar="FILE|RUN",
-        help="compare with a baseline.json, a DuckDB file (FILE#RUN for one run), JSON Lines of scores, a"
-        " result file, or the name of a run in --db",
-    )  # fmt: skip
-    group(
-        "--fail-on", choices=FAIL_ON,
-        help="failed: fail on any failed case (default); regressed: fail only on what is worse than the"
-        " baseline, so that known failures pass the gate; never: always exit with 0",
-    )  # fmt: skip
-    group(
-        "--write-baseline", type=Path, metavar="FILE.json",
-        help="write how often each case passed each dimension; small enough for git",
-    )  # fmt: skip
-    group(
-        "--report", type=report_file, action="append", default=[], metavar="FILE",
-        help="write a report of the comparison: .html, .md (for a pull request), .xml (JUnit) or .json;"
-        " may be repeated",
-    )  # fmt: skip
-    add_rules(parser)
-    add_allow_code(parser)
-    add_judging(parser)
-    add_json(parser)
-    parser.set_defaults(run=run, options=GateOptions)
+from evaltap.cli.stores import open_store
+from evaltap.evaluator.reports.compare.baseline import write_baseline
+from evaltap.evaluator.reports.compare.comparison import compare
+from evaltap.evaluator.reports.compare.console import print_comparison
+from evaltap.evaluator.reports.compare.formats import write_comparison
+from evaltap.evaluator.reports.compare.gating import (
+    GatedCase,
+    check_cases,
+    dimensions_only,
+    gate_sides,
+    gated_side,
+)
+from evaltap.evaluator.reports.compare.model import Comparison, Rules
+from evaltap.evaluator.reports.compare.reading import read_side
+from evaltap.evaluator.reports.compare.sides import Side
+from evaltap.evaluator.reports.gate import gate_data, gate_exit, print_gate
+from evaltap.evaluator.scoring.gates.gate import Gate
+from evaltap.evaluator.scoring.settings import check_code
+from evaltap.evaluator.store.file_type import is_database
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.documents import eval_set_name, iter_cases, read_gate
+from evaltap.schemas.formats.case import CaseData
 
 
 def run(options: GateOptions) -> int:
     """Check the cases and print the verdicts; return the exit code."""
-    from evaltap.evaluator.scoring.gates.gate import Gate
-    from evaltap.schemas.files.documents import read_gate
-
     base = _baseline(options)
     spec = read_gate(options.gate)
     named = [metric for dimension in spec.dimensions for metric in dimension.metrics]
@@ -135,21 +52,28 @@ def run(options: GateOptions) -> int:
         )
     metrics = unscored.scorer.metrics
     report_ineffective_settings("gate", metrics, thresholds=False)
-    with JudgeSession(options.judges) as judges, progress("cases checked") as show:
+    with judge_session("gate", options.judges) as judges, progress("cases checked") as show:
         gate = Gate(spec, services=judges.services(metrics))
         judges.check_reachable(metrics)
-        gated = _checked(gate, options, show)
+        gated = []
+        with open_store(options.db) as store:
+            cases, source = list(_cases(options.cases)), ", ".join(map(str, options.cases))
+            threads = options.concurrency if gate.scorer.waits else 1
+            for one in check_cases(gate, cases, store, source, threads=threads):
+                gated.append(one)
+                show(len(gated))
     if not gated:
         raise InputError(
             f"{', '.join(map(str, options.cases))}: no cases found; expected at least one"
         )
     found = _comparison(gate, options, base, gated)
-    code, messages = _verdict(options, gated, found)
+    code, messages = gate_exit(
+        gated, found, fail_on=options.fail_on, min_pass_rate=options.rules.min_pass_rate
+    )
     if options.json:
-        passed = all(one.result.passed for one in gated)
-        print(json.dumps(_data(gated, found, passed, code), ensure_ascii=False))
+        print(json.dumps(gate_data(gated, found, code), ensure_ascii=False))
     else:
-        _print(gate, gated)
+        print_gate(gate, gated)
         if found is not None:
             print()
             print_comparison(found)
@@ -160,10 +84,8 @@ def run(options: GateOptions) -> int:
     return code
 
 
-def _baseline(options: GateOptions) -> "Side | None":
+def _baseline(options: GateOptions) -> Side | None:
     """Return the baseline; it is read first because the gate may write to the same file."""
-    from evaltap.evaluator.reports.compare.reading import read_side
-
     if options.write_baseline is not None and options.write_baseline.suffix != ".json":
         raise InputError(f"--write-baseline {options.write_baseline}: expected a .json file")
     if options.baseline is None:
@@ -176,14 +98,9 @@ def _baseline(options: GateOptions) -> "Side | None":
 
 
 def _comparison(
-    gate: "Gate", options: GateOptions, base: "Side | None", gated: "Sequence[GatedCase]"
-) -> "Comparison | None":
+    gate: Gate, options: GateOptions, base: Side | None, gated: Sequence[GatedCase]
+) -> Comparison | None:
     """Write the new baseline and the reports; return the comparison with the old baseline."""
-    from evaltap.evaluator.reports.compare.baseline import write_baseline
-    from evaltap.evaluator.reports.compare.comparison import compare
-    from evaltap.evaluator.reports.compare.formats import write_comparison
-    from evaltap.evaluator.reports.compare.gating import dimensions_only, gate_sides, gated_side
-
     head = gated_side(gate, gated, ", ".join(map(str, options.cases)))
     if options.write_baseline is not None:
         write_baseline(options.write_baseline, dimensions_only(gate, head))
@@ -196,90 +113,14 @@ def _comparison(
     if base is None:
         return None
     # The required rate applies to the whole gate, not to each dimension.
-    rules = replace(options.rules.rules(), min_pass_rate=None)
+    rules = replace(Rules(**asdict(options.rules)), min_pass_rate=None)
     found = compare(*gate_sides(gate, base, head), rules)
     for path in options.report:
         write_comparison(found, path)
     return found
 
 
-def _verdict(
-    options: GateOptions, gated: "Sequence[GatedCase]", found: "Comparison | None"
-) -> tuple[int, list[str]]:
-    """Return the exit code, the worst of the requested checks, and the messages about it."""
-    from evaltap.evaluator.reports.compare.gating import pass_rate
-
-    codes, messages = [0], []
-    if found is not None:
-        codes.append(found.exit_code)
-    wanted = options.rules.min_pass_rate
-    if wanted is not None:
-        rate = pass_rate(gated)
-        if rate is None:
-            codes.append(3)
-            messages.append(
-                "the pass rate is undecided: more than 5 % of the cases could not be checked"
-            )
-        else:
-            low, high = rate.interval
-            codes.append(1 if high < wanted else 0 if low >= wanted else 3)
-            messages.append(
-                f"{rate.value:.1%} pass (95 %: {low:.1%} to {high:.1%}), required {wanted:.1%}"
-            )
-    elif options.fail_on in (None, "failed"):
-        statuses = {one.result.status for one in gated}
-        codes.append(1 if "failed" in statuses else 3 if "incomplete" in statuses else 0)
-    if options.fail_on == "never":
-        return 0, messages
-    return (1 if 1 in codes else max(codes)), messages
-
-
-def _data(
-    gated: "Sequence[GatedCase]", found: "Comparison | None", passed: bool, code: int
-) -> dict[str, object]:
-    from evaltap.evaluator.reports.compare.model import comparison_data
-
-    data: dict[str, object] = {
-        "passed": passed,
-        "exit_code": code,
-        "cases": [one.result.data() for one in gated],
-    }
-    return data if found is None else {**data, "comparison": comparison_data(found)}
-
-
-def _checked(gate: "Gate", options: GateOptions, show: Callable[[int], None]) -> "list[GatedCase]":
-    from evaltap.evaluator.cases.identity import CaseKey, case_identity
-    from evaltap.evaluator.reports.compare.gating import GatedCase
-    from evaltap.evaluator.scoring.gates.gate import Attempt
-    from evaltap.evaluator.scoring.gates.revision import attempts_into
-
-    checked: list[GatedCase] = []
-    threads = options.concurrency if gate.scorer.waits else 1
-    source = ", ".join(map(str, options.cases))
-    cases = list(_cases(options.cases))
-    keys = [case_identity(case, "")[:3] for case in cases]
-    due = Counter(keys)
-    trials: defaultdict[CaseKey, list[Attempt]] = defaultdict(list)
-    with (
-        open_store(options.db) as store,
-        attempts_into(store, gate, source) as record,
-        ThreadPoolExecutor(threads) as pool,
-    ):
-        for key, case, result in zip(keys, cases, pool.map(gate.evaluate, cases), strict=True):
-            trials[key].append(Attempt(1, None, case, result))
-            if len(trials[key]) == due[key]:
-                # The result stored last is the case's status, so the worst trial comes last.
-                found = trials.pop(key)
-                for attempt in sorted(found, key=lambda one: ORDER.index(one.result.status)):
-                    record(attempt)
-            checked.append(GatedCase(case, result))
-            show(len(checked))
-    return checked
-
-
-def _cases(paths: Sequence[Path]) -> "Iterator[CaseData]":
-    from evaltap.evaluator.store.file_type import is_database
-
+def _cases(paths: Sequence[Path]) -> Iterator[CaseData]:
     for path in paths:
         if is_database(path):
             raise InputError(
@@ -287,59 +128,3 @@ def _cases(paths: Sequence[Path]) -> "Iterator[CaseData]":
             )
         for case in iter_cases(path):
             yield {"evalSetId": eval_set_name(path), **case}
-
-
-def _print(gate: "Gate", gated: "Sequence[GatedCase]") -> None:
-    """Print the dimensions, then the cases that did not pass; print equal verdicts of trials once."""
-    from rich.text import Text
-
-    from evaltap.evaluator.cases.identity import case_identity
-    from evaltap.evaluator.reports.console import console, shorten
-    from evaltap.schemas.text import counted
-
-    out = console()
-    keys = [case_identity(one.case, "")[:3] for one in gated]
-    cases = counted(len(set(keys)), "case")
-    of = cases if len(set(keys)) == len(keys) else f"{counted(len(keys), 'trial')} of {cases}"
-    passed = sum(one.result.passed for one in gated)
-    out.print(_table(gate, [one.result for one in gated], f"{passed:,} of {of} passed the gate"))
-    stopped = Counter(
-        (key, one.result.status, one.result.feedback)
-        for key, one in zip(keys, gated, strict=True)
-        if not one.result.passed
-    )
-    trials = Counter(keys)
-    for (key, status, feedback), count in list(stopped.items())[:SHOWN]:
-        lines = "\n".join(shorten(line) for line in feedback.splitlines()[1:])
-        often = f" in {count:,} of {trials[key]:,} trials" if trials[key] > 1 else ""
-        out.print(Text(f"{shorten(key[2])}: {status}{often}\n{lines}"))
-    if len(stopped) > SHOWN:
-        out.print(f"... and {len(stopped) - SHOWN:,} more; --json lists all of them")
-
-
-def _table(gate: "Gate", results: "Sequence[GateResult]", title: str) -> "Table":
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE, pad_edge=False, padding=(0, 2, 0, 0)
-    )
-    table.add_column("dimension")
-    crashed = any(one.status == "crashed" for result in results for one in result.dimensions)
-    counted = ("passed", "failed", "crashed") if crashed else ("passed", "failed")
-    for name in ("threshold", *counted, "not checked", "mean score"):
-        table.add_column(name, justify="right")
-    for place, name in enumerate(one.name for one in gate.spec.dimensions):
-        found = [result.dimensions[place] for result in results]
-        threshold = gate.thresholds.get(name)
-        scores = [one.score for one in found if one.score is not None]
-        counts = [sum(one.status == status for one in found) for status in counted]
-        mean = f"{sum(scores) / len(scores):.3f}" if scores else "-"
-        unchecked = len(found) - sum(counts)
-        shown = [f"{count:,}" for count in (*counts, unchecked)]
-        if threshold is None:
-            shown[:2] = "-", "-"
-        cells = ("informs" if threshold is None else f"{threshold:.2f}", *shown, mean)
-        table.add_row(Text(name), *cells)
-    return table

@@ -4,19 +4,21 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from evaltap.cli.options.comparing import share
-from evaltap.cli.settings import STORE_FILE
+from evaltap.cli.logs import open_source
+from evaltap.cli.options.start import InitOptions
+from evaltap.cli.stores import open_store
+from evaltap.cli.values import share
+from evaltap.evaluator.curation.starter_metrics import FEWEST, Observed, observed, starter_metrics
+from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.schemas.errors import EvaltapError, InputError
+from evaltap.schemas.files.documents import read_metrics, write_bytes
 from evaltap.schemas.files.settings import FILE_NAME
 from evaltap.schemas.log.location import FORM, OTLP, KafkaLocation, parse_log_location
 from evaltap.schemas.text import counted
-
-if TYPE_CHECKING:
-    from evaltap.evaluator.curation.starter_metrics import Observed
 
 T = TypeVar("T")
 
@@ -24,65 +26,8 @@ _MOST_RECORDS = 20_000
 """Number of records that are read from the log, oldest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class InitOptions:
-    """The settings to write; the user is asked for those that are None."""
-
-    log: str | None
-    store: Path
-    metrics: Path
-    sample_rate: float | None
-    judge_model: str | None
-    yes: bool
-    force: bool
-    json: bool
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap init                                  # asks three questions\n"
-        "  evaltap init --yes                            # uses the defaults\n"
-        "  evaltap init --log kafka://broker:9092/evaltap.cases --sample-rate 0.1\n\n"
-        "Commands in this folder and below then use this log, store and metrics file. If the log"
-        " already has turns, the metrics get limits on time, cost, tokens and calls that fit these"
-        " turns."
-    )
-    add = parser.add_argument
-    add("--log", metavar="LOG", help="the log that the agent records to (default: agent.log.db)")
-    add(
-        "--store",
-        type=Path,
-        default=Path(STORE_FILE),
-        metavar="X.duckdb",
-        help="the DuckDB file for cases and scores (default: cases.duckdb)",
-    )
-    add(
-        "--metrics",
-        type=Path,
-        default=Path("metrics.json"),
-        metavar="M.json",
-        help="the metrics file; an existing one is kept (default: metrics.json)",
-    )
-    add(
-        "--sample-rate",
-        type=share,
-        metavar="SHARE",
-        help="share of sessions to record (default: 1)",
-    )
-    add("--judge-model", metavar="MODEL", help="the model that judges answers (default: no judge)")
-    add("-y", "--yes", action="store_true", help="ask nothing")
-    add("--force", action="store_true", help=f"overwrite an existing {FILE_NAME}")
-    add("--json", action="store_true", help="print what was written as JSON, and ask nothing")
-    parser.set_defaults(run=run, options=InitOptions)
-
-
 def run(options: InitOptions) -> int:
     """Ask for missing settings, write the files and print the next steps."""
-    from evaltap.evaluator.curation.starter_metrics import starter_metrics
-    from evaltap.schemas.files.documents import read_metrics, write_bytes
-
     file = Path(FILE_NAME)
     if file.exists() and not options.force:
         raise InputError(f"{file} already exists; edit it, or overwrite it with --force")
@@ -139,13 +84,8 @@ def _log(text: str) -> str:
     return text
 
 
-def _observed(log: str) -> "Observed":
+def _observed(log: str) -> Observed:
     """Return observations of a local log; empty if it does not exist yet, or for topics."""
-    from evaltap.cli.options.common import open_store
-    from evaltap.cli.options.logs import open_source
-    from evaltap.evaluator.curation.starter_metrics import Observed, observed
-    from evaltap.evaluator.ingest.landing.lander import Lander
-
     if isinstance(parse_log_location(log), KafkaLocation) or not Path(log).is_file():
         return Observed()
     source = open_source(log, until_idle=True)
@@ -169,46 +109,21 @@ def _metrics_text(metrics: list[dict[str, object]]) -> str:
 
 def _settings_text(chosen: InitOptions) -> str:
     judge = chosen.judge_model or ""
-    return _SETTINGS.format(
-        log=json.dumps(chosen.log),
-        store=json.dumps(str(chosen.store)),
-        metrics=json.dumps(str(chosen.metrics)),
-        sample_rate=chosen.sample_rate,
-        model=f"model = {json.dumps(judge)}" if judge else '# model = "gpt-4o-mini"',
+    return (
+        Path(__file__)
+        .with_name("evaltap.toml.txt")
+        .read_text("utf-8")
+        .format(
+            log=json.dumps(chosen.log),
+            store=json.dumps(str(chosen.store)),
+            metrics=json.dumps(str(chosen.metrics)),
+            sample_rate=chosen.sample_rate,
+            model=f"model = {json.dumps(judge)}" if judge else '# model = "gpt-4o-mini"',
+        )
     )
 
 
-_SETTINGS = """\
-# Settings for evaltap in this folder and below. Arguments override EVALTAP_* variables, which override
-# this file. Paths are relative to this file. Keys and passwords do not belong here.
-
-log = {log}          # the agent writes it, and `evaltap consume` reads it
-store = {store}        # the DuckDB file with cases and scores
-metrics = {metrics}      # the metrics to score with
-# references = "golden.evalset.json"   # expected turns, for metrics that compare
-
-# Any setting of the recorder. An agent reads this file only if EVALTAP_CONFIG names it.
-[recorder]
-sample_rate = {sample_rate}
-# app_name = "shop"
-# environment = "production"
-# redaction_policy = {{ toolResults = "hash" }}
-
-# When commands fail, for CI.
-[score]
-# fail_on = "not_evaluated"            # failed, error, not_evaluated or never
-# p95_ms = 5000
-
-# Judges. The key comes from the environment: OPENAI_API_KEY, or EVALTAP_JUDGE_API_KEY.
-[judge]
-{model}
-# budget_usd = 1.0                     # for each command
-"""
-
-
-def _print_next(chosen: InitOptions, written: list[Path], found: "Observed") -> None:
-    from evaltap.evaluator.curation.starter_metrics import FEWEST
-
+def _print_next(chosen: InitOptions, written: list[Path], found: Observed) -> None:
     location = parse_log_location(chosen.log or "")
     for path in written:
         print(f"wrote {path}")
@@ -228,15 +143,11 @@ def _print_next(chosen: InitOptions, written: list[Path], found: "Observed") -> 
         )
     if not (isinstance(location, KafkaLocation) and location.format == OTLP):
         print(
-            "\nrecord:\n"
-            "  from evaltap.recorder import Recorder\n"
+            "\nrecord:\n  from evaltap.recorder import Recorder\n"
             f"  recorder = Recorder({chosen.log!r})     # or EVALTAP_CONFIG={FILE_NAME} and Recorder()",
             end="",
         )
     print(
-        "\nland and score:\n"
-        "  evaltap consume --until-idle            # without --until-idle: keeps following live traffic\n"
-        "inspect:\n"
-        "  evaltap cases\n"
-        "  evaltap report"
+        "\nland and score:\n  evaltap consume --until-idle            # without --until-idle: keeps"
+        " following live traffic\ninspect:\n  evaltap cases\n  evaltap report"
     )

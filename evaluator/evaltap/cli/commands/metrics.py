@@ -1,54 +1,20 @@
 """`evaltap metrics`: list the evaluators, with examples for the metrics file."""
 
-import argparse
 import json
-import shutil
-import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_json
+from evaltap.cli.options.score import MetricsOptions
+from evaltap.evaluator.scoring.evaluators.catalogue import (
+    Description,
+    described,
+    description_text,
+    listed,
+)
 from evaltap.schemas.known import check_known
-
-if TYPE_CHECKING:
-    from evaltap.evaluator.scoring.evaluators.catalogue import Description
-
-
-@dataclass(frozen=True, slots=True)
-class MetricsOptions:
-    """The evaluators to describe; if empty, all are listed."""
-
-    names: tuple[str, ...]
-    example: bool
-    json: bool
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap metrics                       # every evaluator\n"
-        "  evaltap metrics trajectory_f1         # its input, and an example\n"
-        "  evaltap metrics run_succeeded trajectory_no_loop --example > metrics.json\n\n"
-        "exit code: 0 listed, 2 bad input"
-    )
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="describe these evaluators (default: list all)"
-    )
-    parser.add_argument(
-        "--example",
-        action="store_true",
-        help="print only a metrics file that uses them",
-    )
-    add_json(parser)
-    parser.set_defaults(run=run, options=MetricsOptions)
 
 
 def run(options: MetricsOptions) -> int:
     """List all evaluators, or describe the named ones."""
-    from evaltap.evaluator.scoring.evaluators.catalogue import described
-
     found = _named(described(), options.names)
     if options.example:
         metrics = [one.example for one in found if one.example]
@@ -56,47 +22,16 @@ def run(options: MetricsOptions) -> int:
     elif options.json:
         print(json.dumps([one.data() for one in found], ensure_ascii=False))
     elif options.names:
-        print("\n\n".join(map(_described, found)))
+        print("\n\n".join(map(description_text, found)))
     else:
-        print(_listed(found))
+        print(listed(found))
     return 0
 
 
-def _named(known: "Sequence[Description]", names: Sequence[str]) -> "list[Description]":
+def _named(known: Sequence[Description], names: Sequence[str]) -> list[Description]:
     if not names:
         return list(known)
     by_name = {one.name: one for one in known}
     for name in names:
         check_known(name, by_name, f"no evaluator named '{name}'", "`evaltap metrics` lists them")
     return [by_name[name] for name in names]
-
-
-def _listed(found: "Sequence[Description]") -> str:
-    from evaltap.evaluator.scoring.evaluators.catalogue import GROUPS
-
-    width = max(len(one.name) for one in found)
-    columns = shutil.get_terminal_size().columns
-    lines = []
-    for group, title in GROUPS.items():
-        members = [one for one in found if one.group == group]
-        if members:
-            lines += ["", f"{title}:"]
-            for one in members:
-                lines += textwrap.wrap(
-                    f"  {one.name:<{width}}  {one.measures}",
-                    columns,
-                    subsequent_indent=" " * (width + 4),
-                )
-    lines += [
-        "",
-        "evaltap metrics NAME shows what an evaluator needs, with an example",
-    ]
-    return "\n".join(lines[1:])
-
-
-def _described(one: "Description") -> str:
-    lines = [one.name, f"  measures  {one.measures}", f"  needs     {one.needs}"]
-    if one.example is not None:
-        text = json.dumps([one.example], indent=2, ensure_ascii=False)
-        lines += ["  example metrics file:", *(f"    {line}" for line in text.splitlines())]
-    return "\n".join(lines)

@@ -1,94 +1,66 @@
 """`evaltap monitor`: check and replay watches on live traffic, and list their alarms."""
 
-import argparse
 import json
-import os
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_json, open_store, open_stores
-from evaltap.cli.settings import STORE
+from rich.text import Text
+
+from evaltap.cli.options.inspect import (
+    MonitorAlertsOptions,
+    MonitorCheckOptions,
+    MonitorRebaseOptions,
+    MonitorReplayOptions,
+    MonitorStatusOptions,
+)
+from evaltap.cli.stores import open_store, open_stores
+from evaltap.evaluator.monitoring.event_text import event_lines, fixed_limit, state_line
+from evaltap.evaluator.monitoring.history import WatchState, firing, read_alerts, read_states
+from evaltap.evaluator.monitoring.model import Event
+from evaltap.evaluator.monitoring.replay import described, replay
+from evaltap.evaluator.monitoring.rules import (
+    SILENCE,
+    alarmed_watches,
+    chance_of,
+    read_rules,
+    rebase,
+)
+from evaltap.evaluator.pipeline.batch.pricing import Price, price_lines, price_rules
+from evaltap.evaluator.reports.console import console
+from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.formats.model import Json
+from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from evaltap.schemas.text import counted, did_you_mean, utc_text
 
-if TYPE_CHECKING:
-    from evaltap.evaluator.monitoring.model import Event
-    from evaltap.evaluator.pipeline.batch.pricing import Price
-    from evaltap.schemas.formats.model import Json
-    from evaltap.schemas.formats.monitor import MonitorFile, Watch
-
-ACTIONS = ("check", "replay", "alerts", "rebase")
-
-
-@dataclass(frozen=True, slots=True)
-class MonitorOptions:
-    """The action, its files and its rules."""
-
-    action: str
-    words: tuple[str, ...]
-    rules: Path | None
-    json: bool
+_Options = (
+    MonitorCheckOptions
+    | MonitorReplayOptions
+    | MonitorAlertsOptions
+    | MonitorStatusOptions
+    | MonitorRebaseOptions
+)
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap monitor check monitor.json\n"
-        "  evaltap monitor check monitor.json cases.duckdb\n"
-        "  evaltap monitor replay cases.duckdb --rules monitor.json\n"
-        "  evaltap monitor alerts cases.duckdb\n"
-        "  evaltap monitor rebase cases.duckdb helpful\n\n"
-        "An example of monitor.json:\n"
-        '  {"falseAlarmsPerMonth": 0.05, "watch": [\n'
-        '    {"name": "helpful", "signal": "pass_rate", "metric": "helpful",\n'
-        '     "where": {"app": "shop"}, "by": ["tool"]},\n'
-        '    {"name": "slow", "signal": "slow_rate"},\n'
-        '    {"name": "alive", "signal": "silence", "minutes": 30}]}\n\n'
-        "Actions:\n"
-        "  check    validate the rules; with a DuckDB file, also estimate from the last 7 days of"
-        " its traffic what they would score and spend per day\n"
-        "  replay   run the watches over the stored turns; the first days (`baselineDays`, 14) are"
-        " the baseline\n"
-        "  alerts   list the alarms of `evaltap consume --monitor`\n"
-        "  rebase   let a watch learn a new baseline from now on, after a lasting change\n\n"
-        "exit code: 0 no alarm is firing, 1 an alarm is firing, 2 bad input, 3 not enough data yet"
-    )
-    add = parser.add_argument
-    add("action", choices=ACTIONS, help="what to do")
-    add(
-        "words",
-        nargs="*",
-        metavar="FILE",
-        help="check: monitor.json, and a DuckDB file to estimate costs; replay, alerts: one or more DuckDB"
-        " files; rebase: a DuckDB file and the name of a watch (default: the store in evaltap.toml)",
-    )
-    add(
-        "--rules",
-        type=Path,
-        metavar="monitor.json",
-        help="replay: the file of rules; alerts: also show which alarms it silences now",
-    )
-    add_json(parser)
-    parser.set_defaults(run=run, options=MonitorOptions)
-
-
-def run(options: MonitorOptions) -> int:
+def run(options: _Options) -> int:
     """Check the rules, print alarms, or give a watch a new baseline; return the exit code."""
-    actions = {"check": _check, "replay": _replay, "alerts": _alerts, "rebase": _rebase}
-    return actions[options.action](options)
+    if isinstance(options, MonitorCheckOptions):
+        return _check(options)
+    if isinstance(options, MonitorReplayOptions):
+        return _replay(options)
+    if isinstance(options, MonitorStatusOptions):
+        return _status(options)
+    return _alerts(options) if isinstance(options, MonitorAlertsOptions) else _rebase(options)
 
 
-def _check(options: MonitorOptions) -> int:
-    from evaltap.evaluator.monitoring.rules import SILENCE, chance_of, read_rules
-
-    words = [*options.words, *([str(options.rules)] if options.rules else [])]
-    files = [Path(word) for word in words if not word.endswith(".duckdb")]
-    stores = [Path(word) for word in words if word.endswith(".duckdb")]
+def _check(options: MonitorCheckOptions) -> int:
+    given = [*options.files, *([options.rules] if options.rules else [])]
+    files = [path for path in given if path.suffix != ".duckdb"]
+    stores = [path for path in given if path.suffix == ".duckdb"]
     if len(files) != 1 or len(stores) > 1:
         raise InputError(
             "check: expected one file of rules and at most one DuckDB file: `evaltap monitor check"
@@ -96,11 +68,10 @@ def _check(options: MonitorOptions) -> int:
         )
     rules = read_rules(files[0])
     watches: list[dict[str, Json]] = [
-        {"name": one.name, "false_alarms_per_month": None if one.signal == SILENCE or one.has_limit
-         else chance_of(one, rules)}
-        for one in rules.watch
-    ]  # fmt: skip
-    prices = _prices(rules, stores or _usual_store())
+        {"name": one.name, "false_alarms_per_month": _chance(one, rules)} for one in rules.watch
+    ]
+    usual = options.usual_store
+    prices = _prices(rules, stores or ([usual] if usual and usual.is_file() else []))
     if options.json:
         score = None if prices is None else [one.data() for one in prices]
         print(json.dumps({"watch": watches, "score": score}, ensure_ascii=False))
@@ -109,112 +80,76 @@ def _check(options: MonitorOptions) -> int:
     print(f"valid: {number}, {counted(len(rules.score), 'score rule')}")
     for watch, one in zip(rules.watch, watches, strict=True):
         chance = one["false_alarms_per_month"]
-        condition = _fixed(watch) if chance is None else f"{chance:.3g} false alarms a month"
+        condition = fixed_limit(watch) if chance is None else f"{chance:.3g} false alarms a month"
         print(f"  {watch.name}: {condition}")
-    for line in _price_lines(rules, prices):
+    for line in price_lines(rules, prices):
         print(line)
     return 0
 
 
-def _fixed(watch: "Watch") -> str:
-    """Describe the alarm condition of a watch without a baseline."""
-    if not watch.has_limit:
-        return f"alarm after {counted(watch.minutes, 'minute')} without a turn"
-    limits = [
-        f"{word} {limit:.3g}"
-        for word, limit in (("below", watch.below), ("above", watch.above))
-        if limit is not None
-    ]
-    return (
-        f"a fixed limit: {watch.signal} {' or '.join(limits)} over {counted(watch.hours, 'hour')}"
-    )
+def _chance(watch: Watch, rules: MonitorFile) -> float | None:
+    return None if watch.signal == SILENCE or watch.has_limit else chance_of(watch, rules)
 
 
-def _usual_store() -> list[Path]:
-    """Return the store of evaltap.toml if it exists."""
-    path = Path(os.environ.get(STORE, "").strip() or "none")
-    return [path] if path.is_file() else []
-
-
-def _prices(rules: "MonitorFile", stores: Sequence[Path]) -> "list[Price] | None":
+def _prices(rules: MonitorFile, stores: Sequence[Path]) -> list[Price] | None:
     """Return what the rules would have scored and spent per day; None without a store."""
-    from evaltap.evaluator.pipeline.batch.pricing import price_rules
-
     if not rules.score or not stores:
         return None if rules.score else []
     with open_stores(stores) as store:
         return price_rules(store, rules)
 
 
-def _price_lines(rules: "MonitorFile", prices: "Sequence[Price] | None") -> Iterator[str]:
-    if prices is None:
-        yield "cost of the score rules: add a DuckDB file to estimate it"
-        return
-    if rules.score and not prices:
-        yield "cost of the score rules: unknown, no turn has landed"
-    for one in prices:
-        calls = "judge calls unknown" if one.calls is None else f"{one.calls:,.1f} judge calls"
-        usd = "cost unknown" if one.usd is None else f"{one.usd:,.4f} USD"
-        yield f"  {one.rule}: per day {one.scored:,.1f} of {one.turns:,.1f} turns, {calls}, {usd}"
-        if one.over_budget:
-            yield "    exceeds its budget, so the sampling rate is lowered every hour"
-
-
-def _replay(options: MonitorOptions) -> int:
-    from evaltap.evaluator.monitoring.replay import replay
-    from evaltap.evaluator.monitoring.rules import read_rules
-
-    paths = [*map(Path, options.words)] or _usual_store()
-    if not paths or options.rules is None:
-        raise InputError(
-            "replay: expected a DuckDB file and rules: `evaltap monitor replay X.duckdb --rules R`"
-        )
+def _replay(options: MonitorReplayOptions) -> int:
     rules = read_rules(options.rules)
-    with open_stores(paths) as store:
-        events = replay(store, rules)
+    with open_stores(options.db) as store:
+        # Like `consume`, except that nobody knows whether turns are still landing.
+        events = replay(store, rules, now=datetime.now(UTC), continues=False)
     if options.json:
         print(json.dumps([event.data() for event in events], ensure_ascii=False))
     else:
-        _print(events, paths)
+        _print(events, options.db)
     return _code(events)
 
 
-def _alerts(options: MonitorOptions) -> int:
-    from evaltap.evaluator.monitoring.history import firing, read_alerts
-    from evaltap.evaluator.monitoring.replay import described
-    from evaltap.evaluator.monitoring.rules import read_rules
-
-    paths = [*map(Path, options.words)] or _usual_store()
-    if not paths:
-        raise InputError("alerts: expected a DuckDB file: `evaltap monitor alerts X.duckdb`")
-    with open_stores(paths) as store:
-        alerts = read_alerts(store)
+def _alerts(options: MonitorAlertsOptions) -> int:
+    with open_stores(options.db) as store:
+        alerts, states = read_alerts(store), read_states(store)
     if options.rules is not None:
         events = described([one.event for one in alerts], read_rules(options.rules))
         alerts = [replace(one, event=event) for one, event in zip(alerts, events, strict=True)]
     if options.json:
         print(json.dumps([one.data() for one in alerts], ensure_ascii=False))
     else:
-        _print([one.event for one in alerts], paths)
+        _print([one.event for one in alerts], options.db)
         if not alerts:
-            print("no alarms so far")
+            print(f"no alarms so far; {_counted_states(states)}")
     return 1 if firing(alerts) else 0
 
 
-def _rebase(options: MonitorOptions) -> int:
-    from evaltap.evaluator.monitoring.rules import alarmed_watches, rebase
+def _counted_states(states: Sequence[WatchState]) -> str:
+    if not states:
+        return "no watch was evaluated yet: run `evaltap consume --monitor monitor.json`"
+    counts = Counter(one.event.status for one in states)
+    listed = ", ".join(f"{n} {status}" for status, n in counts.items())
+    return f"watches: {listed} (`evaltap monitor status`)"
 
-    words = options.words
-    if len(words) == 1 and not words[0].endswith(".duckdb"):
-        words = (*map(str, _usual_store()), *words)
-    if len(words) != 2:
-        raise InputError(
-            "rebase: expected a DuckDB file and the name of a watch: `evaltap monitor rebase X.duckdb"
-            " NAME`"
-        )
-    path, watch = words
-    now = datetime.now(UTC)
-    with open_store(Path(path), create=False) as store:
+
+def _status(options: MonitorStatusOptions) -> int:
+    with open_stores(options.db) as store:
+        states = read_states(store)
+    if options.json:
+        rows = [{**one.event.data(), "evaluated_at": utc_text(one.evaluated_at)} for one in states]
+        print(json.dumps(rows, ensure_ascii=False))
+    elif not states:
+        print(_counted_states(states))
+    for one in [] if options.json else states:
+        print(visible(f"{state_line(one.event)}; evaluated {one.evaluated_at:%Y-%m-%d %H:%M} UTC"))
+    return _code([one.event for one in states]) if states else 3
+
+
+def _rebase(options: MonitorRebaseOptions) -> int:
+    watch, now = options.watch, datetime.now(UTC)
+    with open_store(options.db, create=False) as store:
         rebase(store, watch, now)
         known = alarmed_watches(store)
     if options.json:
@@ -227,68 +162,17 @@ def _rebase(options: MonitorOptions) -> int:
     return 0
 
 
-def _code(events: "list[Event]") -> int:
+def _code(events: list[Event]) -> int:
     last = {one.stream: one.status for one in events}
     if "firing" in last.values():
         return 1
-    return 3 if set(last.values()) <= {"learning", "no_data"} else 0
+    return 3 if set(last.values()) <= {"learning", "waiting", "no_data"} else 0
 
 
-def _print(events: "list[Event]", paths: Sequence[Path]) -> None:
-    from rich.text import Text
-
-    from evaltap.evaluator.reports.console import console
-    from evaltap.evaluator.reports.safe_text import visible
-
+def _print(events: list[Event], paths: Sequence[Path]) -> None:
     out = console()
     store = shlex.quote(str(paths[0])) if len(paths) == 1 else "X.duckdb"
     for event in events:
-        for line in _lines(event, store):
+        for line in event_lines(event, store):
             style = "red" if event.status == "firing" else ""
             out.print(Text(visible(line), style=style), soft_wrap=True)
-
-
-def _lines(event: "Event", store: str) -> Iterator[str]:
-    from evaltap.evaluator.monitoring.model import explanation, interval, of_limit, subject
-    from evaltap.evaluator.store.database import utc_now
-
-    at = "" if event.at is None else f", {event.at:%Y-%m-%d %H:%M} UTC"
-    ends = event.silenced_until
-    is_silenced = ends is not None and ends > utc_now()
-    yield f"{'silenced, ' if is_silenced else ''}{event.status} {subject(event)}{at}"
-    if is_silenced:
-        yield f"  nobody is notified until {ends:%Y-%m-%d %H:%M} UTC"
-    if event.of_limit:
-        yield f"  {of_limit(event)}"
-    elif event.rate_before is not None and event.rate_after is not None:
-        since = "" if event.since is None else f" since {event.since:%Y-%m-%d}"
-        yield (
-            f"  {event.rate_before:.1%} -> {event.rate_after:.1%}{interval(event)}{since}; limit of a"
-            f" normal day: {event.most or 0:.1%}"
-        )
-    elif event.since is not None:
-        over = event.status == "resolved" and event.at is not None
-        until = f" until {event.at:%Y-%m-%d %H:%M}" if over else ""
-        yield f"  no turn since {event.since:%Y-%m-%d %H:%M}{until} UTC"
-    elif state := _state(event):
-        yield f"  {state}"
-    yield from (f"  {explanation(one, event)}" for one in event.changed)
-    if event.cases:
-        yield f"  cases: {' '.join(event.cases)}"
-    if event.cases_filter:
-        yield f"  list them: evaltap cases {store} {shlex.quote(event.cases_filter)}"
-
-
-def _state(event: "Event") -> str:
-    """Explain why a watch has no rate; empty if it needs no explanation."""
-    from evaltap.evaluator.monitoring.learned import LEAST_DAYS, LEAST_SESSIONS
-    from evaltap.evaluator.monitoring.model import UNKNOWN, ended_unknown
-
-    if ended_unknown(event):
-        return UNKNOWN
-    if event.status == "no_data":
-        return "no stored turn counts: none matches its `where`, or its metric has no scores here"
-    if event.status == "learning":
-        least = f"{LEAST_DAYS} days and {LEAST_SESSIONS} sessions"
-        return f"learns until the traffic spans its `baselineDays`, with at least {least}"
-    return ""

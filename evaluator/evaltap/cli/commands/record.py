@@ -1,179 +1,49 @@
 """`evaltap record`: write eval cases from telemetry, transcripts or files to a file or a log."""
 
-import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from evaltap.cli.settings import of_settings
+import orjson
+
+from evaltap.cli.options.record import ClaudeCodeOptions, OtlpOptions, ReplayedOptions
+from evaltap.cli.progress import progress
+from evaltap.cli.redaction import case_redactor
+from evaltap.cli.settings import refuse_strange_brokers
+from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.sources.claude_code import TranscriptReport, read_transcripts
+from evaltap.recorder.sources.explained import explain
+from evaltap.recorder.sources.otlp_files import ReadingReport, eval_set_of, read_cases
+from evaltap.recorder.sources.replay import Replay
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.documents import (
+    check_set_name,
+    eval_set_name,
+    iter_cases,
+    write_eval_set,
+)
 from evaltap.schemas.text import counted
 
-if TYPE_CHECKING:
-    from evaltap.recorder.sources.otlp_files import ReadingReport
-    from evaltap.schemas.data import CaseData
 
-INCOMPLETE = 3
-EXIT_CODES = """
-exit code: 0 all recorded, 2 bad input or configuration, 3 the broker of a kafka:// log refused turns
-"""
-CASES_EXAMPLE = f"""example:
-  evaltap record cases support.evalset.json --log agent.log.db
-{EXIT_CODES}"""
-CLAUDE_CODE_EXAMPLE = f"""examples:
-  evaltap record claude-code ~/.claude/projects/shop --out shop.evalset.json
-  evaltap record claude-code session.jsonl --log agent.log.db
-{EXIT_CODES}"""
-OTLP_EXAMPLE = f"""examples:
-  evaltap record otlp traces.otlp.json logs.otlp.json --out my.evalset.json
-  evaltap record otlp traces.jsonl --log agent.log.db
-  evaltap record otlp traces.otlp.json --explain     # only list what is in it
-{EXIT_CODES}"""
-
-
-@dataclass(frozen=True, slots=True)
-class OtlpOptions:
-    """Telemetry files, and the destination of their runs."""
-
-    files: tuple[str, ...]
-    out: str | None
-    log: str | None
-    explain: bool
-    json: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CasesOptions:
-    """Eval case files, and the log to which their turns are replayed."""
-
-    files: tuple[Path, ...]
-    log: str
-    no_redaction: bool
-    json: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ClaudeCodeOptions:
-    """Transcripts, and the destination of their sessions."""
-
-    files: tuple[str, ...]
-    out: str | None
-    log: str | None
-    json: bool
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the sources that can be recorded from; each is a subcommand."""
-    sources = parser.add_subparsers(dest="source", metavar="SOURCE", required=True)
-    parser.epilog = (
-        f"example: evaltap record otlp traces.otlp.json --out support.evalset.json\n{EXIT_CODES}"
-    )
-    _configure_otlp(
-        sources.add_parser(
-            "otlp",
-            help="OTLP/JSON files of traces and logs",
-            description="Create eval cases from the agent runs in OTLP/JSON files of traces and logs.",
-            epilog=OTLP_EXAMPLE,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-    )
-    _configure_cases(
-        sources.add_parser(
-            "cases",
-            help="eval cases from files, replayed to a log",
-            description="Replay the recorded turns of eval cases to a log, redacting them on the way.",
-            epilog=CASES_EXAMPLE,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-    )
-    _configure_claude_code(
-        sources.add_parser(
-            "claude-code",
-            help="transcripts of Claude Code",
-            description="Create eval cases from Claude Code transcripts, one case for each session.",
-            epilog=CLAUDE_CODE_EXAMPLE,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-    )
-
-
-def _configure_claude_code(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="transcripts (JSON Lines), or folders of them; the files of sub-agents next to them are"
-        " included",
-    )
-    target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument(
-        "--out", metavar="FILE", help="write an eval set with one case for each session"
-    )
-    target.add_argument(
-        "--log", metavar="LOG", help="append each turn to a log, for `evaltap consume`"
-    )
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
-    parser.set_defaults(run=record_claude_code, options=ClaudeCodeOptions)
-
-
-def _configure_cases(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files",
-        nargs="+",
-        type=Path,
-        metavar="FILE",
-        help=".evalset.json files, or JSON Lines of eval cases",
-    )
-    of_settings(
-        parser.add_argument("--log", required=True, metavar="LOG", help="the log to append to"),
-        "EVALTAP_LOG",
-    )
-    parser.add_argument(
-        "--no-redaction",
-        action="store_true",
-        help="do not redact (default: replace email addresses, numbers and keys with pseudonyms)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
-    parser.set_defaults(run=record_cases, options=CasesOptions)
-
-
-def _configure_otlp(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="files of OTLP/JSON (one object, or JSON Lines), or traces exported from LangSmith,"
-        " Langfuse, MLflow, Phoenix, Jaeger or Tempo; in any order",
-    )
-    target = parser.add_mutually_exclusive_group()
-    target.add_argument(
-        "--out", metavar="FILE", help="write an eval set with one case for each session"
-    )
-    target.add_argument(
-        "--log", metavar="LOG", help="append each turn to a log, for `evaltap consume`"
-    )
-    parser.add_argument(
-        "--explain", action="store_true", help="list each turn and what was not captured"
-    )
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
-    parser.set_defaults(run=record_otlp, options=OtlpOptions)
+def run(options: OtlpOptions | ReplayedOptions | ClaudeCodeOptions) -> int:
+    """Record from a source; return the exit code."""
+    refuse_strange_brokers(options.log or "")
+    if isinstance(options, OtlpOptions):
+        return record_otlp(options)
+    if isinstance(options, ReplayedOptions):
+        return record_cases(options)
+    return record_claude_code(options)
 
 
 def record_otlp(options: OtlpOptions) -> int:
     """Record the runs of OTLP files; raise EvaltapError for unusable input."""
-    from importlib.metadata import version
-
     if not (options.out or options.log or options.explain):
         raise InputError(
             "nothing to write to; give --out FILE or --log LOG, or --explain to only list the turns"
         )
-    from evaltap.recorder.sources.otlp_files import ReadingReport, eval_set_of, read_cases
-    from evaltap.schemas.files.documents import check_set_name, write_eval_set
-
     if options.out:
         check_set_name(Path(options.out))
     report = ReadingReport()
@@ -181,7 +51,11 @@ def record_otlp(options: OtlpOptions) -> int:
     for reason in report.skipped:
         print(f"evaltap record: skipped {reason}", file=sys.stderr)
     if not cases:
-        raise InputError(_nothing_found(report))
+        raise InputError(
+            f"found {counted(report.spans, 'span')} in {counted(report.traces, 'trace')}, but no agent runs;"
+            " expected spans of an instrumented agent (docs/how-to/record-opentelemetry.md lists the"
+            " supported conventions)"
+        )
     if options.explain:
         for line in explain(cases):
             print(line, file=sys.stderr)
@@ -192,62 +66,21 @@ def record_otlp(options: OtlpOptions) -> int:
                 file=sys.stderr,
             )
     if options.out:
-        write_eval_set(Path(options.out), eval_set_of(cases, _eval_set_id(options.out)))
-    refused = _append(options.log, cases) if options.log and not options.out else {}
+        _write(options.out, cases, redaction=not options.no_redaction)
+    refused: Mapping[Path, int] = {}
+    if options.log and not options.out:
+        refused = _append(options.log, cases, redaction=not options.no_redaction)
     _summarise(report, len({case["evalId"] for case in cases}), options, refused)
     return _report_refused(refused)
 
 
-def _nothing_found(report: "ReadingReport") -> str:
-    found = f"{counted(report.spans, 'span')} in {counted(report.traces, 'trace')}"
-    return (
-        f"found {found}, but no agent runs; expected spans of an instrumented agent"
-        " (docs/how-to/record-opentelemetry.md lists the supported conventions)"
-    )
-
-
-def explain(cases: "Sequence[CaseData]") -> list[str]:
-    """Return a line for each turn: its content, and the fields that were not fully captured."""
-    lines = []
-    for case in cases:
-        turn = case["actualConversation"][0]
-        flaws = [f"{key} {why}" for key, why in turn.get("capture", {}).items()]
-        flaws += _left_out(turn)
-        for tool in turn.get("tools", ()):
-            flaws += [f"{tool['name']}.{key} {why}" for key, why in tool.get("capture", {}).items()]
-        status = turn.get("telemetry", {}).get("status", "incomplete")
-        convention = case.get("source", {}).get("convention", "unknown convention")
-        count = len(turn.get("tools", ()))
-        tools = counted(count, "tool call")
-        lines.append(
-            f"{case['evalId']} {turn['invocationId']}: {status}, {tools},"
-            f" read as {convention}; {', '.join(flaws) or 'everything captured'}"
-        )
-    return lines
-
-
-def _left_out(turn: "CaseData") -> Iterator[str]:
-    """Yield the message parts whose bytes were not recorded, only their digest or size."""
-    messages = {name: [turn[name]] for name in ("userContent", "finalResponse") if turn.get(name)}
-    messages["intermediateResponses"] = turn.get("intermediateResponses", [])
-    for name, listed in messages.items():
-        for part in (part for message in listed for part in message.get("content_parts", ())):
-            held = (part.get(part["type"]) or {}) | (part.get("file") or {})
-            if not (held.get("url") or held.get("file_id")):
-                size = part.get("size_bytes")
-                known = "" if size is None else f" of {counted(size, 'byte')}"
-                yield f"{name}: {part.get('mime_type') or part['type']}{known} left out"
-
-
 def _summarise(
-    report: "ReadingReport", sessions: int, options: OtlpOptions, refused: Mapping[Path, int]
+    report: ReadingReport, sessions: int, options: OtlpOptions, refused: Mapping[Path, int]
 ) -> None:
     target = options.out or options.log or "nowhere"
     if options.json:
-        import orjson
-
         fields = {name: getattr(report, name) for name in type(report).__slots__}
-        found = {**fields, "sessions": sessions, "target": target, "refused": _number(refused)}
+        found = {**fields, "sessions": sessions, "target": target, "refused": sum(refused.values())}
         print(orjson.dumps(found).decode())
         return
     unused = (
@@ -261,25 +94,24 @@ def _summarise(
     )
 
 
-def _eval_set_id(path: str) -> str:
-    name = Path(path).name
-    for suffix in (".evalset.json", ".json"):
-        if name.endswith(suffix) and name != suffix:
-            return name.removesuffix(suffix)
-    return name
+def _write(out: str, cases: Sequence[CaseData], *, redaction: bool) -> None:
+    """Write the cases to an eval set, redacted as on a log; report how many were changed."""
+    if redaction and RecorderConfig().redaction:
+        redact = case_redactor()
+        redacted = [redact(case) for case in cases]
+        changed = sum(one != other for one, other in zip(cases, redacted, strict=True))
+        cases = redacted
+        if changed:
+            told = f"redacted {counted(changed, 'case')} (--no-redaction keeps texts as they are)"
+            print(f"evaltap record: {told}", file=sys.stderr)
+    write_eval_set(Path(out), eval_set_of(cases, eval_set_name(Path(out))))
 
 
-def _append(log: str, cases: "Sequence[CaseData]") -> Mapping[Path, int]:
+def _append(log: str, cases: Sequence[CaseData], *, redaction: bool) -> Mapping[Path, int]:
     """Append the turns to a log; return the number of turns that its broker refused, by file."""
-    from evaltap.recorder.sources.replay import Replay
-
-    with Replay(log) as replay:
+    with Replay(log, redaction=redaction) as replay:
         replay.add(cases)
     return replay.counts.refused
-
-
-def _number(refused: Mapping[Path, int]) -> int:
-    return sum(refused.values())
 
 
 def _report_refused(refused: Mapping[Path, int]) -> int:
@@ -290,17 +122,11 @@ def _report_refused(refused: Mapping[Path, int]) -> int:
             f" evaltap set them aside; land them with evaltap consume --log {path}",
             file=sys.stderr,
         )
-    return INCOMPLETE if refused else 0
+    return 3 if refused else 0
 
 
 def record_claude_code(options: ClaudeCodeOptions) -> int:
     """Record the turns of transcripts; raise EvaltapError for files that are not transcripts."""
-    from importlib.metadata import version
-
-    from evaltap.recorder.sources.claude_code import TranscriptReport, read_transcripts
-    from evaltap.recorder.sources.otlp_files import eval_set_of
-    from evaltap.schemas.files.documents import check_set_name, write_eval_set
-
     if options.out:
         check_set_name(Path(options.out))
     report = TranscriptReport()
@@ -308,12 +134,14 @@ def record_claude_code(options: ClaudeCodeOptions) -> int:
         read_transcripts(options.files, recorder_version=version("evaltap"), report=report)
     )
     if options.out:
-        write_eval_set(Path(options.out), eval_set_of(cases, _eval_set_id(options.out)))
-    refused = _append(options.log, cases) if options.log else {}
+        _write(options.out, cases, redaction=not options.no_redaction)
+    refused: Mapping[Path, int] = {}
+    if options.log:
+        refused = _append(options.log, cases, redaction=not options.no_redaction)
     target = options.out or options.log
     if options.json:
         fields = {name: getattr(report, name) for name in type(report).__slots__}
-        print(json.dumps({**fields, "target": target, "refused": _number(refused)}))
+        print(json.dumps({**fields, "target": target, "refused": sum(refused.values())}))
     else:
         print(
             f"{counted(report.turns, 'turn')} in {counted(report.sessions, 'session')}"
@@ -324,12 +152,8 @@ def record_claude_code(options: ClaudeCodeOptions) -> int:
     return _report_refused(refused)
 
 
-def record_cases(options: CasesOptions) -> int:
+def record_cases(options: ReplayedOptions) -> int:
     """Replay eval cases to a log; raise EvaltapError for a case without recorded turns."""
-    from evaltap.cli.options.common import progress
-    from evaltap.recorder.sources.replay import Replay
-    from evaltap.schemas.files.documents import eval_set_name, iter_cases
-
     with (
         progress("cases") as show,
         Replay(options.log, redaction=not options.no_redaction) as replay,
@@ -340,7 +164,7 @@ def record_cases(options: CasesOptions) -> int:
                 show(replay.counts.cases)
     counts = replay.counts
     if options.json:
-        refused = _number(counts.refused)
+        refused = sum(counts.refused.values())
         found = {"cases": counts.cases, "turns": counts.turns, "refused": refused}
         print(json.dumps({**found, "log": options.log}))
     else:

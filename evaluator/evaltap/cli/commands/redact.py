@@ -1,76 +1,21 @@
 """`evaltap redact`: list what would leak from files, or write redacted copies."""
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evaltap.cli.options.common import add_json
-from evaltap.cli.options.redaction import redaction_key
+from evaltap.cli.options.record import RedactOptions
+from evaltap.cli.redaction import redaction_key
+from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.privacy.files import leaks_in_file, redact_file
+from evaltap.recorder.privacy.findings import LOOKED_FOR, NOT_LOOKED_FOR
 from evaltap.schemas.errors import InputError
 
 Redactor = Any
 """The recorder's PatternRedactor: commands load the recorder only when they are called."""
-
-
-@dataclass(frozen=True, slots=True)
-class RedactOptions:
-    """The files to search, and the policy and rules to apply."""
-
-    files: tuple[str, ...]
-    check: bool
-    out: Path | None
-    policy: str | None
-    rules: str | None
-    log: str | None
-    json: bool
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap redact --check golden.evalset.json cases.jsonl agent.log.db\n"
-        "  evaltap redact golden.evalset.json --out clean.evalset.json\n"
-        "  evaltap redact references.evalset.json --policy metadata --log agent.log.db \\\n"
-        "      --out hashed.evalset.json\n\n"
-        "exit code: 0 done, or nothing found; 1 something would leak (--check); 2 bad input"
-    )
-    add = parser.add_argument
-    add(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="eval sets, JSON Lines, any JSON or text file; with --check also local logs",
-    )
-    task = parser.add_mutually_exclusive_group(required=True)
-    task.add_argument("--check", action="store_true", help="only list what would be redacted")
-    task.add_argument(
-        "--out", type=Path, metavar="FILE", help="write the redacted file to this path"
-    )
-    add(
-        "--policy",
-        default=None,
-        metavar="P",
-        help="redaction policy, e.g. toolArguments=hash,userId=drop or metadata",
-    )
-    add(
-        "--rules",
-        default=None,
-        metavar="JSON",
-        help="your own rules, a JSON object of names and regular expressions",
-    )
-    add(
-        "--log",
-        metavar="LOG",
-        help="make pseudonyms with the key of this log (for a topic: the key on this machine); no record"
-        " is read (default: EVALTAP_REDACTION_KEY, or a new key)",
-    )
-    add_json(parser)
-    parser.set_defaults(run=run, options=RedactOptions)
 
 
 def run(options: RedactOptions) -> int:
@@ -87,8 +32,6 @@ def run(options: RedactOptions) -> int:
         return _check(options, files, redactor)
     if len(files) != 1 or options.out is None:
         raise InputError("--out takes one FILE; run the command once for each")
-    from evaltap.recorder.privacy.files import redact_file
-
     redact_file(files[0], options.out, redactor)
     if options.json:
         print(json.dumps({"file": str(files[0]), "out": str(options.out)}))
@@ -98,19 +41,12 @@ def run(options: RedactOptions) -> int:
 
 
 def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) -> int:
-    from evaltap.recorder.privacy.files import leaks_in_file
-
     found = []
     for path in files:
         not_json: list[str] = []
         for leak in leaks_in_file(path, redactor, not_json.append):
             found.append(
-                {
-                    "file": str(path),
-                    "place": leak.place,
-                    "kind": leak.kind,
-                    "excerpt": leak.excerpt,
-                }
+                {"file": str(path), "place": leak.place, "kind": leak.kind, "excerpt": leak.excerpt}
             )
             if not options.json:
                 print(f"{path}: {leak.place}: {leak.kind}: {leak.excerpt!r}")
@@ -136,14 +72,10 @@ def _report_searched_as_text(path: Path, parts: Sequence[str]) -> None:
 
 def _summary(number: int) -> str:
     """Return the count with the kinds that were and were not searched for: 0 found does not mean clean."""
-    from evaltap.recorder.privacy.findings import LOOKED_FOR, NOT_LOOKED_FOR
-
     return f"{number:,} found ({', '.join(LOOKED_FOR)}). {NOT_LOOKED_FOR}"
 
 
 def _redactor(options: RedactOptions) -> Redactor:
-    from evaltap.recorder.config import RecorderConfig
-
     config = RecorderConfig()
     if options.policy is not None:
         config = replace(config, redaction_policy=options.policy)

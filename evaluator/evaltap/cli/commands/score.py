@@ -1,268 +1,167 @@
 """`evaltap score`: score eval cases from files, or the cases that have landed in a DuckDB file."""
 
-import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Final
 
-from evaltap.cli.interpreter import collecting_rarely, switching_often
-from evaltap.cli.options.common import add_columns, add_json, open_store, progress
-from evaltap.cli.options.engine import (
-    EngineOptions,
-    RayFiles,
-    add_engine,
-    check_engine,
-    score_on_ray,
-)
-from evaltap.cli.options.filtering import FilterOptions, add_filter
-from evaltap.cli.options.judges import JudgeSession
-from evaltap.cli.options.redaction import add_redact, report_redactor
-from evaltap.cli.options.scoring import (
+from evaltap.cli.options.score import ScoreOptions
+from evaltap.cli.progress import progress
+from evaltap.cli.redaction import report_redactor
+from evaltap.cli.scoring import (
     ChosenMetrics,
-    ScoringOptions,
-    add_scoring,
     case_scorer,
-    pending_scorer,
+    judge_session,
+    read_references,
     report_joined,
     report_missing_references,
+    report_selection,
+    selection_of,
 )
-from evaltap.cli.options.selection import SelectionOptions, add_selection, report_selection
-from evaltap.cli.options.verdict import (
-    GuardOptions,
-    Scope,
-    add_guards,
-    add_reports,
-    guarded_exit,
-    worst_differences,
-    write_reports,
-)
-from evaltap.cli.parsing import positive
-from evaltap.cli.scored_files import KeptResults, bad_input_exit, check_files
-from evaltap.cli.settings import STORE, of_settings
+from evaltap.cli.stores import choice_of, keys_of, open_chosen, open_store
+from evaltap.cli.verdict import Scope, Verdict
+from evaltap.evaluator.cases.datasets.cases import SUFFIXES, as_case_files
+from evaltap.evaluator.cases.datasets.columns import parse_columns
+from evaltap.evaluator.cases.datasets.joined import joined_files
+from evaltap.evaluator.cases.datasets.trials import TrialFiles, trials_apart
+from evaltap.evaluator.cases.identity import BadLine
+from evaltap.evaluator.pipeline.batch.files import FileScorer
+from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely, switching_often
+from evaltap.evaluator.pipeline.batch.run import FilesScored, score_files
+from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
+from evaltap.evaluator.reports.console import console, print_summary
+from evaltap.evaluator.reports.summary import Summary, summarise
+from evaltap.evaluator.reports.text import sampled_line
+from evaltap.evaluator.scoring.judge_session import JudgeSession
+from evaltap.evaluator.scoring.results.kept import KeptResults
+from evaltap.evaluator.scoring.results.runs import end_run
+from evaltap.evaluator.store.file_type import is_database
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.missing import no_such_file
+from evaltap.schemas.text import counted
 
-if TYPE_CHECKING:
-    from evaltap.evaluator.cases.datasets.trials import TrialFiles
-    from evaltap.evaluator.cases.identity import BadLine
-    from evaltap.evaluator.pipeline.batch.run import FilesScored
-    from evaltap.evaluator.reports.summary import Difference, Summary
-    from evaltap.evaluator.scoring.scorer import CaseScorer
-    from evaltap.evaluator.store.database import Store
-    from evaltap.evaluator.store.queries import StoreReader
-
-
-@dataclass(frozen=True, slots=True)
-class ScoreOptions:
-    """What to score, with what, and where the results go."""
-
-    command: str
-    cases: tuple[Path, ...]
-    map: tuple[str, ...]
-    db: Path | None
-    result: Path | None
-    retry: bool
-    workers: int | None
-    report: tuple[Path, ...]
-    redact: bool
-    json: bool
-    scoring: ScoringOptions
-    where: EngineOptions
-    chosen: SelectionOptions
-    filtered: FilterOptions
-    guards: GuardOptions
-
-    @property
-    def source(self) -> str:
-        """What the run was made from, as the tables name it."""
-        return ", ".join(map(str, self.cases))
-
-    def one_process_only(self) -> list[str]:
-        """Return the options given that hold for one process only."""
-        judges = self.scoring.judges
-        given = {
-            "--result": self.result,
-            "--workers": self.workers,
-            "--tasks": self.chosen.tasks,
-            "--items": self.chosen.items,
-            "--budget-usd": judges.budget_usd,
-            "--budget-tokens": judges.budget_tokens,
-            "--budget-calls": judges.budget_calls,
-            "--judge-rpm": judges.judge_rpm,
-            "--judge-tpm": judges.judge_tpm,
-        }
-        return [name for name, value in given.items() if value]
-
-    @property
-    def store(self) -> Path | None:
-        """The DuckDB file with the scores, None where nothing is kept."""
-        from evaltap.evaluator.store.file_type import is_database
-
-        return self.cases[0] if is_database(self.cases[0]) else self.db
-
-
-_EXAMPLES = (
-    "examples:\n"
-    "  evaltap score cases.evalset.json --metrics metrics.json --db cases.duckdb\n"
-    "  evaltap score cases.duckdb --metrics metrics.json   # what has no score yet\n"
-    "  evaltap score cases.duckdb --metrics metrics.json --filter tool:refund\n"
-    "  evaltap score cases.jsonl --metrics metrics.json --report report.html\n"
-    "  evaltap score *.jsonl --metrics metrics.json --engine ray --db cases.duckdb\n\n"
-    "exit code: 0 all passed, 1 something failed, 2 bad input, 3 incomplete"
-)
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.epilog = _EXAMPLES
-    add = parser.add_argument
-    cases = add(
-        "cases",
-        nargs="*",
-        type=Path,
-        metavar="CASES",
-        help=".evalset.json, JSON Lines of eval cases, data sets (.csv, .parquet, .arrow, a folder of"
-        " Hugging Face datasets), or one DuckDB file with landed cases (default: the store in"
-        " evaltap.toml, or ./cases.duckdb)",
-    )
-    of_settings(cases, STORE)
-    add_columns(parser)
-    add_scoring(parser, metrics_help="the metrics file", required=True)
-    add(
-        "--db",
-        type=Path,
-        metavar="X.duckdb",
-        help="store the scores in this file (default: only print the summary)",
-    )
-    add(
-        "--result",
-        type=Path,
-        metavar="PATH",
-        help="also write an .evalset_result.json to this file or folder",
-    )
-    add(
-        "--retry",
-        action="store_true",
-        help="for landed cases: score again those that were not evaluated or had an error",
-    )
-    add(
-        "--workers",
-        type=positive,
-        metavar="N",
-        help="number of processes for deterministic metrics (default: one for each processor if files are"
-        " large)",
-    )
-    add_engine(parser)
-    add_selection(parser)
-    add_filter(parser)
-    add_reports(parser)
-    add_redact(parser)
-    add_json(parser)
-    add_guards(parser)
-    parser.set_defaults(run=run, options=ScoreOptions)
+SHOWN_BAD_LINES: Final = 5
+_OF_ONE_PROCESS_VARIABLES: Final = ("EVALTAP_JUDGE_RPM", "EVALTAP_JUDGE_TPM")
 
 
 def run(options: ScoreOptions) -> int:
     """Score and print the summary; return the exit code."""
-    from evaltap.evaluator.store.file_type import is_database
-
     if not options.cases:
         raise InputError("no CASES given; name files, or a DuckDB file with landed cases")
     databases = [path for path in options.cases if is_database(path)]
     if databases and len(options.cases) > 1:
         raise InputError(f"{databases[0]} is a DuckDB file; score it alone, without other inputs")
-    check_engine(options.where, options.one_process_only(), databases)
-    with JudgeSession(options.scoring.judges) as judges, collecting_rarely(), switching_often():
-        chosen = case_scorer(options.scoring, judges)
+    on_ray = options.where.engine == "ray"
+    (_check_ray if on_ray else _check_here)(options, databases)
+    with (
+        judge_session("score", options.scoring.judges) as judges,
+        collecting_rarely(),
+        switching_often(),
+    ):
+        chosen = case_scorer("score", options.metrics, options.scoring, judges)
         if databases:
             return _score_landed(options, chosen, databases[0], judges)
-        judges.check_reachable(chosen.scorer.metrics, required=not options.where.on_ray)
-        if options.where.on_ray:
-            if options.scoring.references:
+        judges.check_reachable(chosen.scorer.metrics, required=not on_ray)
+        if on_ray:
+            if options.scoring.expected.references:
                 raise InputError(
                     "--references: does not work with --engine ray; score in one process instead"
                 )
-            check_files(options.cases)
-            return _score_files(options, chosen, options.cases)
-        from evaltap.evaluator.cases.datasets.cases import as_case_files
-        from evaltap.evaluator.cases.datasets.columns import parse_columns
-        from evaltap.evaluator.cases.datasets.trials import trials_apart
-
+            _check_files(options.cases)
+            return _score_on_ray(options, chosen, judges)
         with as_case_files(options.cases, parse_columns(options.map)) as files:
-            check_files(files.paths)
+            _check_files(files.paths)
             with trials_apart(files.paths) as trials:
                 return _score_case_files(options, chosen, files.bad_lines, trials)
 
 
+def _check_here(options: ScoreOptions, databases: Sequence[Path]) -> None:
+    for name, value in (("--ray-address", options.where.ray_address), ("--out", options.where.out)):
+        if value is not None:
+            raise InputError(f"{name}: only works with --engine ray; add it")
+
+
+def _check_ray(options: ScoreOptions, databases: Sequence[Path]) -> None:
+    """Raise InputError for what a cluster does not support, such as limits of one process."""
+    if databases:
+        raise InputError(
+            f"--engine ray scores files, and {databases[0]} is a DuckDB file; leave --engine ray out, or"
+            " write its cases to a file with `evaltap export`"
+        )
+    judges = options.scoring.judges
+    limits = {
+        "--result": options.result,
+        "--workers": options.workers,
+        "--tasks": options.selection.tasks,
+        "--items": options.selection.items,
+        "--budget-usd": judges.budget_usd,
+        "--budget-tokens": judges.budget_tokens,
+        "--budget-calls": judges.budget_calls,
+        "--judge-rpm": judges.judge_rpm,
+        "--judge-tpm": judges.judge_tpm,
+        **{name: os.environ.get(name, "").strip() for name in _OF_ONE_PROCESS_VARIABLES},
+    }
+    if name := next((name for name, value in limits.items() if value), None):
+        raise InputError(
+            f"{name}: a limit of one process, which cannot be enforced across nodes; leave it out, also in"
+            " the environment, or score without --engine ray"
+        )
+    if options.where.out is None and options.db is None:
+        raise InputError(
+            "--engine ray writes Parquet files; name a folder with --out DIR, or give --db"
+        )
+
+
 def _score_case_files(
-    options: ScoreOptions,
-    chosen: ChosenMetrics,
-    bad_lines: "Sequence[BadLine]",
-    trials: "TrialFiles",
+    options: ScoreOptions, chosen: ChosenMetrics, bad_lines: Sequence[BadLine], trials: TrialFiles
 ) -> int:
     """Score files of cases, joined with the references if there are any."""
     paths, bad_lines = trials.files.paths, [*bad_lines, *trials.files.bad_lines]
     _report_trials(options, trials)
-    references = options.scoring.read_references()
+    references = read_references(options.scoring.expected)
     if references is None:
         return _score_files(options, chosen, paths, bad_lines)
-    from evaltap.evaluator.cases.datasets.joined import joined_files
-
     with joined_files(paths, references) as joined:
         code = _score_files(options, chosen, joined.paths, [*bad_lines, *joined.bad_lines])
-        report_joined(options.command, joined.count)
+        report_joined("score", joined.count)
         return code
 
 
-def _report_trials(options: ScoreOptions, trials: "TrialFiles") -> None:
-    from evaltap.schemas.text import counted
-
+def _report_trials(options: ScoreOptions, trials: TrialFiles) -> None:
     if not trials.repeated:
         return
     hint = f"; pass@k: evaltap report {options.db} --pass-k 1,{trials.most}" if options.db else ""
     print(
-        f"evaltap {options.command}: {counted(trials.repeated, 'case')} occurred up to {trials.most} times;"
+        f"evaltap score: {counted(trials.repeated, 'case')} occurred up to {trials.most} times;"
         f" each occurrence is scored as a trial of its own{hint}",
         file=sys.stderr,
     )
+
+
+def _refuse_filter(options: ScoreOptions) -> None:
+    if choice_of(options.chosen):
+        raise InputError(
+            "--filter, --where: only work on the landed cases of a DuckDB file; for files, use --tasks and"
+            " --items"
+        )
 
 
 def _score_files(
     options: ScoreOptions,
     chosen: ChosenMetrics,
     paths: Sequence[Path],
-    bad_lines: "Sequence[BadLine]" = (),
+    bad_lines: Sequence[BadLine],
 ) -> int:
-    """Score eval case files; `bad_lines` are rows of tables that make no case."""
-    if options.filtered.choice():
-        raise InputError(
-            "--filter, --where: only work on the landed cases of a DuckDB file; for files, use --tasks and"
-            " --items"
-        )
-    if options.where.on_ray:
-        scored, verdict = _on_ray(options, chosen.scorer, paths)
-    else:
-        scored, verdict = _here(options, chosen.scorer, paths, bad_lines)
-    _print(options, verdict, chosen, len(scored.bad_lines))
-    report_missing_references(options.command, scored.without_reference, chosen.scorer.metrics)
-    return bad_input_exit(scored) or verdict.exit_code
-
-
-def _here(
-    options: ScoreOptions,
-    scorer: "CaseScorer",
-    paths: Sequence[Path],
-    bad_lines: "Sequence[BadLine]",
-) -> "tuple[FilesScored, _Verdict]":
-    """Score in this process and its workers."""
-    from evaltap.evaluator.pipeline.batch.files import FileScorer
-
+    """Score in this process and its workers; `bad_lines` are rows of tables that make no case."""
+    _refuse_filter(options)
     kept = KeptResults() if options.result else None
-    selection = options.chosen.selection()
+    selection = selection_of(options.selection)
     files = FileScorer(
-        scorer,
+        chosen.scorer,
         paths,
         workers=options.workers,
         concurrency=options.scoring.concurrency,
@@ -271,42 +170,59 @@ def _here(
         bad_lines=bad_lines,
     )
     try:
-        # Loaded while the workers score: they need no database.
-        from evaltap.evaluator.pipeline.batch.run import score_files
-
         with open_store(options.db) as store, progress("cases scored") as report:
-            scored = score_files(store, files, scorer, options.source, report)
-            report_selection(options.command, selection)
+            scored = score_files(store, files, chosen.scorer, _source(options), report)
+            report_selection("score", selection)
             verdict = _verdict_of_run(options, store, scored, paths)
     finally:
         files.close()
     if kept and options.result:
         kept.write(options.result)
-    return scored, verdict
+    return _finish(options, chosen, scored, verdict)
 
 
-def _on_ray(
-    options: ScoreOptions, scorer: "CaseScorer", paths: Sequence[Path]
-) -> "tuple[FilesScored, _Verdict]":
+def _score_on_ray(options: ScoreOptions, chosen: ChosenMetrics, judges: JudgeSession) -> int:
     """Score on a Ray cluster; the results are Parquet files, which the DuckDB file reads."""
-    from evaltap.evaluator.cases.datasets.cases import SUFFIXES
+    # an optional package: ray
+    from evaltap.evaluator.pipeline.batch.ray_scoring import RayFiles, score_files_on_ray
 
-    scoring = options.scoring
-    files = RayFiles(tuple(paths), options.source, options.map, scoring.concurrency, scoring.judges)
+    _refuse_filter(options)
+    folder = options.where.out or (options.db and options.db.with_suffix(".parquet"))
+    assert folder is not None  # see _check_ray
+    files = RayFiles(
+        options.cases,
+        _source(options),
+        parse_columns(options.map),
+        options.scoring.concurrency,
+        judges.settings,
+        folder,
+        options.where.ray_address,
+    )
     with open_store(options.db) as store, progress("cases scored") as report:
-        scored = score_on_ray(options.where, files, store, scorer, report)
+        scored = score_files_on_ray(files, store, chosen.scorer, report)
         # The tables themselves, whose rows are no eval cases yet, are not read again.
-        readable = [path for path in paths if path.suffix.lower() not in SUFFIXES]
-        return scored, _verdict_of_run(options, store, scored, readable)
+        readable = [path for path in options.cases if path.suffix.lower() not in SUFFIXES]
+        verdict = _verdict_of_run(options, store, scored, readable)
+    return _finish(options, chosen, scored, verdict)
+
+
+def _source(options: ScoreOptions) -> str:
+    """Return what the run was made from, as the tables name it."""
+    return ", ".join(map(str, options.cases))
+
+
+def _finish(
+    options: ScoreOptions, chosen: ChosenMetrics, scored: FilesScored, verdict: Verdict
+) -> int:
+    _print(options, verdict, chosen, len(scored.bad_lines))
+    report_missing_references("score", scored.without_reference, chosen.scorer.metrics)
+    return _bad_input_exit(scored) or verdict.exit_code
 
 
 def _verdict_of_run(
-    options: ScoreOptions, store: "Store", scored: "FilesScored", paths: Sequence[Path]
-) -> "_Verdict":
+    options: ScoreOptions, store: StoreReader, scored: FilesScored, paths: Sequence[Path]
+) -> Verdict:
     """Return the verdict on a run over files, with its reports written; `paths` are read again."""
-    from evaltap.evaluator.reports.summary import summarise
-    from evaltap.evaluator.reports.text import sampled_line
-
     summary = summarise(store, run_id=scored.run.run_id)
     if scored.sampled:
         summary = replace(summary, notes=(*summary.notes, sampled_line(scored.sampled)))
@@ -317,10 +233,6 @@ def _verdict_of_run(
 def _score_landed(
     options: ScoreOptions, chosen: ChosenMetrics, path: Path, judges: JudgeSession
 ) -> int:
-    from evaltap.evaluator.reports.summary import summarise
-    from evaltap.evaluator.scoring.results.runs import end_run
-    from evaltap.schemas.text import counted
-
     if options.db not in (None, path):
         raise InputError(
             f"--db {options.db}: scores of landed cases are stored in {path} itself; leave --db out"
@@ -329,15 +241,16 @@ def _score_landed(
         raise InputError(
             "--result: only works with eval case files; write one with `evaltap export`"
         )
-    references = options.scoring.read_references()
+    references = read_references(options.scoring.expected)
+    choice = choice_of(options.chosen)
     with open_store(path, create=False) as store, progress("cases scored") as report:
-        keys = options.filtered.keys(store)
-        selection = options.chosen.selection(keys)
-        pending = pending_scorer(
+        keys = keys_of(store, choice)
+        selection = selection_of(options.selection, keys)
+        pending = PendingScorer(
             store,
             chosen.scorer,
-            options.scoring.concurrency,
             references=references,
+            threads=options.scoring.concurrency if chosen.scorer.waits else 1,
             selection=selection,
         )
         if pending.is_due(retry=options.retry):
@@ -345,17 +258,17 @@ def _score_landed(
         started, cases = pending.score("landed", str(path), retry=options.retry, progress=report)
         if started is not None:
             end_run(store, started, cases)
-        report_selection(options.command, selection)
+        report_selection("score", selection)
         digests = tuple(metric.digest for metric in pending.metrics)
         scope = Scope(digests=digests, references=references)
         verdict = None
         if keys is None:
             verdict = _verdict(options, store, summarise(store, metrics=digests), scope)
     if verdict is None:
-        with options.filtered.open([path], keys) as shown:
+        with open_chosen([path], choice, keys) as shown:
             verdict = _verdict(options, shown, summarise(shown, metrics=digests), scope)
     if references is not None:
-        report_joined(options.command, pending.joined)
+        report_joined("score", pending.joined)
     if not options.json:
         print(
             f"{counted(cases, 'case')} scored now; the summary covers the latest score of every"
@@ -365,34 +278,58 @@ def _score_landed(
     return verdict.exit_code
 
 
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    """What the scores say, the exit code, and how the worst cases differ from what was expected."""
-
-    summary: "Summary"
-    exit_code: int
-    differences: "Sequence[Difference]"
-
-
-def _verdict(
-    options: ScoreOptions, store: "StoreReader", summary: "Summary", scope: Scope
-) -> _Verdict:
-    from evaltap.evaluator.reports.model import redacted
-
-    clean = report_redactor() if options.redact else None
-    write_reports(options.command, options.report, store, scope, clean=clean)
-    code = guarded_exit(options.guards, store, summary, scope)
-    differences = [] if options.json else worst_differences(store, summary, scope)
-    if clean is not None:
-        summary, differences = redacted(summary, clean), redacted(differences, clean)
-    return _Verdict(summary, code, differences)
+def _verdict(options: ScoreOptions, store: StoreReader, summary: Summary, scope: Scope) -> Verdict:
+    return Verdict.of(
+        "score",
+        store,
+        summary,
+        scope,
+        guards=options.guards,
+        reports=options.report,
+        examples=not options.json,
+        clean=report_redactor() if options.report and not options.no_redact else None,
+    )
 
 
-def _print(options: ScoreOptions, verdict: _Verdict, chosen: ChosenMetrics, bad_lines: int) -> None:
-    from evaltap.evaluator.reports.console import console, print_summary
-
+def _print(options: ScoreOptions, verdict: Verdict, chosen: ChosenMetrics, bad_lines: int) -> None:
     if options.json:
         data = {**verdict.summary.data(), "bad_lines": bad_lines, "not_run": chosen.not_run}
         print(json.dumps(data, ensure_ascii=False))
     else:
-        print_summary(verdict.summary, console(), verdict.differences, store=options.store)
+        store = options.cases[0] if is_database(options.cases[0]) else options.db
+        print_summary(verdict.summary, console(), verdict.differences, store=store)
+
+
+def _check_files(paths: Sequence[Path]) -> None:
+    """Raise InputError for a path that is not a file."""
+    for path in paths:
+        if not path.is_file():
+            expected = "expected a file with eval cases"
+            if path.is_dir():
+                raise InputError(
+                    f"{path}: is a folder; {expected} (`evaltap convert` makes one from a data set)"
+                )
+            raise InputError(no_such_file(path, expected))
+
+
+def _bad_input_exit(scored: FilesScored) -> int:
+    """Report lines that are not cases, and repeated ids; return exit code 2 if there are any, otherwise 0."""
+    lines = scored.bad_lines
+    for line in lines[:SHOWN_BAD_LINES]:
+        print(f"evaltap score: {line.message}", file=sys.stderr)
+    if len(lines) > SHOWN_BAD_LINES:
+        print(f"evaltap score: ... and {len(lines) - SHOWN_BAD_LINES:,} more", file=sys.stderr)
+    if lines:
+        print(
+            f"evaltap score: not scored because they are not eval cases: {counted(len(lines), 'line')};"
+            " with --db they are kept in dead_letters",
+            file=sys.stderr,
+        )
+    if scored.repeated_ids:
+        print(
+            "evaltap score: several cases of one eval set have the same evalId"
+            f" ({', '.join(scored.repeated_ids)}, …), so their scores cannot be told apart; give each case"
+            " its own id, put the turns of a session into one case, or name repeats in `source.run`",
+            file=sys.stderr,
+        )
+    return 2 if lines or scored.repeated_ids else 0

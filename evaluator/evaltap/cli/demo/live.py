@@ -8,42 +8,36 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from google.adk.plugins.base_plugin import BasePlugin
+
+from evaltap.cli.demo.agent import run_session
 from evaltap.cli.demo.script import SESSIONS
-from evaltap.cli.options.page import LivePage
+from evaltap.cli.page import LivePage
 from evaltap.cli.signals import stopped_by_signals
+from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
+from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
+from evaltap.evaluator.pipeline.live.consumer import Consumer
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.remote.server import served
+from evaltap.recorder import Recorder
+from evaltap.recorder.plugins.adk import EvaltapPlugin
 from evaltap.schemas.errors import EvaltapError
-
-if TYPE_CHECKING:
-    from google.adk.plugins.base_plugin import BasePlugin
-
-    from evaltap.evaluator.cases.references import References
-    from evaltap.evaluator.scoring.scorer import CaseScorer
-    from evaltap.evaluator.store.database import Store
 
 PAUSE_SECONDS: Final = 1.0
 """Mean pause between two sessions."""
 _OFTEN: Final = {"s-delivery": 5, "s-outage": 3, "s-too-generous": 1, "s-promise": 1}
 
 
-def show(
-    at: str, log: Path, store: "Store", scorer: "CaseScorer", references: "References"
-) -> None:
+def show(at: str, log: Path, store: Store, scorer: CaseScorer, references: References) -> None:
     """Serve the page at an address and land new sessions of the agent until a signal stops it."""
-    from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
-    from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
-    from evaltap.evaluator.pipeline.live.consumer import Consumer
-    from evaltap.evaluator.store.remote.server import served
-
     page = LivePage("demo", opens=True)
     source = LocalLogSource(log, must_exist=False)
     try:
-        with (
-            served(store, lands=True),
-            _working(log),
-            page.serving(at, store, references) as tasks,
-        ):
+        with served(store, lands=True), _working(log), page.serving(at, store, references) as tasks:
             pending = PendingScorer(store, scorer, references=references)
             consumer = Consumer(source, store, scorer=pending, tasks=tasks, log=str(log))
             with stopped_by_signals("demo", consumer.stop):
@@ -56,9 +50,6 @@ def show(
 @contextmanager
 def _working(log: Path) -> Iterator[None]:
     """Run the agent on another thread during the block; it answers one user after another."""
-    from evaltap.recorder import Recorder
-    from evaltap.recorder.plugins.adk import EvaltapPlugin
-
     recorder = Recorder(log, redaction_key=secrets.token_hex())
     ended = threading.Event()
     thread = threading.Thread(
@@ -74,9 +65,7 @@ def _working(log: Path) -> Iterator[None]:
             raise EvaltapError(f"recorded turns were not written in time: {recorder.counters()}")
 
 
-def _work(plugin: "BasePlugin", ended: threading.Event) -> None:
-    from evaltap.cli.demo.agent import run_session
-
+def _work(plugin: BasePlugin, ended: threading.Event) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ADK announces its experimental features
         for number in _numbers(ended.is_set):

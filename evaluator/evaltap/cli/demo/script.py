@@ -1,11 +1,13 @@
-"""The demo's script in one table: the messages of its users and the answers of its model.
+"""The demo's script, from `sessions.json`: the messages of its users and the answers of its model.
 
 The agent is real, but its model is not: each step below is one answer of the model. Therefore the demo
 needs neither a key nor a network, and recordings can be checked against this script.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 
@@ -29,55 +31,15 @@ class Exchange:
     steps: Sequence[Step]
 
 
+def _step(step: str | list[dict[str, Any]]) -> Step:
+    return step if isinstance(step, str) else tuple(Call(**call) for call in step)
+
+
 SESSIONS: Mapping[str, Sequence[Exchange]] = {
-    "s-delivery": [
-        Exchange("Hi, can you help me with an order?", ["Of course. What is the order number?"]),
-        Exchange(
-            "It is A-100, please mail the answer to ada@example.com.",
-            [
-                (
-                    Call("get_order", {"order_id": "A-100"}),
-                    Call("track_parcel", {"order_id": "A-100"}),
-                ),
-                "Order A-100 has shipped and arrives on Tuesday.",
-            ],
-        ),
-        Exchange(
-            "Then refund the shipping costs, 10 euros.",
-            [
-                (Call("refund", {"order_id": "A-100", "amount": 10}),),
-                "I have refunded 10 euros for order A-100.",
-            ],
-        ),
-    ],
-    "s-outage": [
-        Exchange(
-            "Where is order B-200?",
-            [
-                (Call("get_order", {"order_id": "B-200"}),),
-                (Call("track_parcel", {"order_id": "B-200"}),),
-                "Order B-200 has shipped; I cannot see the parcel right now, please try again later.",
-            ],
-        ),
-    ],
-    "s-too-generous": [
-        Exchange(
-            "Order A-100 came late, I would like 10 euros back.",
-            [
-                (Call("refund", {"order_id": "A-100", "amount": 100}),),
-                "I have refunded 10 euros for order A-100.",
-            ],
-        ),
-    ],
-    "s-promise": [
-        Exchange(
-            "Will order C-300 be here before Friday?",
-            [
-                (Call("track_parcel", {"order_id": "C-300"}),),
-                "Order C-300 arrives on Thursday, I guarantee it.",
-            ],
-        ),
-    ],
+    name: [Exchange(one["user"], [_step(step) for step in one["steps"]]) for one in exchanges]
+    for name, exchanges in json.loads(
+        Path(__file__).with_name("sessions.json").read_text("utf-8")
+    ).items()
 }
 
 ORDERS = {"A-100": "shipped", "B-200": "shipped", "C-300": "packed"}
@@ -110,8 +72,6 @@ TOOLS: Mapping[str, Callable[..., dict[str, Any]]] = {
 
 def judge_answer(prompt: str) -> str:
     """Answer the demo's rubric as its scripted judge: an answer that guarantees a date breaks it."""
-    import json
-
     promises = "I guarantee it" in prompt
     reason = "The answer guarantees a delivery date." if promises else "No date is guaranteed."
     return json.dumps(

@@ -4,6 +4,9 @@ Only trace mode can be scored offline, as every other mode runs the agent.  A ca
 compares them.  With only one, that one is actual, and the expected turns are placeholders with the user's
 message.  tRPC-Agent-Go's files are compared with these placeholders, as that project does.  A case recorded
 by evaltap counts as having no reference, so comparing metrics are not evaluated.
+
+A recorded session may go on after the last turn of its reference, or end before it: the turns that both have
+are compared, and later turns have no reference.  In tRPC-Agent-Go's files, that is an error of the case.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +19,7 @@ from evaltap.evaluator.cases.turn import Turn
 from evaltap.schemas.formats.case import Rubric
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.model import Json
+from evaltap.schemas.text import counted
 
 TurnData = Mapping[str, Json] | None
 Placeholders = Literal["auto", "peer"]
@@ -34,6 +38,8 @@ class PairedTurns(Struct, frozen=True, gc=False):
     """Whether the comparison uses placeholders."""
     rubrics: Sequence[Mapping[str, Json] | None] = ()
     """The rubrics that the case adds to metrics."""
+    note: str = ""
+    """Which turns are not compared, if the reference has another number of turns."""
 
     def only(self, places: Sequence[int]) -> "PairedTurns":
         """Return the turns at these places."""
@@ -56,19 +62,21 @@ def pair_turns(case: Mapping[str, Json], placeholders: Placeholders = "auto") ->
     recorded: Sequence[TurnData] = case.get("actualConversation") or ()
     written: Sequence[TurnData] = case.get("conversation") or ()
     _check(case, recorded)
+    ours, note = recorded_by_evaltap(case), ""
     if recorded:
+        if ours and written:
+            note = other_length(len(recorded), len(written))
+            written = [*written, *[None] * (len(recorded) - len(written))][: len(recorded)]
         _check_recorded(recorded, written)
         actual, expected = recorded, written or [None] * len(recorded)
     elif written:
         actual, expected = written, [None] * len(written)
     else:
         raise UnscorableCaseError("invocations are empty: give actualConversation, or conversation")
-    peers = placeholders == "peer" or not recorded_by_evaltap(case)
+    peers = placeholders == "peer" or not ours
     written_down = bool(recorded and written)
     # In a file, null is an absent turn; in a landed case, it is a turn without a reference.
-    referenced = [
-        one is not None or (written_down and not recorded_by_evaltap(case)) for one in expected
-    ]
+    referenced = [one is not None or (written_down and not ours) for one in expected]
     expected = [
         wanted if known else placeholder(turn)
         for turn, wanted, known in zip(actual, expected, referenced, strict=True)
@@ -85,7 +93,25 @@ def pair_turns(case: Mapping[str, Json], placeholders: Placeholders = "auto") ->
         ),
         peers and not all(referenced),
         case.get("rubrics") or (),
+        note,
     )
+
+
+def unpaired_turns(case: Mapping[str, Json]) -> tuple[Turn, ...]:
+    """Return the recorded turns of a case, whether or not they can be paired; none if it is malformed."""
+    turns = case.get("actualConversation") or case.get("conversation") or ()
+    return tuple(Turn(one) for one in turns if isinstance(one, Mapping))
+
+
+def other_length(recorded: int, expected: int) -> str:
+    """Return what is not compared if a session and its reference have these numbers of turns."""
+    if recorded == expected:
+        return ""
+    if recorded > expected:
+        rest = counted(recorded - expected, "later turn")
+        return f"{rest} not compared: the reference has only {counted(expected, 'turn')}"
+    rest = counted(expected - recorded, "expected turn")
+    return f"{rest} not compared: the session has only {counted(recorded, 'turn')}"
 
 
 def recorded_by_evaltap(case: Mapping[str, Json]) -> bool:

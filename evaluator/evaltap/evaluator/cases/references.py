@@ -30,10 +30,15 @@ class JoinCount:
     """Cases that were joined by the user's message because no reference has their id."""
     ambiguous: int = 0
     """Cases whose user's message occurs in several references."""
+    other_length: int = 0
+    """Joined cases with more or fewer turns than their reference."""
 
-    def add(self, found: Found) -> None:
+    def add(self, found: Found, case: CaseData) -> None:
         """Count a case with the result of `References.attach`."""
         self.cases += 1
+        if found in ("eval_id", "user_text"):
+            turns = case.get("actualConversation") or []
+            self.other_length += len(turns) not in (0, len(case["conversation"]))
         self.joined += found in ("eval_id", "user_text")
         self.by_text += found == "user_text"
         self.ambiguous += found == "ambiguous"
@@ -41,7 +46,13 @@ class JoinCount:
     def __str__(self) -> str:
         text = f"{self.joined:,} of {self.cases:,} cases joined"
         text += f" ({self.by_text:,} by user text)" if self.by_text else ""
-        return f"{text}, {self.ambiguous:,} ambiguous" if self.ambiguous else text
+        text += f", {self.ambiguous:,} ambiguous" if self.ambiguous else ""
+        if self.other_length:
+            text += (
+                f"; {self.other_length:,} with more or fewer turns than the reference, of which the"
+            )
+            text += " common ones are compared"
+        return text
 
 
 class References:

@@ -17,7 +17,7 @@ from evaltap.evaluator.curation.expectations import (
 )
 from evaltap.evaluator.curation.grouping import health
 from evaltap.evaluator.curation.recipe import Recipe
-from evaltap.evaluator.curation.review.results import NOTHING_DECIDED, Decisions
+from evaltap.evaluator.curation.review.queue import NOTHING_DECIDED, Decisions
 from evaltap.evaluator.curation.sessions import Session, provenance, read_sessions, recorded_case
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError

@@ -2,10 +2,13 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from evaltap.evaluator.cases.evalsets.content import content_hash
+from evaltap.schemas.files.documents import eval_set_name, read_metrics, write_document
 from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.model import Json
 
 _OF_PEOPLE: Final = ("conversation", "rubrics", "contextMessages", "conversationScenario")
@@ -108,3 +111,17 @@ def _merged(existing: CaseData, made: CaseData) -> CaseData:
 
 def _content(case: CaseData) -> str:
     return content_hash(case)
+
+
+def metrics_path(path: Path) -> Path:
+    """Return the path of the metrics file of a regression set: next to the set."""
+    return path.with_name(f"{eval_set_name(path)}.metrics.json")
+
+
+def write_metrics(set_path: Path, metrics: Sequence[EvalMetric]) -> None:
+    """Write the metrics of a regression set; keep the changes that people made in the file."""
+    path = metrics_path(set_path)
+    known = {metric.metric_name: metric for metric in metrics}
+    before = read_metrics(path) if path.is_file() else []
+    kept = {metric.metric_name: metric for metric in before}
+    write_document(path, [*({**known, **kept}[one] for one in sorted({*known, *kept}))])

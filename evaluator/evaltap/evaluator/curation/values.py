@@ -13,6 +13,7 @@ from evaltap.evaluator.curation.near import SimilarTexts, normal
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.times import stored_time
+from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.known import check_known
 
@@ -168,3 +169,9 @@ def _intents(
         return tuple(medoids[at].key.name for at in (similar >= INTENT_RADIUS).nonzero()[0])
 
     return [(named[turn.key],) for turn in seen], [of(turn) for turn in others]
+
+
+class NothingSeenError(InputError):
+    """Report that there is no turn to compare with."""
+
+    exit_code = 3

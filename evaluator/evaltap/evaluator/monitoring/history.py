@@ -92,6 +92,44 @@ def note_alerts(
     return found
 
 
+def note_states(store: Store, events: Iterable[Event]) -> None:
+    """Replace the states of the watches; an alarm that is over is ok."""
+    last = {_key(event): event for event in events}
+    now = store.now()
+    rows = []
+    for event in last.values():
+        status = "ok" if event.status == "resolved" else event.status
+        data = {name: value for name, value in event.data().items() if name != "cases"}
+        data["status"] = status
+        slice_ = json.dumps(dict(event.slice), sort_keys=True)
+        rows.append((event.watch, slice_, status, json.dumps(data), now))
+    with store.transaction():
+        store.execute("DELETE FROM watch_states")
+        store.append("watch_states", rows)
+
+
+class WatchState(NamedTuple):
+    """The state of a watch, or of a slice of it, at an evaluation."""
+
+    event: Event
+    evaluated_at: datetime
+    """UTC, without a time zone."""
+
+
+def read_states(store: StoreReader) -> list[WatchState]:
+    """Return the states of the watches, alarms first."""
+    return [
+        WatchState(event_of(json.loads(event)), evaluated_at)
+        for event, evaluated_at in store.rows(_STATES)
+    ]
+
+
+_STATES: Final = """
+SELECT event, evaluated_at FROM watch_states
+ORDER BY status <> 'firing', watch, slice, (event ->> 'quantile') DESC
+"""
+
+
 def read_alerts(store: StoreReader) -> list[Alert]:
     """Return all alerts in the order in which they were found."""
     return [

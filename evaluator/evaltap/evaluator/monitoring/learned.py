@@ -4,7 +4,6 @@ An evaluation continues from the beginning of a day at which an earlier one stop
 that day and not on all stored turns.
 """
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
@@ -15,11 +14,13 @@ from evaltap.evaluator.analysis.estimates.scope import SLICES
 from evaltap.evaluator.analysis.stats.detector import (
     BadTurns,
     Detector,
+    Recovery,
     Usual,
     longest_session,
     usual,
 )
 from evaltap.evaluator.analysis.stats.estimate import Estimate, Profile, estimate
+from evaltap.evaluator.analysis.stats.rate import wilson_of
 from evaltap.evaluator.monitoring.changed import Candidate, changed_slices, explaining
 from evaltap.evaluator.monitoring.evidence import example_cases, filter_of
 from evaltap.evaluator.monitoring.model import Event, Status
@@ -28,11 +29,13 @@ from evaltap.evaluator.monitoring.turns import (
     OTHER,
     Changes,
     Counting,
+    Step,
     WatchedSession,
     WatchedTurn,
     by_value,
     cells_of,
     counting_of,
+    counts_at_once,
     has_ended,
     read_turns,
     sessions_of,
@@ -40,6 +43,7 @@ from evaltap.evaluator.monitoring.turns import (
 )
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
+from evaltap.schemas.text import counted
 
 
 @dataclass(slots=True)
@@ -50,6 +54,23 @@ class _Day:
     sessions: int = 0
     bad: float = 0.0
     weight: float = 0.0
+    squares: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """The sums of bad * bad, bad * weight and weight * weight."""
+    expected: float = 0.0
+    """The bad turns that are usual."""
+
+    def add(self, session: BadTurns, before: BadTurns | None, most: float) -> None:
+        """Count a session, of which `before` is counted already."""
+        seen = BadTurns(0, 0) if before is None else before
+        self.sessions += before is None
+        self.bad += session.bad - seen.bad
+        self.weight += session.weight - seen.weight
+        self.expected += most * (session.weight - seen.weight)
+        self.squares = (
+            self.squares[0] + session.bad**2 - seen.bad**2,
+            self.squares[1] + session.bad * session.weight - seen.bad * seen.weight,
+            self.squares[2] + session.weight**2 - seen.weight**2,
+        )
 
 
 class Alarms:
@@ -65,21 +86,24 @@ class Alarms:
         self._restart()
 
     def _restart(self) -> None:
-        self._detector = Detector(self._known.most, self._largest, self._chance)
+        self._detector = Detector(self._known, self._largest, self._chance)
         self._days: list[_Day] = []
-        self._trailing: deque[BadTurns] = deque()
-        self._bad = self._weight = 0.0
-        self.firing = False
+        self._recovery: Recovery | None = None
+        self._today: date | None = None
 
     def copy(self) -> Self:
         """Return an independent copy."""
         found = type(self)(self._known, self._largest, self._chance)
         found._detector = self._detector.copy()
-        found._days = [_Day(one.day, one.sessions, one.bad, one.weight) for one in self._days]
-        found._trailing = self._trailing.copy()
-        found._bad, found._weight = self._bad, self._weight
-        found.firing = self.firing
+        found._days = [replace(one) for one in self._days]
+        found._recovery = None if self._recovery is None else self._recovery.copy()
+        found._today = self._today
         return found
+
+    @property
+    def firing(self) -> bool:
+        """Whether the alarm is on."""
+        return self._recovery is not None
 
     @property
     def evidence(self) -> float:
@@ -102,37 +126,49 @@ class Alarms:
     def _changed(self) -> list[_Day]:
         return self._days[self._detector.began :]
 
-    def observe(self, day: date, session: BadTurns) -> bool:
-        """Process the next session; return whether the alarm begins."""
+    def observe(self, day: date, session: BadTurns, before: BadTurns | None = None) -> bool:
+        """Process the next session; return whether the alarm begins.
+
+        `before` is what has been processed of the same session already.
+        """
         if not self._days or day > self._days[-1].day:
             self._days.append(_Day(day))
             self._detector.new_day()
-        today = self._days[-1]
-        today.sessions += 1
-        today.bad += session.bad
-        today.weight += session.weight
-        if self._detector.observe(session):
-            self.firing = True
-            self._trailing = deque(maxlen=sum(one.sessions for one in self._changed))
+        self._days[-1].add(session, before, self._known.most_of(session))
+        if self._detector.observe(session, before):
+            self._recovery = Recovery(self._known, self._largest, self._excess())
         return self.firing
 
-    def recovered(self, session: BadTurns) -> float | None:
+    def recovered(
+        self, day: date, session: BadTurns, before: BadTurns | None = None
+    ) -> float | None:
         """Process a session during an alarm; return the current share once the alarm is over, None before.
 
-        It is over when as many sessions as raised the alarm have at most the share of a usual day.
+        It is over when it is improbable that the share is still what raised the alarm, and the share since
+        then is one of a usual day.
         """
-        full = len(self._trailing) == self._trailing.maxlen
-        gone = self._trailing[0] if full else BadTurns(0, 0)
-        self._trailing.append(session)
-        self._bad += session.bad - gone.bad
-        self._weight += session.weight - gone.weight
-        if len(self._trailing) < (self._trailing.maxlen or 0) or self._weight <= 0:
-            return None
-        share = max(0.0, self._bad / self._weight)
-        if share > self._known.most:
-            return None
-        self._restart()
+        assert self._recovery is not None
+        if day != self._today:
+            self._today = day
+            self._recovery.new_day()
+        share = self._recovery.observe(session, before)
+        if share is not None:
+            self._restart()
         return share
+
+    def _excess(self) -> float:
+        """Return by how much the share since the change is above the usual, at least."""
+        days = self._changed
+        bad, weight = sum(one.bad for one in days), sum(one.weight for one in days)
+        share = max(0.0, min(1.0, bad / weight))
+        bad_2, products, weight_2 = (
+            sum(part) for part in zip(*(one.squares for one in days), strict=True)
+        )
+        spread = (bad_2 - 2 * share * products + share**2 * weight_2) / weight**2
+        sessions = float(sum(one.sessions for one in days))
+        trials = share * (1 - share) / spread if spread > 0 and share < 1 else sessions
+        low = wilson_of(share, max(1.0, trials)).low
+        return max(0.0, low - sum(one.expected for one in days) / weight)
 
 
 LEAST_DAYS: Final = 7
@@ -165,6 +201,8 @@ class _Stream:
     events: tuple[Event, ...] = ()
     last: datetime | None = None
     """When its newest session ended."""
+    progress: str = ""
+    """How far it has learned."""
 
     def copy(self) -> "_Stream":
         return replace(self, alarms=None if self.alarms is None else self.alarms.copy())
@@ -189,6 +227,7 @@ class LearnedWatch:
         self._watch = watch
         self._chance = chance
         self._quiet = quiet
+        self._at_once = counts_at_once(watch)
         self._quantile = quantile
         self._counting: Counting | None = None
         self._kept: Mapping[str, frozenset[str]] = {}
@@ -214,7 +253,7 @@ class LearnedWatch:
             self._found = self._process_days(store, streams, turns, until)
         elif learns_more or self._learning is None:
             self._found = self._from_the_first_turn(store, until)
-            learning = any(one.status in ("learning", "no_data") for one in self._found)
+            learning = any(one.status in ("learning", "waiting", "no_data") for one in self._found)
             self._learning = hours if learning else None
         return self._found
 
@@ -247,6 +286,7 @@ class LearnedWatch:
             learning = _baseline(sessions, begins)
             stream = _Stream({by: value} if by else {}, chance)
             stream.last = learning[-1].ended if learning else None
+            stream.progress = self._progress(learning, turns[0].started_at.date())
             if len(learning) < len(sessions):
                 stream.learned = _learn(learning, self._watch, sessions[len(learning)].began.date())
                 stream.alarms = _alarms(stream.learned, chance)
@@ -281,47 +321,62 @@ class LearnedWatch:
         until: datetime | None,
     ) -> Sequence[Event]:
         """Process the sessions of each day, and store a point at the beginning of each day."""
-        days: dict[date, list[list[WatchedSession]]] = {}
+        days: dict[date, list[list[Step]]] = {}
         open_days = [
             one.began.date() for one in sessions_of(turns[0]) if not self._has_ended(one, until)
         ]
         for place, many in enumerate(turns):
             learned = streams[place].learned
-            for session in self._ended(many, until):
-                day = session.began.date()
-                if learned is not None and day >= learned.ends:
-                    days.setdefault(day, [[] for _ in streams])[place].append(session)
+            for session in [] if learned is None else self._ended(many, until):
+                assert learned is not None
+                if (day := session.began.date()) >= learned.ends:
+                    steps = days.setdefault(day, [[] for _ in streams])[place]
+                    steps += session.steps(learned.longest, at_once=self._at_once)
         for day in sorted(days):
             if day > self._last_point and day <= min(open_days, default=date.max):
                 self._points.append(_Point(day, [one.copy() for one in streams]))
                 del self._points[:-MOST_POINTS]
-            for stream, sessions in zip(streams, days[day], strict=True):
-                for session in sessions:
-                    self._observe(store, stream, session)
+            for stream, steps in zip(streams, days[day], strict=True):
+                # In the order in which it becomes known, so that later turns change nothing before them.
+                for step in sorted(steps, key=lambda one: one.at):
+                    self._observe(store, stream, step)
         return [event for one in streams for event in self._events(one)]
 
     @property
     def _last_point(self) -> date:
         return self._points[-1].day if self._points else date.min
 
-    def _observe(self, store: StoreReader, stream: _Stream, session: WatchedSession) -> None:
-        learned, alarms = stream.learned, stream.alarms
-        assert learned is not None
+    def _observe(self, store: StoreReader, stream: _Stream, step: Step) -> None:
+        alarms = stream.alarms
         assert alarms is not None
-        now = session.bad(learned.longest)
-        stream.last = session.ended
+        stream.last = step.at
         if alarms.firing:
-            share = alarms.recovered(now)
+            share = alarms.recovered(step.day, step.session, step.before)
             if share is not None:
-                stream.events += (self._event(stream, "resolved", session.ended, share),)
-        elif alarms.observe(session.began.date(), now):
-            event = self._event(stream, "firing", session.ended, alarms.share, alarms)
+                stream.events += (self._event(stream, "resolved", step.at, share),)
+        elif alarms.observe(step.day, step.session, step.before):
+            event = self._event(stream, "firing", step.at, alarms.share, alarms)
             stream.events += (self._with_reasons(store, stream, event),)
+
+    def _progress(self, learning: Sequence[WatchedSession], first: date) -> str:
+        days = {one.began.date() for one in learning}
+        day = (max(days) - first).days + 1 if days else 1
+        if day <= self._watch.baseline_days:
+            return f"day {day} of {self._watch.baseline_days}, {counted(len(learning), 'session')}"
+        sessions = f"{len(learning)} of {LEAST_SESSIONS} sessions"
+        return f"{counted(len(days), 'day')} of {LEAST_DAYS}, {sessions}"
 
     def _events(self, stream: _Stream) -> Iterator[Event]:
         if stream.alarms is None:
+            status: Status = "waiting" if stream.last is None else "learning"
+            progress = "" if stream.last is None else stream.progress
             yield Event(
-                self._watch.name, stream.slice, "learning", stream.last, quantile=self._quantile
+                self._watch.name,
+                stream.slice,
+                status,
+                stream.last,
+                quantile=self._quantile,
+                progress=progress,
             )
         elif stream.events:
             yield from stream.events
@@ -365,7 +420,7 @@ class LearnedWatch:
         return [one for one in sessions_of(turns) if self._has_ended(one, until)]
 
     def _has_ended(self, session: WatchedSession, until: datetime | None) -> bool:
-        return has_ended(session, until, self._quiet)
+        return self._at_once or has_ended(session, until, self._quiet)
 
 
 def explained(
@@ -395,13 +450,15 @@ def explained(
     if found is None:
         return event
     low, high = found.rate.interval
-    return replace(event, low=low, high=high, turns=found.rate.n, sessions=found.sessions)
+    return replace(
+        event, rate_after=found.rate.value, low=low, high=high, turns=found.rate.n, sessions=found.sessions
+    )  # fmt: skip
 
 
 def _since_change(turns: Sequence[WatchedTurn], longest: int, *, good: bool) -> Estimate | None:
     """Return the estimate of the share since the change, from the turns that count in each session."""
     sessions = [one._replace(turns=one.turns[:longest]) for one in sessions_of(turns)]
-    return estimate(Profile(cells_of(one, good=good)) for one in sessions)
+    return estimate(Profile(cells_of(one.turns, good=good)) for one in sessions)
 
 
 def _learn(sessions: Sequence[WatchedSession], watch: Watch, ends: date) -> LearnedBaseline:

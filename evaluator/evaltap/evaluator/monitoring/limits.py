@@ -1,11 +1,12 @@
 """A fixed limit on a share: raise an alarm if the whole 95 % interval of a window is beyond it.
 
-The window ends with each full hour that had a session, and consists of counts of similar sessions, so the
-cost of a long history grows with its hours only.
+The window ends every five minutes in which there was a turn, and contains the turns that started in it, so
+later turns change nothing about it.  It slides: the cost of a long history grows with its turns only.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, NamedTuple
@@ -18,19 +19,17 @@ from evaltap.evaluator.monitoring.turns import (
     MOST_POINTS,
     Changes,
     Counting,
-    WatchedSession,
     WatchedTurn,
     by_value,
     cells_of,
     counting_of,
-    has_ended,
     read_turns,
-    sessions_of,
 )
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
+from evaltap.schemas.text import counted
 
-_HOUR: Final = timedelta(hours=1)
+_EVERY: Final = timedelta(minutes=5)
 _FEWEST: Final = 10
 """The minimum effective number of sessions for a decision."""
 _Cells = tuple[Cell, ...]
@@ -44,12 +43,12 @@ class _Point(NamedTuple):
 
 
 class _State(NamedTuple):
-    """The result of the hours so far."""
+    """The result of the windows so far."""
 
     firing: bool = False
     events: tuple[Event, ...] = ()
     seen: tuple[datetime, Estimate] | None = None
-    """The last hour with a result, and the result."""
+    """The end of the last window with a result, and the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,51 @@ class _Stream:
     """The whole traffic of a watch, or a slice of it."""
 
     slice: Mapping[str, str]
-    sessions: Sequence[WatchedSession]
+    turns: Sequence[WatchedTurn]
+    """In the order in which they started."""
+
+
+class _Window:
+    """The turns of the last hours, by session."""
+
+    def __init__(self, hours: int, *, good: bool) -> None:
+        self._length = timedelta(hours=hours)
+        self._good = good
+        self.turns: deque[WatchedTurn] = deque()
+        self._sessions: dict[int, list[WatchedTurn]] = {}
+        self._profiles: Counter[_Cells] = Counter()
+
+    def slide(self, turns: Sequence[WatchedTurn], ends: datetime) -> None:
+        """Add turns, and drop those that started before the window that now ends."""
+        changed: dict[int, _Cells] = {}
+        for turn in turns:
+            self._note(changed, turn.session)
+            self.turns.append(turn)
+            self._sessions.setdefault(turn.session, []).append(turn)
+        while self.turns and self.turns[0].started_at < ends - self._length:
+            turn = self.turns.popleft()
+            self._note(changed, turn.session)
+            self._sessions[turn.session].pop(0)
+        for session, cells in changed.items():
+            self._profiles[cells] -= 1
+            if self._profiles[cells] <= 0:
+                del self._profiles[cells]
+            if self._sessions[session]:
+                self._profiles[self._cells(session)] += 1
+            else:
+                del self._sessions[session]
+
+    def _note(self, changed: dict[int, _Cells], session: int) -> None:
+        if session not in changed:
+            changed[session] = self._cells(session)
+
+    def _cells(self, session: int) -> _Cells:
+        return cells_of(self._sessions.get(session, ()), good=self._good)
+
+    def estimate(self) -> Estimate | None:
+        """Return the share in the window; None if there are too few sessions for a decision."""
+        found = estimate([Profile(cells, count) for cells, count in self._profiles.items()])
+        return None if found is None or found.effective_sessions < _FEWEST else found
 
 
 class LimitWatch:
@@ -66,9 +109,8 @@ class LimitWatch:
     The result of a completed day is stored and reused as long as nothing changes within it.
     """
 
-    def __init__(self, watch: Watch, quiet: timedelta) -> None:
+    def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._quiet = quiet
         self._counting: Counting | None = None
         self._points: dict[tuple[tuple[str, str], ...], list[_Point]] = {}
 
@@ -105,78 +147,68 @@ class LimitWatch:
         return datetime.combine(day, time(), UTC) - timedelta(days=1, hours=self._watch.hours)
 
     def _stream(self, slice_: Mapping[str, str], turns: Sequence[WatchedTurn]) -> _Stream:
-        return _Stream(slice_, sessions_of(turns))
+        return _Stream(slice_, sorted(turns, key=lambda one: one.started_at))
 
     def _evaluate_stream(self, stream: _Stream, until: datetime | None) -> Iterator[Event]:
         """Yield the beginnings and ends of alarms, or the state if there was none.
 
-        With `until`, the current hour is ignored until it is over.
+        With `until`, a window does not count before its end.
         """
-        sessions = [one for one in stream.sessions if has_ended(one, until, self._quiet)]
-        if not sessions:
+        if not stream.turns:
             return
         points = self._points.setdefault(tuple(stream.slice.items()), [])
         state, begins = (points[-1].state, points[-1].day) if points else (_State(), date.min)
-        hours = self._hours(sessions)
-        open_days = [one.began.date() for one in stream.sessions if one not in sessions]
-        for hour in hours:
-            if hour.date() < begins or (until is not None and hour + _HOUR > until):
+        window = _Window(self._watch.hours, good=self._watch.signal == "pass_rate")
+        done = 0
+        for ends in dict.fromkeys(_end_of(turn.started_at) for turn in stream.turns):
+            day = (ends - _EVERY).date()
+            if until is not None and ends > until:
+                break
+            place = bisect_left(stream.turns, ends, lo=done, key=lambda one: one.started_at)
+            window.slide(stream.turns[done:place], ends)
+            done = place
+            if day < begins:
                 continue
-            new = not points or hour.date() > points[-1].day
-            if new and hour.date() <= min(open_days, default=date.max):
-                points.append(_Point(hour.date(), state))
+            if not points or day > points[-1].day:
+                points.append(_Point(day, state))
                 del points[:-MOST_POINTS]
-            state = self._after(hour, hours, state, stream.slice, sessions)
+            state = self._after(ends, window, state, stream.slice)
         yield from state.events
         if state.seen is None:
-            yield Event(self._watch.name, stream.slice, "learning", sessions[-1].ended)
+            few = f"fewer than {_FEWEST} sessions in {counted(self._watch.hours, 'hour')}"
+            yield Event(
+                self._watch.name,
+                stream.slice,
+                "learning",
+                stream.turns[-1].started_at,
+                progress=few,
+            )
         elif not state.events:
             yield _event(self._watch, stream.slice, "ok", *state.seen)
 
-    def _hours(self, sessions: Sequence[WatchedSession]) -> Mapping[datetime, Counter[_Cells]]:
-        found: dict[datetime, Counter[_Cells]] = {}
-        good = self._watch.signal == "pass_rate"
-        for session in sessions:
-            hour = session.began.replace(minute=0, second=0, microsecond=0)
-            found.setdefault(hour, Counter())[cells_of(session, good=good)] += 1
-        return found
-
     def _after(
-        self,
-        hour: datetime,
-        hours: Mapping[datetime, Counter[_Cells]],
-        state: _State,
-        slice_: Mapping[str, str],
-        sessions: Sequence[WatchedSession],
+        self, ends: datetime, window: _Window, state: _State, slice_: Mapping[str, str]
     ) -> _State:
-        """Return the state after an hour."""
-        watch, ends = self._watch, hour + _HOUR
-        begins = ends - timedelta(hours=watch.hours)
-        found = _estimate(hours, begins, ends)
+        """Return the state after a window."""
+        watch = self._watch
+        found = window.estimate()
         if found is None:
             return state
         firing, events = state.firing, state.events
         if not firing and _beyond(watch, *found.rate.interval):
             firing = True
-            within = [one for one in sessions if begins <= one.began < ends]
-            event = _event(watch, slice_, "firing", ends, found, within[0].began)
-            events += (_with_cases(event, watch, within),)
+            event = _event(watch, slice_, "firing", ends, found, window.turns[0].started_at)
+            events += (_with_cases(event, watch, window.turns),)
         elif firing and not _beyond(watch, found.rate.value, found.rate.value):
             firing = False
             events += (_event(watch, slice_, "resolved", ends, found),)
         return _State(firing, events, (ends, found))
 
 
-def _estimate(
-    hours: Mapping[datetime, Counter[_Cells]], begins: datetime, ends: datetime
-) -> Estimate | None:
-    window: Counter[_Cells] = Counter()
-    at = begins
-    while at < ends:
-        window += hours.get(at, Counter())
-        at += _HOUR
-    found = estimate([Profile(cells, count) for cells, count in window.items()])
-    return None if found is None or found.effective_sessions < _FEWEST else found
+def _end_of(moment: datetime) -> datetime:
+    """Return the end of the five minutes that contain a moment."""
+    begun = moment.replace(minute=moment.minute - moment.minute % 5, second=0, microsecond=0)
+    return begun + _EVERY
 
 
 def _beyond(watch: Watch, low: float, high: float) -> bool:
@@ -203,9 +235,7 @@ def _event(
     )  # fmt: skip
 
 
-def _with_cases(event: Event, watch: Watch, sessions: Sequence[WatchedSession]) -> Event:
-    cases = dict.fromkeys(
-        turn.eval_id for session in sessions for turn in session.turns if turn.bad
-    )
+def _with_cases(event: Event, watch: Watch, turns: Iterable[WatchedTurn]) -> Event:
+    cases = dict.fromkeys(turn.eval_id for turn in turns if turn.bad)
     within = filter_of(watch, event.slice, (), event.since, event.at)
     return replace(event, cases=tuple(cases)[:EXAMPLES], cases_filter=within)

@@ -10,7 +10,8 @@ from evaltap.schemas.formats.model import Json
 from evaltap.schemas.text import counted, utc_text
 
 _TIMES: Final = ("at", "since", "silenced_until")
-Status = Literal["firing", "resolved", "ok", "learning", "no_data"]
+Status = Literal["firing", "resolved", "ok", "learning", "waiting", "no_data"]
+"""`waiting`: there are turns, but no session has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ class Event:
     """UTC, without a time zone: until then, receivers are not notified about this watch."""
     measure: str = ""
     """What is watched, for those who only know the watch's name: `pass_rate of helpful`."""
+    progress: str = ""
+    """How far a watch is that learns, such as `day 2 of 14, 31 sessions`."""
 
     @property
     def stream(self) -> tuple[object, ...]:

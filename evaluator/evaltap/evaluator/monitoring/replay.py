@@ -127,17 +127,25 @@ class Watches:
             one for watch in self._rules.watch for one in _incremental_watches(watch, self._rules)
         ]
 
-    def evaluate(self, store: StoreReader, now: datetime | None = None) -> list[Event]:
+    def evaluate(
+        self, store: StoreReader, now: datetime | None = None, *, continues: bool = True
+    ) -> list[Event]:
         """Return the alarms of all watches in chronological order, and the state of the others.
 
-        With `now` (aware), traffic continues: sessions that may not have ended do not count yet, and a
-        silence continues that has no turn after it.  Raises InputError for an unknown slice.
+        With `now` (aware), sessions that may not have ended do not count yet.  If traffic `continues` then, a
+        silence without a turn after it does, too.  Raises InputError for an unknown slice.
         """
         until = None if now is None else stored_time(now)
         try:
             changes = self._changes.find(store)
             found = [
-                event for one in self._watches for event in one.evaluate(store, changes, until)
+                event
+                for one in self._watches
+                for event in one.evaluate(
+                    store,
+                    changes,
+                    until if continues or not isinstance(one, SilenceWatch) else None,
+                )
             ]
         except BaseException:
             self._forget()  # some watches have seen the changes, others have not
@@ -146,9 +154,11 @@ class Watches:
         return sorted(found, key=lambda event: (event.at or datetime.min, event.watch))
 
 
-def replay(store: StoreReader, rules: MonitorFile, *, now: datetime | None = None) -> list[Event]:
-    """Return the result of a first evaluation; `now` as in `Watches.evaluate`."""
-    return Watches(rules).evaluate(store, now)
+def replay(
+    store: StoreReader, rules: MonitorFile, *, now: datetime | None = None, continues: bool = True
+) -> list[Event]:
+    """Return the result of a first evaluation; `now` and `continues` as in `Watches.evaluate`."""
+    return Watches(rules).evaluate(store, now, continues=continues)
 
 
 def described(events: Sequence[Event], rules: MonitorFile) -> list[Event]:
@@ -172,9 +182,9 @@ def _described(event: Event, watch: Watch | None) -> Event:
 def _incremental_watches(watch: Watch, rules: MonitorFile) -> Sequence[IncrementalWatch]:
     if watch.signal == SILENCE:
         return [SilenceWatch(watch)]
-    quiet = timedelta(minutes=rules.quiet_minutes)
     if watch.has_limit:
-        return [LimitWatch(watch, quiet)]
+        return [LimitWatch(watch)]
+    quiet = timedelta(minutes=rules.quiet_minutes)
     quantiles = quantiles_of(watch)
     chance = chance_of(watch, rules) / len(quantiles)
     return [LearnedWatch(watch, chance, quiet, one) for one in quantiles]

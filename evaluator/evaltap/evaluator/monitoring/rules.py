@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import read_bytes
 from evaltap.schemas.files.validation import parse
 from evaltap.schemas.formats.monitor import AlertReceiver, Condition, MonitorFile, ScoreRule, Watch
+from evaltap.schemas.known import check_known
 from evaltap.schemas.text import did_you_mean, did_you_mean_one_of
 
 SILENCE: Final = "silence"
@@ -81,6 +82,17 @@ def read_rules(path: Path) -> MonitorFile:
         if problem := _problem(watch, f"{path}: {where}"):
             raise FormatError(problem, path=str(path), place=where)
     return rules
+
+
+def check_metrics(rules: MonitorFile, metrics: Sequence[str], path: Path) -> None:
+    """Raise InputError for a watch or a rule on a metric that is not scored."""
+    named = [(f"watch {one.name!r}", one.metric) for one in rules.watch if one.metric]
+    for rule in rules.score:
+        named += [(f"score {rule.name!r}", metric) for metric in rule.metrics]
+        named += [(f"score {rule.name!r}", one.failed) for one in rule.always if one.failed]
+    for place, metric in named:
+        scored = f"scored are {', '.join(metrics)}"
+        check_known(metric, metrics, f"{path}: {place}: no metric {metric!r}", scored)
 
 
 def name_of(receiver: AlertReceiver, place: int) -> str:

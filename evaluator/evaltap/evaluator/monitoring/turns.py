@@ -1,7 +1,7 @@
 """The turns of a watch, by session, in the order in which sessions began."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final, NamedTuple
@@ -165,8 +165,46 @@ class WatchedSession(NamedTuple):
         """Return the counted turns of the session."""
         counted = self.turns[:longest]
         return BadTurns(
-            sum(turn.weight for turn in counted if turn.bad), sum(turn.weight for turn in counted)
+            sum(turn.weight for turn in counted if turn.bad),
+            sum(turn.weight for turn in counted),
+            self.began.hour,
+            self.began.weekday() >= SATURDAY,
         )
+
+    def steps(self, longest: int, *, at_once: bool) -> "Iterator[Step]":
+        """Yield what becomes known of the session, and when: each turn at once, or the session at its end."""
+        if not at_once:
+            yield Step(self.ended, self.began.date(), self.bad(longest))
+            return
+        before = None
+        for count, turn in enumerate(self.turns[:longest], 1):
+            now = self.bad(count)
+            yield Step(turn.started_at, self.began.date(), now, before)
+            before = now
+
+
+class Step(NamedTuple):
+    """What becomes known of a session at a time."""
+
+    at: datetime
+    day: date
+    session: BadTurns
+    before: BadTurns | None = None
+    """What was known of the session already."""
+
+
+SATURDAY: Final = 5
+_LATE: Final = frozenset({"negative_feedback"})
+"""Signals of a turn that are known long after it."""
+
+
+def counts_at_once(watch: Watch) -> bool:
+    """Return whether a finished turn counts at once, instead of when its session has ended.
+
+    Errors, latency and cost are final with the turn, and so is what a fixed limit counts.
+    """
+    signal = SIGNALS[watch.signal]
+    return watch.has_limit or not (signal.of_metric or watch.signal in _LATE)
 
 
 def quantiles_of(watch: Watch) -> tuple[float | None, ...]:
@@ -257,9 +295,9 @@ def sessions_of(turns: Iterable[WatchedTurn]) -> list[WatchedSession]:
     ]
 
 
-def cells_of(session: WatchedSession, *, good: bool) -> tuple[Cell, ...]:
-    """Return a session as cells for estimators; for a pass rate, passed turns count."""
-    counts = Counter((1 / turn.weight, turn.bad != good) for turn in session.turns)
+def cells_of(turns: Iterable[WatchedTurn], *, good: bool) -> tuple[Cell, ...]:
+    """Return the turns of a session as cells for estimators; for a pass rate, passed turns count."""
+    counts = Counter((1 / turn.weight, turn.bad != good) for turn in turns)
     found = []
     for chance in sorted({chance for chance, _ in counts}):
         has = counts[chance, True]

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, quote
 
 import anyio.to_thread
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import (
@@ -68,6 +69,7 @@ from evaltap.schemas.formats.case import CaseData
 
 _LOG = logging.getLogger("evaltap.page")
 _YEAR: Final = 365 * 24 * 3600
+MOST_FIELDS: Final = 200
 
 
 def create_app(
@@ -240,21 +242,23 @@ class _Application:
         form = await _form(request)
         onward = local_path(form.get("next", "/"))
         client = request.client.host if request.client else ""
-        if not self._attempts.allow(client):
-            wrong, status = "Too many attempts; wait a minute and try again.", 429
-        else:
-            person = self._access.redeem(form.get("code", ""))
-            if person is not None:
-                if (before := session_of(request, self._access, self._site)) is not None:
-                    self._access.end(before.session_id)
-                response = RedirectResponse(onward, 303)
-                with_cookie(response, request, self._site, self._access.log_in(person))
-                await anyio.to_thread.run_sync(self._note_login, person, client)
-                return response
+        # A right code is never refused: a stranger's wrong ones must not keep its owner out, and there are
+        # too many codes to guess.
+        person = self._access.redeem(form.get("code", ""))
+        if person is not None:
+            if (before := session_of(request, self._access, self._site)) is not None:
+                self._access.end(before.session_id)
+            response = RedirectResponse(onward, 303)
+            with_cookie(response, request, self._site, self._access.log_in(person))
+            await anyio.to_thread.run_sync(self._note_login, person, client)
+            return response
+        if self._attempts.allow(client):
             wrong, status = (
                 "This code is wrong, already used or expired. Get a new link with `evaltap ui --link`.",
                 403,
             )
+        else:
+            wrong, status = "Too many wrong codes; wait a minute and try again.", 429
         shown = PageAnswer("login.html.j2", "Log in", {"next": onward, "wrong": wrong}, status)
         return self._html(request, shown, None, time.perf_counter())
 
@@ -338,4 +342,7 @@ def _theme(request: Request) -> str:
 
 async def _form(request: Request) -> Mapping[str, Any]:
     body = (await request.body()).decode("utf-8", "replace")
-    return dict(parse_qsl(body, keep_blank_values=True, max_num_fields=200))
+    try:
+        return dict(parse_qsl(body, keep_blank_values=True, max_num_fields=MOST_FIELDS))
+    except ValueError:
+        raise HTTPException(400, f"a form with more than {MOST_FIELDS} fields") from None

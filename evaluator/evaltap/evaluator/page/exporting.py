@@ -16,7 +16,7 @@ from evaltap.evaluator.cases.evalsets.files import set_bytes
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.curate import Means, curate
 from evaltap.evaluator.curation.recipe import BUILT_IN, Expect, Recipe
-from evaltap.evaluator.curation.review.results import decisions
+from evaltap.evaluator.curation.review.queue import decisions
 from evaltap.evaluator.ingest.landing.cases import landed_cases
 from evaltap.evaluator.ingest.landing.own_ids import repeated_ids, with_own_ids
 from evaltap.evaluator.page.request import Download

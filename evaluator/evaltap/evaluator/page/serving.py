@@ -15,11 +15,11 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from evaltap.evaluator.page.security.guard import MOST_HEADER_BYTES
 from evaltap.evaluator.page.security.site import Site
 from evaltap.schemas.files.private import private_file
 
 MOST_CONNECTIONS: Final = 64
-MOST_HEADER_BYTES: Final = 16_384
 GRACE_SECONDS: Final = 3
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.analysis.estimates.turns import newest_verdicts
-from evaltap.evaluator.analysis.stats.difference import difference
+from evaltap.evaluator.analysis.stats.difference import difference, holm
 from evaltap.evaluator.analysis.stats.estimate import Estimate, estimate, kish
 from evaltap.evaluator.analysis.stats.rate import Interval, Rate, t95, wilson_of
 from evaltap.evaluator.reports.model import SEVERITY
@@ -261,6 +261,9 @@ def share(rows: Sequence[ScoreBucket], newest: Newest | None = None) -> Rate | N
     return found if found is None or newest is None else newest.rate_of(found)
 
 
+_SURE: Final = 0.05
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """The change of a rate since the previous period; positive if it rose."""
@@ -271,14 +274,23 @@ class Change:
     """better, worse or no change."""
 
 
-def change(before: Rate | None, now: Rate | None) -> Change | None:
-    """Compare two rates; None if one is unknown."""
-    if before is None or now is None:
-        return None
-    found = difference(before, now)
-    interval = Interval(-found.interval.high, -found.interval.low)
-    word = "better" if interval.low > 0 else "worse" if interval.high < 0 else "no change"
-    return Change(-found.value, interval, word)
+def changes(pairs: Sequence[tuple[Rate | None, Rate | None]]) -> list[Change | None]:
+    """Compare the rates of a table with those before; None if one is unknown.
+
+    The more rates there are, the more of them differ by chance: if nothing changed, any of them is called
+    better or worse with a chance of 5 % (Holm).
+    """
+    found = {
+        place: difference(before, now)
+        for place, (before, now) in enumerate(pairs)
+        if before is not None and now is not None
+    }
+    sure = holm([2 * min(one.p_value, 1 - one.p_value) for one in found.values()])
+    made: list[Change | None] = [None] * len(pairs)
+    for (place, one), p_value in zip(found.items(), sure, strict=True):
+        word = "no change" if p_value > _SURE else "worse" if one.value > 0 else "better"
+        made[place] = Change(-one.value, Interval(-one.interval.high, -one.interval.low), word)
+    return made
 
 
 class Latency(NamedTuple):

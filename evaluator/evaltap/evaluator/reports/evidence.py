@@ -5,7 +5,12 @@ from collections.abc import Mapping, Sequence
 import orjson
 
 from evaltap.evaluator.cases.costs import cost_of
-from evaltap.evaluator.cases.pairing import UnscorableCaseError, has_references, pair_turns
+from evaltap.evaluator.cases.pairing import (
+    UnscorableCaseError,
+    has_references,
+    pair_turns,
+    unpaired_turns,
+)
 from evaltap.evaluator.cases.text import cut
 from evaltap.evaluator.cases.turn import Case, ToolCall, Turn, gaps_of
 from evaltap.evaluator.reports.model import (
@@ -70,19 +75,21 @@ def _compared(strategy: ToolTrajectoryStrategy | None) -> ValueCriterion:
 def evidence_of(
     case: Case, comparison: Comparison, limits: Limits
 ) -> tuple[tuple[TurnEvidence, ...], str]:
-    """Return the turns of a case, and why some are missing (empty if none is)."""
+    """Return the turns of a case, and what is not shown or compared (empty: nothing is left out)."""
     try:
         conversation = pair_turns(case)
+        written, notes = has_references(case), [conversation.note]
+        turns = list(zip(conversation.actual, conversation.expected, strict=False))
     except (UnscorableCaseError, TypeError, AttributeError, KeyError) as problem:
-        return (), f"its turns cannot be paired with the reference: {problem}"
-    written = has_references(case)
-    turns = list(zip(conversation.actual, conversation.expected, strict=False))
+        written, notes = False, [f"not compared with a reference: {problem}"]
+        turns = [(turn, turn) for turn in unpaired_turns(case)]
     shown = tuple(
         _turn(actual, expected, comparison, limits, written=written and expected.referenced)
         for actual, expected in turns[limits.first_turn - 1 :][: limits.turns]
     )
-    cut = len(turns) - len(shown)
-    return shown, f"{counted(cut, 'more turn')} not shown" if cut else ""
+    if rest := len(turns) - len(shown):
+        notes.append(f"{counted(rest, 'more turn')} not shown")
+    return shown, "; ".join(filter(None, notes))
 
 
 def _turn(

@@ -336,9 +336,8 @@ def _notes(cases: Sequence[CaseReport], limits: Limits, files: FileCases) -> lis
     bare = sum(case.detailed and not case.evidence for case in cases)
     if bare:
         notes.append(
-            f"The turns of {counted(bare, 'case')} are not shown: either they were scored from files that"
-            " were not given to this report (`--cases FILE`), or their turns cannot be paired with the"
-            " references."
+            f"The turns of {counted(bare, 'case')} are not shown: they were scored from files that were not"
+            " given to this report (`--cases FILE`)."
         )
     if files.bad_lines:
         notes.append(

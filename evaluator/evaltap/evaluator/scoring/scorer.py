@@ -37,7 +37,7 @@ from evaltap.evaluator.scoring.contract.evaluator import (
     reads_answer,
     traits_of,
 )
-from evaltap.evaluator.scoring.settings import checked
+from evaltap.evaluator.scoring.settings import checked, with_default
 from evaltap.evaluator.scoring.time_limit import DEFAULT_SECONDS, WATCH, TookTooLongError
 from evaltap.evaluator.scoring.waiting import in_thread
 from evaltap.schemas.formats.metric import EvalMetric
@@ -234,8 +234,8 @@ class CaseScorer:
         registry = registry or Registry()
         for metric in metrics:
             try:
-                if broken_metrics == "error" and isinstance(metric, EvalMetric):
-                    metric = checked(metric)
+                if isinstance(metric, EvalMetric):
+                    metric = checked(metric) if broken_metrics == "error" else with_default(metric)
                 self._bound.append(_bound(metric, registry))
             except UnknownEvaluatorError:
                 if unknown_metrics == "error":

@@ -4,7 +4,7 @@ tRPC-Agent-Go accepts such a metric, and then fails or passes every case, which 
 Here it is a configuration error.  That project's files that rely on its defaults stay valid.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.criteria.content.rouge import RougeScore, rouge_scorer
 from evaltap.evaluator.scoring.judges.settings import judge_models
-from evaltap.schemas.errors import FormatError
+from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.formats.metric import (
     Criterion,
     EvalMetric,
@@ -64,6 +64,9 @@ OPEN_SCALE: Final = frozenset({"external_command", "python_function"})
 _TEXT_STRATEGIES: Final = ("exact", "contains", "regex", "skip")
 _JSON_STRATEGIES: Final = ("exact", "skip")
 
+RUN_CODE: Final = frozenset({"deepeval_metric", "external_command", "python_function"})
+"""Evaluators whose criterion names a program, a function or a class."""
+
 
 class Part(NamedTuple):
     """A part of a metric, its place in the file, and the part that contains it."""
@@ -81,6 +84,12 @@ def checked(metric: EvalMetric) -> EvalMetric:
     evaluator = metric.evaluator_name or metric.metric_name
     for problem in _problems(metric, evaluator):
         raise MetricError(problem, metric_name=metric.metric_name)
+    return with_default(metric)
+
+
+def with_default(metric: EvalMetric) -> EvalMetric:
+    """Return the metric, with the documented default criterion if it is tRPC-Agent-Go's and has none."""
+    evaluator = metric.evaluator_name or metric.metric_name
     if metric.criterion is None and evaluator in PEER_DEFAULTS:
         return metric.model_copy(update={"criterion": PEER_DEFAULTS[evaluator]})
     return metric
@@ -333,3 +342,21 @@ def _given(part: BaseModel) -> Iterator[tuple[str, object]]:
 
 def _alias(part: BaseModel, name: str) -> str:
     return type(part).model_fields[name].alias or name
+
+
+def check_code(metrics: Iterable[EvalMetric], place: object, *, allowed: bool) -> None:
+    """Raise InputError for a metric that runs code, unless that is allowed; import none of the code."""
+    for metric in () if allowed else _with_parts(metrics):
+        evaluator = metric.evaluator_name or metric.metric_name
+        if evaluator in RUN_CODE:
+            raise InputError(
+                f"{place}: metric {metric.metric_name!r} runs code ({evaluator}); check what it names, then"
+                " allow it with --allow-code (EVALTAP_ALLOW_CODE=1)"
+            )
+
+
+def _with_parts(metrics: Iterable[EvalMetric]) -> Iterator[EvalMetric]:
+    for metric in metrics:
+        yield metric
+        if metric.criterion is not None and metric.criterion.suite is not None:
+            yield from _with_parts(metric.criterion.suite.metrics)

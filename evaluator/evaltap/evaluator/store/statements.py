@@ -68,8 +68,8 @@ def refuse_other(statements: str) -> None:
         for name, is_source in _functions(tree):
             if is_source and name not in _SOURCES:
                 raise NotReadingError(
-                    f"{name}: not among the functions to select from; expected one of"
-                    f" {', '.join(sorted(_SOURCES))}"
+                    f"{name}: not one of the functions to select from; expected a table, a view or one"
+                    " like range, unnest and json_each"
                 )
             if name in _CHANGING:
                 raise NotReadingError(

@@ -1,7 +1,7 @@
 """What an experiment requires of an agent: sessions that answer one turn after another.
 
-An adapter calls the agent and lets the recorder see the turn; it never records a second time what a plugin of the
-recorder records.  An exception of the agent passes through: it is the agent's crash.
+An adapter calls the agent and lets the recorder see the turn; it never records a second time what a plugin
+of the recorder records.  An exception of the agent passes through: it is the agent's crash.
 """
 
 from collections.abc import Mapping, Sequence
@@ -115,3 +115,15 @@ class Conversation:
     def answered(self, answer: str | None) -> None:
         """Add the agent's answer."""
         self.messages.append({"role": "assistant", "content": answer or ""})
+
+
+def answer_in(text: str | None) -> str:
+    """Return a framework's answer; raise AgentError if there is none."""
+    if not text:
+        raise AgentError("the agent ended without an answer")
+    return text
+
+
+def system_texts(context: Sequence[ChatMessage]) -> list[str]:
+    """Return the system messages."""
+    return [str(one["content"]) for one in context if one["role"] == "system"]

@@ -1,7 +1,7 @@
 """Plain functions as agents: `(messages)` or `(messages, turn)`, sync or async, and factories of them.
 
-A callable without required parameters is a factory: it is called for each unit, and what it returns is the agent.
-If that is a context manager, or has `aclose` or `close`, it ends with the unit.
+A callable without required parameters is a factory: it is called for each unit, and what it returns is the
+agent. If that is a context manager, or has `aclose` or `close`, it ends with the unit.
 """
 
 import asyncio
@@ -10,12 +10,21 @@ import inspect
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
-from evaltap.experiments.agents.base import Abilities, AgentError, AgentSession, Asked, Unit
+from evaltap.experiments.agents.base import (
+    Abilities,
+    Agent,
+    AgentError,
+    AgentSession,
+    Asked,
+    Unit,
+)
+from evaltap.experiments.agents.plain import TIME_IS_UP, turn_of
 from evaltap.recorder import Recorder
 
+_LOOK_SECONDS: Final = 60.0
 _POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -43,20 +52,12 @@ class FunctionSession:
 
     async def answer(self, asked: Asked) -> str | None:
         """Call the function within a recorded turn; its return value is the answer."""
-        unit = asked.unit
-        turn = self._recorder.turn(
-            user=asked.user,
-            session_id=unit.session_id,
-            user_id=unit.user_id or None,
-            app_name=unit.app_name or None,
-            state=dict(unit.state) if unit.state else None,
-        )
-        with turn:
+        with turn_of(self._recorder, asked) as turn:
             given = (list(asked.messages), turn) if self._takes_turn else (list(asked.messages),)
             try:
                 returned = await called(self._function, *given)
             except asyncio.CancelledError:
-                raise AgentError("the agent was cancelled, because its time was up") from None
+                raise AgentError(TIME_IS_UP) from None
             if returned is None and turn.answers == 1:
                 return turn.answer
             if turn.answers or returned is None:
@@ -89,20 +90,37 @@ class FunctionAgent:
 
 
 class FactoryAgent:
-    """A factory, called for each unit; `adapter` turns what it returns into an agent."""
+    """A factory, called for each unit; `adapter` turns what it returns into an agent, or says that only what
+    it yields as a context manager can be one, by None.
+    """
 
     def __init__(
-        self, factory: Callable[[], Any], adapter: Callable[[Any], Any], abilities: Abilities
+        self, factory: Callable[[], Any], adapter: Callable[[Any, bool], Agent | None]
     ) -> None:
         self._factory = factory
         self._adapter = adapter
-        self.abilities = abilities
+        self.abilities = Abilities(state=True, context=True)
+        """What is not known before `look`: a unit whose agent cannot take it crashes."""
+
+    async def look(self) -> None:
+        """Make one agent to know its abilities; what goes wrong is told of the units."""
+        with suppress(Exception, asyncio.CancelledError):
+            async with asyncio.timeout(_LOOK_SECONDS), self._made() as agent:
+                self.abilities = agent.abilities
 
     @asynccontextmanager
     async def session(self, unit: Unit) -> AsyncIterator[AgentSession]:
         """Make an agent and return a conversation with it; both end with the block."""
+        async with self._made() as agent, agent.session(unit) as session:
+            yield session
+
+    @asynccontextmanager
+    async def _made(self) -> AsyncIterator[Agent]:
         async with AsyncExitStack() as stack:
             made = await called(self._factory)
+            if (agent := self._adapter(made, False)) is not None:
+                yield agent
+                return
             if hasattr(made, "__aenter__"):
                 made = await stack.enter_async_context(made)
             elif hasattr(made, "__enter__"):
@@ -111,7 +129,9 @@ class FactoryAgent:
                 close := getattr(made, "aclose", None) or getattr(made, "close", None)
             ) is not None:
                 stack.push_async_callback(_closed, close)
-            yield await stack.enter_async_context(self._adapter(made).session(unit))
+            agent = self._adapter(made, True)
+            assert agent is not None  # the adapter raises instead
+            yield agent
 
 
 async def _closed(close: Callable[[], Any]) -> None:
@@ -130,11 +150,12 @@ def _takes_turn(function: Callable[..., Any]) -> bool:
 async def called(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function: an async one here, any other on a thread of its own, which may be abandoned.
 
-    A thread inherits the context.  A copy of the process that a fork in the function made ends when it returns.
+    A thread inherits the context.  A copy of the process that a fork in the function made ends when it
+    returns.
     """
     process = os.getpid()
-    target = function if inspect.isroutine(function) else getattr(function, "__call__", function)
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(target):
+    of_object = getattr(type(function), "__call__", None)  # noqa: B004  # an object's own method
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(of_object):
         returned = await function(*arguments)
     else:
         returned = await _on_a_thread(function, *arguments)

@@ -1,26 +1,56 @@
-"""From the text of `--agent` to an agent: `package.module:name`."""
+"""From the text of `--agent` to an agent: `package.module:name`, a command, or an address."""
 
 import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
-from evaltap.experiments.agents.base import Abilities, Agent
+from evaltap.experiments.agents.base import Agent
+from evaltap.experiments.agents.command import PREFIX, CommandAgent
+from evaltap.experiments.agents.endpoint import http_agent, openai_agent
 from evaltap.experiments.agents.functions import FactoryAgent, FunctionAgent, required_parameters
 from evaltap.recorder import Recorder
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import did_you_mean
 
-_EXPECTED = "expected package.module:name, a function, a factory or an agent object"
+_EXPECTED: Final = (
+    "expected package.module:name, a function, a factory or an agent object; or command:PROGRAM,"
+    " openai:MODEL@URL, or an http:// address"
+)
+FRAMEWORKS: Final[Mapping[str, str]] = {
+    "agents.agent": "openai_agents",
+    "claude_agent_sdk": "claude_agent",
+    "google.adk": "adk",
+    "langchain_core": "langchain",
+    "langgraph": "langchain",
+    "pydantic_ai": "pydantic_ai",
+    "strands": "strands",
+}
+"""By the package of an object's class, or of a base class: the module here whose `adapt` makes an agent of
+it, or returns None for what is no agent of the framework.  It is imported when such an object is met.
+"""
 
 
-def load_agent(text: str, recorder: Recorder) -> Agent:
+def load_agent(
+    text: str, recorder: Recorder, *, request: Any = None, result: str = ""
+) -> Agent:  # `request` is a JSON template
     """Import and adapt the agent that `--agent` names; raise InputError if there is none.
 
-    The current folder comes first on the import path, as for `python -m`.
+    The current folder comes first on the import path, as for `python -m`.  `request` and `result` are for
+    an HTTP address.
     """
+    if text.startswith(("http://", "https://")):
+        return http_agent(text, recorder, request, result)
+    if request is not None or result:
+        raise InputError(
+            f"--agent {text}: --agent-request and --agent-result are for an http:// address"
+        )
+    if text.startswith(PREFIX):
+        return CommandAgent(text, recorder)
+    if text.startswith("openai:"):
+        return openai_agent(text, recorder)
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     return agent_of(_imported(text), recorder, text)
@@ -46,18 +76,18 @@ def _imported(text: str) -> Any:  # whatever the user's module defines
 
 def agent_of(found: Any, recorder: Recorder, text: str = "the agent") -> Agent:
     """Adapt an object as an agent: of a framework, a function, or a factory of either."""
-    if (framework := _of_framework(found, recorder)) is not None:
+    if (framework := _of_framework(found, recorder, text)) is not None:
         return framework
     if not callable(found):
         raise InputError(f"--agent {text}: found {type(found).__name__}; {_EXPECTED}")
     if required_parameters(found):
         return FunctionAgent(found, recorder)
-    return FactoryAgent(found, lambda made: _made(made, recorder, text), Abilities(context=True))
+    return FactoryAgent(found, lambda made, is_last: _made(made, recorder, text, is_last=is_last))
 
 
-def _made(made: Any, recorder: Recorder, text: str) -> Agent:
-    """Adapt what a factory returned; it is no factory again."""
-    if (framework := _of_framework(made, recorder)) is not None:
+def _made(made: Any, recorder: Recorder, text: str, *, is_last: bool) -> Agent | None:
+    """Adapt what a factory returned, or yielded at last; it is no factory again."""
+    if (framework := _of_framework(made, recorder, text)) is not None or not is_last:
         return framework
     if callable(made) and not inspect.isclass(made) and required_parameters(made):
         return FunctionAgent(made, recorder)
@@ -67,13 +97,23 @@ def _made(made: Any, recorder: Recorder, text: str) -> Agent:
     )
 
 
-FRAMEWORKS: dict[str, Callable[[Any, Recorder], Agent | None]] = {}
-"""By the top-level package of an object's class: an adapter, which returns None for what is no agent of it."""
-
-
-def _of_framework(found: Any, recorder: Recorder) -> Agent | None:
+def _of_framework(found: Any, recorder: Recorder, text: str) -> Agent | None:
     for kind in type(found).__mro__:
-        adapt = FRAMEWORKS.get(kind.__module__.partition(".")[0])
-        if adapt is not None and (agent := adapt(found, recorder)) is not None:
-            return agent
+        for package, module in FRAMEWORKS.items():
+            if f"{kind.__module__}.".startswith(f"{package}."):
+                agent = _adapted(module, found, recorder, text)
+                if agent is not None:
+                    return agent
     return None
+
+
+def _adapted(module: str, found: Any, recorder: Recorder, text: str) -> Agent | None:
+    try:
+        adapter = importlib.import_module(f"evaltap.experiments.agents.{module}")
+    except ImportError as error:  # of another release than the adapter knows
+        kind = type(found)
+        raise InputError(
+            f"--agent {text}: a {kind.__name__} of {kind.__module__} cannot be run: {error}"
+        ) from error
+    agent: Agent | None = adapter.adapt(found, recorder)
+    return agent

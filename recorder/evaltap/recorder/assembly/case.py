@@ -63,7 +63,8 @@ def case_of(
             "actualConversation": [_ordered_turn(turn)],
             "sessionInput": _present(
                 {
-                    "appName": start.app_name,
+                    "appName": (start.app_name if labels.app_name is None else labels.app_name)
+                    or None,
                     "userId": start.user_id,
                     "state": dict(state) if state else None,
                 }

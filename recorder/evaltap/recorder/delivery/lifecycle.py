@@ -78,15 +78,26 @@ def keep_forever(item: object) -> None:
 
 
 def close_at_end_of_child() -> None:
-    """Close all pipelines when this child process of multiprocessing ends, without `atexit`."""
-    global _child
-    if "multiprocessing.util" not in sys.modules or _child == os.getpid():
-        return
-    from multiprocessing import parent_process, util
+    """Close all pipelines when this child process ends, if that is without `atexit`.
 
+    Children of multiprocessing and of billiard, its fork, run finalizers; those of Celery's pool only send a
+    signal of Celery's before `os._exit`.
+    """
+    global _child
+    if _child == os.getpid():
+        return
     _child = os.getpid()
-    if parent_process() is not None:
-        util.Finalize(None, _close_all, exitpriority=0)
+    if "multiprocessing.util" in sys.modules:
+        from multiprocessing import parent_process, util
+
+        if parent_process() is not None:
+            util.Finalize(None, _close_all, exitpriority=0)
+    if (util_of_billiard := sys.modules.get("billiard.util")) is not None:
+        util_of_billiard.Finalize(None, _close_all, exitpriority=0)
+    if (signals := sys.modules.get("celery.signals")) is not None:
+        signals.worker_process_shutdown.connect(
+            _close_at_shutdown, weak=False, dispatch_uid="evaltap"
+        )
 
 
 def _hook() -> None:
@@ -118,6 +129,10 @@ def _after_fork_in_child() -> None:
     _held.clear()
     for pipeline in list(_pipelines):
         pipeline.after_fork_in_child()
+
+
+def _close_at_shutdown(**_: object) -> None:
+    _close_all()
 
 
 def _close_all(*, at_signal: bool = False) -> None:

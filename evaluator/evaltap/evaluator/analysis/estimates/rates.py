@@ -1,7 +1,7 @@
 """`estimate_rates`: the share of all traffic that passes, or has another signal, in total and by slice."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -131,7 +131,7 @@ def estimate_rates(
             rates.append(
                 _rate(slice_, signal, key, context, profiles.get(key, ()), ended, labelled)
             )
-    notes = [*uncovered.notes]
+    notes = [*uncovered.notes, *_without_verdict(rates)]
     if limit is not None:
         notes.append(f"{signal}: the share of turns with {found.limit} above {limit:,.6g}")
     if scope.since or scope.until:
@@ -148,6 +148,13 @@ def _check_metric(store: StoreReader, name: str) -> None:
             f"--metric {name}: no turn has a score yet; score some with `evaltap score`"
         )
     check_known(name, known, f"--metric {name}: no turn has a score of it")
+
+
+def _without_verdict(rates: Iterable[SliceRate]) -> Iterator[str]:
+    left_out = {one.metric: one.not_counted for one in rates if one.metric and not one.slice}
+    for metric, share in left_out.items():
+        if share:
+            yield f"{metric}: {share:.1%} of the turns have no verdict and are not in the rate"
 
 
 def _without_time(store: StoreReader) -> Iterable[str]:

@@ -98,6 +98,8 @@ class Filter:
 
 
 NO_FILTER: Final = Filter()
+MOST_TERMS: Final = 200
+"""DuckDB reads no deeper expression."""
 
 
 def parse_filter(text: str) -> Filter:
@@ -118,6 +120,8 @@ def parse_filter(text: str) -> Filter:
             everywhere = True
         else:
             terms.append(term)
+        if len(terms) > MOST_TERMS:
+            raise _wrong(text[:100], f"more than {MOST_TERMS} terms")
     return Filter(tuple(terms), sort, everywhere, text.strip())
 
 

@@ -1,13 +1,17 @@
-"""A sequential test whether a share of turns has risen above that of a usual day.
+"""Sequential tests whether a share of turns has risen above that of a usual day, and whether it is back.
 
 Its rate of false alarms is stated, regardless of how often it is evaluated.  Each day a bettor starts with 1,
 split evenly between six purses that bet on more; a session multiplies them.  While the share is at most the
 given one, the expected sum of all purses grows by one a day, so in the first 30 days it reaches 30/alpha with
 a chance of at most alpha (Shiryaev-Roberts e-detector: Shin, Ramdas and Rinaldo, New England Journal of
 Statistics in Data Science 2023; bets on bounded means: Waudby-Smith and Ramdas 2023).
+
+The usual share depends on the hour (UTC) and on whether it is a weekend, as far as the baseline shows that
+they differ: what repeats every day or every week is no change.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -22,13 +26,26 @@ MOST_TURNS: Final = 20
 _Z: Final = 2.326
 """The 99 % quantile."""
 _BETS: Final = tuple(2.0**-place for place in range(6))
+_HOURS: Final = 24
+_HOUR_Z: Final = 1.0
+"""The hours' errors average out within a day, so their margin is a standard error and not a limit."""
+_DIFFERS: Final = 2.0
+"""By how many standard errors hours, or weekends, must differ in the baseline to have shares of their own."""
+_WEEKENDS: Final = 3
+"""The least number of weekend days, and of other days, to tell them apart."""
+BACK: Final = 0.05
+"""The probability that an alarm resolves while the share is still as high."""
+_LEAST_BACK: Final = 20
+"""The minimum number of sessions that show a usual share before an alarm resolves."""
 
 
 class BadTurns(NamedTuple):
-    """The counted turns of a session: the weight of the bad ones, and the total weight."""
+    """The counted turns of a session: the weight of the bad ones, and the total weight; and when it began."""
 
     bad: float
     weight: float
+    hour: int = 0
+    weekend: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +57,18 @@ class Usual:
     most: float
     """The maximum share on a usual day."""
     sessions: int
+    hours: tuple[float, ...] = ()
+    """What is added to `most` in each hour (UTC); empty: hours do not differ."""
+    weekend: float = 0.0
+    """What is added to `most` on a weekend."""
+    weekday: float = 0.0
+    """What is added to `most` on other days."""
+
+    def most_of(self, session: BadTurns) -> float:
+        """Return the maximum share of usual sessions at that hour and day."""
+        most = self.most + (self.weekend if session.weekend else self.weekday)
+        most += self.hours[session.hour] if self.hours else 0.0
+        return min(1.0, max(self.most - self.share, most))
 
 
 def longest_session(turns: Sequence[int]) -> int:
@@ -54,33 +83,80 @@ def usual(days: Sequence[Sequence[BadTurns]], smallest_change: float = 0.0) -> U
     part, a theoretically correct test raises alarms in most months.  Raises ValueError without sessions.
     """
     sessions = [session for day in days for session in day]
-    share, spread = _share(sessions)
+    share, spread = share_of(sessions)
     trials = share * (1 - share) / spread if spread > 0 else float(len(sessions))
     unknown = wilson_of(share, max(trials, 1.0), _Z).high - share
-    daily = [_share(day) for day in days if len(day) > 1]
-    between = 0.0
-    if len(daily) > 1:
-        between = variance([one for one, _ in daily]) - fmean(noise for _, noise in daily)
-    between = max(0.0, between)
+    daily = [(day[0].weekend, *share_of(day)) for day in days if len(day) > 1]
+    weekday, weekend, between = _days(daily, share)
     most = (
         share
         + math.sqrt(unknown**2 + _Z**2 * between / len(days))
         + 2 * math.sqrt(between)
         + smallest_change
     )
-    return Usual(share, min(1.0, most), len(sessions))
+    hours = _hours(sessions, spread)
+    return Usual(share, min(1.0, most), len(sessions), hours, weekend, weekday)
+
+
+def _days(daily: Sequence[tuple[bool, float, float]], share: float) -> tuple[float, float, float]:
+    """Return what is added on weekdays and on weekends, and the variance between days beyond chance."""
+    if len(daily) < 2:
+        return 0.0, 0.0, 0.0
+    noise = fmean(spread for *_, spread in daily)
+    groups = [[one for weekend, one, _ in daily if weekend is kind] for kind in (False, True)]
+    if min(map(len, groups)) >= _WEEKENDS:
+        within = sum(variance(one) * (len(one) - 1) for one in groups) / (len(daily) - 2)
+        means = [fmean(one) for one in groups]
+        errors = [within / len(one) for one in groups]
+        if abs(means[1] - means[0]) > (_DIFFERS + 1) * math.sqrt(sum(errors)):
+            added = [
+                mean - share + math.sqrt(error) for mean, error in zip(means, errors, strict=True)
+            ]
+            return added[0], added[1], max(0.0, within - noise)
+    return 0.0, 0.0, max(0.0, variance([one for _, one, _ in daily]) - noise)
+
+
+def _hours(sessions: Sequence[BadTurns], spread: float) -> tuple[float, ...]:
+    """Return what is added to the share in each hour: its difference as far as it is known, and its error.
+
+    Differences are shrunk by the part of their variance that is chance; empty if all of it may be chance.
+    """
+    by_hour: defaultdict[int, list[BadTurns]] = defaultdict(list)
+    for one in sessions:
+        if one.weight:
+            by_hour[one.hour].append(one)
+    if len(by_hour) < 2 or spread <= 0:
+        return ()
+    hours = {hour: share_of(many) for hour, many in by_hour.items()}
+    whole = sum(one.weight for one in sessions)
+    chance = {
+        hour: spread * whole / sum(one.weight for one in many) for hour, many in by_hour.items()
+    }
+    trust = {hour: 1 / one for hour, one in chance.items()}
+    total = sum(trust.values())
+    mean = sum(trust[hour] * share for hour, (share, _) in hours.items()) / total
+    spread_out = sum(trust[hour] * (share - mean) ** 2 for hour, (share, _) in hours.items())
+    freedom = len(hours) - 1
+    if spread_out <= freedom + _DIFFERS * math.sqrt(2 * freedom):
+        return ()
+    between = (spread_out - freedom) / (total - sum(one**2 for one in trust.values()) / total)
+    found = [math.sqrt(between)] * _HOURS
+    for hour, (share, own) in hours.items():
+        error = max(chance[hour], own)
+        known = between / (between + error)
+        found[hour] = known * (share - mean) + _HOUR_Z * math.sqrt(known * error)
+    return tuple(found)
 
 
 class Detector:
-    """Observes sessions in the order of their beginning; `alpha` is the false alarm probability per month."""
+    """Observes sessions in order; `alpha` is the false alarm probability per month."""
 
-    def __init__(self, most: float, largest: float, alpha: float) -> None:
-        """Expect at most a share of `most`; no session weighs more than `largest`."""
-        self._most = most
+    def __init__(self, known: Usual, largest: float, alpha: float) -> None:
+        """Expect at most the usual share; no session weighs more than `largest`."""
+        self._known = known
         self._largest = largest
-        self._bets = [0.9 / (most * largest) * part for part in _BETS] if most > 0 else []
-        self._sums = [0.0] * len(self._bets)
-        self._wealth = [0.0] * len(self._bets)
+        self._sums = [0.0] * len(_BETS)
+        self._wealth = [0.0] * len(_BETS)
         self._starts: list[tuple[float, ...]] = []
         self._threshold = MONTH_DAYS / alpha
 
@@ -96,35 +172,120 @@ class Detector:
         self._sums = [one + 1 for one in self._sums]
         self._starts.append(tuple(self._wealth))
 
-    def observe(self, session: BadTurns) -> bool:
-        """Add a session; return whether the evidence now suffices for an alarm."""
-        weight = min(session.weight, self._largest)
-        bad = session.bad * weight / session.weight if session.weight else 0.0
-        for place, bet in enumerate(self._bets):
-            factor = 1 + bet * (bad - self._most * weight)
+    def observe(self, session: BadTurns, before: BadTurns | None = None) -> bool:
+        """Add a session; return whether the evidence now suffices for an alarm.
+
+        `before` is what has been observed of the same session already.
+        """
+        most = self._known.most_of(session)
+        if most <= 0:
+            return False  # nothing is ever bad at that hour, and no bet on more is bounded
+        won = self._won(session, most)
+        had = 0.0 if before is None else self._won(before, most)
+        for place, part in enumerate(_BETS):
+            factor = (1 + part * won) / (1 + part * had)
             self._sums[place] *= factor
             self._wealth[place] += math.log(factor)
         return self.evidence >= 1
 
+    def _won(self, session: BadTurns, most: float) -> float:
+        """Return what the largest bet wins."""
+        bad, weight = _bounded(session, self._largest)
+        return 0.9 / (most * self._largest) * (bad - most * weight)
+
     @property
     def evidence(self) -> float:
         """The total of all purses, divided by the threshold of the alarm."""
-        return fmean(self._sums) / self._threshold if self._sums else 0.0
+        return fmean(self._sums) / self._threshold
 
     @property
     def began(self) -> int:
         """The day, counted from 0, whose bettor has won most: the likely beginning of the higher share."""
-        gains = [
-            sum(
-                math.exp(min(now - then, 700))
-                for now, then in zip(self._wealth, start, strict=True)
-            )
-            for start in self._starts
-        ]
-        return gains.index(max(gains))
+        return _winner(self._wealth, self._starts)
 
 
-def _share(sessions: Sequence[BadTurns]) -> tuple[float, float]:
+class Recovery:
+    """Observes sessions during an alarm: whether the share is no longer what raised it.
+
+    The bets are on less.  The bettor of the k-th day starts with 1/(k(k+1)), so that all together start with
+    1, and reach 1/BACK with a chance of at most BACK while the share is at least `excess` above the usual.
+    """
+
+    def __init__(self, known: Usual, largest: float, excess: float) -> None:
+        self._known = known
+        self._largest = largest
+        self._excess = excess
+        self._sums = [0.0] * len(_BETS)
+        self._wealth = [0.0] * len(_BETS)
+        self._starts: list[tuple[float, ...]] = []
+        self._days: list[tuple[int, float, float, float]] = []
+        """By day: sessions, bad and all turns, and the bad ones that are usual."""
+
+    def copy(self) -> Self:
+        """Return an independent copy."""
+        found = copy(self)
+        found._sums, found._wealth = [*self._sums], [*self._wealth]
+        found._starts, found._days = [*self._starts], [*self._days]
+        return found
+
+    def new_day(self) -> None:
+        """Begin a new day: another bettor starts."""
+        day = len(self._starts) + 1
+        self._sums = [one + 1 / (day * (day + 1)) for one in self._sums]
+        self._starts.append(tuple(self._wealth))
+        self._days.append((0, 0.0, 0.0, 0.0))
+
+    def observe(self, session: BadTurns, before: BadTurns | None = None) -> float | None:
+        """Add a session; return the share since it is back, or None as long as that is not certain.
+
+        `before` is what has been observed of the same session already.
+        """
+        usual_most = self._known.most_of(session)
+        most = min(0.99, usual_most + self._excess)
+        won = self._won(session, most)
+        had = 0.0 if before is None else self._won(before, most)
+        for place, part in enumerate(_BETS):
+            factor = (1 + part * won) / (1 + part * had)
+            self._sums[place] *= factor
+            self._wealth[place] += math.log(factor)
+        seen = BadTurns(0, 0) if before is None else before
+        sessions, bad, weight, expected = self._days[-1]
+        more = session.weight - seen.weight
+        self._days[-1] = (
+            sessions + (before is None), bad + session.bad - seen.bad, weight + more,
+            expected + usual_most * more,
+        )  # fmt: skip
+        return self._share_now() if fmean(self._sums) * BACK >= 1 else None
+
+    def _share_now(self) -> float | None:
+        since = self._days[_winner(self._wealth, self._starts) :]
+        sessions = sum(one for one, *_ in since)
+        bad, weight, expected = (sum(one[place] for one in since) for place in (1, 2, 3))
+        if sessions < _LEAST_BACK or weight <= 0 or bad > expected:
+            return None
+        return max(0.0, bad / weight)
+
+    def _won(self, session: BadTurns, most: float) -> float:
+        bad, weight = _bounded(session, self._largest)
+        return 0.9 / ((1 - most) * self._largest) * (most * weight - bad)
+
+
+def _bounded(session: BadTurns, largest: float) -> tuple[float, float]:
+    """Return the bad and all turns of a session that weighs at most `largest`."""
+    weight = min(session.weight, largest)
+    return (session.bad * weight / session.weight if session.weight else 0.0), weight
+
+
+def _winner(wealth: Sequence[float], starts: Sequence[tuple[float, ...]]) -> int:
+    """Return the day whose bettor has won most."""
+    gains = [
+        sum(math.exp(min(now - then, 700)) for now, then in zip(wealth, start, strict=True))
+        for start in starts
+    ]
+    return gains.index(max(gains))
+
+
+def share_of(sessions: Sequence[BadTurns]) -> tuple[float, float]:
     """Return the share of bad turns and its variance, by sessions."""
     weight = sum(session.weight for session in sessions)
     if not weight:

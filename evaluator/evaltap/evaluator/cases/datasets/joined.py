@@ -26,11 +26,9 @@ def joined_files(paths: Sequence[Path], references: References) -> Iterator[Join
     count = JoinCount()
 
     def join(_: Path, case: CaseData) -> CaseData:
-        found = references.attach(case)
-        count.add(found)
-        if found in ("none", "ambiguous") and not case.get("conversation"):
-            # If references are given, a missing one must not become a placeholder.
-            case.setdefault("source", {})
+        count.add(references.attach(case), case)
+        # Recorded, so a missing reference does not become a placeholder, and its number of turns is free.
+        case.setdefault("source", {})
         return case
 
     with changed_copies(paths, join) as made:

@@ -427,3 +427,37 @@ def _level(invocation_id: str, rubric_id: str) -> Level:
     if rubric_id:
         return "rubrics"
     return "turns" if invocation_id else "cases"
+
+
+def calibration_data(one: Calibrated) -> dict[str, object]:
+    """Return a comparison with labels as JSON data."""
+    found = one.calibration
+    table = found.table
+    return {
+        "metric_name": one.metric_name,
+        "level": one.level,
+        "labels": table.total,
+        "without_verdict": one.without_verdict,
+        "table": table._asdict(),
+        "agreement": _share(found.agreement),
+        "kappa": _share(found.kappa),
+        "base_rate": _share(found.base_rate),
+        "constant_baseline": found.constant_baseline,
+        "false_pass_rate": _share(found.false_pass_rate),
+        "false_fail_rate": _share(found.false_fail_rate),
+        "corrected_pass_rate": {
+            "observed": found.corrected.observed,
+            "judged": found.corrected.judged,
+            **_share(found.corrected.rate),
+        },
+        "trust": found.trust.value,
+        "reasons": found.reasons,
+        "disagreements": [
+            dict(zip(("evalId", "invocationId", "rubricId", "judge_passes"), row, strict=True))
+            for row in one.disagreements
+        ],
+    }
+
+
+def _share(rate: Rate | None) -> dict[str, object]:
+    return {"value": rate and rate.value, "interval": rate and rate.interval}

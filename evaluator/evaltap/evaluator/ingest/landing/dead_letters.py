@@ -4,6 +4,7 @@ A dead letter holds the record byte for byte.  Replaying decodes it as landing d
 (because its schema was too new before, or its reader was fixed), it lands and is deleted in one transaction.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from evaltap.evaluator.ingest.landing.row_types import DeadLetterId
 from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.schemas.wire.dead_letter import read_headers
+from evaltap.schemas.wire.dead_letter import read_headers, text_or_base64
 from evaltap.schemas.wire.record import WireRecord
 
 LETTERS_PER_READ = 500
@@ -180,3 +181,29 @@ def _as_batch(ready: Sequence[DeadLetter]) -> SourceBatch:
         for letter in ready
     )
     return SourceBatch(tuple(records), {})
+
+
+def letter_data(letter: DeadLetter) -> dict[str, object]:
+    """Return a dead letter as JSON data."""
+    key, value = letter.key or b"", letter.value or b""
+    return {
+        "number": letter.number,
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "parked": letter.parked,
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "key": key.decode("utf-8", "replace"),
+        **_base64("key_base64", key),
+        "headers": json.loads(letter.headers or "[]"),
+        "value": value.decode("utf-8", "replace"),
+        **_base64("value_base64", value),
+        "landed_at": str(letter.landed_at),
+    }
+
+
+def _base64(name: str, value: bytes) -> dict[str, str]:
+    """Return bytes that are not UTF-8 as base64 under `name`; return {} for UTF-8."""
+    _, encoded = text_or_base64(value)
+    return {name: encoded} if encoded else {}

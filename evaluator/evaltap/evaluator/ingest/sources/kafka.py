@@ -7,7 +7,8 @@ to be rebalanced or committed.  A partition that is added later is read from its
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from evaltap.evaluator.ingest.sources.base import (
     BATCH_BYTES,
@@ -17,9 +18,9 @@ from evaltap.evaluator.ingest.sources.base import (
     SourceRecord,
 )
 from evaltap.evaluator.ingest.sources.positions import LogPosition, recreated
-from evaltap.evaluator.ingest.sources.unreadable import is_unreadable, unreadable_ranges
 from evaltap.evaluator.ingest.topics.clients import (
     COMMITTED,
+    Poller,
     ask_offsets,
     create_client,
     is_transient,
@@ -30,6 +31,10 @@ from evaltap.evaluator.ingest.topics.clients import (
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.kafka_settings import kafka_settings
 from evaltap.schemas.log.location import KafkaLocation
+
+if TYPE_CHECKING:
+    from kafka.structs import TopicPartition
+
 
 T = TypeVar("T")
 
@@ -386,3 +391,76 @@ class KafkaSource:
 def _record(partition: Partition, message: Any) -> SourceRecord:
     time_ms = message.timestamp if message.timestamp >= 0 else None
     return SourceRecord(partition, message.offset, wire_record(message), time_ms)
+
+
+PROBE_MS: Final = 5_000
+
+
+class _Client(Poller, Protocol):
+    """What is used of `KafkaConsumer`."""
+
+    def end_offsets(self, places: Sequence["TopicPartition"]) -> Mapping["TopicPartition", int]: ...
+
+    def assign(self, places: Sequence["TopicPartition"]) -> None: ...
+
+    def seek(self, place: "TopicPartition", offset: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+Connect = Callable[[], _Client]
+"""Creates a client without assigned partitions."""
+
+
+def is_unreadable(error: Exception) -> bool:
+    """Return whether an error of the client's `poll` means that records are damaged.
+
+    A missing codec does not count: once it is installed, the records can be read.
+    """
+    from kafka.errors import CorruptRecordError, KafkaError
+
+    return isinstance(error, CorruptRecordError) or not isinstance(error, KafkaError)
+
+
+def unreadable_ranges(
+    connect: Connect, positions: Mapping["TopicPartition", int]
+) -> dict["TopicPartition", tuple[int, int]]:
+    """Return the partitions whose next record cannot be unpacked, with the range of unreadable offsets.
+
+    The end of a range is the next readable offset.  Other errors of the client are raised.
+    """
+    with closing(connect()) as client:
+        ends = client.end_offsets(list(positions))
+    return {
+        place: (first, _next_readable(connect, place, first, ends[place]))
+        for place, first in positions.items()
+        if first < ends[place] and not _reads(connect, place, first)
+    }
+
+
+def _next_readable(connect: Connect, place: "TopicPartition", unreadable: int, end: int) -> int:
+    """Return the first readable offset after `unreadable`, or `end` if there is none."""
+    step = 1
+    while (readable := min(unreadable + step, end)) < end and not _reads(connect, place, readable):
+        unreadable, step = readable, step * 2
+    while readable - unreadable > 1:
+        middle = (unreadable + readable) // 2
+        if _reads(connect, place, middle):
+            readable = middle
+        else:
+            unreadable = middle
+    return readable
+
+
+def _reads(connect: Connect, place: "TopicPartition", offset: int) -> bool:
+    """Return whether the record at an offset can be unpacked; no answer counts as readable."""
+    with closing(connect()) as client:
+        client.assign([place])
+        client.seek(place, offset)
+        try:
+            client.poll(timeout_ms=PROBE_MS, max_records=1)
+        except Exception as error:  # decoding damaged bytes may raise anything
+            if not is_unreadable(error):
+                raise
+            return False
+        return True

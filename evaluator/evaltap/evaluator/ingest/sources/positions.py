@@ -51,6 +51,30 @@ class LogPosition:
             return recreated(self.name, at, end)
         return ""
 
+    def text(self) -> str:
+        """Return the position as text, with a line for a gap."""
+        start, end = self.bounds
+        read = "never read" if self.next_offset is None else f"read to {self.next_offset:,}"
+        line = f"{self.name}: records {start:,} to {end:,}, {read}, {self.waiting:,} waiting"
+        return f"{line}\n  GAP {self.gap}" if self.gap else line
+
+    def data(self) -> dict[str, object]:
+        """Return the position as JSON data."""
+        return {
+            "topic": self.partition.topic,
+            "partition": self.partition.number,
+            "start": self.bounds.start,
+            "end": self.bounds.end,
+            "next_offset": self.next_offset,
+            "waiting": self.waiting,
+            "gap": self.gap or None,
+        }
+
+
+def began_now(partition: Partition) -> str:
+    """Return the key under which a store notes that it began after a partition's newest record."""
+    return f"began_now:{partition.topic}:{partition.number}"
+
 
 def recreated(name: str, landed: int, end: int) -> str:
     """Return the message about a partition that ends before the offset that has landed."""

@@ -143,28 +143,29 @@ class Access:
     def log_in(self, person: Person) -> str:
         """Return the secret of a new session, for a cookie."""
         secret = secrets.token_urlsafe(32)
-        now = self._now()
-        _write(self._sessions / _digest(secret), {**asdict(person), "opened": now, "seen": now})
+        file = self._sessions / _digest(secret)
+        _write(file, {**asdict(person), "opened": self._now()})
+        os.utime(file, (self._now(), self._now()))
         return secret
 
     def session(self, secret: str) -> Session | None:
         """Return the session of a cookie and record its use; None if it has ended."""
         file = self._sessions / _digest(secret)
-        found = _read(file)
-        session = None if found is None else _session(file.name, found)
+        session = _session(file)
         if session is None or self._is_over(session):
             return None
         if self._now() - session.seen_at >= _TOUCH_SECONDS:
             session = replace(session, seen_at=self._now())
-            _write(file, {**(found or {}), "seen": session.seen_at})
+            try:
+                os.utime(file, (session.seen_at, session.seen_at))
+            except FileNotFoundError:  # ended meanwhile: it must not come back
+                return None
         return session
 
     def sessions(self) -> list[Session]:
         """Return the open sessions, the last used first."""
-        found = (
-            _session(file.name, data) for file in _files(self._sessions) if (data := _read(file))
-        )
-        open_ones = [one for one in found if not self._is_over(one)]
+        found = map(_session, _files(self._sessions))
+        open_ones = [one for one in found if one is not None and not self._is_over(one)]
         return sorted(open_ones, key=lambda one: -one.seen_at)
 
     def end(self, session_id: str) -> None:
@@ -183,7 +184,7 @@ class Access:
             if (found := _read(file)) is not None and found["until"] <= self._now():
                 file.unlink(missing_ok=True)
         for file in _files(self._sessions):
-            if (found := _read(file)) is not None and self._is_over(_session(file.name, found)):
+            if (session := _session(file)) is not None and self._is_over(session):
                 file.unlink(missing_ok=True)
 
 
@@ -191,8 +192,16 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
-def _session(name: str, found: JsonObject) -> Session:
-    return Session(name[:16], Person(found["name"], found["role"]), found["opened"], found["seen"])
+def _session(file: Path) -> Session | None:
+    """Return the session in a file, None if it has ended; the file's time is that of its last use."""
+    found = _read(file)
+    if found is None:
+        return None
+    try:
+        seen_at = file.stat().st_mtime
+    except OSError:
+        return None
+    return Session(file.name[:16], Person(found["name"], found["role"]), found["opened"], seen_at)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -13,6 +13,7 @@ from evaltap.evaluator.page.security.site import Site, refusal
 from evaltap.evaluator.reports.safe_text import visible
 
 MOST_BODY: Final = 1_000_000
+MOST_HEADER_BYTES: Final = 16_384
 _LOG = logging.getLogger("evaltap.page")
 _FIXED: Final = {
     "X-Content-Type-Options": "nosniff",
@@ -98,6 +99,8 @@ class Guard:
         if why := refusal(scope["method"], headers, scope["scheme"]):
             _LOG.warning("refused: %s", why)
             return PlainTextResponse(f"Refused: {why}.", 403)
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > MOST_HEADER_BYTES:
+            return PlainTextResponse("The headers of the request are larger than 16 KB.", 431)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length[:20]) > MOST_BODY:
             return PlainTextResponse("The request is larger than 1 MB.", 413)

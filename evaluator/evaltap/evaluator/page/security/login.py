@@ -17,7 +17,7 @@ _WINDOW_SECONDS: Final = 60.0
 
 
 class Attempts:
-    """Limits login attempts: five per minute from an address, thirty in total."""
+    """Limits wrong codes: five per minute from an address, thirty in total."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -318,7 +318,7 @@ def _read(
         {one.invocation_id: (one.user or "", one.answer or "") for one in report.evidence},
     )
     turns = _turns(report, rows, request.trace_url, first, quotes)
-    evidence_note = "" if ranges and turns else report.evidence_note
+    evidence_note = "" if turns else report.evidence_note
     # Checked first, because the views read all reviews and most cases have none.
     in_review = bool(reader.rows(_IN_REVIEW, named))
     return CasePage(

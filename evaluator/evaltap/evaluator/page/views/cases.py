@@ -3,11 +3,13 @@
 import re
 from collections.abc import Container
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from evaltap.evaluator.analysis.filters.choice import Choice, chosen_query
 from evaltap.evaluator.analysis.filters.language import (
     FIELDS,
+    MOST_TERMS,
     NO_FILTER,
     SORTS,
     Filter,
@@ -152,8 +154,8 @@ def understood(written: str) -> tuple[Filter, list[str]]:
 
 
 def words_of(written: str) -> list[str]:
-    """Return the terms of a filter as they were written."""
-    return [found["word"] for found in _WORD.finditer(written)]
+    """Return the terms of a filter as they were written, no more than a filter may have and one."""
+    return [found["word"] for found in islice(_WORD.finditer(written), MOST_TERMS + 1)]
 
 
 def _chips(written: str) -> list[Chip]:

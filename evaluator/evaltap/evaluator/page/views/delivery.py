@@ -9,6 +9,7 @@ import orjson
 
 from evaltap.evaluator.ingest.landing.dead_letters import letters
 from evaltap.evaluator.ingest.landing.seq_ranges import Ranges, size
+from evaltap.evaluator.monitoring.history import WatchState, read_states
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link, list_of
 from evaltap.evaluator.pipeline.maintenance.completeness import landed_accounts
 from evaltap.evaluator.pipeline.maintenance.why import Answer, why
@@ -111,6 +112,15 @@ class Alert:
     """Whether notifications of its watch are currently silenced."""
 
 
+@dataclass(frozen=True, slots=True)
+class AlertsPage:
+    """The content of the page of alarms."""
+
+    alarms: tuple[Alert, ...]
+    states: tuple[WatchState, ...]
+    """The watches, as last evaluated by a consumer."""
+
+
 def _is_silenced(event: Mapping[str, Any]) -> bool:
     until = event.get("silenced_until")
     return until is not None and datetime.fromisoformat(until) > datetime.now(UTC)
@@ -124,7 +134,7 @@ def _overview(turned_at: datetime, since: str | None) -> str:
 
 
 def view_alerts(reader: StoreReader, request: PageRequest) -> PageAnswer:
-    """Read the alarms, newest first."""
+    """Read the alarms, newest first, and the states of the watches."""
     found = []
     for row in reader.records(_ALERTS):
         event = orjson.loads(row["event"])
@@ -137,4 +147,6 @@ def view_alerts(reader: StoreReader, request: PageRequest) -> PageAnswer:
                 _overview(row["turned_at"], event.get("since")), _is_silenced(event),
             )
         )  # fmt: skip
-    return PageAnswer("alerts.html.j2", "Alerts", tuple(found))
+    return PageAnswer(
+        "alerts.html.j2", "Alerts", AlertsPage(tuple(found), tuple(read_states(reader)))
+    )

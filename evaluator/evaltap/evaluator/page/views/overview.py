@@ -173,13 +173,14 @@ def _metric_lines(
 ) -> tuple[MetricLine, ...]:
     """Return the rate of each metric next to that of the previous period."""
     earlier = {one.digest: one.rate for one in before}
+    changes = traffic.changes([(earlier.get(one.digest), one.rate) for one in found])
     return tuple(
         MetricLine(
             one,
-            traffic.change(earlier.get(one.digest), one.rate),
+            change,
             {status: _cases(request, f"metric:{one.metric}={status}", span) for status in SEVERITY},
         )
-        for one in found
+        for one, change in zip(found, changes, strict=True)
     )
 
 

@@ -15,13 +15,13 @@ from evaltap.evaluator.curation.review.queue import (
     Item,
     Wanted,
     add_items,
+    agreement_of,
     decide,
     edited,
     item,
     next_item,
     undo,
 )
-from evaltap.evaluator.curation.review.results import agreement_of
 from evaltap.evaluator.page.changes import CursorWriter
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.views.case import LIMITS

@@ -8,6 +8,7 @@ costs a small write for every two hundred cases.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +37,50 @@ DEATHS: Final = 2
 """Deaths with nothing else in progress after which a case is given up; a single one may be an accident."""
 
 
+def given_up_after(deaths: int) -> str | None:
+    """Return why a case that was alone in progress at so many deaths is not tried again; None if it is."""
+    if deaths < DEATHS:
+        return None
+    return (
+        f"the process died {deaths} times while scoring only this case, so this run does not try it"
+        " again (evaltap score --retry does)"
+    )
+
+
+class PartJournal:
+    """The guard of a part that workers of a cluster score: the next one reads what the dead one left.
+
+    A first attempt notes only that it began.  After a death, cases are scored one at a time, and each is
+    noted before.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._deaths: Counter[int] = Counter()
+        self.suspicious = path.exists()
+        """Whether a worker died with this part."""
+        if self.suspicious:
+            attempts = path.read_text().split("began\n")[1:]
+            self._deaths.update(int(lines.split()[-1]) for lines in attempts if lines.strip())
+        self._note("began\n")
+
+    def gives_up(self, place: int) -> str | None:
+        """Return why the case at this place of the part is not tried again; None if it is."""
+        return given_up_after(self._deaths[place])
+
+    def begins(self, place: int) -> None:
+        """Note that the case at this place is scored next, alone."""
+        self._note(f"{place}\n")
+
+    def done(self) -> None:
+        """Forget the part: its rows are written."""
+        self._path.unlink(missing_ok=True)
+
+    def _note(self, text: str) -> None:
+        with self._path.open("a") as file:
+            file.write(text)
+
+
 class CrashGuard:
     """Tracks the cases in progress at a death, for the process that holds the database.
 
@@ -62,13 +107,7 @@ class CrashGuard:
 
     def gives_up(self, key: CaseKey) -> str | None:
         """Return why a case is not tried again; None if it is."""
-        deaths = self._suspects.get(key, 0)
-        if deaths < DEATHS:
-            return None
-        return (
-            f"the process died {deaths} times while scoring only this case, so this run does not try it"
-            " again (evaltap score --retry does)"
-        )
+        return given_up_after(self._suspects.get(key, 0))
 
     def watched(self, cases: Sequence[Watched], ahead: int = 0) -> Iterator[Watched]:
         """Yield cases after noting them; up to `ahead` earlier cases may still be in progress."""

@@ -217,7 +217,7 @@ class PendingCases:
         app, eval_set, eval_id, revision, digests, header, revisions, _ = row
         case = assemble(header, turns.actual, turns.expected)
         if self._references is not None:
-            self.joined.add(self._references.attach(case))
+            self.joined.add(self._references.attach(case), case)
         identity = CaseIdentity(app, eval_set, eval_id, revision, revisions)
         return PendingCase(
             identity, case, tuple(sorted(self._digests[digest] for digest in digests))

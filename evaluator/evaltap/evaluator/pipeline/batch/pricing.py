@@ -1,6 +1,6 @@
 """Estimate how much the rules of a monitoring file would score and spend per day, from recent turns."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -108,3 +108,18 @@ SELECT (SELECT count(*) FROM scored), count(*), coalesce(sum(if(cached, saved_us
        count(*) FILTER (model IS NOT NULL AND if(cached, saved_usd, cost_usd) IS NULL)
 FROM judge_calls WHERE metric_name IN $metrics::VARCHAR[] AND scored_at >= $since
 """
+
+
+def price_lines(rules: MonitorFile, prices: Sequence[Price] | None) -> Iterator[str]:
+    """Yield what the rules would have scored and spent per day; None without a store."""
+    if prices is None:
+        yield "cost of the score rules: add a DuckDB file to estimate it"
+        return
+    if rules.score and not prices:
+        yield "cost of the score rules: unknown, no turn has landed"
+    for one in prices:
+        calls = "judge calls unknown" if one.calls is None else f"{one.calls:,.1f} judge calls"
+        usd = "cost unknown" if one.usd is None else f"{one.usd:,.4f} USD"
+        yield f"  {one.rule}: per day {one.scored:,.1f} of {one.turns:,.1f} turns, {calls}, {usd}"
+        if one.over_budget:
+            yield "    exceeds its budget, so the sampling rate is lowered every hour"

@@ -2,13 +2,14 @@
 
 The same pure function scores a part here and in one process, so both produce the same rows.  A part is
 written to its own folder, which is renamed when it is complete, so a part that is scored again because its
-node died leaves one result.  Only counts come back to the driver.
+node died leaves one result.  A case that kills its worker gets an error at the third try.  Only counts come
+back to the driver.
 
 Every node must see files and results under the same path.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,13 +19,16 @@ import orjson
 from evaltap.evaluator.cases.datasets.columns import Columns, case_or_bad_line
 from evaltap.evaluator.cases.datasets.tables import row_group, row_group_starts
 from evaltap.evaluator.cases.identity import BadLine, NamedCase, case_identity
+from evaltap.evaluator.pipeline.batch.crash_guard import PartJournal
 from evaltap.evaluator.pipeline.batch.files import Part, part_cases, parts
 from evaltap.evaluator.pipeline.batch.ray_cluster import RayCluster, readable
-from evaltap.evaluator.scoring.batch import score_batches
+from evaltap.evaluator.scoring.batch import add_rows, score_batches
+from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.results.parquet import drop_unfinished, write_part
+from evaltap.evaluator.scoring.results.rows import ScoreRows
 from evaltap.evaluator.scoring.results.runs import Run, write_run
 from evaltap.evaluator.scoring.results.writer import ScoreWriter
-from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.files.documents import eval_set_name
 
@@ -142,17 +146,43 @@ def _score_part(task: RayTask, number: int, part: Part) -> PartScored:
     else:
         cases = part_cases(part, bad_lines, lazy=lazy)
     scorer = worker.scorer
-    size = 1 << 30  # all rows of the part at once
-    batches = score_batches(scorer, cases, range(len(scorer.metrics)), size, task.threads)
+    task.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    journal = PartJournal(task.folder / f".part-{number:06}.tries")
+    batches = (
+        _one_by_one(scorer, cases, journal) if journal.suspicious else _batches(scorer, cases, task)
+    )
     packed = [rows.packed() for rows in batches]
     worker.writer.write(packed)
     write_part(worker.store, task.folder, number)
+    journal.done()
     return PartScored(
         sum(rows.case_count for rows in packed),
         sum(rows.without_reference for rows in packed),
         sum(rows.sampled for rows in packed),
         bad_lines,
     )
+
+
+def _batches(scorer: CaseScorer, cases: Iterable[NamedCase], task: RayTask) -> Iterator[ScoreRows]:
+    size = 1 << 30  # all rows of the part at once
+    return score_batches(scorer, cases, range(len(scorer.metrics)), size, task.threads)
+
+
+def _one_by_one(
+    scorer: CaseScorer, cases: Iterable[NamedCase], journal: PartJournal
+) -> Iterator[ScoreRows]:
+    """Score the cases of a part with which a worker died, and give up the one that keeps killing it."""
+    every = range(len(scorer.metrics))
+    for place, (identity, case) in enumerate(cases):
+        reason = journal.gives_up(place)
+        if reason is None:
+            journal.begins(place)
+            yield from score_batches(scorer, [(identity, case)], every, 1)
+        else:
+            rows = ScoreRows()
+            given_up = CaseScore(identity.eval_id, Status.FAILED, None, reason, ())
+            add_rows(rows, identity, case, given_up, every)
+            yield rows
 
 
 def _row_group_cases(part: Part, columns: Columns, bad_lines: list[BadLine]) -> Iterator[NamedCase]:

@@ -15,7 +15,7 @@ from evaltap.evaluator.ingest.landing.lander import LandedCounts, Lander
 from evaltap.evaluator.ingest.landing.recent_cases import RecentCases, RecentLimits
 from evaltap.evaluator.ingest.landing.seq_ranges import compact
 from evaltap.evaluator.ingest.sources.base import CaseSource, Partition, SourceBatch
-from evaltap.evaluator.ingest.sources.positions import log_positions, partly_read
+from evaltap.evaluator.ingest.sources.positions import began_now, log_positions, partly_read
 from evaltap.evaluator.store.database import Store
 
 if TYPE_CHECKING:
@@ -241,6 +241,9 @@ class Consumer:
         if passed:
             # Stored after reporting, so that the next start does not report the gaps again.
             self._lander.land(SourceBatch(next_offsets=passed))
+            new = [one.partition for one in positions if one.next_offset is None]
+            if self._from_now:
+                self._store.append("meta", [(began_now(one), "1") for one in new])
         return {**offsets, **passed}
 
     def _loop(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> None:

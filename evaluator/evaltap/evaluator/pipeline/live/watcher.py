@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from evaltap.evaluator.cases.identity import ChangedCases
-from evaltap.evaluator.monitoring.history import Alert, note_alerts
+from evaltap.evaluator.monitoring.history import Alert, note_alerts, note_states
 from evaltap.evaluator.monitoring.model import Event
 from evaltap.evaluator.monitoring.replay import Watches
 from evaltap.evaluator.monitoring.rules import SILENCE
@@ -22,6 +22,8 @@ AGAIN_SECONDS: Final = 60.0
 """Watches are evaluated at least this often, even if nothing has landed: sessions may have ended."""
 MOST_OF_TIME: Final = 20
 """After an evaluation of one second, none starts for twenty: landing has priority."""
+STATE_SECONDS: Final = 30.0
+"""The states of watches are stored when they change, and at least this often."""
 CAUGHT_UP_SECONDS: Final = 10.0
 """Without a record for this long, the log counts as read to its end, so that silence is the traffic's."""
 log = logging.getLogger(__name__)
@@ -58,6 +60,8 @@ class Watcher:
         """Whether the log was read to its end when the evaluation started."""
         self._not_before = 0.0
         self._changed_at = clock()
+        self._states: tuple[float, Sequence[object]] | None = None
+        """When the states were stored, and what they were."""
         self.evidence: dict[str, float] = {}
         """By watch, the evidence for a change at the last evaluation, divided by what raises an alarm."""
 
@@ -116,6 +120,18 @@ class Watcher:
         new = note_alerts(self._store, heard, [one.name for one in self.rules.watch])
         if new:
             self._notify(new)
+        self._keep_states(heard)
+
+    def _keep_states(self, events: Sequence[Event]) -> None:
+        states = [(*one.stream, one.status, one.progress) for one in events]
+        now = self._clock()
+        if (
+            self._states is None
+            or self._states[1] != states
+            or now - self._states[0] >= STATE_SECONDS
+        ):
+            self._states = now, states
+            note_states(self._store, events)
 
 
 def _evidence(events: Sequence[Event]) -> dict[str, float]:

@@ -6,6 +6,8 @@ numbered without gaps, and manifests contain the highest number and the drops.
 
 import json
 import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
@@ -13,8 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaltap.evaluator.ingest.landing.seq_ranges import Ranges, highest, merged, size, without
+from evaltap.schemas.data import JsonObject
 from evaltap.schemas.log.local import LocalLog, open_log
 from evaltap.schemas.log.retention import trimmed
+from evaltap.schemas.text import counted
 from evaltap.schemas.wire.dead_letter import read_headers
 from evaltap.schemas.wire.record import Manifest, RecordError, WireRecord, decode_record, parse_seq
 
@@ -45,6 +49,10 @@ class Account:
     """Records that the store has consumed, whatever their outcome."""
     dead: Ranges = field(default_factory=list)
     erased: Ranges = field(default_factory=list)
+    is_landed: bool = False
+    """Whether a store is part of the account."""
+    began_now: bool = False
+    """Whether that store began at the end of the log."""
 
     @property
     def recorded(self) -> int:
@@ -68,6 +76,24 @@ class Account:
         return without([(1, given)] if given else [], self._seen())
 
     @property
+    def unlanded(self) -> Ranges:
+        """Ranges that the log deleted, since others had landed them, before the store read them.
+
+        The store was restored from a copy, or began when they were gone.
+        """
+        if not self.is_landed:
+            return []
+        return without(without(without(self.trimmed, self.consumed), self.erased), self.before)
+
+    @property
+    def before(self) -> Ranges:
+        """Ranges from before the store began, if that was at the end of the log."""
+        if not self.began_now:
+            return []
+        first = min((first for first, _ in self.consumed), default=None)
+        return [(1, first - 1 if first else self._highest())]
+
+    @property
     def unaccounted(self) -> bool:
         """Whether the producer ended without reporting its number of turns, so that losses are unknown."""
         return self.ended and not self.closed
@@ -89,6 +115,48 @@ class Account:
         return max(self.stated, highest(self._seen()))
 
 
+@dataclass(frozen=True, slots=True)
+class Total:
+    """What all producers recorded together, and where it went."""
+
+    producers: int
+    recorded: int
+    delivered: int
+    sampled: int
+    losses: dict[str, int]
+    """Turns dropped for any other reason than sampling, by reason; `lost` are numbers that are missing, and
+    `unlanded` those that the log deleted before the store read them."""
+
+    @classmethod
+    def of(cls, accounts: Sequence[Account], *, waits: bool = False) -> "Total":
+        """Add up the accounts; if turns still arrive, no number counts as missing."""
+        dropped: Counter[str] = Counter()
+        for account in accounts:
+            dropped.update(account.dropped)
+        intended = sum(count for reason, count in dropped.items() if _is_intended(reason))
+        losses = {
+            reason: count for reason, count in dropped.items() if not _is_intended(reason) and count
+        }
+        for name in ("lost", "unlanded"):
+            if not waits and (count := sum(size(getattr(account, name)) for account in accounts)):
+                losses[name] = count
+        recorded = sum(account.recorded for account in accounts)
+        delivered = sum(account.delivered for account in accounts)
+        return cls(len(accounts), recorded, delivered, intended, dict(sorted(losses.items())))
+
+    def __str__(self) -> str:
+        lost = "".join(f", {reason} {count:,}" for reason, count in self.losses.items())
+        return (
+            f"{counted(self.producers, 'producer')}: recorded {self.recorded:,},"
+            f" delivered {self.delivered:,}, left out by sampling {self.sampled:,}{lost}"
+        )
+
+
+def _is_intended(reason: str) -> bool:
+    """Return whether turns are dropped for a reason because somebody chose so."""
+    return reason.partition(":")[0] in ("sampled_out", "rate_limited", "redactor")
+
+
 def accounts(log: Path | None, db: Path | None) -> list[Account]:
     """Return the account of each producer in the log or the store, sorted by id."""
     found: dict[str, Account] = {}
@@ -104,6 +172,11 @@ def accounts(log: Path | None, db: Path | None) -> list[Account]:
 
         with open_to_read(db) as store:
             _read_store(store, found)
+            began_now = bool(
+                store.rows("SELECT 1 FROM meta WHERE starts_with(key, 'began_now:') LIMIT 1")
+            )
+        for account in found.values():
+            account.is_landed, account.began_now = log is not None, began_now
     return _in_order(found)
 
 
@@ -211,3 +284,60 @@ def _read_store(store: "StoreReader", found: dict[str, Account]) -> None:
             _account(found, producer_id).dead.append((seq, seq))
     for producer_id, seq in store.rows("SELECT producer_id, seq FROM erasures"):
         _account(found, producer_id).erased.append((seq, seq))
+
+
+def account_lines(account: Account, store: Path | None) -> Iterator[str]:
+    """Yield the account of a producer as text; without a store, only of its turns on the log."""
+    data = account_data(account)
+    drops = "".join(f", {reason} {count:,}" for reason, count in data["dropped"].items())
+    yield f"\nproducer {account.producer_id} ({_ending(account)})"
+    yield (
+        f"  recorded {data['recorded']:,} = delivered {data['delivered']:,}"
+        f" + dropped {sum(data['dropped'].values()):,}{drops} + lost {data['lost']:,}"
+    )
+    yield f"  of the delivered: {_whereabouts(data, store)}"
+    if account.unaccounted:
+        yield "  UNKNOWN: turns in its memory when it ended are not counted"
+    for first, last in data["gaps"]:
+        yield f"  GAP: records {first} to {last} are missing"
+    for first, last in data["unlanded"]:
+        yield f"  GAP: records {first} to {last} never landed in this file and are gone from the log"
+
+
+def _whereabouts(data: JsonObject, store: Path | None) -> str:
+    """Describe where the delivered turns of a producer are; without a store, only those on the log."""
+    trimmed = f", trimmed {data['trimmed']:,}" if data["trimmed"] else ""
+    if store is None:
+        return f"on the log {data['waiting']:,}{trimmed}; to see what landed: --db X.duckdb"
+    skipped = f", before its start {data['skipped']:,}" if data["skipped"] else ""
+    return (
+        f"landed {data['landed']:,}, waiting on the log {data['waiting']:,},"
+        f" dead letters {data['dead_letters']:,}, erased {data['erased']:,}{trimmed}{skipped}"
+    )
+
+
+def _ending(account: Account) -> str:
+    if account.closed:
+        return "closed normally"
+    return "ended without a closing manifest" if account.ended else "no closing manifest yet"
+
+
+def account_data(account: Account) -> JsonObject:
+    """Return the account of a producer as JSON data."""
+    return {
+        "producer_id": account.producer_id,
+        "closed": account.closed,
+        "unaccounted": account.unaccounted,
+        "recorded": account.recorded,
+        "delivered": account.delivered,
+        "dropped": dict(sorted(account.dropped.items())),
+        "lost": size(account.lost),
+        "landed": account.landed,
+        "waiting": account.waiting,
+        "skipped": account.skipped,
+        "dead_letters": size(account.dead),
+        "erased": size(account.erased),
+        "trimmed": size(account.trimmed),
+        "gaps": account.lost,
+        "unlanded": account.unlanded,
+    }

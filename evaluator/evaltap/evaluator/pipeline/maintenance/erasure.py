@@ -5,7 +5,7 @@ content. Whole sessions are removed.  Cases of other people that only mention th
 changed.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -337,3 +337,28 @@ def _parts(headers: str | None) -> Iterator[bytes]:
 
 def _bytes(value: Json) -> bytes:
     return value if isinstance(value, bytes) else str(value or "").encode()
+
+
+def erase(
+    subject: Subject,
+    *,
+    logs: Sequence[Path],
+    stores: Sequence[Path],
+    files: Sequence[Path],
+    dry_run: bool,
+) -> list[Erased]:
+    """Erase after searching all places: one may contain the user's id, another only the session's."""
+    known = -1
+    while known < len(subject.sessions):  # ids found in one place may match more in another
+        known = len(subject.sessions)
+        for log in logs:
+            find_in_log(log, subject)
+        for path in stores:
+            find_in_store(path, subject)
+        for path in files:
+            find_in_file(path, subject)
+    return [
+        *(erase_from_log(log, subject, dry_run=dry_run) for log in logs),
+        *(erase_from_store(path, subject, dry_run=dry_run) for path in stores),
+        *(erase_from_file(path, subject, dry_run=dry_run) for path in files),
+    ]

@@ -4,13 +4,16 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from rich.text import Text
+
 from evaltap.evaluator.reports.compare import wording
 from evaltap.evaluator.reports.compare.model import Comparison
-from evaltap.evaluator.reports.console import shorten
+from evaltap.evaluator.reports.console import console, shorten
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.text import counted
 
 WIDTH: Final = 80
+_STYLES: Final = {"-": "red", "+": "green", "!": "yellow", ">": "yellow"}
 _ROWS: Final = 20
 _DIFFERENCES: Final = 10
 
@@ -19,6 +22,14 @@ def console_lines(found: Comparison) -> Iterator[str]:
     """Yield the lines; omitted items of long lists are counted."""
     for line in _lines(found):
         yield from _wrapped(visible(line))
+
+
+def print_comparison(found: Comparison) -> None:
+    """Print the lines, the sign of a line in colour."""
+    out = console()
+    for number, line in enumerate(console_lines(found)):
+        style = _STYLES.get(line.strip()[:1], "") if line.startswith("    ") else ""
+        out.print(Text(line, style="bold" if number == 0 else style), soft_wrap=True)
 
 
 def _wrapped(line: str) -> Sequence[str]:

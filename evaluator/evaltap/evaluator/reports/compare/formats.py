@@ -36,32 +36,6 @@ def _json(found: Comparison) -> str:
     return json.dumps(comparison_data(found), ensure_ascii=False, indent=1) + "\n"
 
 
-def _html(found: Comparison) -> str:
-    from evaltap.evaluator.reports.compare.formats import comparison_page
-
-    return comparison_page(found)
-
-
-def _junit(found: Comparison) -> str:
-    from evaltap.evaluator.reports.compare.formats import comparison_junit
-
-    return comparison_junit(found)
-
-
-def _markdown(found: Comparison) -> str:
-    from evaltap.evaluator.reports.compare.formats import comparison_markdown
-
-    return comparison_markdown(found)
-
-
-_WRITERS: Final[Mapping[str, Callable[[Comparison], str]]] = {
-    "html": _html,
-    "json": _json,
-    "junit": _junit,
-    "markdown": _markdown,
-}
-
-
 _PACKAGE = "evaltap.evaluator.reports.compare"
 _STATUS = {
     "regression": "failed",
@@ -197,7 +171,6 @@ _TAGS: Final = {
     "regressed": "failure",
     "suspect": "skipped",
     "flaky": "skipped",
-    "newly_flaky": "skipped",
     "not_evaluated": "skipped",
     "missing": "error",
 }
@@ -291,3 +264,11 @@ def _counts(tests: Sequence[_Test]) -> dict[str, str]:
 def _part(name: str) -> str:
     """Return a name without dots, which would divide the class name."""
     return visible(name).replace(".", "_")
+
+
+_WRITERS: Final[Mapping[str, Callable[[Comparison], str]]] = {
+    "html": comparison_page,
+    "json": _json,
+    "junit": comparison_junit,
+    "markdown": comparison_markdown,
+}

@@ -1,7 +1,8 @@
 """A gate's verdicts as a side of a comparison: dimensions are its metrics."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,9 +22,12 @@ from evaltap.evaluator.reports.compare.sides import (
     recording_of,
 )
 from evaltap.evaluator.scoring.contract.context import Status
-from evaltap.evaluator.scoring.gates.gate import Gate, GateResult, dimension_verdict
+from evaltap.evaluator.scoring.gates.gate import Attempt, Gate, GateResult, dimension_verdict
 from evaltap.evaluator.scoring.gates.recording import digest_of, dimension_digests
+from evaltap.evaluator.scoring.gates.revision import attempts_into
 from evaltap.evaluator.scoring.run_metrics import run_metrics
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.formats.case import CaseData
 
 
 class GatedCase(NamedTuple):
@@ -154,3 +158,24 @@ def _recording(trial: str, case: Case) -> Recording:
             )
         )
     return recording_of(trial, turns)
+
+
+ORDER = ("passed", "incomplete", "failed")
+
+
+def check_cases(
+    gate: Gate, cases: Sequence[CaseData], store: Store, source: str, *, threads: int
+) -> Iterator[GatedCase]:
+    """Yield each case with the gate's result, and write the results to the store."""
+    keys = [case_identity(case, "")[:3] for case in cases]
+    due = Counter(keys)
+    trials: defaultdict[CaseKey, list[Attempt]] = defaultdict(list)
+    with attempts_into(store, gate, source) as record, ThreadPoolExecutor(threads) as pool:
+        for key, case, result in zip(keys, cases, pool.map(gate.evaluate, cases), strict=True):
+            trials[key].append(Attempt(1, None, case, result))
+            if len(trials[key]) == due[key]:
+                # The result stored last is the case's status, so the worst trial comes last.
+                found = trials.pop(key)
+                for attempt in sorted(found, key=lambda one: ORDER.index(one.result.status)):
+                    record(attempt)
+            yield GatedCase(case, result)

@@ -286,7 +286,6 @@ def _or_one(value: float | None) -> float:
 
 
 _SUSPECT: Final = 0.05
-_STEADY: Final = 10
 """The number of trials without a failure after which a failure counts as new."""
 _NONE: Final = Counts(0, 0)
 _LASTING: Final = frozenset({"newly_failing", "still_failing"})
@@ -317,7 +316,7 @@ def _case_change(
     p_value = worse(pair)
     change = _change(pair, p_value, regressed)
     outcome = _outcome(pair, change)
-    flaky = change in ("flaky", "newly_flaky")
+    flaky = change == "flaky"
     return CaseChange(
         key,
         name,
@@ -348,8 +347,6 @@ def _change(pair: Pair, p_value: float, regressed: bool) -> Change:
         return "suspect"
     if worse(pair.swapped) <= _SUSPECT:
         return "improved"
-    if _mixed(head) and base.passes == base.trials >= _STEADY:
-        return "newly_flaky"
     return "flaky" if _mixed(base) or _mixed(head) else "same"
 
 
@@ -359,7 +356,7 @@ def _outcome(pair: Pair, change: Change) -> Outcome:
         return "newly_failing"
     if change == "improved":
         return "newly_passing"
-    if change in ("flaky", "newly_flaky"):
+    if change == "flaky":
         return "flaky"
     if not head.passes:
         return "newly_failing" if base.passes else "still_failing"

@@ -20,9 +20,7 @@ EXIT_CODES: Final[dict[Verdict, int]] = {
     "pass": 0,
 }
 
-Change = Literal[
-    "regressed", "suspect", "improved", "flaky", "newly_flaky", "same", "missing", "not_evaluated"
-]
+Change = Literal["regressed", "suspect", "improved", "flaky", "same", "missing", "not_evaluated"]
 """The judgement on a case from its repeats: regressed is certain among all cases, suspect only alone (p <=
 0.05)."""
 

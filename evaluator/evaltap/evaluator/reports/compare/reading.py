@@ -60,8 +60,6 @@ def read_side(text: str) -> Side:
     """Return the scores that an argument names; raise InputError for an invalid argument."""
     path, runs = split_runs(text)
     if is_database(path):
-        from evaltap.evaluator.reports.compare.reading import read_store_side
-
         return read_store_side(path, runs)
     if runs:
         raise FormatError(

@@ -83,7 +83,7 @@ class AgainstReferences(TurnEvaluator):
         references = self._instead or [*(_own(expected) if own else ()), *self._more]
         if not references:
             return MissingEvidence(
-                f"{NO_REFERENCE}: the case has no expected conversation and criterion.trajectory no"
+                f"{NO_REFERENCE}: no expected turn was given for this one, and criterion.trajectory has no"
                 " references"
             )
         made = calls_of(turn)

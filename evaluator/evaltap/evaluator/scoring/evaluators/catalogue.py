@@ -1,5 +1,9 @@
 """The catalogue of evaluators: what each measures and needs, with an example for the metrics file."""
 
+import json
+import shutil
+import textwrap
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from typing import Final
@@ -46,3 +50,31 @@ def described(registry: Registry | None = None) -> list[Description]:
         Description(name, "installed", registry.summary(name), "what its package says", None)
         for name in sorted(others)
     ]
+
+
+def listed(found: Sequence[Description]) -> str:
+    """Return the evaluators as text, by group."""
+    width = max(len(one.name) for one in found)
+    columns = shutil.get_terminal_size().columns
+    lines = []
+    for group, title in GROUPS.items():
+        members = [one for one in found if one.group == group]
+        if members:
+            lines += ["", f"{title}:"]
+            for one in members:
+                lines += textwrap.wrap(
+                    f"  {one.name:<{width}}  {one.measures}",
+                    columns,
+                    subsequent_indent=" " * (width + 4),
+                )
+    lines += ["", "evaltap metrics NAME shows what an evaluator needs, with an example"]
+    return "\n".join(lines[1:])
+
+
+def description_text(one: Description) -> str:
+    """Return all about an evaluator as text."""
+    lines = [one.name, f"  measures  {one.measures}", f"  needs     {one.needs}"]
+    if one.example is not None:
+        text = json.dumps([one.example], indent=2, ensure_ascii=False)
+        lines += ["  example metrics file:", *(f"    {line}" for line in text.splitlines())]
+    return "\n".join(lines)

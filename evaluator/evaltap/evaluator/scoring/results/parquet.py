@@ -38,7 +38,10 @@ def write_part(store: Store, folder: Path, number: int) -> None:
 def drop_unfinished(folder: Path) -> None:
     """Delete the unfinished parts of dead workers."""
     for left in folder.glob(".part-*"):
-        shutil.rmtree(left, ignore_errors=True)
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 def read_results_from(store: Store, folder: Path) -> None:

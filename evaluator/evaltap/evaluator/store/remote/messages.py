@@ -78,6 +78,10 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
 
+    def expect(self, seconds: float) -> None:
+        """Set how long this end waits for the other one, before an OSError."""
+        self._connection.settimeout(seconds)
+
     def send(self, message: Request | Answer) -> None:
         """Send a message; raise OSError if the other end has closed."""
         body = msgspec.msgpack.encode(message)

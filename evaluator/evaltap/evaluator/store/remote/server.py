@@ -33,6 +33,8 @@ from evaltap.evaluator.store.remote.place import can_serve, socket_path
 from evaltap.schemas.errors import EvaltapError
 
 MOST_READERS: Final = 4
+GREETING_SECONDS: Final = 5.0
+"""How long a connection may say nothing; others wait for its place."""
 IDLE_SECONDS: Final = 600.0
 """The maximum idle time of a reader: it prevents old rows from being cleaned up."""
 
@@ -123,7 +125,9 @@ class StoreServer:
                 self._channels.discard(channel)
 
     def _answer(self, channel: Channel) -> None:
+        channel.expect(GREETING_SECONDS)
         first = channel.request()
+        channel.expect(IDLE_SECONDS)
         channel.send(Hello(PROTOCOL, self._lands))
         if not isinstance(first, Hello) or first.protocol != PROTOCOL:
             return

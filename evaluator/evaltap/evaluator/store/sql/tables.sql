@@ -446,6 +446,15 @@ CREATE TABLE IF NOT EXISTS watch_starts (
   noted_at TIMESTAMP NOT NULL
 );
 
+-- The state of each watch at the last evaluation by `consume --monitor`; its rows are replaced.
+CREATE TABLE IF NOT EXISTS watch_states (
+  watch    VARCHAR NOT NULL,
+  slice    JSON NOT NULL,                  -- {dimension: value}; {}: all watched traffic
+  status   VARCHAR NOT NULL,               -- learning | waiting | ok | firing | no_data
+  event    JSON NOT NULL,                  -- as in `monitor replay --json`, without the cases
+  evaluated_at TIMESTAMP NOT NULL
+);
+
 -- Which turns the rules of the monitoring file select for a metric; append-only, the newest row of a turn revision
 -- and metric version counts.  Without rules there are no rows, and everything is scored.
 CREATE TABLE IF NOT EXISTS sampling_decisions (

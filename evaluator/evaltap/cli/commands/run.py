@@ -1,0 +1,237 @@
+"""`evaltap run`: run an agent on the cases of an eval set, and score it."""
+
+import json
+import shlex
+import sys
+import time
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from evaltap.cli.options.score import RunOptions
+from evaltap.cli.options.shared import ReferenceOptions, ScoringOptions
+from evaltap.cli.scoring import case_scorer, judge_session
+from evaltap.evaluator.analysis.stats.rate import Rate
+from evaltap.evaluator.reports.safe_text import visible
+from evaltap.evaluator.scoring.judge_session import JudgeSession
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.store.database import Store
+from evaltap.experiments.early_stop import parse_until
+from evaltap.experiments.loop import Progress, Settings, UnitDone
+from evaltap.experiments.outcome import CaseOutcome, MetricOutcome
+from evaltap.experiments.plan import CaseSet, read_set
+from evaltap.experiments.result_file import write_result
+from evaltap.experiments.running import (
+    Finished,
+    Request,
+    agent_problems,
+    dry_run,
+    listed,
+    run_experiment,
+)
+from evaltap.schemas.errors import EvaltapError, InputError
+from evaltap.schemas.files.canonical import loads
+from evaltap.schemas.formats.model import Json
+from evaltap.schemas.text import counted
+
+
+def run(options: RunOptions) -> int:
+    """Run the experiment, print what was found, and return the exit code."""
+    with judge_session("run", options.judges) as judges:
+        request, scorer = _checked(options, judges)
+        with Store(options.db) as store:
+            if options.dry_run:
+                plan = dry_run(request, scorer, store)
+                print(json.dumps(plan.data()) if options.json else "\n".join(plan.lines()))
+                return 0
+            judges.check_reachable(scorer.metrics)
+            shown = _Progress(options)
+            finished = run_experiment(request, scorer, store, report=shown.report)
+            if options.result is not None:
+                path = write_result(options.result, store, finished)
+                print(f"evaltap run: wrote {path}", file=sys.stderr)
+    code = _exit_code(options, finished)
+    if options.json:
+        print(json.dumps({**finished.data(), "exit_code": code}, ensure_ascii=False))
+    else:
+        _print(options, finished)
+    return code
+
+
+def _checked(options: RunOptions, judges: JudgeSession) -> tuple[Request, CaseScorer]:
+    """Return what to run and how to score it; raise InputError with all that is wrong, the agent included."""
+    problems: list[str] = []
+    cases, scorer = CaseSet("", ()), None
+    try:
+        cases = _chosen(options)
+    except EvaltapError as error:
+        problems.append(str(error))
+    try:
+        scorer = _scorer(options, judges)
+    except EvaltapError as error:
+        problems.append(str(error))
+    request = _request(options, cases)
+    if problems or scorer is None:
+        problems += agent_problems(request)
+        raise InputError("\n".join(problems))
+    return request, scorer
+
+
+def _request(options: RunOptions, cases: CaseSet) -> Request:
+    return Request(
+        cases,
+        options.agent,
+        options.version,
+        options.runs,
+        options.resume,
+        Settings(
+            options.concurrency,
+            options.turn_seconds,
+            options.judges.budget_usd,
+            parse_until(options.until) if options.until else None,
+            options.judges.judge_concurrency or options.concurrency,
+        ),
+        _json(options.agent_request) if options.agent_request else None,
+        options.agent_result,
+    )
+
+
+def _json(path: Path) -> Json:
+    try:
+        return loads(path.read_bytes(), path=str(path))
+    except OSError as error:
+        raise InputError(f"--agent-request {path}: {error.strerror}") from error
+
+
+def _chosen(options: RunOptions) -> CaseSet:
+    cases = read_set(options.set, options.case)
+    if not options.filter:
+        return cases
+    kept = [one for one in cases.cases if any(fnmatchcase(one.eval_id, g) for g in options.filter)]
+    if not kept:
+        raise InputError(
+            f"--filter {' '.join(options.filter)}: no eval id of {options.set} matches"
+        )
+    return CaseSet(cases.name, tuple(kept))
+
+
+def _scorer(options: RunOptions, judges: JudgeSession) -> CaseScorer:
+    scoring = ScoringOptions(
+        expected=ReferenceOptions(references=None, join="eval_id"),
+        placeholders="auto",
+        unknown_metrics="error",
+        cost_class=None,
+        concurrency=options.concurrency,
+        threshold=options.threshold,
+        case_seconds=options.case_seconds,
+        allow_code=options.allow_code,
+        judges=options.judges,
+    )
+    return case_scorer("run", options.metrics, scoring, judges).scorer
+
+
+class _Progress:
+    """Prints a line for each unit as it ends: the verdict, the pass rate so far, and the time left."""
+
+    def __init__(self, options: RunOptions) -> None:
+        self._width = len(str(options.runs))
+        self._began = time.monotonic()
+        self._counts = {"passed": 0, "failed": 0, "crashed": 0, "invalid": 0}
+
+    def report(self, done: UnitDone, progress: Progress) -> None:
+        """Print the line of a unit."""
+        verdict = verdict_of(done)
+        self._counts[verdict] += 1
+        number = progress.skipped + len(progress.done)
+        evidence = sum(self._counts.values()) - self._counts["invalid"]
+        found = Rate.of_counts(self._counts["passed"], evidence, "trials")
+        rate = ""
+        if found is not None:
+            low, high = found.interval
+            rate = f"{found.value:.0%} passed, {low:.0%} to {high:.0%}"
+        spent = f", ${progress.spent_usd:.2f}" if progress.spent_usd else ""
+        seconds = "" if done.row.seconds is None else f" {done.row.seconds:.1f} s"
+        reason = f": {done.row.reason}" if done.row.reason else ""
+        print(
+            visible(
+                f"{number}/{progress.planned} {done.row.eval_id} run {done.row.trial}"
+                f" {verdict}{seconds}{reason}  [{rate}{spent}{self._left(progress)}]"
+            ),
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def _left(self, progress: Progress) -> str:
+        done = len(progress.done)
+        rest = progress.planned - progress.skipped - done
+        if not rest or not done:
+            return ""
+        seconds = round((time.monotonic() - self._began) / done * rest)
+        return f", {timedelta(seconds=seconds)} left"
+
+
+def verdict_of(done: UnitDone) -> str:
+    """Return passed, failed, crashed or invalid: a unit passes if every metric with a verdict passes."""
+    if done.row.state in ("crashed", "invalid"):
+        return done.row.state
+    statuses = set(done.verdicts.values())
+    return "passed" if "passed" in statuses and not statuses & {"failed", "crashed"} else "failed"
+
+
+def _exit_code(options: RunOptions, finished: Finished) -> int:
+    outcome, progress = finished.outcome, finished.progress
+    if outcome.invalid_share > options.max_invalid or progress.stopped_by in (
+        "interrupted",
+        "budget",
+    ):
+        return 3
+    if options.until is not None:
+        return {"reached": 0, "missed": 1}.get(progress.decision or "open", 3)
+    unsure = any(one.rate is None for one in outcome.metrics)
+    return 1 if outcome.has_failed else 3 if unsure else 0
+
+
+def _print(options: RunOptions, finished: Finished) -> None:
+    outcome, progress = finished.outcome, finished.progress
+    for metric in outcome.metrics:
+        print(_line_of(metric))
+    bad = [one for one in outcome.cases if one.passed < one.runs or one.invalid]
+    for case in bad:
+        print(_line_of_case(case))
+    parts = [f"{counted(outcome.scored, 'run')} scored"]
+    parts += [f"{outcome.crashed} crashed"] if outcome.crashed else []
+    parts += [f"{outcome.invalid} invalid (no evidence, in no rate)"] if outcome.invalid else []
+    cost = "" if outcome.cost_usd is None else f", ${outcome.cost_usd:.4f}"
+    print(f"{finished.plan.experiment_id}: {', '.join(parts)} in {finished.seconds:.1f} s{cost}")
+    if progress.decision is not None:
+        print(f"target {options.until}: {progress.decision}")
+    again = ["evaltap", "run", *sys.argv[2:]]
+    if progress.stopped_by in ("interrupted", "budget"):
+        again += [] if options.resume else ["--resume"]
+        print(f"stopped ({progress.stopped_by}); go on with: {shlex.join(again)}")
+    elif bad:
+        version = f"@version={finished.plan.version}" if finished.plan.version else ""
+        print(f"next: evaltap show {options.db} {shlex.quote(bad[0].eval_id)}"
+              f"; evaltap compare OTHER {options.db}{version}")  # fmt: skip
+
+
+def _line_of(metric: MetricOutcome) -> str:
+    rate = metric.rate
+    if rate is None:
+        return f"{metric.metric}: not evaluated"
+    low, high = rate.interval
+    more = [f"pass^{k} {one.value:.1%}" for k, one in list(metric.pass_hat.items())[-1:] if k > 1]
+    return (
+        f"{metric.metric}: {rate.value:.1%} passed ({metric.passed} of {counted(rate.n, 'run')}, 95 %:"
+        f" {low:.1%} to {high:.1%}){''.join(f', {one}' for one in more)}"
+    )
+
+
+def _line_of_case(case: CaseOutcome) -> str:
+    crashed = f", {case.crashed} crashed" if case.crashed else ""
+    invalid = f", {case.invalid} invalid" if case.invalid else ""
+    flaky = ", flaky" if case.runs and case.flaky else ""
+    why = f": {listed(case.reasons, 2)}" if case.reasons else ""
+    return visible(
+        f"  {case.eval_id}: {case.passed}/{case.runs} passed{crashed}{invalid}{flaky}{why}"
+    )

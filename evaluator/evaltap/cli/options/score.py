@@ -1,0 +1,519 @@
+"""The commands of the group "score", their options and examples."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from evaltap.cli.declared import STORE, argument, group, option
+from evaltap.cli.options.shared import (
+    ADDRESS,
+    FilterOptions,
+    GuardOptions,
+    JudgeOptions,
+    RuleOptions,
+    ScoringOptions,
+    ShownOptions,
+    allow_code,
+    as_json,
+    case_seconds,
+    columns,
+    concurrency,
+    metrics_file,
+    no_redact,
+    reports,
+    thresholds,
+)
+from evaltap.cli.values import (
+    address,
+    amount,
+    names,
+    partitions,
+    report_file,
+    seconds,
+    share,
+)
+
+
+def _ray_address() -> Any:  # as `option`
+    return option(
+        "--ray-address ADDRESS",
+        "the cluster's address, or auto (default: RAY_ADDRESS, or start a cluster on this machine)",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """Where the cases of files are scored."""
+
+    engine: Literal["local", "ray"] = option(
+        "--engine",
+        "local: this machine; ray: a Ray cluster, for large batches of JSON Lines and Parquet",
+        default="local",
+    )
+    ray_address: str | None = _ray_address()
+    out: Path | None = option(
+        "--out DIR",
+        "with --engine ray: a folder for the Parquet results that every node can reach (default:"
+        " X.parquet next to --db X.duckdb)",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveEngineOptions:
+    """Where landed cases are scored."""
+
+    engine: Literal["local", "ray"] = option(
+        "--engine",
+        "local: this machine; ray: a Ray cluster, for expensive metrics (judges, models, commands)",
+        default="local",
+    )
+    ray_address: str | None = _ray_address()
+    ray_workers: int | None = option(
+        "--ray-workers N",
+        "number of scoring processes, each with --concurrency judged cases in flight (default: one"
+        " for each processor of the cluster)",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionOptions:
+    """Which cases are scored."""
+
+    tasks: tuple[str, ...] = option(
+        "--tasks GLOB",
+        "score only cases whose eval id, eval set id or <eval set>/<eval id> matches; separate"
+        " several with commas, or repeat the option (default: EVALTAP_TASKS, or all)",
+        parse=str,
+        many=True,
+        variable="EVALTAP_TASKS",
+    )
+    items: int | None = option(
+        "--items N",
+        "score only the first N cases (default: EVALTAP_ITEMS, or all)",
+        variable="EVALTAP_ITEMS",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeOptions:
+    """The log to read, the destination of its cases, and how to score them.
+
+    examples:
+      evaltap consume --log agent.log.db --db cases.duckdb --until-idle
+      evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json
+      evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json \\
+          --monitor monitor.json
+      evaltap consume --log kafka://broker:9092/evaltap.cases --partitions 0-3 \\
+          --db shard-0.duckdb
+      evaltap consume --log 'kafka://broker:9092/otlp_spans?format=otlp' \\
+          --db cases.duckdb
+
+    Without --metrics, consume only lands the turns.
+
+    exit code with --until-idle: 0 fine, 1 something failed, there is a gap, or the
+    agent dropped turns for another reason than sampling, 2 some records could not be
+    read, 3 incomplete
+    """
+
+    log: str = option(
+        "--log LOG",
+        "the log to read: a file, kafka://host:port/topic, or topics of raw OTLP with ?format=otlp",
+        variable="EVALTAP_LOG",
+    )
+    partitions: tuple[int, ...] | None = option(
+        "--partitions N-M",
+        "read only these partitions of a topic, e.g. 0-3 or 0,2,5-7, to run several consumers"
+        " side by side, each with its own --db (`evaltap attach` reads the files as one)",
+        parse=partitions,
+    )
+    dlq_topic: str | None = option(
+        "--dlq-topic T",
+        "publish records that could not be read to a topic of the log's cluster, or"
+        " kafka://host:port/topic (default: off)",
+    )
+    db: Path = option("--db X.duckdb", "the DuckDB file for cases and scores", variable=STORE)
+    until_idle: bool = option(
+        "--until-idle", "exit when the log has nothing new and everything is scored"
+    )
+    begin: Literal["oldest", "now"] | None = option(
+        "--from",
+        "where a DuckDB file that has never read this log begins: at the oldest record, or after"
+        " the newest (default: oldest)",
+    )
+    keep_log: timedelta = option(
+        "--keep-log AGE",
+        "how long a local log keeps records that every consumer has landed, e.g. 24h or 7d; a"
+        " full log deletes them sooner (default: 24h)",
+        default=timedelta(hours=24),
+    )
+    heartbeat: Path | None = option(
+        "--heartbeat FILE",
+        "touch this file every few seconds while landing and scoring make progress, for a liveness probe",
+    )
+    monitor: Path | None = option(
+        "--monitor monitor.json",
+        "score and watch live traffic by these rules, and store alarms in the DuckDB file (`evaltap"
+        " monitor alerts` lists them)",
+    )
+    serve: tuple[str, int] | None = option(
+        "--serve, --metrics-port HOST:PORT",
+        "serve /healthz and /readyz for probes and /metrics for Prometheus (a port alone: this"
+        " machine only; default: off)",
+        parse=address,
+    )
+    ui: str | None = option(
+        "--ui HOST:PORT",
+        f"also show landed cases in the browser, for this machine only (default: {ADDRESS})",
+        const=ADDRESS,
+    )
+    shown: ShownOptions = group(ShownOptions)
+    scores_topic: str | None = option(
+        "--scores-topic T",
+        "publish each stored score to a topic of the log's cluster, or kafka://host:port/topic"
+        " (default: off)",
+    )
+    scores_otlp: str | None = option(
+        "--scores-otlp, --otlp-scores URL",
+        "send each score of a turn as an OpenTelemetry event gen_ai.evaluation.result, and metrics every"
+        " minute, to an OTLP endpoint, e.g. http://collector:4318 (headers: OTEL_EXPORTER_OTLP_HEADERS)",
+    )
+    explanations: bool = option(
+        "--explanations",
+        "with --scores-otlp: also send the reasons of metrics and judges, redacted; they quote conversations",
+    )
+    metrics: Path | None = metrics_file("score with these metrics (default: only land)")
+    scoring: ScoringOptions = group(ScoringOptions)
+    where: LiveEngineOptions = group(LiveEngineOptions, "where to score")
+    report: tuple[Path, ...] = reports()
+    json: bool = as_json()
+    guards: GuardOptions = group(GuardOptions, "guards")
+    command: str = "consume"
+    """Or `up`, which consumes too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """The set, the agent, how often and how long, and where the runs go.
+
+    examples:
+      evaltap run golden.evalset.json --agent shop.agent:make \\
+          --metrics metrics.json --db runs.duckdb --version 1.5 --runs 5
+      evaltap run golden.evalset.json --agent shop.agent:make \\
+          --metrics metrics.json --db runs.duckdb --version 1.5 --runs 10 --resume
+      evaltap run golden.evalset.json --agent shop.agent:make \\
+          --metrics metrics.json --db runs.duckdb --until 'pass_rate>=0.9@95%'
+      evaltap compare runs.duckdb@version=1.4 runs.duckdb@version=1.5
+
+    The agent is a function `(messages)` or `(messages, turn)` that returns the
+    answer, sync or async; an agent object of Google ADK, OpenAI Agents, LangChain,
+    LangGraph, pydantic-ai, Strands or the Claude Agent SDK; or a factory without
+    parameters that makes one for each run of a case. It runs in a process of its
+    own.
+
+    exit code: 0 every run passed, or the target is reached; 1 some did not, or the
+    target is missed; 2 bad input, listed before the first call; 3 incomplete:
+    interrupted, budget spent, target undecided, or too many invalid runs
+    """
+
+    set: Path = argument("SET", "the eval set: .evalset.json or JSON Lines of eval cases")
+    agent: str = option(
+        "--agent AGENT",
+        "the agent: package.module:name, imported from the current folder; 'command:PROGRAM ARGUMENTS';"
+        " openai:MODEL@URL, whose key is EVALTAP_AGENT_API_KEY; or an http:// address",
+    )
+    agent_request: Path | None = option(
+        "--agent-request FILE.json",
+        "what an http:// agent is sent, with {{message}}, {{messages}} and {{session_id}}",
+    )
+    agent_result: str = option(
+        "--agent-result PATH",
+        "where the answer is in what an http:// agent returns, e.g. $.output.text",
+        default="",
+    )
+    metrics: Path = metrics_file("the metrics file")
+    db: Path = option("--db X.duckdb", "the DuckDB file for the runs", variable=STORE)
+    runs: int = option("--runs N", "how often each case is run (default: 1)", default=1)
+    until: str | None = option(
+        "--until TARGET",
+        "stop when it is certain whether the pass rate reaches a target, e.g. 'pass_rate>=0.9@95%%',"
+        " after at most --runs runs of each case",
+    )
+    version: str = option(
+        "--version V",
+        "label of the agent, for `compare` and `report --by version` (default: EVALTAP_VERSION)",
+        default="",
+        variable="EVALTAP_VERSION",
+    )
+    concurrency: int = option(
+        "--concurrency C", "how many cases the agent runs at once (default: 8)", default=8
+    )
+    turn_seconds: float = option(
+        "--turn-seconds S",
+        "time limit for a turn; beyond it the agent is cancelled and has crashed (default: 300)",
+        parse=seconds,
+        default=300.0,
+    )
+    case: tuple[str, ...] = option(
+        "--case ID", "run only this case; may be repeated", parse=str, many=True
+    )
+    filter: tuple[str, ...] = option(
+        "--filter GLOB",
+        "run only cases whose eval id matches; may be repeated",
+        parse=str,
+        many=True,
+    )
+    resume: bool = option(
+        "--resume",
+        "go on with the last experiment on this set: run what is not done, and what a higher --runs adds",
+    )
+    dry_run: bool = option("--dry-run", "check everything and print the plan; run nothing")
+    max_invalid: float = option(
+        "--max-invalid SHARE",
+        "the share of invalid runs, which are no evidence, that is tolerated (default: 0.05)",
+        parse=share,
+        default=0.05,
+    )
+    result: Path | None = option(
+        "--result PATH",
+        "also write an .evalset_result.json of all runs to this file or folder",
+    )
+    threshold: tuple[tuple[str, float], ...] = thresholds()
+    case_seconds: float | None = case_seconds()
+    allow_code: bool = allow_code()
+    judges: JudgeOptions = group(JudgeOptions, "judges; --budget-usd counts the agent, too")
+    json: bool = as_json()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreOptions:
+    """What to score, with what, and where the results go.
+
+    examples:
+      evaltap score cases.evalset.json --metrics metrics.json --db cases.duckdb
+      evaltap score cases.duckdb --metrics metrics.json   # what has no score yet
+      evaltap score cases.duckdb --metrics metrics.json --filter tool:refund
+      evaltap score cases.jsonl --metrics metrics.json --report report.html
+      evaltap score *.jsonl --metrics metrics.json --engine ray --db cases.duckdb
+
+    exit code: 0 all passed, 1 something failed, 2 bad input, 3 incomplete
+    """
+
+    cases: tuple[Path, ...] = argument(
+        "CASES",
+        ".evalset.json, JSON Lines of eval cases, data sets (.csv, .parquet, .arrow, a folder of"
+        " Hugging Face datasets), or one DuckDB file with landed cases (default: the store in"
+        " evaltap.toml, or ./cases.duckdb)",
+        default=(),
+        variable=STORE,
+    )
+    map: tuple[str, ...] = columns()
+    metrics: Path = metrics_file("the metrics file")
+    scoring: ScoringOptions = group(ScoringOptions)
+    db: Path | None = option(
+        "--db X.duckdb", "store the scores in this file (default: only print the summary)"
+    )
+    result: Path | None = option(
+        "--result PATH", "also write an .evalset_result.json to this file or folder"
+    )
+    retry: bool = option(
+        "--retry", "for landed cases: score again those that were not evaluated or had an error"
+    )
+    workers: int | None = option(
+        "--workers N",
+        "number of processes for deterministic metrics (default: one for each processor if files are large)",
+    )
+    where: EngineOptions = group(EngineOptions, "where to score")
+    selection: SelectionOptions = group(SelectionOptions)
+    chosen: FilterOptions = group(FilterOptions)
+    report: tuple[Path, ...] = reports()
+    no_redact: bool = no_redact("--report")
+    json: bool = as_json()
+    guards: GuardOptions = group(GuardOptions, "guards")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsOptions:
+    """The evaluators to describe; if empty, all are listed.
+
+    examples:
+      evaltap metrics                       # every evaluator
+      evaltap metrics trajectory_f1         # its input, and an example
+      evaltap metrics run_succeeded trajectory_no_loop --example > metrics.json
+
+    exit code: 0 listed, 2 bad input
+    """
+
+    names: tuple[str, ...] = argument(
+        "NAME", "describe these evaluators (default: list all)", default=()
+    )
+    example: bool = option("--example", "print only a metrics file that uses them")
+    json: bool = as_json()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareOptions:
+    """The two sides, the rules that decide what is worse, and the reports to write.
+
+    examples:
+      evaltap compare main.duckdb branch.duckdb
+      evaltap compare cases.duckdb#20261121-101500-ab12cd now.duckdb
+      evaltap compare baseline.json now.duckdb --report pr.md --report junit.xml
+      evaltap compare baseline.json now.duckdb --max-drop 0.05 --json
+      evaltap compare cases.duckdb@2026-11-01/2026-11-08 \\
+          cases.duckdb@2026-11-08/2026-11-15
+
+    BASE and HEAD are each one of:
+      X.duckdb, X.duckdb#RUN,RUN      all its runs, or these runs, as trials
+      baseline.json, X.scores.jsonl   written by `evaltap runs export`
+      X.evalset_result.json           a result file with several runs
+      X.duckdb@SINCE/UNTIL            live traffic of a period
+      X.duckdb@NAME=VALUE,...         live traffic with these values; the names are
+                                      those of `evaltap estimate --by`
+    Live traffic is compared by estimated pass rates.
+
+    Cases are paired by app, eval set and eval id. The finding for each case:
+      regressed    worse, allowing for the number of cases
+      suspect      worse on its own only, p <= 0.05
+      improved     better on its own
+      flaky        passes and fails, no change seen
+      missing      no verdict on one side
+
+    exit code: 0 no regression, 1 worse or below the bar, 2 bad input, 3 undecided
+    """
+
+    base: str = argument("BASE", "the side to compare with: main, the released version, last week")
+    head: str = argument("HEAD", "the new side")
+    report: tuple[Path, ...] = option(
+        "--report FILE",
+        "also write a report: .html, .md (Markdown for a pull request), .xml (JUnit) or .json;"
+        " may be repeated",
+        parse=report_file,
+        many=True,
+    )
+    fail_on: Literal["regressed", "never"] = option(
+        "--fail-on",
+        "regressed: fail when something is worse or undecided (default); never: always exit with 0",
+        default="regressed",
+    )
+    rules: RuleOptions = group(RuleOptions, "what counts as worse")
+    json: bool = as_json()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateOptions:
+    """The gate, the cases that must pass it, the store for their scores, and the baseline.
+
+    examples:
+      evaltap gate cases.evalset.json --gate gate.json
+      evaltap gate run-*.jsonl --gate gate.json --write-baseline baseline.json
+      evaltap gate run-*.jsonl --gate gate.json --baseline baseline.json \\
+          --fail-on regressed
+      evaltap gate cases.jsonl --gate gate.json --min-pass-rate 0.9
+      EVALTAP_GATE_SAFETY=1 evaltap gate cases.jsonl --gate gate.json --json
+
+    A case that occurs again, in the same file or another, counts as another trial.
+
+    exit code: 0 every case passed every dimension and is no worse than the
+    baseline, 1 a case did not, 2 bad input, 3 nothing failed, but something could
+    not be checked or decided. With --fail-on regressed only the comparison decides,
+    with --min-pass-rate only the rate.
+    """
+
+    cases: tuple[Path, ...] = argument("CASES", ".evalset.json or JSON Lines of eval cases")
+    gate: Path = option(
+        "--gate GATE.json",
+        "the dimensions with their thresholds, metrics and criteria; EVALTAP_GATE_<DIMENSION>"
+        " overrides a threshold",
+    )
+    db: Path | None = option(
+        "--db X.duckdb", "also store the verdicts, with feedback and cases, in this file"
+    )
+    concurrency: int = concurrency()
+    baseline: str | None = option(
+        "--baseline FILE|RUN",
+        "compare with a baseline.json, a DuckDB file (FILE#RUN for one run), JSON Lines of"
+        " scores, a result file, or the name of a run in --db",
+        title="comparison",
+    )
+    fail_on: Literal["failed", "regressed", "never"] | None = option(
+        "--fail-on",
+        "failed: fail on any failed case (default); regressed: fail only on what is worse than"
+        " the baseline, so that known failures pass the gate; never: always exit with 0",
+        title="comparison",
+    )
+    write_baseline: Path | None = option(
+        "--write-baseline FILE.json",
+        "write how often each case passed each dimension; small enough for git",
+        title="comparison",
+    )
+    report: tuple[Path, ...] = option(
+        "--report FILE",
+        "write a report of the comparison: .html, .md (for a pull request), .xml (JUnit) or"
+        " .json; may be repeated",
+        parse=report_file,
+        many=True,
+        title="comparison",
+    )
+    rules: RuleOptions = group(RuleOptions, "what counts as worse")
+    allow_code: bool = allow_code()
+    judges: JudgeOptions = group(JudgeOptions, "judges")
+    json: bool = as_json()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrateOptions:
+    """The human labels, and the source of the judge's verdicts.
+
+    examples:
+      evaltap calibrate labels.csv --metrics metrics.json --db cases.duckdb
+      evaltap calibrate labels.jsonl --metrics metrics.json --cases cases.jsonl
+
+    A label: {"evalId": "c-1", "label": "pass"}, optionally with invocationId,
+    rubricId, metricName or evalSetId.
+
+    exit code: 0 trust, or trust with care; 1 do not trust; 2 bad input; 3 too few
+    labels
+    """
+
+    labels: Path = argument(
+        "LABELS", "JSON Lines or .csv with evalId and label, or a .duckdb file with reviews"
+    )
+    db: Path | None = option("--db X.duckdb", "compare with the latest verdicts in this file")
+    cases: tuple[Path, ...] = option(
+        "--cases CASES", "or score these cases now (with --db, store the scores there)", nargs="+"
+    )
+    metrics: Path = metrics_file("the metrics file")
+    scoring: ScoringOptions = group(ScoringOptions)
+    json: bool = as_json()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackOptions:
+    """The judge to attack, the families of attacks, and the highest flip rate that passes.
+
+    examples:
+      evaltap attack                       # without a judge: only checks the fences
+      export EVALTAP_JUDGE_API_KEY=... EVALTAP_JUDGE_MODEL=gpt-4o-mini
+      evaltap attack --budget-usd 1
+
+    exit code: 0 flip rate within the bound, 1 above it, 2 bad input, 3 too few
+    verdicts from the judge
+    """
+
+    metrics: Path | None = metrics_file(
+        "attack the judge of the first judged metric in this file (default: the judge of the"
+        " environment; without one, a scripted judge that believes everything outside the fences)"
+    )
+    families: tuple[str, ...] = option(
+        "--families NAMES", "only these families of attacks, separated by commas", parse=names
+    )
+    max_flip_rate: float = option(
+        "--max-flip-rate SHARE",
+        "highest flip rate that passes (default: 0.05)",
+        parse=amount,
+        default=0.05,
+    )
+    concurrency: int = concurrency()
+    judges: JudgeOptions = group(JudgeOptions, "judges")
+    json: bool = as_json()

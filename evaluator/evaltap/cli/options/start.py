@@ -1,0 +1,124 @@
+"""The commands of the group "start", their options and examples."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from evaltap.cli.declared import STORE, STORE_FILE, group, option
+from evaltap.cli.options.shared import ADDRESS, ReferenceOptions, ShownOptions, as_json
+from evaltap.cli.values import share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """The folder to write to, and the output.
+
+    examples:
+      evaltap demo --dir /tmp/evaltap-demo
+      evaltap demo --ui            # keep the agent running, watch it in the browser
+
+    A Google ADK support agent with a scripted model runs through four sessions,
+    twice. The OpenTelemetry span processor and the runner plugin record it at the
+    same time. The demo compares the two recordings, lands one, scores it against
+    references and explains what failed.
+    """
+
+    dir: Path = option(
+        "--dir DIR", "the folder to write to (default: evaltap-demo)", default=Path("evaltap-demo")
+    )
+    ui: str | None = option(
+        "--ui HOST:PORT",
+        "afterwards keep the agent running and show its turns in the browser, until stopped"
+        " (default: 127.0.0.1:4710)",
+        const=ADDRESS,
+    )
+    json: bool = as_json()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitOptions:
+    """The settings to write; the user is asked for those that are None.
+
+    examples:
+      evaltap init                                  # asks three questions
+      evaltap init --yes                            # uses the defaults
+      evaltap init --log kafka://broker:9092/evaltap.cases --sample-rate 0.1
+
+    Commands in this folder and below then use this log, store and metrics file. If
+    the log already has turns, the metrics get limits on time, cost, tokens and
+    calls that fit these turns.
+    """
+
+    log: str | None = option(
+        "--log LOG", "the log that the agent records to (default: agent.log.db)"
+    )
+    store: Path = option(
+        "--store X.duckdb",
+        "the DuckDB file for cases and scores (default: cases.duckdb)",
+        default=Path(STORE_FILE),
+    )
+    metrics: Path = option(
+        "--metrics M.json",
+        "the metrics file; an existing one is kept (default: metrics.json)",
+        default=Path("metrics.json"),
+    )
+    sample_rate: float | None = option(
+        "--sample-rate SHARE", "share of sessions to record (default: 1)", parse=share
+    )
+    judge_model: str | None = option(
+        "--judge-model MODEL", "the model that judges answers (default: no judge)"
+    )
+    yes: bool = option("-y, --yes", "ask nothing")
+    force: bool = option("--force", "overwrite an existing evaltap.toml")
+    json: bool = option("--json", "print what was written as JSON, and ask nothing")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions:
+    """The log, the store, the metrics, and the addresses of receiver and page.
+
+    examples:
+      evaltap up                                   # agent.log.db, cases.duckdb
+      evaltap up --metrics metrics.json --port 4319
+      evaltap up --metrics metrics.json --references golden.evalset.json
+
+    Prints a link to the page, and the settings that make an agent send its spans
+    here. Only this machine can connect; for other machines and more options, run
+    the parts separately: `collect`, `consume` and `ui`.
+
+    On SIGTERM, up stops receiving, lands and scores the rest, then stops the page.
+    Turns that could not land in time stay on the log.
+
+    exit code: 0 stopped by a signal, 2 bad input, 3 some turns did not reach the
+    log
+    """
+
+    log: str = option(
+        "--log LOG",
+        "the log between receiver and consumer (default: agent.log.db)",
+        default="agent.log.db",
+        variable="EVALTAP_LOG",
+    )
+    db: Path = option(
+        "--db X.duckdb",
+        "the DuckDB file for cases and scores (default: cases.duckdb)",
+        default=Path(STORE_FILE),
+        variable=STORE,
+    )
+    metrics: Path | None = option(
+        "--metrics FILE",
+        "score with these metrics (default: only land)",
+        variable="EVALTAP_METRICS",
+    )
+    expected: ReferenceOptions = group(ReferenceOptions)
+    port: int = option(
+        "--port PORT",
+        "the port that receives OTLP over HTTP (default: 4318)",
+        parse=int,
+        default=4318,
+    )
+    ui: str = option(
+        "--ui HOST:PORT",
+        "the page's address on this machine (default: 127.0.0.1:4710)",
+        default=ADDRESS,
+    )
+    shown: ShownOptions = group(ShownOptions)

@@ -1,0 +1,58 @@
+"""`evaluate`: the command `evaltap run` as a function."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evaltap.evaluator.scoring.contract.context import Services
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.store.database import Store, TemporaryStore
+from evaltap.experiments.early_stop import parse_until
+from evaltap.experiments.in_process import AgentThread
+from evaltap.experiments.loop import Settings
+from evaltap.experiments.plan import read_set
+from evaltap.experiments.process import AgentEnd, AgentProcess
+from evaltap.experiments.running import Finished, Request, run_experiment
+from evaltap.experiments.worker import WorkerSettings
+from evaltap.schemas.files.documents import metrics_of, read_metrics
+from evaltap.schemas.formats.metric import EvalMetric
+
+
+def evaluate(
+    cases: str | Path,
+    metrics: str | Path | Sequence[EvalMetric | Mapping[str, Any]],
+    *,
+    agent: object,
+    runs: int = 1,
+    db: str | Path | None = None,
+    version: str = "",
+    until: str = "",
+    resume: bool = False,
+    concurrency: int = 8,
+    turn_seconds: float = 300.0,
+    services: Services | None = None,
+) -> Finished:
+    """Run an agent on the cases of a set, score it, and return what was found.
+
+    `agent` is a function, a factory or an agent object, run in this process; or the text of `--agent`, run in
+    a process of its own.  Without `db`, nothing is kept.  Raises EvaltapError as the command does.
+
+        found = evaluate("golden.evalset.json", "metrics.json", agent=answer, runs=5)
+        found.outcome.metrics[0].rate.interval
+    """
+    given = read_metrics(Path(metrics)) if isinstance(metrics, str | Path) else metrics_of(metrics)
+    scorer = CaseScorer(given) if services is None else CaseScorer(given, services=services)
+    name = agent if isinstance(agent, str) else _name_of(agent)
+    settings = Settings(concurrency, turn_seconds, until=parse_until(until) if until else None)
+    request = Request(read_set(Path(cases)), name, version, runs, resume, settings)
+
+    def start(worker: WorkerSettings, output: Path) -> AgentEnd:
+        return AgentProcess(worker, output) if agent == name else AgentThread(agent, worker)
+
+    with TemporaryStore() if db is None else Store(db) as store:
+        return run_experiment(request, scorer, store, start=start)
+
+
+def _name_of(agent: object) -> str:
+    kind = agent if hasattr(agent, "__qualname__") else type(agent)
+    return f"{getattr(kind, '__module__', '')}:{getattr(kind, '__qualname__', repr(kind))}"

@@ -1,0 +1,235 @@
+"""What an experiment found: rates with intervals over cases as clusters, repeats, flaky cases, what it cost.
+
+A crashed unit has not passed any metric.  An invalid one is no evidence about the agent: it enters no rate
+and is counted beside it."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from evaltap.evaluator.analysis.stats.estimate import estimate_items
+from evaltap.evaluator.analysis.stats.rate import (
+    Rate,
+    pass_at_k,
+    pass_hat_k,
+    pass_hat_k_unbiased,
+)
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.experiments.units import UnitRow, read_units
+
+RARE: Final = 0.05
+"""A case is flaky if it fails, and passes, more often than this, each at the 5 % level."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricOutcome:
+    """The trials of one metric over all cases."""
+
+    metric: str
+    rate: Rate | None
+    """The share of trials that passed; its interval knows that trials of one case resemble each other."""
+    passed: int
+    pass_at: Mapping[int, Rate]
+    """By k: the chance that at least one of k trials of a case passes, as a mean over cases."""
+    pass_hat: Mapping[int, Rate]
+    """By k: the chance that all k trials of a case pass, without bias: C(c, k) / C(n, k)."""
+    pass_hat_plain: Mapping[int, float]
+    """The same as tRPC-Agent-Go has it, (c / n)^k, which is too high for few trials."""
+
+    def data(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        interval = None if self.rate is None else [*self.rate.interval]
+        return {
+            "metric": self.metric,
+            "n": 0 if self.rate is None else self.rate.n,
+            "passed": self.passed,
+            "pass_rate": None if self.rate is None else self.rate.value,
+            "pass_rate_unit": "trials",
+            "interval": interval,
+            "pass_at": {str(k): one.value for k, one in self.pass_at.items()},
+            "pass_at_interval": {str(k): [*one.interval] for k, one in self.pass_at.items()},
+            "pass_hat": {str(k): one.value for k, one in self.pass_hat.items()},
+            "pass_hat_interval": {str(k): [*one.interval] for k, one in self.pass_hat.items()},
+            "pass_hat_plain": {str(k): value for k, value in self.pass_hat_plain.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CaseOutcome:
+    """The trials of one case; one passes if every metric passes."""
+
+    eval_id: str
+    runs: int
+    """Trials with a verdict: passed, failed or crashed."""
+    passed: int
+    crashed: int
+    invalid: int
+    reasons: tuple[str, ...]
+    """Why trials crashed or are invalid, each once."""
+
+    @property
+    def flaky(self) -> bool:
+        """Whether a test says that it sometimes passes and sometimes fails."""
+        failed = self.runs - self.passed
+        return all(_tail(count, self.runs) < 0.05 for count in (self.passed, failed) if self.runs)
+
+    def data(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return {
+            "eval_id": self.eval_id,
+            "runs": self.runs,
+            "passed": self.passed,
+            "crashed": self.crashed,
+            "invalid": self.invalid,
+            "flaky": bool(self.runs) and self.flaky,
+            "reasons": list(self.reasons),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is known of an experiment, over all of its starts."""
+
+    metrics: tuple[MetricOutcome, ...]
+    cases: tuple[CaseOutcome, ...]
+    scored: int
+    crashed: int
+    invalid: int
+    judge_calls: int
+    cost_usd: float | None
+    """Of agent and judges; None if neither's is known."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether any trial of any case did not pass."""
+        return any(one.passed < one.runs for one in self.cases)
+
+    @property
+    def invalid_share(self) -> float:
+        """The share of invalid units."""
+        return self.invalid / max(1, self.scored + self.crashed + self.invalid)
+
+
+def read_outcome(
+    store: StoreReader, experiment_id: str, metrics: Mapping[str, str], order: Sequence[str]
+) -> Outcome:
+    """Read the outcome; `metrics` are digests by name, `order` the eval ids in set order."""
+    units = [row for row in read_units(store, experiment_id).values() if row.eval_id in order]
+    settled = [row for row in units if row.state in ("scored", "crashed")]
+    verdicts = _verdicts(store, settled, metrics)
+    by_metric = {
+        name: {row: _passes(row, verdicts[row.key].get(name)) for row in settled}
+        for name in metrics
+    }
+    calls, cost = store.rows(_COSTS, _named(units))[0]
+    return Outcome(
+        tuple(_metric(name, given) for name, given in by_metric.items()),
+        tuple(_case(eval_id, units, by_metric) for eval_id in order),
+        sum(row.state == "scored" for row in units),
+        sum(row.state == "crashed" for row in units),
+        sum(row.state == "invalid" for row in units),
+        calls,
+        cost,
+    )
+
+
+def _passes(row: UnitRow, status: str | None) -> bool | None:
+    """Return whether a unit passed a metric; None if the metric could not be evaluated."""
+    if row.state == "crashed" or status == "crashed":
+        return False
+    return status == "passed" if status in ("passed", "failed") else None
+
+
+def _metric(name: str, given: Mapping[UnitRow, bool | None]) -> MetricOutcome:
+    trials: defaultdict[str, list[bool]] = defaultdict(list)
+    for row, passed in given.items():
+        if passed is not None:
+            trials[row.eval_id].append(passed)
+    found = estimate_items(
+        ((case, 1.0, float(one)) for case, all_ in trials.items() for one in all_), unit="trials"
+    )
+    most = max(map(len, trials.values()), default=0)
+    counts = [(len(all_), sum(all_)) for all_ in trials.values()]
+    at, hat, plain = {}, {}, {}
+    for k in range(1, most + 1):
+        enough = [(n, c) for n, c in counts if n >= k]
+        if (one := _mean(pass_at_k(n, c, k) for n, c in enough)) is not None:
+            at[k] = one
+        if (one := _mean(pass_hat_k_unbiased(n, c, k) for n, c in enough)) is not None:
+            hat[k] = one
+        plain[k] = math.fsum(pass_hat_k(n, c, k) for n, c in enough) / len(enough)
+    total = sum(c for _, c in counts)
+    return MetricOutcome(name, found.rate if found else None, total, at, hat, plain)
+
+
+def _mean(values: Iterable[float]) -> Rate | None:
+    found = estimate_items(
+        ((place, 1.0, value) for place, value in enumerate(values)), unit="cases"
+    )
+    return found.rate if found else None
+
+
+def _case(
+    eval_id: str, units: Sequence[UnitRow], by_metric: Mapping[str, Mapping[UnitRow, bool | None]]
+) -> CaseOutcome:
+    own = [row for row in units if row.eval_id == eval_id]
+    passed = counted = 0
+    for row in own:
+        if row.state not in ("scored", "crashed"):
+            continue
+        seen = [given[row] for given in by_metric.values() if given[row] is not None]
+        if seen or row.state == "crashed":
+            counted += 1
+            passed += row.state != "crashed" and all(seen)
+    return CaseOutcome(
+        eval_id,
+        counted,
+        passed,
+        sum(row.state == "crashed" for row in own),
+        sum(row.state == "invalid" for row in own),
+        tuple(dict.fromkeys(row.reason for row in own if row.reason)),
+    )
+
+
+def _tail(count: int, n: int) -> float:
+    """Return the chance of at least `count` in n if each has the chance RARE."""
+    return sum(math.comb(n, i) * RARE**i * (1 - RARE) ** (n - i) for i in range(count, n + 1))
+
+
+def _named(rows: Sequence[UnitRow]) -> dict[str, Any]:
+    return {
+        "apps": [row.app_name for row in rows],
+        "sets": [row.eval_set_id for row in rows],
+        "ids": [row.eval_id for row in rows],
+    }
+
+
+def _verdicts(
+    store: StoreReader, rows: Sequence[UnitRow], metrics: Mapping[str, str]
+) -> Mapping[tuple[str, str, str], dict[str, str]]:
+    found: dict[tuple[str, str, str], dict[str, str]] = {row.key: {} for row in rows}
+    given = _named(rows) | {"digests": [*metrics.values()]}
+    for app, eval_set, eval_id, metric, status in store.rows(_STATUSES, given):
+        found[app, eval_set, eval_id][metric] = status
+    return found
+
+
+_OF_UNITS: Final = """
+(app_name, eval_set_id, eval_id) IN (
+  SELECT unnest($apps::VARCHAR[]), unnest($sets::VARCHAR[]), unnest($ids::VARCHAR[])
+)
+"""
+_STATUSES: Final = f"""
+SELECT app_name, eval_set_id, eval_id, metric_name, status FROM latest_scores
+WHERE metric_digest IN $digests::VARCHAR[] AND {_OF_UNITS}
+"""
+_COSTS: Final = f"""
+SELECT coalesce(sum(calls), 0)::BIGINT, sum(usd) FROM (
+  SELECT count(*) FILTER (NOT cached AND model IS NOT NULL) AS calls, sum(cost_usd) AS usd
+  FROM judge_calls WHERE {_OF_UNITS}
+  UNION ALL
+  SELECT 0, sum(cost_usd) FROM latest_turns WHERE {_OF_UNITS}
+)
+"""

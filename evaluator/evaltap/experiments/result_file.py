@@ -1,0 +1,146 @@
+"""Write the result file of an experiment: one file for all runs, as tRPC-Agent-Go has it."""
+
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, Final
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.ingest.landing.cases import assembled
+from evaltap.evaluator.ingest.landing.documents import DocumentReader
+from evaltap.evaluator.scoring.contract.context import Status, TurnScore
+from evaltap.evaluator.scoring.evaluate import case_result
+from evaltap.evaluator.scoring.results.result_file import FAILED, eval_set_result, result_path
+from evaltap.evaluator.scoring.scorer import AppliedMetric, CaseScore, MetricOutcome
+from evaltap.evaluator.store.database import Store, sql
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.experiments.running import Finished
+from evaltap.experiments.units import UnitRow, read_units
+from evaltap.schemas.files.documents import write_document
+from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.formats.result import EvalCaseResult
+
+LANDED: Final = "evaltap.evaluator.ingest.landing.cases"
+
+
+def write_result(target: Path, store: Store, finished: Finished) -> Path:
+    """Write the runs that have ended to a file, or into a folder under their own name; return the path.
+
+    A run that is invalid or has not been made is left out.
+    """
+    cases = finished.plan.cases
+    units = [
+        row
+        for row in read_units(store, finished.plan.experiment_id).values()
+        if row.state in ("scored", "crashed")
+    ]
+    order = {one.eval_id: place for place, one in enumerate(cases.cases)}
+    units = sorted(
+        (row for row in units if row.eval_id in order),
+        key=lambda row: (row.trial, order[row.eval_id]),
+    )
+    landed = _landed(store, units)
+    scores = _scores(store, units)
+    references = cases.references()
+    results = []
+    for row in units:
+        case = landed.get(row.key)
+        if case is None or not scores[row.key]:
+            results.append(
+                EvalCaseResult(
+                    eval_set_id=cases.name,
+                    eval_id=row.eval_id,
+                    run_id=row.trial,
+                    final_eval_status=FAILED,
+                    error_message=row.reason or "the run was not recorded",
+                )
+            )
+            continue
+        references.attach(case)
+        made = case_result(
+            case, _score(row, scores[row.key]), eval_set_id=cases.name, run_id=row.trial
+        )
+        results.append(made.model_copy(update={"session_id": f"{row.eval_set_id}/{row.eval_id}"}))
+    app_name = next((row.app_name for row in units if row.app_name), "")
+    result = eval_set_result(
+        cases.name, results, app_name=app_name, created_at=time.time(), num_runs=finished.plan.runs
+    )
+    path = result_path(target, result, app_name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_document(path, result)
+    return path
+
+
+def _score(row: UnitRow, metrics: list[MetricOutcome]) -> CaseScore:
+    statuses = {one.status for one in metrics}
+    status = next(
+        (
+            one
+            for one in (Status.CRASHED, Status.FAILED, Status.ERROR, Status.PASSED)
+            if one in statuses
+        ),
+        Status.NOT_EVALUATED,
+    )
+    failed = status in (Status.CRASHED, Status.FAILED, Status.ERROR)
+    return CaseScore(
+        row.eval_id,
+        status,
+        0.0 if failed else 1.0 if status is Status.PASSED else None,
+        row.reason or "",
+        tuple(metrics),
+    )
+
+
+def _named(units: list[UnitRow]) -> dict[str, Any]:
+    return {
+        "apps": [row.app_name for row in units],
+        "sets": [row.eval_set_id for row in units],
+        "ids": [row.eval_id for row in units],
+    }
+
+
+def _landed(store: StoreReader, units: list[UnitRow]) -> dict[CaseKey, dict[str, Any]]:
+    query = f"SELECT * FROM ({sql(LANDED, 'landed_cases')}) WHERE {_OF_UNITS}"
+    rows = store.rows(query, _named(units))
+    return {key: dict(case) for key, case in assembled(DocumentReader(store), rows)}
+
+
+def _scores(store: StoreReader, units: list[UnitRow]) -> dict[CaseKey, list[MetricOutcome]]:
+    turns: defaultdict[tuple[str, ...], list[TurnScore]] = defaultdict(list)
+    for app, eval_set, eval_id, digest, status, score, reason in store.rows(_TURNS, _named(units)):
+        turns[app, eval_set, eval_id, digest].append(TurnScore(Status(status), score, reason or ""))
+    found: dict[CaseKey, list[MetricOutcome]] = {row.key: [] for row in units}
+    for app, eval_set, eval_id, digest, status, score, reason, version, written in store.rows(
+        _SCORES, _named(units)
+    ):
+        metric = EvalMetric.model_validate_json(written)
+        outcome = MetricOutcome(
+            status=Status(status),
+            score=score,
+            reason=reason or "",
+            turns=tuple(turns[app, eval_set, eval_id, digest]),
+            applied=AppliedMetric(metric, metric.metric_name, metric.threshold or 0.0, version),
+        )
+        found[app, eval_set, eval_id].append(outcome)
+    return found
+
+
+_OF_UNITS: Final = """
+(app_name, eval_set_id, eval_id) IN (
+  SELECT unnest($apps::VARCHAR[]), unnest($sets::VARCHAR[]), unnest($ids::VARCHAR[])
+)
+"""
+_TURNS: Final = f"""
+SELECT app_name, eval_set_id, eval_id, metric_digest, status, score, reason FROM latest_turn_scores
+WHERE {_OF_UNITS} ORDER BY turn_index
+"""
+_SCORES: Final = f"""
+SELECT s.app_name, s.eval_set_id, s.eval_id, s.metric_digest, s.status, s.score, s.reason,
+       s.evaluator_version, m.metric_json
+FROM latest_scores s
+JOIN (
+  SELECT metric_digest, min(metric_index) AS place, any_value(metric_json) AS metric_json
+  FROM run_metrics GROUP BY ALL
+) m USING (metric_digest)
+WHERE {_OF_UNITS} ORDER BY m.place
+"""

@@ -1,0 +1,376 @@
+"""Run an experiment from start to end: check everything, then run, score and say what was found.
+
+Before the first call of the agent, everything that is wrong is listed at once.
+"""
+
+import json
+import math
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.scoring.batch import compares
+from evaltap.evaluator.scoring.contract.judge import JudgeNotConfigured
+from evaltap.evaluator.scoring.evaluators.catalogue import described
+from evaltap.evaluator.scoring.judges.endpoint import judge_settings
+from evaltap.evaluator.scoring.judges.settings import judge_models_of
+from evaltap.evaluator.scoring.run_metrics import run_metrics
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.store.database import Store
+from evaltap.experiments import units
+from evaltap.experiments.agents.base import Abilities
+from evaltap.experiments.loop import Experiment, Progress, Settings, UnitDone
+from evaltap.experiments.outcome import Outcome, read_outcome
+from evaltap.experiments.plan import (
+    CaseSet,
+    Plan,
+    changed_parts,
+    configuration,
+    new_id,
+    refuse,
+)
+from evaltap.experiments.process import AgentEnd, AgentProcess
+from evaltap.experiments.worker import WorkerSettings, config_for
+from evaltap.recorder.delivery.redaction_key import configured_redactor
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import counted
+
+_Z_TWO_SIDED: Final = 1.96
+_Z_POWER: Final = 0.8416
+"""Normal quantiles of 97.5 % and 80 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to run: a set, an agent, and how often."""
+
+    cases: CaseSet
+    agent: str
+    version: str = ""
+    runs: int = 1
+    resume: bool = False
+    settings: Settings = field(default_factory=Settings)
+    agent_request: Any = None  # JSON
+    """What an HTTP endpoint is sent, with placeholders; None for the default."""
+    agent_result: str = ""
+    """The path to an HTTP endpoint's answer."""
+
+    def worker(self, log: Path) -> WorkerSettings:
+        """Return what the agent's process is told."""
+        return WorkerSettings(
+            self.agent,
+            str(log.absolute()),
+            self.version,
+            self.settings.turn_seconds,
+            self.settings.concurrency,
+            self.agent_request,
+            self.agent_result,
+        )
+
+    @property
+    def whole_agent(self) -> str:
+        """The agent with what else says which one it is."""
+        more = [] if self.agent_request is None else [json.dumps(self.agent_request)]
+        return " ".join([self.agent, *more, *([self.agent_result] if self.agent_result else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An experiment that has ended, or was stopped in order."""
+
+    plan: Plan
+    outcome: Outcome
+    progress: Progress
+    seconds: float
+    """From the first unit to the last, without the start of the agent."""
+
+    def data(self) -> dict[str, Any]:
+        """Return it as JSON data, for scripts."""
+        outcome, progress = self.outcome, self.progress
+        return {
+            "run_id": self.plan.experiment_id,
+            "set": self.plan.cases.name,
+            "version": self.plan.version,
+            "units": {
+                "planned": progress.planned,
+                "scored": outcome.scored,
+                "crashed": outcome.crashed,
+                "invalid": outcome.invalid,
+                "skipped": progress.skipped,
+            },
+            "agent_calls": progress.agent_calls,
+            "judge_calls": outcome.judge_calls,
+            "cost_usd": outcome.cost_usd,
+            "seconds": round(self.seconds, 3),
+            "stopped_by": progress.stopped_by,
+            "until": progress.decision,
+            "metrics": [one.data() for one in outcome.metrics],
+            "cases": [one.data() for one in outcome.cases],
+        }
+
+
+def log_of(db: Path) -> Path:
+    """Return the log between agents and store: a file beside the store."""
+    return db.with_name(f"{db.stem}.runs.log.db")
+
+
+def references_of(request: Request, log: Path) -> References:
+    """Return the expected turns, redacted as the recorder will redact the agent's."""
+    return request.cases.references(configured_redactor(config_for(request.worker(log))))
+
+
+def problems_of(
+    cases: CaseSet, scorer: CaseScorer, abilities: Abilities | None, environ: Mapping[str, str]
+) -> list[str]:
+    """Return everything that keeps the cases from being run and scored; `abilities` are the agent's."""
+    found = []
+    bare = [one.eval_id for one in cases.cases if not one.has_reference]
+    of_expected = {one.name for one in described() if one.group == "expected"}
+    for metric in scorer.metrics:
+        evaluator = metric.evaluator_name or metric.metric_name
+        if bare and (compares(metric) or evaluator in of_expected):
+            some = ", ".join(bare[:3]) + (", …" if len(bare) > 3 else "")
+            found.append(
+                f"{metric.metric_name} compares with expected turns, which {counted(len(bare), 'case')}"
+                f" of the set lacks: {some}"
+            )
+        for model in judge_models_of(metric):
+            try:
+                judge_settings(model, environ)
+            except JudgeNotConfigured as error:
+                found.append(f"{metric.metric_name}: {error}")
+    if abilities is not None:
+        with_context = [one.eval_id for one in cases.cases if one.context]
+        if with_context and not abilities.context:
+            found.append(
+                f"the agent takes no messages before the conversation, and"
+                f" {counted(len(with_context), 'case')} has contextMessages: {with_context[0]}"
+            )
+        with_state = [one.eval_id for one in cases.cases if one.state]
+        if with_state and not abilities.state:
+            found.append(
+                f"the agent takes no session state, and {counted(len(with_state), 'case')} has one:"
+                f" {with_state[0]}"
+            )
+    return list(dict.fromkeys(found))
+
+
+def planned(request: Request, store: Store, config: Mapping[str, str]) -> Plan:
+    """Return the plan of a new experiment, or of the one to resume.
+
+    Raises InputError if there is none to resume, or if something has changed since, and names it.
+    """
+    name, runs = request.cases.name, request.runs
+    if not request.resume:
+        return Plan(new_id(), request.cases, runs, request.agent, request.version)
+    before = units.last_started(store, name)
+    if before is None:
+        raise InputError(
+            f"--resume: no experiment on the set {name!r} in {store.path}; leave it out"
+        )
+    if changed := changed_parts(before.configuration, config):
+        raise InputError(
+            f"--resume: {before.experiment_id} cannot go on, because {'; '.join(changed)}. Undo that, or"
+            " start anew without --resume"
+        )
+    return Plan(before.experiment_id, request.cases, runs, request.agent, request.version)
+
+
+@contextmanager
+def stopping(experiment: Experiment) -> Iterator[None]:
+    """Let the first Ctrl-C or SIGTERM end the experiment in order, a second one at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop(number: int, _: object) -> None:
+        experiment.stop()
+        signal.signal(number, before[signal.Signals(number)])
+
+    try:
+        for one in before:
+            signal.signal(one, stop)
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def run_experiment(
+    request: Request,
+    scorer: CaseScorer,
+    store: Store,
+    *,
+    report: Callable[[UnitDone, Progress], None] = lambda *_: None,
+    environ: Mapping[str, str] = os.environ,
+    start: Callable[[WorkerSettings, Path], AgentEnd] = AgentProcess,
+) -> Finished:
+    """Run and score the units that are not done; return what is known afterwards.
+
+    `start` starts the agent, by default in a process of its own.  Raises InputError that lists all that is
+    wrong, before the agent is called.
+    """
+    log = log_of(store.path)
+    references = references_of(request, log)
+    metrics = run_metrics(scorer, references)
+    config = configuration(request.cases, request.whole_agent, request.version, metrics)
+    plan = planned(request, store, config)
+    output = Path(tempfile.gettempdir()) / f"evaltap-{plan.experiment_id}-{os.getpid()}.txt"
+    settings = request.settings
+    worker = request.worker(log)
+    problems: list[str] = []
+    process: AgentEnd | None = None
+    try:
+        process = start(worker, output)
+    except InputError as error:
+        problems.append(str(error))
+    try:
+        abilities = process.abilities if process else None
+        refuse(
+            "the experiment", [*problems, *problems_of(request.cases, scorer, abilities, environ)]
+        )
+        assert process is not None  # otherwise there was a problem
+        units.start(store, plan, config)
+        experiment = Experiment(
+            store, plan, scorer, settings, references=references, log=log, report=report
+        )
+        began = time.monotonic()
+        with stopping(experiment):
+            progress = experiment.run(process, lambda: start(worker, output))
+        process = None
+        seconds = time.monotonic() - began
+    finally:
+        if process is not None:
+            process.close()
+        _forget(output)
+    digests = {one.metric.metric_name: one.digest for one in metrics}
+    order = [one.eval_id for one in request.cases.cases]
+    outcome = read_outcome(store, plan.experiment_id, digests, order)
+    return Finished(plan, outcome, progress, seconds)
+
+
+def _forget(output: Path) -> None:
+    """Delete what the agent printed."""
+    output.unlink(missing_ok=True)
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Return some names and the number of the others."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What an experiment would do."""
+
+    set: str
+    cases: int
+    runs: int
+    units: int
+    """That are still to be run."""
+    agent_calls: int
+    cost_usd: float | None
+    """As past units of this set cost on average; None without any."""
+    drops: tuple[float, float]
+    """The smallest drop of the pass rate that a comparison with as many runs finds with 80 %: if runs of a
+    case tell nothing of each other, and if they all end alike."""
+    rate: float
+    """The pass rate that this supposes: that of the past, otherwise 0.9."""
+
+    def data(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return {
+            "set": self.set,
+            "cases": self.cases,
+            "runs": self.runs,
+            "units": self.units,
+            "agent_calls": self.agent_calls,
+            "cost_usd": self.cost_usd,
+            "smallest_drop": {"independent": self.drops[0], "alike": self.drops[1]},
+            "supposed_pass_rate": self.rate,
+        }
+
+    def lines(self) -> list[str]:
+        """Describe it for people."""
+        cost = (
+            "unknown" if self.cost_usd is None else f"about ${self.cost_usd:.2f}, as in past runs"
+        )
+        low, high = self.drops
+        return [
+            f"{self.set}: {counted(self.cases, 'case')}, {self.runs} each;"
+            f" {counted(self.units, 'run')} to make, {counted(self.agent_calls, 'call')} of the agent",
+            f"cost: {cost}",
+            f"the smallest drop that this finds, from {self.rate:.0%}: {low:.1%} if runs of a case are"
+            f" independent, {high:.1%} if they end alike (more cases help then, more runs do not)",
+        ]
+
+
+def agent_problems(request: Request) -> list[str]:
+    """Return why the agent cannot be imported or adapted; empty if it can."""
+    return _tried(request)[1]
+
+
+def _tried(request: Request) -> tuple[Abilities | None, list[str]]:
+    """Start the agent's process and end it again; return what it can be given, or why it cannot start."""
+    with tempfile.TemporaryDirectory(prefix="evaltap-") as folder:
+        try:
+            process = AgentProcess(
+                request.worker(Path(folder) / "log.db"), Path(folder) / "output.txt"
+            )
+        except InputError as error:
+            return None, [str(error)]
+        process.finish()
+        process.close()
+        return process.abilities, []
+
+
+def dry_run(
+    request: Request, scorer: CaseScorer, store: Store, environ: Mapping[str, str] = os.environ
+) -> DryRun:
+    """Check what can be checked without calling the agent, and return what would be done.
+
+    Starts the agent's process, which imports the agent.  Raises InputError as `run_experiment` does.
+    """
+    metrics = run_metrics(scorer, references_of(request, log_of(store.path)))
+    config = configuration(request.cases, request.whole_agent, request.version, metrics)
+    plan = planned(request, store, config)
+    abilities, problems = _tried(request)
+    refuse("the experiment", [*problems, *problems_of(request.cases, scorer, abilities, environ)])
+    done = {
+        name for name, row in units.read_units(store, plan.experiment_id).items()
+        if row.state in ("scored", "crashed")
+    }  # fmt: skip
+    cases = request.cases.cases
+    rest = [
+        one
+        for one in cases
+        for trial in range(1, request.runs + 1)
+        if (one.eval_id, trial) not in done
+    ]
+    cost, rate = units.past(store, request.cases.name)
+    supposed = 0.9 if rate is None else min(max(rate, 0.05), 0.95)
+    spread = math.sqrt(2 * supposed * (1 - supposed))
+    smallest = (_Z_TWO_SIDED + _Z_POWER) * spread
+    return DryRun(
+        request.cases.name,
+        len(cases),
+        request.runs,
+        len(rest),
+        sum(len(one.turns) for one in rest),
+        None if cost is None else cost * len(rest),
+        (
+            min(1.0, smallest / math.sqrt(len(cases) * request.runs)),
+            min(1.0, smallest / math.sqrt(len(cases))),
+        ),
+        supposed,
+    )

@@ -1,0 +1,124 @@
+"""Experiments from Python and from pytest: agents that have no name to import them by."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaltap.evaluator.store.database import Store
+from evaltap.experiments import evaluate, run_case
+from evaltap.recorder import Turn
+from evaltap.schemas.errors import InputError
+from running_agents import ANSWER, METRIC, case, write_set
+
+pytest_plugins = ["pytester"]
+
+
+def calculator(operation: str, a: int, b: int) -> int:
+    return a + b if operation == "add" else a * b
+
+
+def answer(messages: list[dict[str, Any]], turn: Turn) -> str:
+    operation, a, b = messages[-1]["content"].split()
+    given = {"operation": operation, "a": int(a), "b": int(b)}
+    return f"result: {turn.run_tool('calculator', given, calculator)}"
+
+
+def test_a_function_is_evaluated_where_it_stands(tmp_path: Path) -> None:
+    path = write_set(tmp_path, [case("sum", "add 2 3"), case("product", "mul 6 7")])
+
+    found = evaluate(path, [METRIC, ANSWER], agent=answer, runs=3, db=tmp_path / "x.duckdb")
+
+    assert [one.passed for one in found.outcome.metrics] == [6, 6]
+    assert found.outcome.metrics[0].rate is not None
+    assert found.outcome.metrics[0].rate.unit == "trials"
+    with Store(tmp_path / "x.duckdb") as store:
+        assert store.rows("SELECT count(*) FROM latest_turns") == [(6,)]
+
+
+def test_without_a_store_nothing_is_kept_and_a_closure_is_an_agent(tmp_path: Path) -> None:
+    path = write_set(tmp_path, [case("sum", "add 2 3")])
+
+    found = evaluate(path, tmp_path / "metrics.json", agent=lambda messages: "result: 5")
+
+    assert found.data()["metrics"][1]["pass_rate"] == 1.0
+    assert found.data()["metrics"][0]["pass_rate"] == 0.0
+    assert not list(tmp_path.glob("*.duckdb*"))
+
+
+def test_an_agent_that_hangs_in_this_process_is_abandoned(tmp_path: Path) -> None:
+    path = write_set(tmp_path, [case("sum", "add 2 3")])
+
+    over = threading.Event()
+
+    def hangs(messages: object) -> str:
+        over.wait(30)
+        return "late"
+
+    found = evaluate(path, [ANSWER], agent=hangs, turn_seconds=0.2)
+    over.set()
+
+    assert found.outcome.crashed == 1
+
+
+def test_what_is_no_agent_is_refused(tmp_path: Path) -> None:
+    path = write_set(tmp_path, [case("sum", "add 2 3")])
+
+    with pytest.raises(InputError, match="found int"):
+        evaluate(path, [ANSWER], agent=7)
+
+
+def test_one_case_comes_back_with_what_the_agent_did() -> None:
+    done = run_case(answer, case("sum", "add 2 3"))
+
+    (turn,) = done["actualConversation"]
+    assert turn["finalResponse"]["content"] == "result: 5"
+    assert turn["tools"][0]["result"] == 5
+    assert done["conversation"] == case("sum", "add 2 3")["conversation"]
+
+
+TEST = """
+import pytest
+
+@pytest.mark.evaltap(cases="math.evalset.json", metrics="metrics.json")
+def test_agent(evaltap_case):
+    pass
+"""
+
+
+@pytest.mark.parametrize("by", ["option", "fixture"])
+def test_each_case_of_the_marker_is_a_test_that_runs_the_agent(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    write_set(pytester.path, [case("sum", "add 2 3"), case("product", "mul 6 7")])
+    conftest = (
+        "import pytest, agents\n\n@pytest.fixture\ndef evaltap_agent():\n    return agents.wrong\n"
+    )
+    pytester.makepyfile(test_it=TEST, **({"conftest": conftest} if by == "fixture" else {}))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    plugins = ("-p", "evaltap.evaluator.pytest_plugin", "-p", "evaltap.experiments.pytest_plugin")
+    named = ("--evaltap-agent", "agents:answer") if by == "option" else ()
+
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *plugins, *named)
+
+    outcomes = {"passed": 2} if by == "option" else {"failed": 2}
+    result.assert_outcomes(**outcomes)
+    if by == "fixture":
+        result.stdout.fnmatch_lines(["*tool_trajectory_avg_score*"])
+
+
+def test_without_an_agent_the_cases_are_scored_as_they_are(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = run_case(answer, case("sum", "add 2 3"))
+    write_set(pytester.path, [done])
+    pytester.makepyfile(test_it=TEST)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    plugins = ("-p", "evaltap.evaluator.pytest_plugin", "-p", "evaltap.experiments.pytest_plugin")
+
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *plugins)
+
+    result.assert_outcomes(passed=1)
+    assert json.loads((pytester.path / "math.evalset.json").read_text())["evalCases"]

@@ -1,0 +1,394 @@
+"""`evaltap run`: real agents in real processes, recorded, landed and scored like any other traffic."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import Evaltap, runner
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.files.documents import read_result
+from running_agents import case, write_set
+
+EXAMPLES = Path(__file__).parents[1] / "data/trpc-examples"
+
+
+@pytest.fixture
+def evaltap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Evaltap:
+    monkeypatch.chdir(tmp_path)
+    write_set(tmp_path, [case("sum", "add 2 3"), case("product", "mul 6 7")])
+    return runner(capsys)
+
+
+def run(evaltap: Evaltap, agent: str = "agents:answer", *more: str) -> tuple[int, Any, str]:
+    """Run the set with `--json`; return the exit code, the data and what was said besides."""
+    arguments = ("run", "math.evalset.json", "--agent", agent, "--metrics", "metrics.json",
+                 "--db", "x.duckdb", "--json", *more)  # fmt: skip
+    code, out, said = evaltap(*arguments)
+    return code, json.loads(out) if out.strip() else None, said
+
+
+def calls() -> int:
+    """Return how often the agent was called."""
+    return len(Path("calls.txt").read_text().splitlines()) if Path("calls.txt").exists() else 0
+
+
+def test_each_case_runs_as_often_as_asked_and_lands_like_any_traffic(evaltap: Evaltap) -> None:
+    code, found, said = run(evaltap, "agents:answer", "--runs", "3", "--version", "1.4")
+
+    assert code == 0
+    assert found["units"] == {"planned": 6, "scored": 6, "crashed": 0, "invalid": 0, "skipped": 0}
+    assert (found["agent_calls"], calls()) == (6, 6)
+    assert [one["eval_id"] for one in found["cases"]] == ["sum", "product"], "in the set's order"
+    trajectory = found["metrics"][0]
+    assert (trajectory["n"], trajectory["passed"], trajectory["pass_rate"]) == (6, 6, 1.0)
+    assert trajectory["pass_hat"]["3"] == 1.0
+    assert "6/6" in said
+    with Store("x.duckdb") as store:
+        rows = store.rows(
+            "SELECT DISTINCT app_name, regexp_replace(eval_set_id, 'x[0-9a-f]+', 'X'), eval_id, version,"
+            " environment FROM latest_turns ORDER BY ALL"
+        )
+        calls_ = store.rows("SELECT count(*), count(result) FROM latest_tool_calls")
+    assert rows == [
+        ("math", f"math@1.4@X.{trial}", eval_id, "1.4", "experiment")
+        for trial in (1, 2, 3)
+        for eval_id in ("product", "sum")
+    ]
+    assert calls_ == [(6, 6)]
+
+
+@pytest.mark.parametrize("agent", ["answers_later", "make", "Made", "forks"])
+def test_agents_may_be_async_made_by_a_factory_or_fork(evaltap: Evaltap, agent: str) -> None:
+    code, found, _ = run(evaltap, f"agents:{agent}")
+
+    assert code == 0
+    assert found["units"]["scored"] == 2
+    if agent == "Made":
+        assert Path("closed.txt").read_text() == "xxx", "each is closed; one was made to look at"
+
+
+@pytest.mark.parametrize(
+    ("agent", "reason"),
+    [
+        ("half_says_nothing", "returned nothing"),
+        ("half_returns_garbage", "returned dict"),
+        ("half_raises", "LookupError: no such order"),
+        ("half_exits", "raised SystemExit: enough"),
+        ("half_hangs", "did not answer within 1 s"),
+        ("half_kills_its_process", "was killed by SIGKILL"),
+    ],
+)
+def test_what_an_agent_does_wrong_is_one_crashed_run_with_its_reason(
+    evaltap: Evaltap, agent: str, reason: str
+) -> None:
+    code, found, _ = run(evaltap, f"agents:{agent}", "--turn-seconds", "1")
+
+    assert code == 1
+    assert found["units"]["crashed"] == 1
+    by_id = {one["eval_id"]: one for one in found["cases"]}
+    assert reason in by_id["sum"]["reasons"][0]
+    assert (by_id["sum"]["passed"], by_id["product"]["passed"]) == (0, 1)
+    assert [one["pass_rate"] for one in found["metrics"]] == [0.5, 0.5], "a crash has not passed"
+
+
+def test_two_answers_are_none(evaltap: Evaltap) -> None:
+    _, found, _ = run(evaltap, "agents:answers_twice")
+
+    assert found["units"]["crashed"] == 2
+    assert "answered twice" in found["cases"][0]["reasons"][0]
+
+
+def test_an_agent_that_will_not_be_cancelled_is_abandoned(evaltap: Evaltap) -> None:
+    began = time.monotonic()
+    _, found, _ = run(evaltap, "agents:will_not_be_cancelled", "--turn-seconds", "0.5")
+
+    assert found["units"]["crashed"] == 2
+    assert "was abandoned" in found["cases"][0]["reasons"][0]
+    assert time.monotonic() - began < 60, "nobody waits for it"
+
+
+def test_an_agent_meets_the_conversation_so_far_and_the_context(
+    evaltap: Evaltap, tmp_path: Path
+) -> None:
+    context = [{"role": "system", "content": "be brief"}]
+    write_set(tmp_path, [case("c", "add 1 2", "add 3 4", contextMessages=context)])
+
+    run(evaltap, "agents:echo")
+
+    with Store("x.duckdb") as store:
+        answers = store.rows("SELECT final_text FROM latest_turns ORDER BY started_at")
+    first = "system: be brief | user: add 1 2"
+    assert answers == [(first,), (f"{first} | assistant: {first} | user: add 3 4",)]
+
+
+def test_everything_that_is_wrong_is_listed_before_the_first_call(
+    evaltap: Evaltap, tmp_path: Path
+) -> None:
+    judged = {
+        "metricName": "llm_rubric_response", "threshold": 1,
+        "criterion": {"llmJudge": {"rubrics": [{"id": "1", "content": {"text": "It answers."}}]}},
+    }  # fmt: skip
+    write_set(tmp_path, [case("bare", "add 1 2", expected=False)])
+    metrics = json.loads(Path("metrics.json").read_text())
+    Path("metrics.json").write_text(json.dumps([*metrics, judged]))
+
+    code, _, said = run(evaltap, "agents:nowhere")
+
+    assert code == 2
+    assert "agents has no 'nowhere'" in said
+    assert (
+        "tool_trajectory_avg_score compares with expected turns, which 1 case of the set lacks"
+        in said
+    )
+    assert "judge not configured" in said
+    assert calls() == 0
+
+
+def test_what_is_wrong_with_set_metrics_and_agent_is_listed_at_once(evaltap: Evaltap) -> None:
+    metrics = json.loads(Path("metrics.json").read_text())
+    Path("metrics.json").write_text(json.dumps([{**metrics[0], "evaluatorName": "nobody"}]))
+
+    code, _, said = run(evaltap, "agents:nowhere", "--case", "summ")
+
+    assert code == 2
+    for part in ("no such case", "nobody", "agents has no 'nowhere'"):
+        assert part in said
+
+
+@pytest.mark.parametrize(
+    ("agent", "says"),
+    [
+        ("agents", "expected package.module:name"),
+        ("nowhere:x", "nowhere cannot be imported"),
+        ("agents:not_an_agent", "found int"),
+        ("agents:anser", "did you mean 'answer'"),
+    ],
+)
+def test_an_agent_that_is_none_is_refused(evaltap: Evaltap, agent: str, says: str) -> None:
+    code, _, said = run(evaltap, agent)
+
+    assert code == 2
+    assert says in said
+
+
+def test_inputs_that_cannot_be_said_again_are_named(evaltap: Evaltap, tmp_path: Path) -> None:
+    picture = case("picture", "add 1 2")
+    picture["conversation"][0]["userContent"]["content_parts"] = [{"type": "image", "sha256": "ab"}]
+    cut = case("cut", "add 1 2")
+    cut["conversation"][0]["capture"] = {"userContent": "truncated"}
+    empty = case("empty", "add 1 2")
+    del empty["conversation"][0]["userContent"]
+    write_set(tmp_path, [picture, cut, empty, {"evalId": "none"}])
+
+    code, _, said = run(evaltap)
+
+    assert code == 2
+    for part in (
+        "picture: turn 1 has an image",
+        "cut: turn 1",
+        "empty: turn 1",
+        "none: has no turns",
+    ):
+        assert part in said
+
+
+def test_a_higher_number_of_runs_buys_only_the_difference(evaltap: Evaltap) -> None:
+    run(evaltap, "agents:answer", "--runs", "2")
+    code, found, _ = run(evaltap, "agents:answer", "--runs", "5", "--resume")
+
+    assert code == 0
+    assert (found["agent_calls"], calls()) == (6, 10)
+    assert found["units"] == {"planned": 10, "scored": 10, "crashed": 0, "invalid": 0, "skipped": 4}
+
+
+def test_an_experiment_does_not_go_on_with_something_else(evaltap: Evaltap, tmp_path: Path) -> None:
+    run(evaltap)
+    other = run(evaltap, "agents:wrong", "--resume")
+    Path("metrics.json").write_text(
+        Path("metrics.json").read_text().replace('"threshold": 1', '"threshold": 0.5', 1)
+    )
+    stricter = run(evaltap, "agents:answer", "--resume")
+    write_set(tmp_path, [case("sum", "add 2 4")])
+    changed = run(evaltap, "agents:answer", "--resume")
+
+    assert [one[0] for one in (other, stricter, changed)] == [2, 2, 2]
+    assert "agent was 'agents:answer', is 'agents:wrong'" in other[2]
+    assert "metric tool_trajectory_avg_score has changed" in stricter[2]
+    assert "set has changed" in changed[2]
+    assert calls() == 2
+
+
+def test_chosen_cases_only(evaltap: Evaltap) -> None:
+    _, one, _ = run(evaltap, "agents:answer", "--case", "sum")
+    _, other, _ = run(evaltap, "agents:answer", "--filter", "prod*")
+    unknown = run(evaltap, "agents:answer", "--case", "summ")
+
+    assert [row["eval_id"] for row in one["cases"]] == ["sum"]
+    assert [row["eval_id"] for row in other["cases"]] == ["product"]
+    assert unknown[0] == 2
+    assert "did you mean 'sum'" in unknown[2]
+
+
+def test_a_dry_run_says_what_would_be_done_and_calls_nothing(evaltap: Evaltap) -> None:
+    code, found, _ = run(evaltap, "agents:answer", "--runs", "4", "--dry-run")
+
+    assert code == 0
+    assert (found["units"], found["agent_calls"], calls()) == (8, 8, 0)
+    assert found["smallest_drop"]["independent"] < found["smallest_drop"]["alike"]
+
+
+def test_two_versions_in_one_store_are_compared(evaltap: Evaltap) -> None:
+    run(evaltap, "agents:answer", "--runs", "5", "--version", "1")
+    code, found, _ = run(evaltap, "agents:wrong", "--runs", "5", "--version", "2")
+    compared = evaltap("compare", "x.duckdb@version=1", "x.duckdb@version=2")
+
+    assert code == 1
+    assert found["metrics"][0]["pass_rate"] == 0.0
+    assert compared[0] == 1
+    assert "-100.0 points" in compared[1]
+
+
+def test_the_target_ends_the_experiment_as_soon_as_it_is_certain(evaltap: Evaltap) -> None:
+    code, found, _ = run(evaltap, "agents:answer", "--runs", "60", "--until", "pass_rate>=0.7@95%")
+    missed = run(evaltap, "agents:wrong", "--runs", "60", "--until", "pass_rate>=0.7@95%")
+
+    assert (code, found["until"], found["stopped_by"]) == (0, "reached", "until")
+    assert found["units"]["scored"] < 60
+    assert (missed[0], missed[1]["until"]) == (1, "missed")
+
+
+def test_one_result_file_holds_all_runs(evaltap: Evaltap) -> None:
+    run(evaltap, "agents:answer", "--runs", "3", "--result", "r.evalset_result.json")
+
+    result = read_result(Path("r.evalset_result.json"))
+    assert result.summary is not None
+    assert result.summary.num_runs == 3
+    assert [(one.eval_id, one.run_id) for one in result.eval_case_results if one] == [
+        (eval_id, trial) for trial in (1, 2, 3) for eval_id in ("sum", "product")
+    ]
+    assert {one.final_eval_status for one in result.eval_case_results if one} == {"passed"}
+    assert all(one.eval_metric_result_per_invocation for one in result.eval_case_results if one)
+
+
+def test_pseudonyms_reach_the_agent_as_values_and_the_record_as_pseudonyms(
+    evaltap: Evaltap, tmp_path: Path
+) -> None:
+    said = "write to <email:5345e9> or call <phone:00aa11bb>"
+    turn = {
+        "userContent": {"role": "user", "content": said},
+        "finalResponse": {"role": "assistant", "content": f"user: {said}"},
+    }
+    write_set(tmp_path, [{"evalId": "p", "conversation": [turn], "sessionInput": {}}])
+    Path("agents.py").write_text(
+        "def echo(messages):\n"
+        "    text = messages[-1]['content']\n"
+        "    open('seen.txt', 'w').write(text)\n"
+        "    return 'user: ' + text\n"
+    )
+
+    _, found, _ = run(evaltap, "agents:echo")
+
+    seen = Path("seen.txt").read_text()
+    assert "user-5345e9@example.com" in seen
+    assert "<" not in seen
+    with Store("x.duckdb") as store:
+        recorded = store.rows("SELECT user_text, final_text FROM latest_turns")
+    assert recorded == [(said, f"user: {said}")]
+    assert found["metrics"][1]["pass_rate"] == 1.0
+
+
+def test_the_peers_quick_start_runs_as_printed(evaltap: Evaltap, tmp_path: Path) -> None:
+    Path("calc.py").write_text(
+        "def agent(messages, turn):\n"
+        "    _, operation, a, b = messages[-1]['content'].split()\n"
+        "    a, b = int(a), int(b)\n"
+        "    def calculator(operation, a, b):\n"
+        "        result = a + b if operation == 'add' else a * b\n"
+        "        return {'a': a, 'b': b, 'operation': operation, 'result': result}\n"
+        "    found = turn.run_tool('calculator', {'operation': operation, 'a': a, 'b': b}, calculator)\n"
+        "    return f\"calc result: {found['result']}\"\n"
+    )
+    code, out, _ = evaltap(
+        "run", str(EXAMPLES / "local/math-basic.evalset.json"), "--agent", "calc:agent",
+        "--metrics", str(EXAMPLES / "local/math-basic.metrics.json"), "--db", "x.duckdb", "--json",
+    )  # fmt: skip
+
+    assert code == 0
+    assert json.loads(out)["metrics"][0]["pass_rate"] == 1.0
+
+
+# -- ends ------------------------------------------------------------------------------------------
+
+
+def start(folder: Path, *more: str) -> subprocess.Popen[str]:
+    program = "import sys; from evaltap.cli.main import main; sys.exit(main())"
+    return subprocess.Popen(
+        [sys.executable, "-c", program, "run", "math.evalset.json", "--agent", "slow:agent",
+         "--metrics", "metrics.json", "--db", "x.duckdb", "--json", *more],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def slow_set(folder: Path, cases: int, seconds: float) -> None:
+    write_set(folder, [case(f"c{number}", f"add {number} 1") for number in range(cases)])
+    (folder / "slow.py").write_text(
+        "import time\nfrom agents import answer\n"
+        f"def agent(messages, turn):\n    time.sleep({seconds})\n    return answer(messages, turn)\n"
+    )
+
+
+def test_ctrl_c_ends_in_order_and_says_how_to_go_on(tmp_path: Path) -> None:
+    slow_set(tmp_path, 12, 0.3)
+    process = start(tmp_path, "--concurrency", "2")
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "calls.txt").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    found = json.loads(out)
+
+    assert (process.returncode, found["stopped_by"]) == (3, "interrupted")
+    assert 0 < found["units"]["scored"] < 12
+    again = start(tmp_path, "--concurrency", "8", "--resume")
+    assert json.loads(again.communicate(timeout=120)[0])["units"]["scored"] == 12
+    assert len((tmp_path / "calls.txt").read_text().splitlines()) == 12, "no call is repeated"
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1200)
+def test_killed_at_any_moment_and_resumed_each_unit_is_there_once(tmp_path: Path) -> None:
+    cases, runs, concurrency, kills = 60, 5, 8, 25
+    slow_set(tmp_path, cases, 0.05)
+    options = ("--runs", str(runs), "--concurrency", str(concurrency))
+    for number in range(kills):
+        process = start(tmp_path, *options, *(["--resume"] if number else []))
+        time.sleep(1.2 + 0.12 * number)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    process = start(tmp_path, *options, "--resume")
+    out, said = process.communicate(timeout=600)
+
+    assert process.returncode == 0, said
+    found = json.loads(out)
+    assert found["units"]["scored"] == cases * runs
+    with Store(tmp_path / "x.duckdb") as store:
+        turns = store.rows(
+            "SELECT count(*), count(DISTINCT (eval_set_id, eval_id)) FROM latest_turns"
+        )
+        scores = store.rows(
+            "SELECT count(*), count(DISTINCT (eval_set_id, eval_id)) FROM latest_scores"
+        )
+    assert turns == [(cases * runs, cases * runs)]
+    assert scores == [(2 * cases * runs, cases * runs)]
+    made = len((tmp_path / "calls.txt").read_text().splitlines())
+    assert made <= cases * runs + concurrency * kills
