@@ -4,18 +4,19 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import evaltap.recorder.privacy
 from evaltap.recorder.privacy import lexicon
-from evaltap.recorder.privacy.lexicon import Patterns, Words, compiled, parsed, rows
+from evaltap.recorder.privacy.lexicon import compiled, each, lists, parsed, patterns, rows, whole
 
 FOLDER = Path(evaltap.recorder.privacy.__file__).parent
 SOURCES = [path.read_text("utf-8") for path in FOLDER.rglob("*.py")]
 TABLES = sorted(path.stem for path in (FOLDER / "lexicon").glob("*.tsv"))
 FAMILY_OF_TABLE = {"formats": "keys", "phrases": "phrases", "sentences": "sentences"}
-_OF_MODULE = re.compile(r'^(_\w+) = (Patterns|Words)\("(\w+)"\)$', re.MULTILINE)
+_OF_MODULE = re.compile(r'^(_\w+) = (patterns|lists)\("(\w+)"\)$', re.MULTILINE)
 _PART = re.compile(r"\(\?&(\w+)\)")
 
 Names = set[tuple[str, str]]
@@ -23,16 +24,15 @@ Names = set[tuple[str, str]]
 
 
 def asked_for(kind: str) -> Names:
-    """Return the patterns (`Patterns`) or lists (`Words`) that the source names."""
+    """Return the patterns or lists that the source names."""
     found: Names = set()
     for text in SOURCES:
         for variable, what, family in _OF_MODULE.findall(text):
             if what == kind:
-                names = re.findall(rf'\b{variable}\.(?:each\("|(?!each\b|whole\b))(\w+)', text)
+                names = re.findall(rf"\b{variable}\.(\w+)", text)
                 found.update((family, name) for name in names)
-        found.update(re.findall(rf'\b{kind}\("(\w+)"\)\.(?:each\(")?(\w+)', text))
-        if kind == "Words":
-            found.update(re.findall(r'\bwords\("(\w+)\.(\w+)"\)', text))
+        several = r'\bwords\("(\w+)\.' if kind == "lists" else r'\beach\("(\w+)", "'
+        found.update(re.findall(several + r'(\w+)"\)', text))
     return found
 
 
@@ -56,14 +56,14 @@ def pattern_rows() -> Names:
     return {(family, name) for family, name, _, _ in rows("patterns")}
 
 
-def lists() -> Names:
+def list_rows() -> Names:
     return {(family, name) for family, _, name in (row[0].partition(".") for row in rows("words"))}
 
 
 def test_what_the_source_names_has_a_row() -> None:
-    assert asked_for("Patterns") - pattern_rows() == set()
-    assert asked_for("Words") - lists() == set()
-    assert parts() - pattern_rows() - lists() == set()
+    assert asked_for("patterns") - pattern_rows() == set()
+    assert asked_for("lists") - list_rows() == set()
+    assert parts() - pattern_rows() - list_rows() == set()
 
 
 def test_every_row_is_used() -> None:
@@ -71,29 +71,26 @@ def test_every_row_is_used() -> None:
     several = re.compile(r"(percent|entities|escapes|quoted_printable)_token")
     lists_of_several = re.compile(r"(?:harmless_before|head|with)_(\w+)")
 
-    patterns = pattern_rows() - asked_for("Patterns") - parts()
-    words = lists() - asked_for("Words") - parts()
+    unused = pattern_rows() - asked_for("patterns") - parts()
+    words = list_rows() - asked_for("lists") - parts()
 
-    assert {name for _, name in patterns if several.sub(r"\1", name) not in by_text} == set()
+    assert {name for _, name in unused if several.sub(r"\1", name) not in by_text} == set()
     assert {name for _, name in words if lists_of_several.sub(r"\1", name) not in by_text} == set()
 
 
 @pytest.mark.parametrize("family", sorted({family for family, _ in pattern_rows()}))
 def test_every_pattern_compiles(family: str) -> None:
-    patterns = Patterns(family)
-
     for _, name in sorted(one for one in pattern_rows() if one[0] == family):
-        assert patterns.each(name)
-        assert not hasattr(Patterns, name), "the name is that of a method"
+        assert each(family, name)
+        assert not hasattr(ModuleType, name), "the name is that of an attribute of all modules"
 
 
 @pytest.mark.parametrize("table", FAMILY_OF_TABLE)
 def test_every_pattern_of_a_table_compiles_and_says_for_what_it_is(table: str) -> None:
-    patterns = Patterns(FAMILY_OF_TABLE[table])
     column = {"formats": 2, "phrases": 1, "sentences": 3}[table]
 
     for row in rows(table):
-        assert compiled(patterns.whole(row[column]))
+        assert compiled(whole(FAMILY_OF_TABLE[table], row[column]))
         assert row[-1], row
 
 
@@ -114,9 +111,9 @@ def test_a_row_with_a_missing_cell_is_refused() -> None:
 
 def test_a_name_without_a_row_is_refused() -> None:
     with pytest.raises(AttributeError, match="expected one row numbers nonesuch"):
-        _ = Patterns("numbers").nonesuch
+        _ = patterns("numbers").nonesuch
     with pytest.raises(KeyError, match=r"numbers\.nonesuch"):
-        _ = Words("numbers").nonesuch
+        _ = lists("numbers").nonesuch
 
 
 def test_a_redactor_compiles_patterns_for_its_first_text_and_opens_no_file_then() -> None:

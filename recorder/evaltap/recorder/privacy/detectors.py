@@ -14,7 +14,7 @@ from itertools import chain
 from evaltap.recorder.pacing import yield_to_agent
 from evaltap.recorder.privacy.findings import Finding, Span, matches_at
 from evaltap.recorder.privacy.keys import beside_services, formats, random_words
-from evaltap.recorder.privacy.lexicon import Patterns
+from evaltap.recorder.privacy.lexicon import each, patterns
 from evaltap.recorder.privacy.rule_matching import Rule
 from evaltap.recorder.privacy.text.addresses import addresses
 from evaltap.recorder.privacy.text.commands import in_commands
@@ -35,7 +35,7 @@ from evaltap.recorder.privacy.text.tables import (
 )
 from evaltap.recorder.privacy.text.value_kinds import is_opaque, is_variable
 
-_RE = Patterns("detectors")
+_RE = patterns("detectors")
 
 
 def find(
@@ -71,7 +71,7 @@ def _found(text: str, *, identifier: bool, entropy: bool, depth: int) -> list[Fi
         if "BEGIN " in seen or "Private-Lines" in seen:
             found += (
                 Finding("private_key", *match.span(), match[0])
-                for block in Patterns("keys").each("block")
+                for block in each("keys", "block")
                 for match in block.finditer(seen)
             )
     if "@" in seen and any(one in seen for one in _SCHEME_ENDS):

@@ -15,9 +15,9 @@ from math import log2
 from string import ascii_letters
 
 from evaltap.recorder.privacy.findings import Finding, matches_at
-from evaltap.recorder.privacy.lexicon import Patterns, compiled, rows, words
+from evaltap.recorder.privacy.lexicon import compiled, patterns, rows, whole, words
 
-_RE = Patterns("keys")
+_RE = patterns("keys")
 
 _BLANKS = {ord(sign): " " for sign in "_+/.=:&?%~$|-"}
 _Format = tuple[tuple[str, ...], str]
@@ -29,10 +29,10 @@ def _by_beginning() -> dict[str, list[_Format]]:
     found: dict[str, list[_Format]] = {}
     for place, signs, pattern, _, _ in rows("formats"):
         if place == "start":
-            whole = _RE.whole(f"(?&start)(?:{pattern})")
+            of_word = whole("keys", f"(?&start)(?:{pattern})")
             for start in {_beginning(one) for one in signs.split()}:
                 here = tuple(one for one in signs.split() if _beginning(one) == start)
-                found.setdefault(start, []).append((here, whole))
+                found.setdefault(start, []).append((here, of_word))
     return found
 
 

@@ -14,7 +14,7 @@ import orjson
 from evaltap.recorder.pacing import yield_to_agent
 from evaltap.recorder.privacy.detectors import find
 from evaltap.recorder.privacy.findings import PSEUDONYM, Finding
-from evaltap.recorder.privacy.lexicon import Patterns
+from evaltap.recorder.privacy.lexicon import patterns
 from evaltap.recorder.privacy.policy import WITHHELD
 from evaltap.recorder.privacy.pseudonyms import Pseudonyms
 from evaltap.recorder.privacy.rule_matching import Rule
@@ -42,7 +42,7 @@ from evaltap.recorder.privacy.text.value_kinds import is_message, is_token
 from evaltap.recorder.privacy.text.values import says_other
 from evaltap.schemas.data import JsonObject
 
-_RE = Patterns("redacted_values")
+_RE = patterns("redacted_values")
 
 FAILED = "[REDACTED:error]"
 

@@ -7,7 +7,7 @@ for its own value. Most objects and lists need none of this, which a quick check
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from evaltap.recorder.privacy.lexicon import Patterns, Words, words
+from evaltap.recorder.privacy.lexicon import lists, patterns, words
 from evaltap.recorder.privacy.text.commands import in_arguments
 from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.value_kinds import (
@@ -17,8 +17,8 @@ from evaltap.recorder.privacy.text.value_kinds import (
     may_be_password,
 )
 
-_RE = Patterns("structures")
-_WORDS = Words("structures")
+_RE = patterns("structures")
+_WORDS = lists("structures")
 
 _LABELS = words("structures.labels")
 _PREFIXES = words("structures.prefixes")

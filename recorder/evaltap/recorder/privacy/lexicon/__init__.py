@@ -7,8 +7,10 @@ when a text first needs it: compiling all of them takes longer than everything e
 
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from types import ModuleType
+from typing import Protocol, cast
 
 from evaltap.recorder.pacing import yield_to_agent
 
@@ -55,17 +57,30 @@ def words(name: str) -> tuple[str, ...]:
     return _lists()[name]
 
 
-class Words:
-    """The lists of one family as sets, by name: `"pin" in Words("names").exact`."""
+class Lists(Protocol):
+    """The lists of one family as sets, by name: `"pin" in lists("names").exact`."""
 
-    def __init__(self, family: str) -> None:
-        self._family = family
+    def __getattr__(self, name: str, /) -> frozenset[str]: ...
 
-    def __getattr__(self, name: str) -> frozenset[str]:
-        # Called for a name that was not used before: the list becomes an attribute.
-        found = frozenset(words(f"{self._family}.{name}"))
-        setattr(self, name, found)
+
+def lists(family: str) -> Lists:
+    """Return the lists of a family."""
+    return cast(Lists, _by_name(family, lambda name: frozenset(words(f"{family}.{name}"))))
+
+
+def _by_name(family: str, find: Callable[[str], object]) -> ModuleType:
+    """Return an object whose attributes are found when they are first used.
+
+    A module, since Python reads its attributes four times as fast as those of a class with `__getattr__`.
+    """
+    made = ModuleType(family)
+
+    def first(name: str) -> object:
+        setattr(made, name, found := find(name))
         return found
+
+    made.__getattr__ = first  # type: ignore[method-assign]  # PEP 562
+    return made
 
 
 @cache
@@ -84,37 +99,36 @@ def _sources() -> dict[str, dict[str, list[str]]]:
     return sources
 
 
-class Patterns:
-    """The patterns of one family, by name: `Patterns("tables").row.match(text)`."""
+class Patterns(Protocol):
+    """The patterns of one family, by name: `patterns("tables").row.match(text)`."""
 
-    def __init__(self, family: str) -> None:
-        self._family = family
+    def __getattr__(self, name: str, /) -> re.Pattern[str]: ...
 
-    def __getattr__(self, name: str) -> re.Pattern[str]:
-        # Called for a name that was not used before: the pattern becomes an attribute.
-        if len(_sources()[self._family].get(name, ())) != 1:
-            raise AttributeError(f"patterns.tsv: expected one row {self._family} {name}")
-        pattern = compiled(self.source(name))
-        setattr(self, name, pattern)
-        return pattern
 
-    def each(self, name: str) -> tuple[re.Pattern[str], ...]:
-        """Return the patterns of all rows with a name, in their order."""
-        return _several(self._family, name)
+def patterns(family: str) -> Patterns:
+    """Return the patterns of a family."""
 
-    def source(self, name: str) -> str:
-        """Return the text of a pattern, or of a list of words, as it is compiled."""
-        sources = _sources()[self._family]
-        if name not in sources:
-            return "|".join(words(f"{self._family}.{name}"))
-        return "|".join(map(self.whole, sources[name]))
+    def one(name: str) -> re.Pattern[str]:
+        if len(_sources()[family].get(name, ())) != 1:
+            raise AttributeError(f"patterns.tsv: expected one row {family} {name}")
+        return each(family, name)[0]
 
-    def whole(self, pattern: str) -> str:
-        """Return a pattern with the parts that it names."""
-        return _PART.sub(lambda part: self.source(part[1]), pattern)
+    return cast(Patterns, _by_name(family, one))
 
 
 @cache
-def _several(family: str, name: str) -> tuple[re.Pattern[str], ...]:
-    whole = Patterns(family).whole
-    return tuple(compiled(whole(one)) for one in _sources()[family][name])
+def each(family: str, name: str) -> tuple[re.Pattern[str], ...]:
+    """Return the patterns of all rows with a name, in their order."""
+    return tuple(compiled(whole(family, one)) for one in _sources()[family][name])
+
+
+def whole(family: str, pattern: str) -> str:
+    """Return a pattern with the parts that it names."""
+    return _PART.sub(lambda part: _source(family, part[1]), pattern)
+
+
+def _source(family: str, name: str) -> str:
+    """Return the text of a pattern, or of a list of words, as it is compiled."""
+    if name not in _sources()[family]:
+        return "|".join(words(f"{family}.{name}"))
+    return "|".join(whole(family, one) for one in _sources()[family][name])

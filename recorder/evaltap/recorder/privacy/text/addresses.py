@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator
 
-from evaltap.recorder.privacy.lexicon import Patterns, Words
+from evaltap.recorder.privacy.lexicon import lists, patterns
 
-_RE = Patterns("addresses")
-_WORDS = Words("addresses")
+_RE = patterns("addresses")
+_WORDS = lists("addresses")
 
 Address = tuple[int, int, str]
 

@@ -11,13 +11,13 @@ from functools import cache
 from typing import NamedTuple
 
 from evaltap.recorder.privacy.findings import Span
-from evaltap.recorder.privacy.lexicon import Patterns, Words, compiled, rows
+from evaltap.recorder.privacy.lexicon import compiled, lists, patterns, rows
 from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder
 from evaltap.recorder.privacy.text.values import may_tell_session
 
-_RE = Patterns("commands")
-_WORDS = Words("commands")
+_RE = patterns("commands")
+_WORDS = lists("commands")
 
 
 class _Form(NamedTuple):

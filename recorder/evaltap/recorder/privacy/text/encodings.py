@@ -12,9 +12,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from urllib.parse import unquote_to_bytes
 
-from evaltap.recorder.privacy.lexicon import Patterns
+from evaltap.recorder.privacy.lexicon import patterns
 
-_RE = Patterns("encodings")
+_RE = patterns("encodings")
 
 MAX_DEPTH = 3
 _LARGEST = 1 << 20

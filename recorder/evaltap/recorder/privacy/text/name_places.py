@@ -7,7 +7,7 @@ each. Only a bounded part of the text is read around a stem, so the cost grows l
 from functools import lru_cache
 
 from evaltap.recorder.privacy.findings import Span
-from evaltap.recorder.privacy.lexicon import Patterns, Words, words
+from evaltap.recorder.privacy.lexicon import lists, patterns, words
 from evaltap.recorder.privacy.text.normalization import folded
 from evaltap.recorder.privacy.text.secret_names import (
     HEADS,
@@ -19,8 +19,8 @@ from evaltap.recorder.privacy.text.secret_names import (
     kind_of_name,
 )
 
-_RE = Patterns("places")
-_WORDS = Words("places")
+_RE = patterns("places")
+_WORDS = lists("places")
 
 _STEMS = words("places.stems")
 """Stems of secrets' names in sentences, commands and markup; before a sign any name is read."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from evaltap.recorder.privacy.findings import Span
-from evaltap.recorder.privacy.lexicon import Patterns
+from evaltap.recorder.privacy.lexicon import patterns
 from evaltap.recorder.privacy.text.name_places import kind_at
 from evaltap.recorder.privacy.text.secret_names import (
     Name,
@@ -40,8 +40,8 @@ from evaltap.recorder.privacy.text.values import (
     word_list,
 )
 
-_RE = Patterns("named_values")
-_SAID = Patterns("sentences")
+_RE = patterns("named_values")
+_SAID = patterns("sentences")
 
 
 def assigned(text: str, names: Sequence[Span]) -> Iterator[Span]:

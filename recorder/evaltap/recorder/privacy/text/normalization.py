@@ -7,9 +7,9 @@ character maps to one character, so offsets are the same in both texts.
 import re
 import unicodedata
 
-from evaltap.recorder.privacy.lexicon import Patterns
+from evaltap.recorder.privacy.lexicon import patterns
 
-_RE = Patterns("normalization")
+_RE = patterns("normalization")
 
 
 def _plain_characters() -> dict[int, str]:

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from evaltap.recorder.privacy.lexicon import Patterns, rows, words
+from evaltap.recorder.privacy.lexicon import each, patterns, rows, words
 from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
 
-_RE = Patterns("numbers")
+_RE = patterns("numbers")
 
 Number = tuple[str, int, int, str]
 """Kind, span, and normal form."""
@@ -32,15 +32,15 @@ def numbers(text: str, lower: str) -> Iterator[Number]:
         digits = run[0] if run[0].isdigit() else _digits(run[0])
         is_marked = text[start - 1 : start] in ("+", "(") and start > 0
         if is_marked or (len(digits) > 8 and (len(digits) < end - start or len(digits) > 13)):
-            yield from _by_form(text, max(0, start - 3), min(len(text), end + 2))
+            yield from _by_form(text, max(0, start - 3), min(len(text), end + 2), len(digits))
         if not _RE.dates.match(run[0]) or len(digits) > 13:
             yield from _by_words(text, lower, start, end)
     if len(text) >= _SHORTEST_IBAN:
         yield from _ibans(text)
 
 
-def _by_form(text: str, start: int, end: int) -> Iterator[Number]:
-    for form in _RE.each("cards"):
+def _by_form(text: str, start: int, end: int, digits_there: int) -> Iterator[Number]:
+    for form in each("numbers", "cards") if digits_there >= _SHORTEST_CARD else ():
         for match in form.finditer(text, start, end):
             digits = _digits(match[0])
             if is_card_number(digits):
@@ -51,7 +51,7 @@ def _by_form(text: str, start: int, end: int) -> Iterator[Number]:
         digits = _digits(match[0])
         if 7 <= len(digits) <= 15:
             yield "phone", *match.span(), digits
-    for form in _RE.each("forms"):
+    for form in each("numbers", "forms"):
         for match in form.finditer(text, start, end):
             if _is_phone(match[0]) and not _is_zip_code(text, *match.span()):
                 yield "phone", *match.span(), _digits(match[0])
@@ -127,7 +127,7 @@ def _last_sentence(text: str) -> str:
     return text
 
 
-_SHORTEST_IBAN = 15
+_SHORTEST_CARD, _SHORTEST_IBAN = 14, 15
 
 
 def _ibans(text: str) -> Iterator[Number]:
@@ -191,7 +191,7 @@ def _brands() -> tuple[tuple[str, str, frozenset[int]], ...]:
 def is_card_number(digits: str) -> bool:
     """Return whether the digits are a payment card number: issuer range, length, Luhn check."""
     length = len(digits)
-    if not 14 <= length <= 19 or not _has_luhn_digit(digits):
+    if not _SHORTEST_CARD <= length <= 19 or not _has_luhn_digit(digits):
         return False
     return any(
         length in lengths and low <= digits[: len(low)] <= high for low, high, lengths in _brands()

@@ -10,7 +10,7 @@ from functools import cache
 from typing import NamedTuple
 
 from evaltap.recorder.privacy.findings import Span
-from evaltap.recorder.privacy.lexicon import Patterns, compiled, rows
+from evaltap.recorder.privacy.lexicon import compiled, patterns, rows, whole
 from evaltap.recorder.privacy.text.value_kinds import (
     is_code,
     is_likely_password,
@@ -18,7 +18,7 @@ from evaltap.recorder.privacy.text.value_kinds import (
     may_be_password,
 )
 
-_RE = Patterns("phrases")
+_RE = patterns("phrases")
 _CHECKS: dict[str, Callable[[str], bool]] = {
     "": lambda value: True,
     "likely_password": is_likely_password,
@@ -34,19 +34,22 @@ class _Phrase(NamedTuple):
     check: str
 
 
-_Signs = tuple[tuple[str, int], ...]
+_Terms = tuple[tuple[str, int], ...]
+_Phrases = tuple[tuple[tuple[str, _Phrase], ...], ...]
 
 
 @cache
-def _phrases() -> tuple[_Signs, _Signs, tuple[tuple[_Phrase, ...], ...]]:
-    """Return the signs and the patterns of first terms, and the phrases of each, which many share."""
-    terms: dict[tuple[str, ...], list[_Phrase]] = {}
+def _phrases() -> tuple[_Terms, _Terms, _Phrases]:
+    """Return the signs and the patterns of first terms, and the phrases of each by second signs."""
+    terms: dict[tuple[str, ...], list[tuple[str, _Phrase]]] = {}
     for needs, pattern, check, _ in rows("phrases"):
-        first, *more = (tuple(term.replace("␣", " ").split("|")) for term in needs.split(" & "))
-        if first[0][0] == "~":
-            first = (needs,)
-        terms.setdefault(first, []).append(_Phrase(tuple(more), _RE.whole(pattern), check))
-    signs = tuple((sign, place) for place, term in enumerate(terms) for sign in term)
+        first, *more = (
+            (term,) if term[0] == "~" else tuple(term.replace("␣", " ").split("|"))
+            for term in needs.split(" & ")
+        )
+        phrase = _Phrase(tuple(more[1:]), whole("phrases", pattern), check)
+        terms.setdefault(first, []).extend((sign, phrase) for sign in (more or [("",)])[0])
+    signs = [(sign, place) for place, term in enumerate(terms) for sign in term]
     return (
         tuple(one for one in signs if one[0][0] != "~"),
         tuple((sign[1:], place) for sign, place in signs if sign[0] == "~"),
@@ -57,20 +60,19 @@ def _phrases() -> tuple[_Signs, _Signs, tuple[tuple[_Phrase, ...], ...]]:
 def in_phrases(text: str, lower: str) -> Iterator[Span]:
     """Yield the spans of values in forms without a name: SQL, Oracle connect strings, `.pgpass`."""
     signs, patterns, phrases = _phrases()
-    places = [place for sign, place in signs if sign in lower]
+    places: list[int] = []
+    for sign, place in signs:  # loops, since this runs on every text
+        if sign in lower:
+            places.append(place)
     for pattern, place in patterns:
         if compiled(pattern).search(lower) is not None:
             places.append(place)
-    for place in dict.fromkeys(places):
-        for needs, pattern, check in phrases[place]:
-            for term in needs:  # loops: generators cost three times as much
-                for sign in term:
-                    if sign in lower:
-                        break
-                else:
-                    break
-            else:
-                yield from _values(text, compiled(pattern), check)
+    if places:
+        for place in dict.fromkeys(places):
+            found = [phrase for sign, phrase in phrases[place] if sign in lower]
+            for needs, pattern, check in dict.fromkeys(found):
+                if all(any(sign in lower for sign in term) for term in needs):
+                    yield from _values(text, compiled(pattern), check)
 
 
 def _values(text: str, pattern: re.Pattern[str], check: str) -> Iterator[Span]:

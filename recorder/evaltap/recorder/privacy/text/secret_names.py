@@ -11,11 +11,11 @@ from functools import lru_cache
 from itertools import pairwise
 
 from evaltap.recorder.privacy.findings import PSEUDONYM
-from evaltap.recorder.privacy.lexicon import Patterns, Words, words
+from evaltap.recorder.privacy.lexicon import lists, patterns, words
 from evaltap.recorder.privacy.text.normalization import folded
 
-_RE = Patterns("names")
-_WORDS = Words("names")
+_RE = patterns("names")
+_WORDS = lists("names")
 
 _ENDINGS = words("names.endings")
 EXACT = frozenset(words("names.exact"))

@@ -13,7 +13,7 @@ from functools import cache
 from typing import NamedTuple
 
 from evaltap.recorder.privacy.findings import Span
-from evaltap.recorder.privacy.lexicon import Patterns, Words, compiled, rows, words
+from evaltap.recorder.privacy.lexicon import compiled, lists, patterns, rows, whole, words
 from evaltap.recorder.privacy.text.value_kinds import (
     is_likely_password,
     is_measure,
@@ -23,8 +23,8 @@ from evaltap.recorder.privacy.text.value_kinds import (
 )
 from evaltap.recorder.privacy.text.values import is_mixed, read_value
 
-_RE = Patterns("sentences")
-_WORDS = Words("sentences")
+_RE = patterns("sentences")
+_WORDS = lists("sentences")
 
 SHORT_NUMBERS = frozenset(words("sentences.short_numbers"))
 _NUMBERS = SHORT_NUMBERS | {"code", "codice", "código", "kod", "kode", "код"}
@@ -65,7 +65,9 @@ class _Sentence(NamedTuple):
 @cache
 def _sentences(place: str) -> tuple[_Sentence, ...]:
     return tuple(
-        _Sentence(_NAMES[names], _RE.whole(pattern), reading, _CHECKS[check], tokens, otherwise)
+        _Sentence(
+            _NAMES[names], whole("sentences", pattern), reading, _CHECKS[check], tokens, otherwise
+        )
         for where, _, names, pattern, reading, check, tokens, otherwise, _ in rows("sentences")
         if where == place
     )

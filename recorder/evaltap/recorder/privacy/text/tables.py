@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from evaltap.recorder.privacy.lexicon import Patterns
+from evaltap.recorder.privacy.lexicon import patterns
 from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.value_kinds import is_placeholder, is_token
 from evaltap.recorder.privacy.text.values import is_mixed
 
-_RE = Patterns("tables")
+_RE = patterns("tables")
 
 Cell = tuple[Name, int, int]
 """What a column's name implies, and the span of a value in it."""

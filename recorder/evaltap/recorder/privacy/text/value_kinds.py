@@ -6,10 +6,10 @@ Placeholders, variables, look-ups in code and remarks are no secrets, whatever n
 
 import re
 
-from evaltap.recorder.privacy.lexicon import Patterns, Words, words
+from evaltap.recorder.privacy.lexicon import lists, patterns, words
 
-_RE = Patterns("value_kinds")
-_WORDS = Words("value_kinds")
+_RE = patterns("value_kinds")
+_WORDS = lists("value_kinds")
 
 
 def is_opaque(value: object) -> bool:

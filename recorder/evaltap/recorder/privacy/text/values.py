@@ -3,7 +3,7 @@
 import re
 
 from evaltap.recorder.privacy.findings import Span
-from evaltap.recorder.privacy.lexicon import Patterns
+from evaltap.recorder.privacy.lexicon import patterns
 from evaltap.recorder.privacy.text.secret_names import (
     EXACT,
     Name,
@@ -24,7 +24,7 @@ from evaltap.recorder.privacy.text.value_kinds import (
     stands_here,
 )
 
-_RE = Patterns("values")
+_RE = patterns("values")
 
 
 def inside(match: re.Match[str] | None, token: bool) -> Span | None:
