@@ -119,13 +119,16 @@ def test_a_name_without_a_row_is_refused() -> None:
         _ = Words("numbers").nonesuch
 
 
-def test_a_redactor_compiles_no_pattern_of_the_tables_before_its_first_text() -> None:
+def test_a_redactor_compiles_patterns_for_its_first_text_and_opens_no_file_then() -> None:
     program = (
         "from evaltap.recorder import PatternRedactor\n"
         f"from {lexicon.__name__} import compiled\n"
         "redactor = PatternRedactor(b'k' * 32)\n"
         "assert compiled.cache_info().currsize == 0\n"
-        "redactor.value('my password is hunter42!')\n"
+        "import resource\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
+        "said = redactor.value('Mit bob/hunter42! einloggen, Karte 4111 1111 1111 1111: mysql -px1y2z3')\n"
+        "assert '4111' not in said and 'x1y2z3' not in said, said\n"
         "assert compiled.cache_info().currsize > 10\n"
     )
 

@@ -12,12 +12,17 @@ from functools import cache
 
 from evaltap.recorder.pacing import yield_to_agent
 
+_TABLES = ("cards", "commands", "formats", "patterns", "phrases", "sentences", "words")
+# Read at import, as modules are: when a text needs them, the process may have no file left to open.
+_CONTENT = {
+    table: (pkgutil.get_data(__name__, f"{table}.tsv") or b"").decode() for table in _TABLES
+}
 _PART = re.compile(r"\(\?&(\w+)\)")
 
 
 def rows(table: str) -> Iterator[list[str]]:
     """Yield the rows of a table."""
-    return parsed(table, (pkgutil.get_data(__name__, f"{table}.tsv") or b"").decode())
+    return parsed(table, _CONTENT[table])
 
 
 def parsed(table: str, content: str) -> Iterator[list[str]]:
