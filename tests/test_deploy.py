@@ -26,6 +26,7 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 import apache
 import otel_collector
 from broker import Broker, free_port
+from evaltap.cli.declared import options_of
 from evaltap.cli.main import build_parser, main
 from evaltap.schemas.files.documents import read_metrics
 
@@ -87,7 +88,7 @@ def test_manifests_follow_the_schemas_of_kubernetes(document: dict[str, Any]) ->
 def test_every_command_is_one_that_evaltap_takes(arguments: list[str]) -> None:
     options = build_parser(arguments[0]).parse_args(arguments)
 
-    assert callable(options.run)
+    assert options_of(options.options, vars(options))
 
 
 @pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.name)

@@ -132,3 +132,28 @@ def test_a_template_that_cannot_be_read_is_refused(
 
     assert code == 2
     assert says in said
+
+
+RECORDED = """
+from evaltap.recorder import Recorder
+
+production = Recorder("production.db")
+
+def agent(messages):
+    with production.turn(session_id="s", user=messages[-1]["content"]) as turn:
+        turn.respond("Hello, Ann.")
+    production.flush()
+    return "Hello, Ann."
+"""
+
+
+def test_an_agent_that_records_itself_writes_nothing_to_the_log_of_production(
+    evaltap: Evaltap,
+) -> None:
+    Path("recorded.py").write_text(RECORDED)
+    write(greeting("Ann"))
+
+    code, told = run(evaltap, "recorded:agent")
+
+    assert code == 0, told
+    assert not Path("production.db").exists()

@@ -68,6 +68,8 @@ class CaseOutcome:
     invalid: int
     reasons: tuple[str, ...]
     """Why trials crashed or are invalid, each once."""
+    failed_set: str | None
+    """The eval set in which the first trial that did not pass is stored; None if all passed."""
 
     @property
     def flaky(self) -> bool:
@@ -85,6 +87,7 @@ class CaseOutcome:
             "invalid": self.invalid,
             "flaky": bool(self.runs) and self.flaky,
             "reasons": list(self.reasons),
+            "failed_set": self.failed_set,
         }
 
 
@@ -174,15 +177,18 @@ def _mean(values: Iterable[float]) -> Rate | None:
 def _case(
     eval_id: str, units: Sequence[UnitRow], by_metric: Mapping[str, Mapping[UnitRow, bool | None]]
 ) -> CaseOutcome:
-    own = [row for row in units if row.eval_id == eval_id]
+    own = sorted((row for row in units if row.eval_id == eval_id), key=lambda row: row.trial)
     passed = counted = 0
+    failed = None
     for row in own:
         if row.state not in ("scored", "crashed"):
             continue
         seen = [given[row] for given in by_metric.values() if given[row] is not None]
         if seen or row.state == "crashed":
             counted += 1
-            passed += row.state != "crashed" and all(seen)
+            has_passed = row.state != "crashed" and all(seen)
+            passed += has_passed
+            failed = failed or (None if has_passed else row.eval_set_id)
     return CaseOutcome(
         eval_id,
         counted,
@@ -190,6 +196,7 @@ def _case(
         sum(row.state == "crashed" for row in own),
         sum(row.state == "invalid" for row in own),
         tuple(dict.fromkeys(row.reason for row in own if row.reason)),
+        failed,
     )
 
 

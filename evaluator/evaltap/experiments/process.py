@@ -71,7 +71,8 @@ class AgentProcess(AgentEnd):
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=printed,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                # The agent's own plugins, if it has any, write nothing to the log of production.
+                env={**os.environ, "PYTHONUNBUFFERED": "1", "EVALTAP_DISABLED": "1"},
                 start_new_session=True,  # Ctrl-C is for the experiment, which ends the agent in order
             )
         os.close(to_read)
@@ -137,10 +138,10 @@ class AgentProcess(AgentEnd):
 
     def close(self) -> None:
         """Wait for the end of the process, or enforce it."""
+        os.close(self._in)  # it ends itself when it has nothing left to do
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)
         self.kill()
-        os.close(self._in)
 
     def death(self) -> str:
         """Say how the process ended, with the last lines that it printed."""

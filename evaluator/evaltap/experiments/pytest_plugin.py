@@ -4,7 +4,7 @@ With `--evaltap-agent MODULE:NAME`, or a fixture `evaltap_agent` of your own, ea
 `evaltap(cases=…, metrics=…)` is run by the agent before it is scored.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -44,5 +44,5 @@ def pytest_evaltap_case(item: pytest.Item, case: "CaseData") -> "CaseData | None
     # Only now: pytest loads this plugin wherever evaltap is installed.
     from evaltap.experiments.in_process import run_case
 
-    seconds: float = item.config.getoption("--evaltap-turn-seconds")
-    return run_case(agent, case, turn_seconds=seconds)
+    option: Any = item.config.getoption("--evaltap-turn-seconds")
+    return run_case(agent, case, turn_seconds=option)

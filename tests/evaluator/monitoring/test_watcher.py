@@ -95,8 +95,8 @@ def test_a_replay_finds_what_was_stored_live(evaltap: Evaltap) -> None:
     ]
     Path("monitor.json").write_text(json.dumps({"watch": watches}))
     records = traffic(breaks, days=36, first=FIRST - timedelta(days=60))
-    for place in range(0, len(records), 170):
-        write_log(Path("t.log.db"), records[place : place + 170])
+    for place in range(0, len(records), 500):
+        write_log(Path("t.log.db"), records[place : place + 500])
         consume(evaltap)
 
     code, stored = alerts(evaltap)

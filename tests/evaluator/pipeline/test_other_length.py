@@ -136,7 +136,7 @@ def test_the_page_and_show_have_the_whole_conversation_and_say_what_is_not_compa
         (key,) = reader.rows(
             "SELECT DISTINCT app_name, eval_set_id, eval_id FROM cases WHERE eval_id = 's5'"
         )
-        named = dict(zip(("app", "set", "id"), key, strict=True))
+        named: dict[str, str] = {"app": key[0], "set": key[1], "id": key[2]}
         page = case_page.read(reader, PageRequest(named, ANN, Path("x.duckdb")), key)
     assert page is not None
     assert [one.evidence.answer for one in page.turns] == ["done", "done"]

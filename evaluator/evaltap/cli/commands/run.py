@@ -211,8 +211,9 @@ def _print(options: RunOptions, finished: Finished) -> None:
         print(f"stopped ({progress.stopped_by}); go on with: {shlex.join(again)}")
     elif bad:
         version = f"@version={finished.plan.version}" if finished.plan.version else ""
-        print(f"next: evaltap show {options.db} {shlex.quote(bad[0].eval_id)}"
-              f"; evaltap compare OTHER {options.db}{version}")  # fmt: skip
+        failed = [f"{one.failed_set}/{one.eval_id}" for one in bad if one.failed_set]
+        see = [shlex.join(["evaltap", "show", str(options.db), one]) for one in failed[:1]]
+        print(f"next: {'; '.join([*see, f'evaltap compare OTHER {options.db}{version}'])}")
 
 
 def _line_of(metric: MetricOutcome) -> str:
