@@ -72,10 +72,7 @@ def formats(seen: str, long_words: str) -> Iterator[Finding]:
                 yield Finding("jwt", *match.span(), match[0].rstrip("."))
 
 
-_NEAR_WORDS = frozenset(words("keys.near_words")).union(
-    words("keys.services"),
-    ("password", "passwort", "clave", "chave", "schlüssel", "schlussel", "clé"),
-)
+_NEAR_WORDS = frozenset((*words("keys.near_words"), *words("keys.services")))
 
 
 def beside_services(seen: str, lower: str) -> Iterator[Finding]:

@@ -45,13 +45,8 @@ MODIFIERS = frozenset[str]().union(*(modifiers for _, modifiers in _PHRASES))
 NO_SECRETS = frozenset(words("names.no_secrets"))
 """What a word for key or code that is a secret alone means with one of these is none."""
 _JOINED_HEADS = words("names.joined_heads")
-_JOINED_MODIFIERS = (
-    "losen",
-    *(
-        one
-        for one in sorted(MODIFIERS)
-        if one.isascii() and len(one) > 4 and one not in _WORDS.english
-    ),
+_JOINED_MODIFIERS = tuple(
+    one for one in MODIFIERS if one.isascii() and len(one) > 4 and one not in _WORDS.english
 )
 
 
