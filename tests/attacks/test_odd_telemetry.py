@@ -73,7 +73,7 @@ def test_arguments_nested_hundreds_of_levels_stay_text(tmp_path: Path, text: str
     path, out = tmp_path / "spans.json", tmp_path / "o.evalset.json"
     path.write_bytes(request_of(agent_span("a"), tool_span("a", text), agent_span("b")))
 
-    assert main(["record", "otlp", str(path), "--out", str(out)]) == 0
+    assert main(["record", "otlp", str(path), "--no-redaction", "--out", str(out)]) == 0
 
     turns = [
         turn

@@ -23,7 +23,7 @@ _WRAPPED: Final = re.compile(
 which all of this runs, refuses to change anything but temporary tables."""
 _PLAIN: Final = re.compile(
     rf"\s*(?:CREATE\s+(?:OR\s+REPLACE\s+)?TEMP\s+TABLE\s+{_NAME}\s*\(\s*\w+\s+\w+(?:\s*,\s*\w+\s+\w+)*\s*\)"
-    rf"|DROP\s+TABLE\s+(?:IF\s+EXISTS\s+)?{_NAME})\s*",
+    rf"|DROP\s+(?:TABLE|VIEW)\s+(?:IF\s+EXISTS\s+)?{_NAME})\s*",
     re.IGNORECASE,
 )
 """Statements without a query."""
