@@ -129,16 +129,23 @@ def reader_of(db: Path) -> RemoteReader:
     return reader
 
 
-def settings_of(db: Path) -> Any:
+def settings_of(db: Path) -> dict[str, Any]:
     with reader_of(db) as reader:
-        return reader.rows("SELECT name, value FROM duckdb_settings() ORDER BY name")
+        return dict(reader.rows("SELECT name, value FROM duckdb_settings()"))
+
+
+def settled(db: Path) -> dict[str, Any]:
+    """Return the settings once the consumer has limited its memory."""
+    while (found := settings_of(db))["max_memory"].endswith("GiB"):
+        time.sleep(0.05)
+    return found
 
 
 def test_no_wrapped_statement_changes_anything(
     consumer: tuple[Path, "subprocess.Popen[str]"],
 ) -> None:
     db, process = consumer
-    before, files = settings_of(db), sorted(path.name for path in db.parent.iterdir())
+    before, files = settled(db), sorted(path.name for path in db.parent.iterdir())
 
     for statement in HIDDEN:
         with closing(reader_of(db)) as reader, pytest.raises(REFUSED):
