@@ -34,6 +34,7 @@ from evaltap.experiments.units import (
     landed_turns,
     read_units,
     row_of,
+    verdicts_of,
 )
 from evaltap.experiments.worker import UnitEnd
 
@@ -342,17 +343,7 @@ class Experiment:
         ready, self._ready = self._ready, {}
         self._scorer.score("live", str(self._log), changed=positions)
         self._store.join()
-        verdicts: dict[CaseKey, dict[str, str]] = {key: {} for key in ready}
-        for app, eval_set, eval_id, metric, status in self._store.rows(
-            _VERDICTS,
-            {
-                "apps": [key[0] for key in ready],
-                "sets": [key[1] for key in ready],
-                "ids": [key[2] for key in ready],
-                "digests": self._digests,
-            },
-        ):
-            verdicts[app, eval_set, eval_id][metric] = status
+        verdicts = verdicts_of(self._store, ready, self._digests)
         rows = []
         for key, row in ready.items():
             crashed = "crashed" in verdicts[key].values() or (not self._metrics and row.reason)
@@ -374,12 +365,6 @@ class Experiment:
 
 
 _LONG_AGO: Final = datetime(1970, 1, 1)
-_VERDICTS: Final = """
-SELECT app_name, eval_set_id, eval_id, metric_name, status FROM latest_scores
-WHERE metric_digest IN $digests::VARCHAR[] AND (app_name, eval_set_id, eval_id) IN (
-  SELECT unnest($apps::VARCHAR[]), unnest($sets::VARCHAR[]), unnest($ids::VARCHAR[])
-)
-"""
 _PASSED: Final = """
 SELECT count(*) FILTER (u.state = 'scored' AND s.passed), count(*) FROM latest_units u
 LEFT JOIN (

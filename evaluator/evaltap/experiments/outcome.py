@@ -17,7 +17,7 @@ from evaltap.evaluator.analysis.stats.rate import (
     pass_hat_k_unbiased,
 )
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.experiments.units import UnitRow, read_units
+from evaltap.experiments.units import NAMED, UnitRow, named, read_units, verdicts_of
 
 RARE: Final = 0.05
 """A case is flaky if it fails, and passes, more often than this, each at the 5 % level."""
@@ -121,12 +121,12 @@ def read_outcome(
     """Read the outcome; `metrics` are digests by name, `order` the eval ids in set order."""
     units = [row for row in read_units(store, experiment_id).values() if row.eval_id in order]
     settled = [row for row in units if row.state in ("scored", "crashed")]
-    verdicts = _verdicts(store, settled, metrics)
+    verdicts = verdicts_of(store, [row.key for row in settled], [*metrics.values()])
     by_metric = {
         name: {row: _passes(row, verdicts[row.key].get(name)) for row in settled}
         for name in metrics
     }
-    calls, cost = store.rows(_COSTS, _named(units))[0]
+    calls, cost = store.rows(_COSTS, named(row.key for row in units))[0]
     return Outcome(
         tuple(_metric(name, given) for name, given in by_metric.items()),
         tuple(_case(eval_id, units, by_metric) for eval_id in order),
@@ -205,38 +205,11 @@ def _tail(count: int, n: int) -> float:
     return sum(math.comb(n, i) * RARE**i * (1 - RARE) ** (n - i) for i in range(count, n + 1))
 
 
-def _named(rows: Sequence[UnitRow]) -> dict[str, Any]:
-    return {
-        "apps": [row.app_name for row in rows],
-        "sets": [row.eval_set_id for row in rows],
-        "ids": [row.eval_id for row in rows],
-    }
-
-
-def _verdicts(
-    store: StoreReader, rows: Sequence[UnitRow], metrics: Mapping[str, str]
-) -> Mapping[tuple[str, str, str], dict[str, str]]:
-    found: dict[tuple[str, str, str], dict[str, str]] = {row.key: {} for row in rows}
-    given = _named(rows) | {"digests": [*metrics.values()]}
-    for app, eval_set, eval_id, metric, status in store.rows(_STATUSES, given):
-        found[app, eval_set, eval_id][metric] = status
-    return found
-
-
-_OF_UNITS: Final = """
-(app_name, eval_set_id, eval_id) IN (
-  SELECT unnest($apps::VARCHAR[]), unnest($sets::VARCHAR[]), unnest($ids::VARCHAR[])
-)
-"""
-_STATUSES: Final = f"""
-SELECT app_name, eval_set_id, eval_id, metric_name, status FROM latest_scores
-WHERE metric_digest IN $digests::VARCHAR[] AND {_OF_UNITS}
-"""
 _COSTS: Final = f"""
 SELECT coalesce(sum(calls), 0)::BIGINT, sum(usd) FROM (
   SELECT count(*) FILTER (NOT cached AND model IS NOT NULL) AS calls, sum(cost_usd) AS usd
-  FROM judge_calls WHERE {_OF_UNITS}
+  FROM judge_calls WHERE {NAMED}
   UNION ALL
-  SELECT 0, sum(cost_usd) FROM latest_turns WHERE {_OF_UNITS}
+  SELECT 0, sum(cost_usd) FROM latest_turns WHERE {NAMED}
 )
 """

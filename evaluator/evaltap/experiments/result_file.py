@@ -15,7 +15,7 @@ from evaltap.evaluator.scoring.scorer import AppliedMetric, CaseScore, MetricOut
 from evaltap.evaluator.store.database import Store, sql
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.experiments.running import Finished
-from evaltap.experiments.units import UnitRow, read_units
+from evaltap.experiments.units import NAMED, UnitRow, named, read_units
 from evaltap.schemas.files.documents import write_document
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.result import EvalCaseResult
@@ -91,27 +91,20 @@ def _score(row: UnitRow, metrics: list[MetricOutcome]) -> CaseScore:
     )
 
 
-def _named(units: list[UnitRow]) -> dict[str, Any]:
-    return {
-        "apps": [row.app_name for row in units],
-        "sets": [row.eval_set_id for row in units],
-        "ids": [row.eval_id for row in units],
-    }
-
-
 def _landed(store: StoreReader, units: list[UnitRow]) -> dict[CaseKey, dict[str, Any]]:
-    query = f"SELECT * FROM ({sql(LANDED, 'landed_cases')}) WHERE {_OF_UNITS}"
-    rows = store.rows(query, _named(units))
+    query = f"SELECT * FROM ({sql(LANDED, 'landed_cases')}) WHERE {NAMED}"
+    rows = store.rows(query, named(row.key for row in units))
     return {key: dict(case) for key, case in assembled(DocumentReader(store), rows)}
 
 
 def _scores(store: StoreReader, units: list[UnitRow]) -> dict[CaseKey, list[MetricOutcome]]:
+    given = named(row.key for row in units)
     turns: defaultdict[tuple[str, ...], list[TurnScore]] = defaultdict(list)
-    for app, eval_set, eval_id, digest, status, score, reason in store.rows(_TURNS, _named(units)):
+    for app, eval_set, eval_id, digest, status, score, reason in store.rows(_TURNS, given):
         turns[app, eval_set, eval_id, digest].append(TurnScore(Status(status), score, reason or ""))
     found: dict[CaseKey, list[MetricOutcome]] = {row.key: [] for row in units}
     for app, eval_set, eval_id, digest, status, score, reason, version, written in store.rows(
-        _SCORES, _named(units)
+        _SCORES, given
     ):
         metric = EvalMetric.model_validate_json(written)
         outcome = MetricOutcome(
@@ -125,14 +118,9 @@ def _scores(store: StoreReader, units: list[UnitRow]) -> dict[CaseKey, list[Metr
     return found
 
 
-_OF_UNITS: Final = """
-(app_name, eval_set_id, eval_id) IN (
-  SELECT unnest($apps::VARCHAR[]), unnest($sets::VARCHAR[]), unnest($ids::VARCHAR[])
-)
-"""
 _TURNS: Final = f"""
 SELECT app_name, eval_set_id, eval_id, metric_digest, status, score, reason FROM latest_turn_scores
-WHERE {_OF_UNITS} ORDER BY turn_index
+WHERE {NAMED} ORDER BY turn_index
 """
 _SCORES: Final = f"""
 SELECT s.app_name, s.eval_set_id, s.eval_id, s.metric_digest, s.status, s.score, s.reason,
@@ -142,5 +130,5 @@ JOIN (
   SELECT metric_digest, min(metric_index) AS place, any_value(metric_json) AS metric_json
   FROM run_metrics GROUP BY ALL
 ) m USING (metric_digest)
-WHERE {_OF_UNITS} ORDER BY m.place
+WHERE {NAMED} ORDER BY m.place
 """

@@ -105,6 +105,34 @@ def past(store: StoreReader, set_name: str) -> tuple[float | None, float | None]
     return store.rows(_PAST, {"name": set_name})[0]
 
 
+NAMED: Final = """
+(app_name, eval_set_id, eval_id) IN (
+  SELECT unnest($apps::VARCHAR[]), unnest($sets::VARCHAR[]), unnest($ids::VARCHAR[])
+)"""
+"""Whether a row is of one of the cases whose parameters `named` returns."""
+
+
+def named(keys: Iterable[CaseKey]) -> dict[str, Any]:
+    """Return the parameters of `NAMED` for these cases."""
+    keys = list(keys)
+    return {
+        "apps": [key[0] for key in keys],
+        "sets": [key[1] for key in keys],
+        "ids": [key[2] for key in keys],
+    }
+
+
+def verdicts_of(
+    store: StoreReader, keys: Iterable[CaseKey], digests: Sequence[str]
+) -> dict[CaseKey, dict[str, str]]:
+    """Return the latest status of each case by metric; empty for a case without a score."""
+    found: dict[CaseKey, dict[str, str]] = {key: {} for key in keys}
+    given = named(found) | {"digests": digests}
+    for app, eval_set, eval_id, metric, status in store.rows(_STATUSES, given):
+        found[app, eval_set, eval_id][metric] = status
+    return found
+
+
 class LandedTurns(NamedTuple):
     """The turns of a case that have landed, by status."""
 
@@ -116,27 +144,17 @@ class LandedTurns(NamedTuple):
 
 def landed_turns(store: StoreReader, keys: Sequence[CaseKey]) -> dict[CaseKey, LandedTurns]:
     """Return how many turns of each case have landed."""
-    given = {
-        "apps": [key[0] for key in keys],
-        "sets": [key[1] for key in keys],
-        "ids": [key[2] for key in keys],
-    }
-    rows = store.rows(_TURNS, given)
+    rows = store.rows(_TURNS, named(keys))
     return {(row[0], row[1], row[2]): LandedTurns(*row[3:]) for row in rows}
 
 
 def drop_attempts(store: Store, keys: Sequence[CaseKey]) -> None:
     """Delete what an abandoned attempt has delivered: its turns are of no run."""
-    given = {
-        "apps": [k[0] for k in keys],
-        "sets": [k[1] for k in keys],
-        "ids": [k[2] for k in keys],
-    }
     if not keys:
         return
     with store.transaction():
         for table in _OF_CASES:
-            store.execute(f"DELETE FROM {table} WHERE {_NAMED}", given)
+            store.execute(f"DELETE FROM {table} WHERE {NAMED}", named(keys))
 
 
 _OF_CASES: Final = (
@@ -148,10 +166,6 @@ _OF_CASES: Final = (
     "rubric_votes",
     "judge_calls",
 )
-_NAMED: Final = """
-(app_name, eval_set_id, eval_id) IN (
-  SELECT unnest($apps::VARCHAR[]), unnest($sets::VARCHAR[]), unnest($ids::VARCHAR[])
-)"""
 _LAST: Final = """
 SELECT experiment_id, agent, version, runs, configuration FROM experiments
 WHERE set_name = $name ORDER BY started_at DESC LIMIT 1
@@ -178,8 +192,12 @@ SELECT avg(c.usd), avg(if(d.state = 'crashed', 0, v.passed::INTEGER)) FROM done 
 LEFT JOIN costs c USING (app_name, eval_set_id, eval_id)
 LEFT JOIN verdicts v USING (app_name, eval_set_id, eval_id)
 """
+_STATUSES: Final = f"""
+SELECT app_name, eval_set_id, eval_id, metric_name, status FROM latest_scores
+WHERE metric_digest IN $digests::VARCHAR[] AND {NAMED}
+"""
 _TURNS: Final = f"""
 SELECT app_name, eval_set_id, eval_id, count(*) FILTER (status = 'ok'), count(*) FILTER (status = 'error'),
        sum(cost_usd), sum(latency_ms)
-FROM latest_turns WHERE {_NAMED} GROUP BY ALL
+FROM latest_turns WHERE {NAMED} GROUP BY ALL
 """
