@@ -17,6 +17,7 @@ from contextvars import ContextVar, Token
 from types import AsyncGeneratorType, GeneratorType, TracebackType
 from typing import Any, TypeVar, cast
 
+from evaltap.recorder.answering import RUN, TOOL_ANSWERS
 from evaltap.recorder.conventions.media_shapes import media_in
 from evaltap.recorder.faults import Guard
 from evaltap.recorder.media import MAX_PARTS, MediaPart, media
@@ -143,18 +144,20 @@ class Turn:
         """Call `function(**arguments)` as a tool: record call, result or error, and time.
 
         Returns what the function returns, and raises what it raises; an `async` function is recorded
-        when it is awaited.
+        when it is awaited.  In a replay, the recording answers in place of the function.
         """
         recorded = _RecordedCall(_Described(function), (), dict(arguments), name=name, turn=self)
         if inspect.iscoroutinefunction(function):
 
             async def awaited() -> object:
                 with recorded as call:
-                    return call.record_result(await function(**arguments))
+                    found = call.answer()
+                    return call.record_result(await function(**arguments) if found is RUN else found)
 
             return awaited()
         with recorded as call:
-            return call.record_result(function(**arguments))
+            found = call.answer()
+            return call.record_result(function(**arguments) if found is RUN else found)
 
     def model(
         self,
@@ -307,7 +310,8 @@ def tool(function: _Tool) -> _Tool:
     """Record each call of a function, sync or `async`, in the current turn.
 
     Arguments are recorded by name, without `self` and `cls`. Return values and exceptions reach the
-    caller unchanged. What a generator yields is not recorded: its result is missing.
+    caller unchanged. What a generator yields is not recorded: its result is missing.  In a replay, the
+    recording answers in place of the function.
     """
 
     described = _Described(function)
@@ -315,12 +319,14 @@ def tool(function: _Tool) -> _Tool:
     @functools.wraps(function)
     async def awaited(*args: object, **kwargs: object) -> object:
         with _RecordedCall(described, args, kwargs) as call:
-            return call.record_result(await function(*args, **kwargs))
+            found = call.answer()
+            return call.record_result(await function(*args, **kwargs) if found is RUN else found)
 
     @functools.wraps(function)
     def plain(*args: object, **kwargs: object) -> object:
         with _RecordedCall(described, args, kwargs) as call:
-            return call.record_result(function(*args, **kwargs))
+            found = call.answer()
+            return call.record_result(function(*args, **kwargs) if found is RUN else found)
 
     return cast(_Tool, awaited if inspect.iscoroutinefunction(function) else plain)
 
@@ -371,6 +377,13 @@ class _RecordedCall:
         self._described, self._args, self._kwargs = described, args, kwargs
         self._name, self._turn = name or described.name, turn
         self._call: ToolCall | None = None
+
+    def answer(self) -> Any:  # what the function would return
+        """Return the result that a replay has for this call, or `RUN`; raise as it failed."""
+        answers = TOOL_ANSWERS.get()
+        if answers is None:
+            return RUN
+        return answers.answer(self._name, self._described.arguments(self._args, self._kwargs))
 
     def record_result(self, result: object) -> object:
         """Record the result and return it; a generator's items are not seen."""
