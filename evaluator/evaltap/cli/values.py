@@ -98,6 +98,18 @@ def threshold(text: str) -> tuple[str, float]:
     return (name, number) if name and math.isfinite(number) else _refuse(text, "METRIC=NUMBER")
 
 
+def of_tool(text: str) -> tuple[str, str]:
+    """Parse `tool=value`."""
+    name, _, value = (part.strip() for part in text.partition("="))
+    return (name, value) if name and value else _refuse(text, "TOOL=VALUE")
+
+
+def argument_of(text: str) -> tuple[str, list[str]]:
+    """Parse an argument of a tool, `get_order.request_id` or deeper `get_order.meta.time`."""
+    tool, *path = (part.strip() for part in text.split("."))
+    return (tool, path) if tool and path and all(path) else _refuse(text, "TOOL.ARGUMENT")
+
+
 def duration(text: str) -> timedelta:
     """Parse a length of time in hours or days (`24h`, `7d`), or 0."""
     found = timedelta(0) if text == "0" else _duration(text)

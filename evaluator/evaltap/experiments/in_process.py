@@ -34,7 +34,11 @@ class AgentThread(AgentEnd):
             raise
         self.abilities = adapted.abilities
         self._worker = Worker(
-            adapted, self._recorder, inventions, turn_seconds=settings.turn_seconds
+            adapted,
+            self._recorder,
+            inventions,
+            turn_seconds=settings.turn_seconds,
+            policy=settings.policy,
         )
         self._room = asyncio.Semaphore(settings.concurrency)
         self._ended: queue.SimpleQueue[UnitEnd] = queue.SimpleQueue()

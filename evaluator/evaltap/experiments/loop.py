@@ -31,6 +31,7 @@ from evaltap.experiments.units import (
     UnitState,
     append_units,
     drop_attempts,
+    drop_last_turns,
     landed_turns,
     read_units,
     row_of,
@@ -60,6 +61,9 @@ class Settings:
     budget_usd: float | None = None
     until: Until | None = None
     judge_threads: int = 1
+    replays: bool = False
+    """Whether a call without an answer ends a unit as forked, whose turns before are scored; otherwise the
+    unit is invalid."""
 
 
 @dataclass(slots=True)
@@ -110,6 +114,7 @@ class Experiment:
         *,
         references: References,
         log: Path,
+        mocked: bool = False,
         report: Callable[[UnitDone, Progress], None] = lambda *_: None,
     ) -> None:
         self._store = store
@@ -127,6 +132,8 @@ class Experiment:
         )
         self._metrics = [one.metric.metric_name for one in self._scorer.metrics]
         self._digests = [one.digest for one in self._scorer.metrics]
+        self._mocked = mocked
+        """Whether a turn that failed may have done so for want of an answer, which only its end tells."""
         self._lander = Lander(store)
         self._changed: dict[CaseKey, FirstPosition] = {}
         self._ended: dict[CaseKey, _Ended] = {}
@@ -179,7 +186,7 @@ class Experiment:
         lost = []
         for row in open_:
             turns = landed.get(row.key)
-            if turns and (turns.failed or turns.whole >= row.turn_count):
+            if turns and (turns.whole >= row.turn_count or (turns.failed and not self._mocked)):
                 self._is_recorded(row)
             else:
                 lost.append(row.key)
@@ -283,7 +290,7 @@ class Experiment:
         if not self._ended:
             return
         landed = landed_turns(self._store, [*self._ended])
-        rows, now = [], time.monotonic()
+        rows, forked, now = [], [], time.monotonic()
         for key, ended in list(self._ended.items()):
             turns = landed.get(key)
             wanted = len(ended.unit.turns) if ended.end.state == "ended" else ended.end.turns
@@ -293,28 +300,39 @@ class Experiment:
                 continue
             del self._ended[key]
             rows.append(self._arrived(ended, arrived, wanted))
+            if rows[-1].state == "forked" and arrived == wanted:
+                forked.append(key)
             if turns and turns.cost_usd:
                 self.progress.spent_usd += turns.cost_usd
+        drop_last_turns(self._store, forked)
+        rows = [
+            row._replace(state="ran") if row.state == "forked" and row.turn_count else row
+            for row in rows
+        ]
         append_units(self._store, [row for row in rows if row.state == "ran"])
         for row in rows:
             if row.state == "ran":
                 self._is_recorded(row)
-            elif row.attempt < MOST_ATTEMPTS and row.state == "invalid":
+            elif row.attempt < MOST_ATTEMPTS and row.state == "invalid" and not row.missed:
                 self._again(row)
             else:
                 self._settle(row)
 
     def _arrived(self, ended: _Ended, arrived: int, wanted: int) -> UnitRow:
         """Return the row of a unit whose turns have arrived, or will not."""
-        end, seconds = ended.end, ended.end.seconds
+        end = ended.end
+
+        def row(state: UnitState, reason: str = end.reason, turns: int = wanted) -> UnitRow:
+            given = {"reason": reason, "seconds": end.seconds, "mocks": end.mocks}
+            return row_of(self._plan, ended.unit, state, turn_count=turns, **given)
+
+        if end.state == "missed":
+            return row("forked", turns=wanted - 1) if self._settings.replays else row("invalid")
         if arrived >= wanted and (arrived or end.state == "ended"):
-            return row_of(
-                self._plan, ended.unit, "ran", reason=end.reason, turn_count=wanted, seconds=seconds
-            )
+            return row("ran")
         if end.state == "crashed":  # before or without a recorded turn: it is a crash all the same
-            return row_of(self._plan, ended.unit, "crashed", reason=end.reason, seconds=seconds)
-        reason = f"the recorder delivered {arrived} of {wanted} turns"
-        return row_of(self._plan, ended.unit, "invalid", reason=reason, seconds=seconds)
+            return row("crashed")
+        return row("invalid", f"the recorder delivered {arrived} of {wanted} turns")
 
     def _again(self, row: UnitRow) -> None:
         """Make the next attempt at a trial before anything else; what this one has delivered is dropped."""
@@ -347,8 +365,9 @@ class Experiment:
         rows = []
         for key, row in ready.items():
             crashed = "crashed" in verdicts[key].values() or (not self._metrics and row.reason)
-            state: UnitState = "crashed" if crashed else "scored"
-            rows.append(row._replace(state=state, reason=row.reason if crashed else None))
+            state: UnitState = "forked" if row.missed else "crashed" if crashed else "scored"
+            reason = None if state == "scored" else row.reason
+            rows.append(row._replace(state=state, reason=reason))
         append_units(self._store, rows)
         for row in rows:
             self._tell(row, verdicts[row.key])

@@ -6,7 +6,7 @@ and is counted beside it."""
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from evaltap.evaluator.analysis.stats.estimate import estimate_items
@@ -17,6 +17,7 @@ from evaltap.evaluator.analysis.stats.rate import (
     pass_hat_k_unbiased,
 )
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.experiments.mocks.drift import totals
 from evaltap.experiments.units import NAMED, UnitRow, named, read_units, verdicts_of
 
 RARE: Final = 0.05
@@ -103,6 +104,8 @@ class Outcome:
     judge_calls: int
     cost_usd: float | None
     """Of agent and judges; None if neither's is known."""
+    mocks: Mapping[str, Any] = field(default_factory=dict)
+    """What tools were asked: hits, misses, unused calls, and by tool."""
 
     @property
     def has_failed(self) -> bool:
@@ -135,6 +138,7 @@ def read_outcome(
         sum(row.state == "invalid" for row in units),
         calls,
         cost,
+        totals(row.answers for row in units),
     )
 
 

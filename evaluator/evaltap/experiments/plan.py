@@ -5,7 +5,7 @@ change.
 import hashlib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,9 @@ import orjson
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.scoring.results.runs import RunMetric
 from evaltap.experiments.agents.base import ChatMessage, Unit
+from evaltap.experiments.mocks.declared import DeclaredMock, declared_mocks
+from evaltap.experiments.mocks.policy import MockPolicy
+from evaltap.experiments.mocks.recorded import Recording, recording_of
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import eval_set_name, iter_cases
@@ -38,6 +41,14 @@ class RunCase:
     """The turns of `conversation`, or of a recorded case without one, which then is its own reference."""
     has_reference: bool
     digest: str
+    recording: Recording = ()
+    """The recorded tool calls, turn by turn."""
+    mocks: tuple[tuple[DeclaredMock, ...], ...] = ()
+    """The mocks that the case declares, turn by turn."""
+    is_recorded: bool = False
+    """Whether it comes from production, whose tools must not run by accident."""
+    is_bare: bool = False
+    """Whether only the user's messages are known of it, and no results of tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +152,13 @@ def _case(eval_id: str, data: CaseData, problems: list[str]) -> RunCase:
         tuple(one for one in given if one),
         bool(given) and any(_says_what_is_expected(one) for one in given if one),
         _digest(data),
+        recording_of(data),
+        tuple(
+            tuple(declared_mocks(turn or {}, f"{eval_id}: turn {number}", problems))
+            for number, turn in enumerate(given, 1)
+        ),
+        bool(data.get("source")),
+        not any(recorded) and not any(_says_what_is_expected(one) for one in given if one),
     )
 
 
@@ -201,6 +219,8 @@ class Plan:
             state=case.state,
             app_name=case.app_name,
             user_id=case.user_id,
+            recording=case.recording,
+            mocks=case.mocks,
         )
 
 
@@ -215,13 +235,18 @@ def new_id() -> str:
 
 
 def configuration(
-    cases: CaseSet, agent: str, version: str, metrics: Sequence[RunMetric]
+    cases: CaseSet,
+    agent: str,
+    version: str,
+    metrics: Sequence[RunMetric],
+    policy: MockPolicy | None = None,
 ) -> dict[str, str]:
     """Return the digests of what must stay the same while an experiment goes on, by the name of the part."""
     return {
         "set": cases.digest,
         "agent": agent,
         "version": version,
+        **({} if policy is None else {"mocks": _digest(asdict(policy))}),
         **{f"metric {one.metric.metric_name}": one.digest for one in metrics},
     }
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from evaltap.experiments.agents.base import Unit
+from evaltap.experiments.mocks.declared import DeclaredMock
+from evaltap.experiments.mocks.recorded import RecordedCall
 from evaltap.recorder.privacy.redacted_values import RedactionReport
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.schemas.data import CaseData
@@ -63,7 +65,20 @@ class Inventions:
             turns=tuple(self.fill(list(unit.turns))),
             context=tuple(self.fill(list(unit.context))),
             state=self.fill(dict(unit.state)) if unit.state else unit.state,
+            recording=tuple(tuple(map(self._filled_call, turn)) for turn in unit.recording),
+            mocks=tuple(tuple(map(self._filled_mock, turn)) for turn in unit.mocks),
         )
+
+    def _filled_call(self, call: RecordedCall) -> RecordedCall:
+        return replace(
+            call,
+            arguments=self.fill(call.arguments),
+            result=self.fill(call.result),
+            error=self.fill(call.error),
+        )
+
+    def _filled_mock(self, mock: DeclaredMock) -> DeclaredMock:
+        return replace(mock, arguments=self.fill(mock.arguments), result=self.fill(mock.result))
 
     def fill(self, value: Any) -> Any:  # JSON data, here and below
         """Replace the pseudonyms in all texts of a value."""

@@ -22,12 +22,14 @@ from evaltap.evaluator.scoring.contract.judge import JudgeNotConfigured
 from evaltap.evaluator.scoring.evaluators.catalogue import described
 from evaltap.evaluator.scoring.judges.endpoint import judge_settings
 from evaltap.evaluator.scoring.judges.settings import judge_models_of
+from evaltap.evaluator.scoring.results.runs import RunMetric
 from evaltap.evaluator.scoring.run_metrics import run_metrics
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments import units
 from evaltap.experiments.agents.base import Abilities
 from evaltap.experiments.loop import Experiment, Progress, Settings, UnitDone
+from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.outcome import Outcome, read_outcome
 from evaltap.experiments.plan import (
     CaseSet,
@@ -38,6 +40,7 @@ from evaltap.experiments.plan import (
     refuse,
 )
 from evaltap.experiments.process import AgentEnd, AgentProcess
+from evaltap.experiments.tool_calls import MockChoice
 from evaltap.experiments.worker import WorkerSettings, config_for
 from evaltap.recorder.delivery.redaction_key import configured_redactor
 from evaltap.schemas.errors import InputError
@@ -62,6 +65,13 @@ class Request:
     """What an HTTP endpoint is sent, with placeholders; None for the default."""
     agent_result: str = ""
     """The path to an HTTP endpoint's answer."""
+    tools: MockChoice = field(default_factory=MockChoice)
+    """What answers the agent's tool calls."""
+
+    @property
+    def policy(self) -> MockPolicy | None:
+        """How tool calls are answered; None lets every tool run."""
+        return self.tools.policy(self.cases.cases)
 
     def worker(self, log: Path) -> WorkerSettings:
         """Return what the agent's process is told."""
@@ -73,7 +83,12 @@ class Request:
             self.settings.concurrency,
             self.agent_request,
             self.agent_result,
+            self.policy,
         )
+
+    def configuration(self, metrics: Sequence[RunMetric]) -> dict[str, str]:
+        """Return the digests of what must stay the same while the experiment goes on."""
+        return configuration(self.cases, self.whole_agent, self.version, metrics, self.policy)
 
     @property
     def whole_agent(self) -> str:
@@ -112,6 +127,7 @@ class Finished:
             "seconds": round(self.seconds, 3),
             "stopped_by": progress.stopped_by,
             "until": progress.decision,
+            "mocks": outcome.mocks,
             "metrics": [one.data() for one in outcome.metrics],
             "cases": [one.data() for one in outcome.cases],
         }
@@ -222,7 +238,7 @@ def run_experiment(
     log = log_of(store.path)
     references = references_of(request, log)
     metrics = run_metrics(scorer, references)
-    config = configuration(request.cases, request.whole_agent, request.version, metrics)
+    config = request.configuration(metrics)
     plan = planned(request, store, config)
     output = Path(tempfile.gettempdir()) / f"evaltap-{plan.experiment_id}-{os.getpid()}.txt"
     settings = request.settings
@@ -236,12 +252,24 @@ def run_experiment(
     try:
         abilities = process.abilities if process else None
         refuse(
-            "the experiment", [*problems, *problems_of(request.cases, scorer, abilities, environ)]
+            "the experiment",
+            [
+                *problems,
+                *problems_of(request.cases, scorer, abilities, environ),
+                *request.tools.problems(request.cases, abilities),
+            ],
         )
         assert process is not None  # otherwise there was a problem
         units.start(store, plan, config)
         experiment = Experiment(
-            store, plan, scorer, settings, references=references, log=log, report=report
+            store,
+            plan,
+            scorer,
+            settings,
+            references=references,
+            log=log,
+            mocked=request.policy is not None,
+            report=report,
         )
         began = time.monotonic()
         with stopping(experiment):
@@ -342,10 +370,12 @@ def dry_run(
     Starts the agent's process, which imports the agent.  Raises InputError as `run_experiment` does.
     """
     metrics = run_metrics(scorer, references_of(request, log_of(store.path)))
-    config = configuration(request.cases, request.whole_agent, request.version, metrics)
+    config = request.configuration(metrics)
     plan = planned(request, store, config)
     abilities, problems = _tried(request)
-    refuse("the experiment", [*problems, *problems_of(request.cases, scorer, abilities, environ)])
+    found = problems_of(request.cases, scorer, abilities, environ)
+    found += request.tools.problems(request.cases, abilities)
+    refuse("the experiment", [*problems, *found])
     done = {
         name for name, row in units.read_units(store, plan.experiment_id).items()
         if row.state in ("scored", "crashed")

@@ -13,7 +13,8 @@ from evaltap.experiments.agents.base import Unit
 from evaltap.experiments.plan import Plan
 from evaltap.schemas.wire.record import in_recording, recording_name
 
-UnitState: TypeAlias = Literal["begun", "ran", "scored", "crashed", "invalid"]
+UnitState: TypeAlias = Literal["begun", "ran", "scored", "crashed", "invalid", "forked"]
+"""forked: a replay that ended at a call that the recording does not answer."""
 
 
 class UnitRow(NamedTuple):
@@ -29,6 +30,19 @@ class UnitRow(NamedTuple):
     reason: str | None
     turn_count: int
     seconds: float | None
+    mocks: str | None = None
+    """What tools were asked, as JSON (`Tape.data`); None without mocks."""
+
+    @property
+    def answers(self) -> dict[str, Any] | None:
+        """What tools were asked."""
+        found: dict[str, Any] | None = None if self.mocks is None else json.loads(self.mocks)
+        return found
+
+    @property
+    def missed(self) -> bool:
+        """Whether a tool call had no answer."""
+        return any(turn["misses"] for turn in (self.answers or {}).get("turns", ()))
 
     @property
     def key(self) -> CaseKey:
@@ -48,7 +62,7 @@ class Started:
 
 
 def row_of(plan: Plan, unit: Unit, state: UnitState, **given: Any) -> UnitRow:
-    """Return the row of a unit in a state; `given` are reason, turn_count and seconds."""
+    """Return the row of a unit in a state; `given` are reason, turn_count, seconds and mocks."""
     recording = recording_name(plan.version, unit.run)
     return UnitRow(
         plan.experiment_id,
@@ -61,6 +75,7 @@ def row_of(plan: Plan, unit: Unit, state: UnitState, **given: Any) -> UnitRow:
         given.get("reason") or None,
         given.get("turn_count", len(unit.turns)),
         given.get("seconds"),
+        None if given.get("mocks") is None else json.dumps(given["mocks"]),
     )
 
 
@@ -148,6 +163,21 @@ def landed_turns(store: StoreReader, keys: Sequence[CaseKey]) -> dict[CaseKey, L
     return {(row[0], row[1], row[2]): LandedTurns(*row[3:]) for row in rows}
 
 
+def drop_last_turns(store: Store, keys: Iterable[CaseKey]) -> None:
+    """Delete the last turn of each case, in which a replay forked: it has not ended, so it has no verdict."""
+    with store.transaction():
+        for key in keys:
+            given = dict(zip(("app", "set", "id"), key, strict=True))
+            last = store.rows(_LAST_TURN, given)
+            for (invocation,) in last:
+                for table in ("turns", "tool_calls"):
+                    store.execute(
+                        f"DELETE FROM {table} WHERE {_ONE_CASE} AND invocation_id = $turn",
+                        given | {"turn": invocation},
+                    )
+                store.execute(_WITHOUT_A_TURN, given)
+
+
 def drop_attempts(store: Store, keys: Sequence[CaseKey]) -> None:
     """Delete what an abandoned attempt has delivered: its turns are of no run."""
     if not keys:
@@ -157,6 +187,14 @@ def drop_attempts(store: Store, keys: Sequence[CaseKey]) -> None:
             store.execute(f"DELETE FROM {table} WHERE {NAMED}", named(keys))
 
 
+_ONE_CASE: Final = "app_name = $app AND eval_set_id = $set AND eval_id = $id"
+_LAST_TURN: Final = f"""
+SELECT invocation_id FROM turns WHERE {_ONE_CASE} ORDER BY landed_seq DESC LIMIT 1
+"""
+_WITHOUT_A_TURN: Final = f"""
+UPDATE cases SET revision = revision - 1, turn_count = turn_count - 1
+WHERE {_ONE_CASE} AND revision = (SELECT max(revision) FROM cases WHERE {_ONE_CASE})
+"""
 _OF_CASES: Final = (
     "cases",
     "turns",
@@ -171,7 +209,8 @@ SELECT experiment_id, agent, version, runs, configuration FROM experiments
 WHERE set_name = $name ORDER BY started_at DESC LIMIT 1
 """
 _UNITS: Final = """
-SELECT experiment_id, app_name, eval_set_id, eval_id, trial, attempt, state, reason, turn_count, seconds
+SELECT experiment_id, app_name, eval_set_id, eval_id, trial, attempt, state, reason, turn_count, seconds,
+       mocks
 FROM latest_units WHERE experiment_id = $id
 """
 _PAST: Final = """
@@ -197,7 +236,8 @@ SELECT app_name, eval_set_id, eval_id, metric_name, status FROM latest_scores
 WHERE metric_digest IN $digests::VARCHAR[] AND {NAMED}
 """
 _TURNS: Final = f"""
-SELECT app_name, eval_set_id, eval_id, count(*) FILTER (status = 'ok'), count(*) FILTER (status = 'error'),
+SELECT app_name, eval_set_id, eval_id, count(*) FILTER (status = 'ok'),
+       count(*) FILTER (status IN ('error', 'incomplete')),
        sum(cost_usd), sum(latency_ms)
 FROM latest_turns WHERE {NAMED} GROUP BY ALL
 """

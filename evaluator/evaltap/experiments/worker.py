@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
@@ -25,15 +26,22 @@ from evaltap.experiments.agents.base import (
 )
 from evaltap.experiments.agents.functions import FactoryAgent
 from evaltap.experiments.agents.loading import load_agent
+from evaltap.experiments.mocks.declared import DeclaredMock
+from evaltap.experiments.mocks.invent import inventor
+from evaltap.experiments.mocks.policy import MockPolicy
+from evaltap.experiments.mocks.recorded import RecordedCall
+from evaltap.experiments.mocks.tape import Tape
 from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.recorder import Recorder, RecorderConfig
+from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
 from evaltap.recorder.delivery.redaction_key import configured_redactor
 from evaltap.schemas.errors import EvaltapError
 
 CANCEL_SECONDS: Final = 2.0
 """How long a cancelled agent may take to end before it is abandoned."""
 
-EndState: TypeAlias = Literal["ended", "crashed"]
+EndState: TypeAlias = Literal["ended", "crashed", "missed"]
+"""missed: a tool call had no answer, which ended the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,8 @@ class UnitEnd:
     turns: int
     """Turns that the agent began."""
     seconds: float
+    mocks: dict[str, Any] | None = None
+    """What tools were asked, turn by turn, as `Tape.data` says it; None without mocks."""
 
 
 class Worker:
@@ -59,7 +69,9 @@ class Worker:
         inventions: Inventions | None = None,
         *,
         turn_seconds: float,
+        policy: MockPolicy | None = None,
     ) -> None:
+        self._policy = policy
         self._agent = agent
         self._recorder = recorder
         self._inventions = inventions or Inventions()
@@ -71,6 +83,8 @@ class Worker:
         began, conversation, turns = time.monotonic(), Conversation(unit), 0
         state: EndState = "ended"
         reason = ""
+        tape = _tape(unit, self._policy)
+        answers = TOOL_ANSWERS.set(tape)
         with self._recorder.run_labels(
             run=unit.run,
             trial=unit.trial,
@@ -84,10 +98,27 @@ class Worker:
                     for user in unit.turns:
                         turns += 1
                         asked = conversation.ask(user)
-                        conversation.answered(await self._answer(session, asked))
+                        if tape is not None:
+                            tape.begin()
+                        answer = await self._answer(session, asked)
+                        if tape is not None:
+                            tape.end()
+                        conversation.answered(answer)
+            except ToolMiss as miss:
+                state, reason = "missed", str(miss)
             except (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:
                 state, reason = "crashed", _said(error)
-        return UnitEnd(unit.run, unit.eval_id, state, reason, turns, time.monotonic() - began)
+                if (
+                    tape is not None and tape.missed
+                ):  # the agent's, or its framework's, words for it
+                    state, reason = "missed", str(tape.missed[0])
+        TOOL_ANSWERS.reset(answers)
+        if tape is not None and state != "ended" and tape.turns:
+            with suppress(ToolMiss):
+                tape.end()
+        seconds = time.monotonic() - began
+        mocks = None if tape is None else self._inventions.restore(tape.data())
+        return UnitEnd(unit.run, unit.eval_id, state, reason, turns, seconds, mocks)
 
     async def _answer(self, session: AgentSession, asked: Asked) -> str | None:
         """Run one turn within its time; an agent that hangs is cancelled, then abandoned."""
@@ -99,6 +130,17 @@ class Worker:
         done, _ = await asyncio.wait({task}, timeout=CANCEL_SECONDS)
         abandoned = "" if done else ", also when it was cancelled, and was abandoned"
         raise AgentError(f"the agent did not answer within {self._turn_seconds:g} s{abandoned}")
+
+
+def _tape(unit: Unit, policy: MockPolicy | None) -> Tape | None:
+    """Return what answers the unit's tool calls; None lets every tool run."""
+    if policy is None:
+        return None
+    wants = "llm" in policy.on_miss.values() or any(
+        mock.prompt for turn in unit.mocks for mock in turn
+    )
+    invent = inventor(unit.recording) if wants else None
+    return Tape(unit.recording, policy, declared=unit.mocks, invent=invent)
 
 
 def _said(error: BaseException) -> str:
@@ -120,6 +162,14 @@ class WorkerSettings:
     request: Any = None  # JSON: the template of what an HTTP endpoint is sent
     result: str = ""
     """The path to an HTTP endpoint's answer."""
+    policy: MockPolicy | None = None
+    """How tool calls are answered; None lets every tool run."""
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> "WorkerSettings":
+        """Return the settings of a line."""
+        policy = data.pop("policy", None)
+        return cls(**data, policy=MockPolicy(**policy) if policy else None)
 
 
 def config_for(settings: WorkerSettings) -> RecorderConfig:
@@ -155,7 +205,13 @@ async def serve(
         if isinstance(agent, FactoryAgent):
             await agent.look()
         write({"ready": asdict(agent.abilities)})
-        worker = Worker(agent, recorder, inventions, turn_seconds=settings.turn_seconds)
+        worker = Worker(
+            agent,
+            recorder,
+            inventions,
+            turn_seconds=settings.turn_seconds,
+            policy=settings.policy,
+        )
         running: set[asyncio.Task[None]] = set()
 
         room = asyncio.Semaphore(settings.concurrency)
@@ -198,7 +254,12 @@ async def _units(read: BinaryIO, orphaned: Callable[[], None]) -> AsyncIterator[
 
 def unit_of(data: dict[str, Any]) -> Unit:
     """Return the unit of a line."""
-    return Unit(**{**data, "turns": tuple(data["turns"]), "context": tuple(data["context"])})
+    data["turns"], data["context"] = tuple(data["turns"]), tuple(data["context"])
+    data["recording"] = tuple(
+        tuple(RecordedCall(**call) for call in turn) for turn in data["recording"]
+    )
+    data["mocks"] = tuple(tuple(DeclaredMock(**mock) for mock in turn) for turn in data["mocks"])
+    return Unit(**data)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -214,7 +275,7 @@ def main(arguments: Sequence[str]) -> int:
             with lock:
                 out.write(json.dumps(message).encode() + b"\n")
 
-    settings = WorkerSettings(**json.loads(read.readline()))
+    settings = WorkerSettings.of(json.loads(read.readline()))
     try:
         # Not asyncio.run, which waits for agents that were abandoned.
         asyncio.new_event_loop().run_until_complete(serve(settings, read, write))

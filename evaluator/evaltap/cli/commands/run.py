@@ -8,6 +8,7 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from evaltap.cli.mocking import choice_of, lines_of_mocks
 from evaltap.cli.options.score import RunOptions
 from evaltap.cli.options.shared import ReferenceOptions, ScoringOptions
 from evaltap.cli.scoring import case_scorer, judge_session
@@ -45,6 +46,8 @@ def run(options: RunOptions) -> int:
                 print(json.dumps(plan.data()) if options.json else "\n".join(plan.lines()))
                 return 0
             judges.check_reachable(scorer.metrics)
+            told = request.tools.told(request.cases.cases)
+            print(f"evaltap run: {told}", file=sys.stderr)
             shown = _Progress(options)
             finished = run_experiment(request, scorer, store, report=shown.report)
             if options.result is not None:
@@ -71,6 +74,7 @@ def _checked(options: RunOptions, judges: JudgeSession) -> tuple[Request, CaseSc
     except EvaltapError as error:
         problems.append(str(error))
     request = _request(options, cases)
+    problems += request.tools.problems(cases, None)
     if problems or scorer is None:
         problems += agent_problems(request)
         raise InputError("\n".join(problems))
@@ -93,6 +97,7 @@ def _request(options: RunOptions, cases: CaseSet) -> Request:
         ),
         _json(options.agent_request) if options.agent_request else None,
         options.agent_result,
+        choice_of(options.tools),
     )
 
 
@@ -198,6 +203,8 @@ def _print(options: RunOptions, finished: Finished) -> None:
     bad = [one for one in outcome.cases if one.passed < one.runs or one.invalid]
     for case in bad:
         print(_line_of_case(case))
+    for line in lines_of_mocks(outcome.mocks, finished.plan.cases):
+        print(line)
     parts = [f"{counted(outcome.scored, 'run')} scored"]
     parts += [f"{outcome.crashed} crashed"] if outcome.crashed else []
     parts += [f"{outcome.invalid} invalid (no evidence, in no rate)"] if outcome.invalid else []

@@ -27,7 +27,9 @@ from evaltap.cli.options.shared import (
 from evaltap.cli.values import (
     address,
     amount,
+    argument_of,
     names,
+    of_tool,
     partitions,
     report_file,
     seconds,
@@ -193,6 +195,56 @@ class ConsumeOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MockOptions:
+    """What answers the agent's tool calls."""
+
+    mocks: Literal["auto", "recorded", "declared", "off"] = option(
+        "--mocks",
+        "recorded: the results in the set; declared: the toolMock of its turns; off: the tools run (default:"
+        " auto: recorded for cases from production, otherwise declared where there are any)",
+        default="auto",
+    )
+    mock_match: Literal["args", "fifo", "order"] = option(
+        "--mock-match",
+        "which recorded call answers; args: one with equal arguments; fifo: the tool's next; order: the"
+        " turn's next, with equal arguments (default: args)",
+        default="args",
+    )
+    ignore_argument: tuple[tuple[str, list[str]], ...] = option(
+        "--ignore-argument TOOL.ARGUMENT",
+        "an argument that need not be equal, e.g. get_order.request_id; may be repeated",
+        parse=argument_of,
+        many=True,
+    )
+    on_miss: tuple[tuple[str, str], ...] = option(
+        "--on-miss TOOL=WHAT",
+        "what to do where a tool has no recorded result: fail (the default); llm: the model of"
+        " EVALTAP_JUDGE_MODEL invents one; closest: the result for the nearest arguments; may be repeated",
+        parse=of_tool,
+        many=True,
+    )
+    read_only: tuple[str, ...] = option(
+        "--read-only TOOL,...",
+        "tools without side effects, which run where nothing was recorded",
+        parse=names,
+        default=(),
+    )
+    rename_tool: tuple[tuple[str, str], ...] = option(
+        "--rename-tool NEW=OLD",
+        "the recorded name of a tool that has another name now; may be repeated",
+        parse=of_tool,
+        many=True,
+    )
+    mock_latency: bool = option(
+        "--mock-latency", "answers take as long as they took when they were recorded"
+    )
+    allow_real_tools: bool = option(
+        "--allow-real-tools",
+        "let tools run that have no recorded result, also on production's cases",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """The set, the agent, how often and how long, and where the runs go.
 
@@ -210,6 +262,10 @@ class RunOptions:
     LangGraph, pydantic-ai, Strands or the Claude Agent SDK; or a factory without
     parameters that makes one for each run of a case. It runs in a process of its
     own.
+
+    Cases from production carry the results that tools gave: they answer the
+    agent's calls, and no tool runs. A call that nothing was recorded for ends the
+    run, which is invalid.
 
     exit code: 0 every run passed, or the target is reached; 1 some did not, or the
     target is missed; 2 bad input, listed before the first call; 3 incomplete:
@@ -278,6 +334,7 @@ class RunOptions:
         "--result PATH",
         "also write an .evalset_result.json of all runs to this file or folder",
     )
+    tools: MockOptions = group(MockOptions, "tool calls")
     threshold: tuple[tuple[str, float], ...] = thresholds()
     case_seconds: float | None = case_seconds()
     allow_code: bool = allow_code()

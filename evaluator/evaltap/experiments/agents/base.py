@@ -9,6 +9,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from evaltap.experiments.mocks.declared import DeclaredMock
+from evaltap.experiments.mocks.recorded import Recording
+
 ChatMessage: TypeAlias = dict[str, Any]
 """`{"role": "system" | "user" | "assistant", "content": text}`."""
 
@@ -36,6 +39,10 @@ class Unit:
     state: Mapping[str, Any] | None = None
     app_name: str = ""
     user_id: str = ""
+    recording: Recording = ()
+    """The recorded tool calls, turn by turn."""
+    mocks: tuple[tuple[DeclaredMock, ...], ...] = ()
+    """The mocks that the case declares, turn by turn."""
 
     @property
     def session_id(self) -> str:

@@ -218,10 +218,11 @@ CREATE TABLE IF NOT EXISTS units (
   eval_id       VARCHAR NOT NULL,
   trial         INTEGER NOT NULL,      -- from 1
   attempt       INTEGER NOT NULL,      -- from 1: an interrupted or invalid attempt is made again
-  state         VARCHAR NOT NULL,      -- begun | ran (recorded whole) | scored | crashed (the agent) | invalid (ours)
+  state         VARCHAR NOT NULL,      -- begun | ran (recorded whole) | scored | crashed (the agent) | invalid (ours) | forked (in a replay)
   reason        VARCHAR,               -- of crashed and invalid
   turn_count    INTEGER NOT NULL,      -- turns that the agent was asked
   seconds       DOUBLE,
+  mocks         JSON,                  -- turn by turn: calls answered from a recording, misses, unused calls
   written_at    TIMESTAMP NOT NULL
 );
 

@@ -1,0 +1,61 @@
+"""What the options of a command say about tool calls."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from evaltap.cli.options.score import MockOptions
+from evaltap.evaluator.reports.safe_text import visible
+from evaltap.experiments.mocks.drift import suggested
+from evaltap.experiments.mocks.policy import OnMiss
+from evaltap.experiments.mocks.recorded import names
+from evaltap.experiments.plan import CaseSet
+from evaltap.experiments.tool_calls import MockChoice
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import counted
+
+_ON_MISS = ("fail", "real", "llm", "closest")
+
+
+def choice_of(options: MockOptions) -> MockChoice:
+    """Return the choice; raise InputError for what is none."""
+    for tool, what in options.on_miss:
+        if what not in _ON_MISS:
+            raise InputError(f"--on-miss {tool}={what}: expected {', '.join(_ON_MISS)}")
+    ignore: dict[str, dict[str, Any]] = {}  # JSON
+    for tool, path in options.ignore_argument:
+        tree = ignore.setdefault(tool, {})
+        for name in path[:-1]:
+            tree = tree.setdefault(name, {})
+        tree[path[-1]] = True
+    return MockChoice(
+        options.mocks,
+        options.mock_match,
+        ignore,
+        cast(dict[str, OnMiss], dict(options.on_miss)),
+        options.read_only,
+        dict(options.rename_tool),
+        options.allow_real_tools,
+        options.mock_latency,
+    )
+
+
+def lines_of_mocks(mocks: Mapping[str, Any], cases: CaseSet) -> Iterator[str]:
+    """Say how tool calls were answered, and which tools seem to have another name now."""
+    by_tool = mocks.get("by_tool") or {}
+    if not by_tool:
+        return
+    parts = [f"{counted(mocks['hits'], 'tool call')} answered"]
+    parts += [f"{mocks['misses']} without a recorded result"] if mocks["misses"] else []
+    parts += [f"{mocks['real']} run for real"] if mocks["real"] else []
+    parts += [f"{mocks['invented']} invented"] if mocks["invented"] else []
+    parts += [f"{counted(mocks['unused'], 'recorded call')} not made"] if mocks["unused"] else []
+    yield ", ".join(parts)
+    for name, tool in by_tool.items():
+        for change in tool["changed_arguments"][:1]:
+            yield visible(f"  {name}: {change['difference']} ({change['count']}x)")
+    recorded = names(one.recording for one in cases.cases)
+    missing = [name for name, tool in by_tool.items() if tool["misses"] and name not in recorded]
+    for name, old in suggested(missing, recorded).items():
+        yield visible(
+            f"  {name} was not recorded; if {old} is its old name: --rename-tool {name}={old}"
+        )

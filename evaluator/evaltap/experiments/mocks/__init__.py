@@ -1,0 +1,1 @@
+"""Answer an agent's tool calls from a recording, or from mocks that a case declares."""

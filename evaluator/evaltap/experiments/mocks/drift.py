@@ -1,0 +1,93 @@
+"""The drift report: by tool, what was answered, what was not, and what was no longer asked."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from evaltap.evaluator.scoring.criteria.content.json_value import difference
+from evaltap.experiments.mocks.tape import likeness
+
+_EXAMPLES = 3
+
+
+@dataclass(slots=True)
+class ToolDrift:
+    """The calls of one tool over many units."""
+
+    tool: str
+    hits: int = 0
+    misses: int = 0
+    real: int = 0
+    """Calls that ran the tool."""
+    invented: int = 0
+    """Calls that a model, or the closest recorded call, has answered."""
+    unused: int = 0
+    """Recorded calls that were not made."""
+    changed: Counter[str] = field(default_factory=Counter)
+    """How arguments differ from those recorded, for calls that missed while a recorded one was not made."""
+
+    def data(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return {
+            "hits": self.hits,
+            "misses": self.misses,
+            "real": self.real,
+            "invented": self.invented,
+            "unused": self.unused,
+            "changed_arguments": [
+                {"difference": text, "count": count}
+                for text, count in self.changed.most_common(_EXAMPLES)
+            ],
+        }
+
+
+def drift_of(units: Iterable[Mapping[str, Any] | None]) -> dict[str, ToolDrift]:
+    """Return the drift by tool; `units` are what `Tape.data` returned."""
+    found: dict[str, ToolDrift] = {}
+
+    def of(tool: str) -> ToolDrift:
+        return found.setdefault(tool, ToolDrift(tool))
+
+    for unit in units:
+        for turn in (unit or {}).get("turns", ()):
+            for tool, count in turn["hits"].items():
+                of(tool).hits += count
+            for name in turn["real"]:
+                of(name).real += 1
+            for name in turn["invented"]:
+                of(name).invented += 1
+            for one in () if turn["misses"] else turn["unused"]:  # a miss cuts the turn short
+                of(one["tool"]).unused += 1
+            for one in turn["misses"]:
+                of(one["tool"]).misses += 1
+                if text := _changed(one, turn["unused"]):
+                    of(one["tool"]).changed[text] += 1
+    return dict(sorted(found.items()))
+
+
+def _changed(missed: Mapping[str, Any], unused: Iterable[Mapping[str, Any]]) -> str:
+    same = [one["arguments"] for one in unused if one["tool"] == missed["tool"]]
+    if not same:
+        return ""
+    nearest = max(same, key=lambda one: likeness(missed["arguments"], one))
+    return difference(missed["arguments"], nearest, 1e-6) or ""
+
+
+def totals(units: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
+    """Return the sums over all tools and the drift by tool, as JSON data."""
+    by_tool = drift_of(units)
+    names = ("hits", "misses", "unused", "real", "invented")
+    sums = {name: sum(getattr(one, name) for one in by_tool.values()) for name in names}
+    return {**sums, "by_tool": {name: one.data() for name, one in by_tool.items()}}
+
+
+def suggested(missing: Iterable[str], recorded: Iterable[str]) -> dict[str, str]:
+    """Return, for tools without a recording, the recorded name that is most like theirs."""
+    known = list(recorded)
+    found = {}
+    for name in missing:
+        best = max(known, key=lambda one: likeness(name, one), default="")
+        if best and best != name and likeness(name, best) >= 0.6:
+            found[name] = best
+    return found

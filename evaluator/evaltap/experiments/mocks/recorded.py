@@ -1,0 +1,102 @@
+"""The tool calls of a recorded turn, as answers for the same calls when the turn is run again."""
+
+import builtins
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from evaltap.recorder.answering import RecordedError
+from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.model import Json
+
+_LOST: Final = {"missing": "not recorded", "truncated": "cut", "redacted": "redacted"}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """A tool call with its result, or the error with which it failed."""
+
+    name: str
+    arguments: Json
+    result: Json = None
+    error: str | None = None
+    error_type: str = ""
+    """The name of the exception, if known."""
+    seconds: float | None = None
+    """How long the call took, if known."""
+    problem: str = ""
+    """Why it answers no call: `result of refund was not recorded`; empty if it does."""
+
+
+Recording = tuple[tuple[RecordedCall, ...], ...]
+"""The calls of a conversation, turn by turn."""
+
+
+def recording_of(case: CaseData) -> Recording:
+    """Return the calls with the results that the tools gave: what was recorded, otherwise the references."""
+    turns = case.get("actualConversation") or case.get("conversation") or []
+    return tuple(tuple(_calls(turn or {})) for turn in turns)
+
+
+def _calls(turn: CaseData) -> Iterator[RecordedCall]:
+    for tool in turn.get("tools") or ():
+        if not isinstance(tool, dict):
+            continue
+        error, duration = tool.get("error"), tool.get("durationMs")
+        yield RecordedCall(
+            tool.get("name") or "",
+            arguments_of(tool.get("arguments")),
+            tool.get("result"),
+            _message(error) if error else None,
+            (error.get("type") or "") if error else "",
+            duration / 1000 if isinstance(duration, int | float) else None,
+            _problem(tool),
+        )
+
+
+def _problem(tool: CaseData) -> str:
+    lost = tool.get("capture") or {}
+    needed = ("arguments",) if tool.get("error") else ("arguments", "result")
+    for part in needed:
+        if how := _LOST.get(lost.get(part, "")):
+            return f"{part} of {tool.get('name')} {'were' if part == 'arguments' else 'was'} {how}"
+    return ""
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    return error.get("message") or error.get("type") or "the tool failed"
+
+
+def arguments_of(given: object) -> Json:
+    """Return arguments as they are compared: none are an empty object, and JSON in a text is read."""
+    if given is None or given == "":
+        return {}
+    if isinstance(given, str):
+        try:
+            return json.loads(given)
+        except ValueError:
+            return given
+    return json.loads(json.dumps(given, default=str))
+
+
+def failure_of(call: RecordedCall) -> RecordedError:
+    """Return the exception with which a call failed: named as it was and, if that is one of Python's own,
+    caught by the same handlers.
+    """
+    name = call.error_type.rpartition(".")[2]
+    known = getattr(builtins, name, None)
+    bases: list[tuple[type[Exception], ...]] = [(RecordedError,)]
+    if isinstance(known, type) and issubclass(known, Exception):
+        bases.insert(0, (RecordedError, known))
+    for some in bases:
+        with suppress(TypeError):  # some of Python's exceptions want other arguments
+            made: RecordedError = type(name or "RecordedError", some, {})(call.error)
+            return made
+    return RecordedError(call.error)
+
+
+def names(recordings: Iterable[Recording]) -> list[str]:
+    """Return the names of all recorded tools, each once, in the order of their first calls."""
+    return list(dict.fromkeys(call.name for turns in recordings for turn in turns for call in turn))

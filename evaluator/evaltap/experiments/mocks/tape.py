@@ -1,0 +1,251 @@
+"""Answers the tool calls of one unit, turn by turn, and knows afterwards what was asked."""
+
+import asyncio
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from difflib import SequenceMatcher
+from typing import Any
+
+import orjson
+
+from evaltap.evaluator.scoring.criteria.content.json_value import JsonCheck, compile_json
+from evaltap.experiments.mocks.declared import DeclaredMock
+from evaltap.experiments.mocks.invent import Inventor
+from evaltap.experiments.mocks.policy import MockPolicy
+from evaltap.experiments.mocks.recorded import (
+    RecordedCall,
+    Recording,
+    arguments_of,
+    failure_of,
+)
+from evaltap.recorder.answering import RUN, ToolMiss
+from evaltap.schemas.errors import EvaltapError
+from evaltap.schemas.formats.metric import JsonCriterion
+from evaltap.schemas.formats.model import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """A call that nothing answered."""
+
+    tool: str
+    arguments: Json
+    why: str
+
+
+@dataclass(slots=True)
+class TurnAnswers:
+    """What was asked in a turn."""
+
+    hits: dict[str, int] = field(default_factory=dict)
+    """By tool: calls answered from the recording, or by a declared mock."""
+    real: list[str] = field(default_factory=list)
+    """Tools that ran because nothing was recorded."""
+    invented: list[str] = field(default_factory=list)
+    """Tools that a model, or the closest recorded call, has answered."""
+    misses: list[Missed] = field(default_factory=list)
+    """Calls that failed for want of an answer; the first is the fork."""
+    unused: list[Missed] = field(default_factory=list)
+    """Recorded calls that were not made."""
+    recorded: int = 0
+    """Calls of the recorded turn."""
+
+    def hit(self, tool: str) -> None:
+        """Count a call that was answered."""
+        self.hits[tool] = self.hits.get(tool, 0) + 1
+
+
+class Tape:
+    """Answers from a recording by the rules of a policy; `begin` says which turn it is.
+
+    May be asked from several threads.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        policy: MockPolicy,
+        *,
+        declared: tuple[tuple[DeclaredMock, ...], ...] = (),
+        invent: Inventor | None = None,
+    ) -> None:
+        self._recording, self._policy = recording, policy
+        self._declared, self._invent = declared, invent
+        self._mocks: tuple[DeclaredMock, ...] = ()
+        self._left: list[RecordedCall] = []
+        self._checks: dict[str, JsonCheck] = {}
+        self._lock = threading.Lock()
+        self.missed: list[ToolMiss] = []
+        self.turns: list[TurnAnswers] = []
+
+    def begin(self) -> None:
+        """Begin the next turn."""
+        number = len(self.turns)
+        self._left = [*self._recording[number]] if number < len(self._recording) else []
+        self._mocks = self._declared[number] if number < len(self._declared) else ()
+        self.turns.append(TurnAnswers(recorded=len(self._left)))
+
+    def end(self) -> None:
+        """Note which recorded calls of the turn were not made; raise a miss that was swallowed."""
+        why = "not called"
+        self.turns[-1].unused = [Missed(one.name, one.arguments, why) for one in self._left]
+        if self.missed:
+            raise self.missed[0]
+
+    def answer(self, name: str, arguments: object) -> Any:  # JSON, or RUN
+        """Return the recorded result of a call, or RUN; raise RecordedError or ToolMiss."""
+        found, seconds = self._found(name, arguments_of(arguments))
+        if seconds:
+            time.sleep(seconds)
+        return self._given(found)
+
+    async def answer_later(self, name: str, arguments: object) -> Any:
+        """Do the same without holding up the event loop."""
+        given = arguments_of(arguments)
+        if self._policy.missed(name) == "llm":
+            found, seconds = await asyncio.to_thread(self._found, name, given)
+        else:
+            found, seconds = self._found(name, given)
+        if seconds:
+            await asyncio.sleep(seconds)
+        return self._given(found)
+
+    def ran(self, name: str) -> None:
+        """Note a delegation to another agent, which is no tool: it runs, and its own calls are answered."""
+        with self._lock:
+            recorded = self._policy.renamed.get(name, name)
+            for call in self._left:
+                if call.name == recorded:
+                    self._left.remove(call)
+                    self.turns[-1].hit(name)
+                    return
+
+    def data(self) -> dict[str, Any]:
+        """Return what was asked, as JSON data."""
+        return {"turns": [asdict(one) for one in self.turns]}
+
+    def _given(self, found: Any) -> Any:
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def _found(self, name: str, arguments: Json) -> tuple[Any, float | None]:
+        """Return the result, RUN or the exception to raise, and how long the call takes."""
+        with self._lock:
+            turn = self.turns[-1]
+            own = [one for one in self._mocks if one.name == name]
+            if own:
+                return self._by_mocks(own, name, arguments, turn), None
+            if self._policy.recorded:
+                call, why = self._recorded(name, arguments)
+                if call is not None:
+                    turn.hit(name)
+                    seconds = call.seconds if self._policy.latency else None
+                    return (call.result if call.error is None else failure_of(call)), seconds
+            else:
+                why = ""
+            return self._without(name, arguments, why, turn), None
+
+    def _by_mocks(
+        self, mocks: list[DeclaredMock], name: str, arguments: Json, turn: TurnAnswers
+    ) -> Any:
+        """Answer by the first declared mock that matches; the tool itself never runs."""
+        for mock in mocks:
+            if not mock.matches(arguments):
+                continue
+            if mock.prompt:
+                return self._invented(name, arguments, mock.prompt, turn)
+            turn.hit(name)
+            return mock.result
+        return self._miss(name, arguments, "is mocked, and no mock has these arguments", turn)
+
+    def _recorded(self, name: str, arguments: Json) -> tuple[RecordedCall | None, str]:
+        """Take the recorded call that answers; otherwise return why none does."""
+        recorded = self._policy.renamed.get(name, name)
+        left = [one for one in self._left if one.name == recorded]
+        if self._policy.match == "order":
+            left = [one for one in self._left[:1] if one.name == recorded]
+        for call in left:
+            if call.problem:
+                if len(left) == 1 or self._policy.match != "args":
+                    return None, call.problem
+                continue
+            if self._policy.match == "fifo" or self._equal(name, arguments, call.arguments):
+                self._left.remove(call)
+                return call, ""
+        return None, self._why(recorded, arguments, left)
+
+    def _why(self, recorded: str, arguments: Json, left: list[RecordedCall]) -> str:
+        if problem := next((one.problem for one in left if one.problem), ""):
+            return problem
+        if left:
+            return "has no recorded result for these arguments"
+        number = len(self.turns) - 1
+        turn = self._recording[number] if number < len(self._recording) else ()
+        if any(one.name == recorded for one in turn):
+            later = self._policy.match == "order" and any(
+                one.name == recorded for one in self._left
+            )
+            return "was recorded later" if later else "was called more often than recorded"
+        return "was not called in the recorded turn"
+
+    def _equal(self, tool: str, actual: Json, expected: Json) -> bool:
+        check = self._checks.get(tool)
+        if check is None:
+            policy = self._policy
+            tree = (
+                policy.ignore.get(tool) or policy.ignore.get(policy.renamed.get(tool, tool)) or {}
+            )
+            given = {"numberTolerance": policy.tolerance, "ignoreTree": tree}
+            check = self._checks[tool] = compile_json(JsonCriterion.model_validate(given))
+        return check(actual, expected) is None
+
+    def _without(self, name: str, arguments: Json, why: str, turn: TurnAnswers) -> Any:
+        """Return what a call gets that nothing was recorded for."""
+        policy = self._policy.missed(name)
+        if policy == "real":
+            turn.real.append(name)
+            return RUN
+        if policy == "llm":
+            return self._invented(name, arguments, "", turn)
+        if policy == "closest" and (call := self._closest(name, arguments)) is not None:
+            self._left.remove(call)
+            turn.invented.append(name)
+            return call.result if call.error is None else failure_of(call)
+        return self._miss(name, arguments, why, turn)
+
+    def _invented(self, name: str, arguments: Json, instruction: str, turn: TurnAnswers) -> Any:
+        if self._invent is None:
+            return self._miss(name, arguments, "has no model to invent its result", turn)
+        try:
+            result = self._invent(name, arguments, instruction)
+        except EvaltapError as error:
+            return self._miss(name, arguments, f"has no invented result: {error}", turn)
+        turn.invented.append(name)
+        return result
+
+    def _miss(self, name: str, arguments: Json, why: str, turn: TurnAnswers) -> ToolMiss:
+        turn.misses.append(Missed(name, arguments, why))
+        miss = ToolMiss(f"mock miss: {name}({_short(arguments)}) {why}")
+        self.missed.append(miss)
+        return miss
+
+    def _closest(self, name: str, arguments: Json) -> RecordedCall | None:
+        recorded = self._policy.renamed.get(name, name)
+        left = [one for one in self._left if one.name == recorded and not one.problem]
+        return max(left, key=lambda one: likeness(arguments, one.arguments), default=None)
+
+
+def likeness(one: Json, other: Json) -> float:
+    """Return how much two arguments resemble each other, from 0 to 1: the share of common text."""
+    return SequenceMatcher(None, _text(one), _text(other), autojunk=False).ratio()
+
+
+def _text(value: Json) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _short(arguments: Json, most: int = 200) -> str:
+    text = _text(arguments)
+    return text if len(text) <= most else f"{text[:most]}…"

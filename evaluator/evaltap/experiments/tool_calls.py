@@ -1,0 +1,108 @@
+"""Decide what answers the tool calls of an experiment: what production recorded runs no tool by accident."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from evaltap.experiments.agents.base import Abilities
+from evaltap.experiments.mocks.policy import Match, MockPolicy, OnMiss
+from evaltap.experiments.mocks.recorded import names
+from evaltap.experiments.plan import CaseSet, RunCase
+from evaltap.schemas.formats.model import Json
+from evaltap.schemas.text import counted, did_you_mean
+
+Mode: TypeAlias = Literal["auto", "recorded", "declared", "off"]
+"""auto: recorded for cases from production, otherwise declared where a case declares mocks, otherwise off."""
+_ALLOW = "or --allow-real-tools lets tools run"
+
+
+@dataclass(frozen=True, slots=True)
+class MockChoice:
+    """What the user says about tool calls."""
+
+    mode: Mode = "auto"
+    match: Match = "args"
+    ignore: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
+    on_miss: Mapping[str, OnMiss] = field(default_factory=dict)
+    read_only: Sequence[str] = ()
+    """Tools that may run for real where nothing was recorded."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    allow_real: bool = False
+    latency: bool = False
+
+    def policy(self, cases: Sequence[RunCase]) -> MockPolicy | None:
+        """Return how calls are answered; None lets every tool run."""
+        mode: Mode = self.mode
+        if mode == "auto":
+            mode = "declared" if any(any(one.mocks) for one in cases) else "off"
+            mode = "recorded" if any(one.is_recorded for one in cases) else mode
+        if mode == "off" or (mode == "recorded" and self.allow_real and not self._recorded(cases)):
+            return None
+        real: dict[str, OnMiss] = {tool: "real" for tool in self.read_only}
+        return MockPolicy(
+            recorded=mode == "recorded",
+            match=self.match,
+            ignore=self.ignore,
+            on_miss=real | dict(self.on_miss),
+            real=self.allow_real,
+            renamed=self.renamed,
+            latency=self.latency,
+        )
+
+    def problems(self, cases: CaseSet, abilities: Abilities | None) -> list[str]:
+        """Return what keeps the choice from being carried out."""
+        policy, recorded = self.policy(cases.cases), self._recorded(cases.cases)
+        found = [
+            f"a tool is named {new}={old}, and the recording has no tool {old!r};"
+            f" {did_you_mean(old, recorded) or 'recorded: ' + (', '.join(recorded) or 'none')}"
+            for new, old in self.renamed.items()
+            if old not in recorded
+        ]
+        found += [
+            f"{tool} may run only if it is read-only; name it in --read-only"
+            for tool, then in self.on_miss.items()
+            if then == "real" and tool not in self.read_only
+        ]
+        from_production = [one for one in cases.cases if one.is_recorded]
+        if policy is None:
+            if from_production and not self.allow_real:
+                found.append(
+                    f"the set comes from production ({counted(len(from_production), 'case')}), and without"
+                    f" mocks the agent's tools would run; leave --mocks out, {_ALLOW}"
+                )
+            return found
+        if self.mode == "recorded" and not recorded:
+            found.append("no case of the set has recorded tool calls; leave --mocks out")
+        bare = [one.eval_id for one in from_production if one.is_bare]
+        if bare and policy.recorded and not self.allow_real:
+            found.append(
+                f"{counted(len(bare), 'case')} of the set hold no recorded results: {bare[0]}; curate with"
+                f" `--as recorded`, {_ALLOW}"
+            )
+        if abilities is not None and not abilities.mocks and (recorded or not policy.recorded):
+            found.append(
+                "the agent's tool calls cannot be answered from a recording: take the tools from"
+                f" `evaltap mocks`, {_ALLOW.replace('or ', 'or --mocks off with ', 1)}"
+            )
+        return found
+
+    def told(self, cases: Sequence[RunCase]) -> str:
+        """Say what answers tool calls, and which tools may run."""
+        policy = self.policy(cases)
+        if policy is None:
+            return "the agent's tools run for real"
+        recorded = self._recorded(cases)
+        known = f"{', '.join(recorded[:8])}{', …' if len(recorded) > 8 else ''}"
+        real = (
+            "every tool without a mock"
+            if not policy.recorded
+            else "every tool without a recorded result"
+            if policy.real
+            else ", ".join(policy.may_run) or "none"
+        )
+        source = f"the recording ({known or 'no calls'})" if policy.recorded else "declared mocks"
+        return f"tool calls are answered by {source}; tools that may run for real: {real}"
+
+    @staticmethod
+    def _recorded(cases: Sequence[RunCase]) -> list[str]:
+        return names(one.recording for one in cases)

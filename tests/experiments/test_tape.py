@@ -1,0 +1,184 @@
+"""Tool calls are answered from a recording, or the run knows that they were not."""
+
+from typing import Any
+
+import pytest
+
+from evaltap.experiments.mocks.drift import totals
+from evaltap.experiments.mocks.policy import MockPolicy
+from evaltap.experiments.mocks.recorded import recording_of
+from evaltap.experiments.mocks.tape import Tape
+from evaltap.recorder.answering import RUN, RecordedError, ToolMiss
+
+
+def call(name: str, arguments: Any = None, result: Any = "ok", **more: Any) -> dict[str, Any]:
+    return {"name": name, "arguments": arguments, "result": result, **more}
+
+
+def tape(*calls: dict[str, Any], invent: Any = None, **policy: Any) -> Tape:
+    made = Tape(
+        recording_of({"actualConversation": [{"tools": [*calls]}]}),
+        MockPolicy(**policy),
+        invent=invent,
+    )
+    made.begin()
+    return made
+
+
+def test_a_call_with_equal_arguments_gets_its_recorded_result() -> None:
+    made = tape(call("get", {"id": 1}, "one"), call("get", {"id": 2}, {"x": [2]}))
+
+    assert made.answer("get", {"id": 2.0}) == {"x": [2]}
+    assert made.answer("get", '{"id": 1}') == "one"
+
+
+def test_equal_calls_get_successive_results_and_one_more_is_a_miss() -> None:
+    made = tape(call("poll", {}, "running"), call("poll", {}, "done"))
+
+    assert [made.answer("poll", None), made.answer("poll", {})] == ["running", "done"]
+    with pytest.raises(ToolMiss, match="called more often than recorded"):
+        made.answer("poll", {})
+
+
+def test_true_is_not_one() -> None:
+    with pytest.raises(ToolMiss):
+        tape(call("set", {"on": 1})).answer("set", {"on": True})
+
+
+def test_ignored_arguments_and_near_numbers_match() -> None:
+    made = tape(
+        call("quote", {"amount": 10.0, "meta": {"time": 5, "unit": "EUR"}}, 7),
+        ignore={"quote": {"meta": {"time": True}}},
+        tolerance=0.01,
+    )
+
+    assert made.answer("quote", {"amount": 10.005, "meta": {"time": 9, "unit": "EUR"}}) == 7
+
+
+def test_fifo_takes_the_next_call_of_the_tool_whatever_its_arguments() -> None:
+    made = tape(call("a", {"x": 1}, 1), call("b", {}, 2), call("a", {"x": 2}, 3), match="fifo")
+
+    assert [made.answer("a", {"y": 0}), made.answer("a", {}), made.answer("b", {"z": 1})] == [
+        1,
+        3,
+        2,
+    ]
+
+
+def test_order_takes_only_the_next_call_of_the_turn() -> None:
+    made = tape(call("a"), call("b"), match="order")
+
+    with pytest.raises(ToolMiss, match="recorded later"):
+        made.answer("b", {})
+    assert made.answer("a", {}) == "ok"
+
+
+def test_a_recorded_error_is_raised_as_the_exception_that_it_was() -> None:
+    made = tape(
+        call("pay", {"n": 1}, error={"type": "TimeoutError", "message": "no answer"}),
+        call("pay", {"n": 2}, error={"type": "shop.Declined", "message": "declined"}),
+        call("pay", {"n": 3}, error={"type": "UnicodeDecodeError", "message": "bad byte"}),
+    )
+
+    with pytest.raises(TimeoutError, match="no answer") as caught:
+        made.answer("pay", {"n": 1})
+    assert isinstance(caught.value, RecordedError)
+    assert type(caught.value).__name__ == "TimeoutError"
+    for number, name in ((2, "Declined"), (3, "UnicodeDecodeError")):
+        with pytest.raises(RecordedError) as other:
+            made.answer("pay", {"n": number})
+        assert type(other.value).__name__ == name
+
+
+@pytest.mark.parametrize(
+    ("lost", "why"),
+    [
+        ({"result": "missing"}, "result of get was not recorded"),
+        ({"result": "truncated"}, "result of get was cut"),
+        ({"result": "redacted"}, "result of get was redacted"),
+        ({"arguments": "missing"}, "arguments of get were not recorded"),
+    ],
+)
+def test_a_call_that_was_not_recorded_whole_answers_nothing_and_says_why(
+    lost: dict[str, str], why: str
+) -> None:
+    with pytest.raises(ToolMiss, match=why):
+        tape(call("get", {"id": 1}, capture=lost)).answer("get", {"id": 1})
+
+
+def test_a_tool_that_may_run_runs_only_without_a_recorded_result() -> None:
+    made = tape(call("get", {"id": 1}, "recorded"), on_miss={"get": "real"})
+
+    assert made.answer("get", {"id": 1}) == "recorded"
+    assert made.answer("get", {"id": 2}) is RUN
+    assert made.turns[0].real == ["get"]
+
+
+def test_the_closest_call_answers_where_that_is_wanted_and_is_marked() -> None:
+    made = tape(
+        call("find", {"city": "Berlin"}, 1),
+        call("find", {"city": "Paris"}, 2),
+        on_miss={"find": "closest"},
+    )
+
+    assert made.answer("find", {"city": "paris"}) == 2
+    assert made.turns[0].invented == ["find"]
+
+
+def test_a_model_invents_a_result_where_that_is_wanted_and_it_is_marked() -> None:
+    made = tape(
+        on_miss={"find": "llm"}, invent=lambda tool, arguments, _: {"of": [tool, arguments]}
+    )
+
+    assert made.answer("find", {"a": 1}) == {"of": ["find", {"a": 1}]}
+    assert made.turns[0].invented == ["find"]
+
+
+def test_a_renamed_tool_is_answered_by_its_old_name() -> None:
+    made = tape(call("get_order", {"id": 1}, "one"), renamed={"fetch_order": "get_order"})
+
+    assert made.answer("fetch_order", {"id": 1}) == "one"
+
+
+def test_a_result_of_another_turn_answers_nothing() -> None:
+    made = Tape(
+        recording_of({"actualConversation": [{"tools": []}, {"tools": [call("get")]}]}),
+        MockPolicy(),
+    )
+    made.begin()
+
+    with pytest.raises(ToolMiss, match="was not called in the recorded turn"):
+        made.answer("get", {})
+    made.end()
+    made.begin()
+    assert made.answer("get", {}) == "ok"
+
+
+def test_the_drift_report_counts_by_tool_and_shows_how_arguments_changed() -> None:
+    made = Tape(
+        recording_of(
+            {
+                "actualConversation": [
+                    {"tools": [call("get", {"id": "A"}, 1), call("pay")]},
+                    {"tools": [call("get", {"id": "B"}, 2), call("pay")]},
+                ]
+            }
+        ),
+        MockPolicy(),
+    )
+    made.begin()
+    made.answer("get", {"id": "A"})
+    made.end()
+    made.begin()
+    with pytest.raises(ToolMiss):
+        made.answer("get", {"id": "C"})
+    with pytest.raises(ToolMiss):
+        made.end()
+
+    found = totals([made.data(), None])
+
+    assert (found["hits"], found["misses"]) == (1, 1)
+    assert found["by_tool"]["pay"]["unused"] == 1, "of the turn that was not cut short"
+    [change] = found["by_tool"]["get"]["changed_arguments"]
+    assert "id" in change["difference"]
+    assert change["count"] == 1
