@@ -21,7 +21,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.stats.rate import Interval, Rate, Unit, t95, wilson_of
+from evaltap.evaluator.analysis.stats.layers import (
+    Layer,
+    Reach,
+    SessionSum,
+    SessionWeight,
+    leaving_one_out,
+)
+from evaltap.evaluator.analysis.stats.rate import Interval, Rate, Unit
 
 MOST_STRATA: Final = 8
 """With more distinct inclusion probabilities (due to rate limits), they are rounded to powers of 2."""
@@ -177,12 +184,6 @@ def _places(probabilities: Iterable[float]) -> Mapping[float, int]:
     return {one: numbers[power] for one, power in powers.items()}
 
 
-ENOUGH_SESSIONS: Final = 10
-"""With fewer sessions in a stratum, its own variance alone is not reliable."""
-LEAN: Final = 0.07
-"""Set by simulation: docs/benchmarks/estimates.py."""
-
-
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A weighted rate or mean in [0, 1], and its uncertainty."""
@@ -202,20 +203,6 @@ class Estimate:
     """The number of sessions of equal weight with the same information."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Weighed:
-    """A stratum in relation to the others."""
-
-    stratum: Stratum
-    share: float
-    """W, its share of the estimated traffic."""
-    mean: float
-    trials: float
-    """m, its effective size."""
-    default_trials: float
-    """m as the other strata and the stratum's weights suggest it."""
-
-
 def estimate(
     profiles: Iterable[Profile], *, scores: bool = False, unit: Unit = "turns"
 ) -> Estimate | None:
@@ -224,30 +211,22 @@ def estimate(
     if not sample.turns:
         return None
     count = sample.weight
-    deff = _design_effect(sample, scores=scores)
-    strata = [_weighed(stratum, count, deff, scores=scores) for stratum in sample.strata]
-    rate = min(sum(one.share * one.mean for one in strata), 1.0)
-    sessions = effective_sessions(sample, deff)  # step 6
-    t = t95(max(sessions - 1, 1))
-    ends = [wilson_of(one.mean, one.trials, t) for one in strata]  # step 7
-    between = total_variance(sample, lambda at, part: (strata[at].mean - rate) * part.weight)
-    variance = total_variance(sample, lambda _, part: part.total - rate * part.weight)
-    within = sum(one.share**2 * one.mean * (1 - one.mean) / one.trials for one in strata)
-    known = within + between
-    factor = max(1.0, variance / known) if known > 0 else 1.0  # step 8
-    reach = _Reach(rate, factor, strata, ends)
-    process = reach.interval([1.0] * len(strata), t * t * between)  # step 9
-    effective = sum(one.default_trials for one in strata)
-    if variance > 0:
-        effective = rate * (1 - rate) / variance
+    layers = [_layer(stratum, count) for stratum in sample.strata]
+    rate = min(sum(one.share * one.mean for one in layers), 1.0)
+    reach = Reach(layers, _session_weights(sample), scores=scores)
+    between = _total_variance(sample, lambda at, part: (layers[at].mean - rate) * part.weight)
+    variance = _total_variance(sample, lambda _, part: part.total - rate * part.weight)
+    factor = reach.factor(variance, between)
+    process = reach.interval(rate, factor, between)
+    effective = rate * (1 - rate) / variance if variance > 0 else reach.default_trials
     weighted = abs(count - sample.turns) > 1e-6
     return Estimate(
         Rate(rate, process, sample.turns, effective, unit, weighted),
-        _traffic(sample, reach, t),
+        _traffic(sample, layers, rate, factor, reach),
         sample.sessions,
         count,
-        deff,
-        sessions,
+        reach.design_effect,
+        reach.effective_sessions,
     )
 
 
@@ -275,80 +254,46 @@ def estimate_items(
     return estimate((Profile(cells, count) for cells, count in alike.items()), unit=unit)
 
 
-def _design_effect(sample: Sample, *, scores: bool) -> float | None:
-    """Return step 4: the variance of the rate within strata over that of independent turns."""
-    found = simple = 0.0
-    for stratum in sample.strata:
-        spread = stratum.mean * (1 - stratum.mean)
-        if spread > 0 and stratum.sessions > 1:
-            found += stratum.all.weight**2 * stratum_variance(stratum)
-            simple += stratum.all.weight**2 * spread / stratum.kish
-    if not found:
-        return None if scores or not simple else 1.0
-    return found / simple if scores else max(1.0, found / simple)
+def _layer(stratum: Stratum, count: float) -> Layer:
+    """Return a stratum as a layer."""
+    mean, weight = stratum.mean, stratum.all.weight
+    residuals = (
+        SessionSum(n, part.total - mean * part.weight, part.weight)
+        for n, part, _ in stratum.profiles
+    )
+    return Layer(
+        weight / count,
+        mean,
+        leaving_one_out(residuals, weight),
+        mean * (1 - mean),
+        stratum.kish,
+        stratum.all.turns,
+        stratum.sessions,
+        stratum.whole_sessions,
+        stratum.sessions_with_rarer,
+    )
 
 
-def _weighed(stratum: Stratum, count: float, deff: float | None, *, scores: bool) -> _Weighed:
-    """Return a stratum with its effective size (step 5)."""
-    mean, variance = stratum.mean, stratum_variance(stratum)
-    default = min(stratum.kish, stratum.sessions) if deff is None else stratum.kish / deff
-    trials = default
-    if 0 < mean < 1 and variance > 0:
-        own = mean * (1 - mean) / variance
-        if not scores:
-            own = min(_with_few_rare(stratum, own), stratum.all.turns)
-        trials = own if stratum.sessions >= ENOUGH_SESSIONS else min(own, default)
-    return _Weighed(stratum, stratum.all.weight / count, mean, trials, default)
-
-
-def _with_few_rare(stratum: Stratum, own: float) -> float:
-    """Return the effective size of a stratum in which few sessions have the rarer verdict.
-
-    Only these sessions show how similar the turns of a session are, and a single one shows almost nothing.
-    So the variance is shifted towards that of sessions whose turns are all alike; the more such sessions
-    there are, the smaller the shift.
-    """
-    lean = LEAN / stratum.sessions_with_rarer
-    return 1 / ((1 - lean) / own + lean / min(own, stratum.whole_sessions))
-
-
-@dataclass(frozen=True, slots=True)
-class _Reach:
-    """How far each stratum extends the interval of the rate."""
-
-    rate: float
-    factor: float
-    strata: Sequence[_Weighed]
-    ends: Sequence[Interval]
-
-    def interval(self, thinned: Sequence[float], between: float) -> Interval:
-        """Combine the strata's intervals, each scaled by a share, and the variance between, by square and
-        add."""
-        below = above = between
-        for one, end, share in zip(self.strata, self.ends, thinned, strict=True):
-            below += share * (one.share * (one.mean - end.low)) ** 2
-            above += share * (one.share * (end.high - one.mean)) ** 2
-        low = self.rate - math.sqrt(self.factor * below)
-        return Interval(max(0.0, low), min(1.0, self.rate + math.sqrt(self.factor * above)))
-
-
-def _traffic(sample: Sample, reach: _Reach, t: float) -> Interval:
+def _traffic(
+    sample: Sample, layers: Sequence[Layer], rate: float, factor: float, reach: Reach
+) -> Interval:
     """Return step 10: the interval from the draws alone."""
     if all(cell.probability >= 1 for profile, _ in sample.profiles for cell in profile.cells):
-        return Interval(reach.rate, reach.rate)
+        return Interval(rate, rate)
 
     def residuals(cell: Cell) -> tuple[float, float]:
-        residual = reach.strata[sample.places[cell.probability]].mean - reach.rate
+        residual = layers[sample.places[cell.probability]].mean - rate
         return cell.turns * residual, cell.turns * residual**2
 
     sessions = ((profile.sessions, profile.cells) for profile, _ in sample.profiles)
     between = drawn_variance(sessions, residuals) / sample.weight**2
-    return reach.interval([_drawn_share(one) for one in reach.strata], t * t * between)
+    thinned = [_drawn_share(one) for one in sample.strata]
+    return reach.interval(rate, factor, between, thinned=thinned)
 
 
-def _drawn_share(one: _Weighed) -> float:
+def _drawn_share(stratum: Stratum) -> float:
     """Return φ: the variance of the draws over the squares of the sessions' residuals, at most 1."""
-    stratum, mean = one.stratum, one.mean
+    mean = stratum.mean
 
     def residuals(cell: Cell) -> tuple[float, float]:
         squares = cell.squares - 2 * mean * cell.total + mean * mean * cell.turns
@@ -412,61 +357,25 @@ def _over_first(cells: Sequence[tuple[float, float]]) -> float:
     return total
 
 
-_NO_VARIANCE: Final = 1e-24
-
-
-def stratum_variance(stratum: Stratum) -> float:
-    """Return the variance of a stratum's mean."""
-    mean = stratum.mean
-    parts = ((n, part.total - mean * part.weight, part.weight) for n, part, _ in stratum.profiles)
-    return _leaving_one_out(parts, stratum.all.weight)
-
-
-def total_variance(sample: Sample, residual: Callable[[int, Part], float]) -> float:
+def _total_variance(sample: Sample, residual: Callable[[int, Part], float]) -> float:
     """Return the variance of Σwe/Σw; `residual` returns Σwe of a session's turns in an indexed stratum."""
     sums = (
-        (
+        SessionSum(
             profile.sessions,
             sum(residual(at, part) for at, part in parts.items()),
             sum(part.weight for part in parts.values()),
         )
         for profile, parts in sample.profiles
     )
-    return _leaving_one_out(sums, sample.weight)
+    return leaving_one_out(sums, sample.weight)
 
 
-def effective_sessions(sample: Sample, design_effect: float | None) -> float:
-    """Return (Σa)²/Σa²; a is a session's part of the variance if its turns correlate by r.
-
-    a = (1-r)·Σw² + r·(Σw)²; r follows from the design effect.
-    """
-    sums: list[tuple[int, float, float]] = []
-    for profile, parts in sample.profiles:
-        weight = sum(part.weight for part in parts.values())
-        sums.append((profile.sessions, weight, sum(part.squares for part in parts.values())))
-    clustered = sum(n * weight * weight for n, weight, _ in sums)
-    single = sum(n * squares for n, _, squares in sums)
-    excess = clustered / single - 1
-    if design_effect is None:
-        correlation = 1.0
-    elif excess > 1e-12:
-        correlation = min(max((design_effect - 1) / excess, 0.0), 1.0)
-    else:
-        correlation = 0.0
-    own = [(n, (1 - correlation) * q + correlation * m * m) for n, m, q in sums]
-    return sum(n * a for n, a in own) ** 2 / sum(n * a * a for n, a in own)
-
-
-def _leaving_one_out(sums: Iterable[tuple[int, float, float]], weight: float) -> float:
-    """Return (C-1)/C · Σ_s (Σ_s we / (Σw - Σ_s w))² of C sessions, with `weight` = Σw.
-
-    `sums` are numbers of sessions with Σ_s we and Σ_s w of one of them.
-    """
-    count, total = 0, 0.0
-    for sessions, residual, part in sums:
-        count += sessions
-        rest = weight - part
-        if rest > 0:
-            total += sessions * (residual / rest) ** 2
-    # The rounding error of sessions that are all alike is not variance.
-    return (count - 1) / count * total if count > 1 and total > _NO_VARIANCE else 0.0
+def _session_weights(sample: Sample) -> Sequence[SessionWeight]:
+    return [
+        SessionWeight(
+            profile.sessions,
+            sum(part.weight for part in parts.values()),
+            sum(part.squares for part in parts.values()),
+        )
+        for profile, parts in sample.profiles
+    ]
