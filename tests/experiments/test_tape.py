@@ -149,7 +149,6 @@ def test_a_result_of_another_turn_answers_nothing() -> None:
 
     with pytest.raises(ToolMiss, match="was not called in the recorded turn"):
         made.answer("get", {})
-    made.end()
     made.begin()
     assert made.answer("get", {}) == "ok"
 

@@ -112,7 +112,7 @@ class Experiment:
         scorer: CaseScorer,
         settings: Settings,
         *,
-        references: References,
+        references: References | None,
         log: Path,
         mocked: bool = False,
         report: Callable[[UnitDone, Progress], None] = lambda *_: None,
@@ -293,7 +293,7 @@ class Experiment:
         rows, forked, now = [], [], time.monotonic()
         for key, ended in list(self._ended.items()):
             turns = landed.get(key)
-            wanted = len(ended.unit.turns) if ended.end.state == "ended" else ended.end.turns
+            wanted = ended.end.turns
             arrived = turns.whole + turns.failed if turns else 0
             patience = PATIENCE_SECONDS if ended.end.state == "ended" else CRASH_PATIENCE_SECONDS
             if arrived < wanted and now - ended.at < patience:

@@ -138,8 +138,10 @@ def log_of(db: Path) -> Path:
     return db.with_name(f"{db.stem}.runs.log.db")
 
 
-def references_of(request: Request, log: Path) -> References:
-    """Return the expected turns, redacted as the recorder will redact the agent's."""
+def references_of(request: Request, log: Path) -> References | None:
+    """Return the expected turns, redacted as the recorder will redact the agent's; None if there are none."""
+    if not any(one.expected for one in request.cases.cases):
+        return None
     return request.cases.references(configured_redactor(config_for(request.worker(log))))
 
 

@@ -29,6 +29,7 @@ class MockChoice:
     renamed: Mapping[str, str] = field(default_factory=dict)
     allow_real: bool = False
     latency: bool = False
+    stop_off_script: bool = False
 
     def policy(self, cases: Sequence[RunCase]) -> MockPolicy | None:
         """Return how calls are answered; None lets every tool run."""
@@ -47,6 +48,7 @@ class MockChoice:
             real=self.allow_real,
             renamed=self.renamed,
             latency=self.latency,
+            stop_off_script=self.stop_off_script,
         )
 
     def problems(self, cases: CaseSet, abilities: Abilities | None) -> list[str]:

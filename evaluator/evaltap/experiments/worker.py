@@ -104,6 +104,8 @@ class Worker:
                         if tape is not None:
                             tape.end()
                         conversation.answered(answer)
+                        if tape is not None and tape.has_left:
+                            break
             except ToolMiss as miss:
                 state, reason = "missed", str(miss)
             except (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:

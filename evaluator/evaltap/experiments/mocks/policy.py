@@ -32,6 +32,8 @@ class MockPolicy:
     """The recorded name of a tool by the name that it has now."""
     latency: bool = False
     """Whether answers take as long as they took when they were recorded."""
+    stop_off_script: bool = False
+    """Whether a run ends after a turn whose calls are not those of the recording."""
 
     def missed(self, tool: str) -> OnMiss:
         """Return what becomes of a call of this tool without a recording."""

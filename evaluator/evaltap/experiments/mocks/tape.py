@@ -51,6 +51,11 @@ class TurnAnswers:
     recorded: int = 0
     """Calls of the recorded turn."""
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the calls were those of the recorded turn."""
+        return not (self.misses or self.real or self.invented or self.unused)
+
     def hit(self, tool: str) -> None:
         """Count a call that was answered."""
         self.hits[tool] = self.hits.get(tool, 0) + 1
@@ -92,6 +97,11 @@ class Tape:
         self.turns[-1].unused = [Missed(one.name, one.arguments, why) for one in self._left]
         if self.missed:
             raise self.missed[0]
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the run is to end, because its last turn made other calls than the recorded one."""
+        return self._policy.stop_off_script and not self.turns[-1].is_recorded
 
     def answer(self, name: str, arguments: object) -> Any:  # JSON, or RUN
         """Return the recorded result of a call, or RUN; raise RecordedError or ToolMiss."""

@@ -1,0 +1,139 @@
+"""What a replay starts from: recorded sessions with their weights and the verdicts that they got."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from evaltap.evaluator.analysis.filters.choice import Choice, chosen_keys
+from evaltap.evaluator.analysis.filters.language import Filter
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.curation.picks import TurnKey
+from evaltap.evaluator.curation.sessions import Session, read_sessions
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.experiments.worker import EXPERIMENT
+from evaltap.schemas.errors import InputError
+
+_OUTCOMES: Final = frozenset(
+    {"status", "metric", "score", "error", "feedback", "reason", "reviewed", "label"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTurn:
+    """A turn of the traffic as far as a forecast needs it."""
+
+    invocation_id: str
+    probability: float
+    """With which it was recorded."""
+    first_tool: str | None
+    verdicts: Mapping[str, bool]
+    """By metric: whether it passed; without those that have no verdict."""
+    cost_usd: float | None
+    latency_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSession:
+    """A session of the traffic."""
+
+    key: CaseKey
+    name: str
+    """Unique among the sessions: its eval id, with more if several share it."""
+    probability: float
+    """With which it was recorded."""
+    turns: tuple[RecordedTurn, ...]
+
+
+def outcome_terms(chosen: Filter) -> list[str]:
+    """Return the terms that choose sessions by how they ended, which forecast nothing.
+
+    Answers vary, so that of the sessions that failed some pass the second time by themselves.
+    """
+    return [term.field for term in chosen.terms if term.field in _OUTCOMES]
+
+
+def recorded_sessions(
+    store: StoreReader, choice: Choice, digests: Mapping[str, str]
+) -> list[RecordedSession]:
+    """Return the whole sessions that a filter chooses, without those that experiments ran.
+
+    `digests` are the metrics' by name.  Raises InputError if there are none, and if a metric has no verdict
+    on any of them.
+    """
+    keys = chosen_keys(store, choice)
+    by_case: dict[CaseKey, list[RecordedTurn]] = {}
+    empty = "SELECT app_name, eval_set_id, eval_id FROM cases LIMIT 0"
+    names = {digest: name for name, digest in digests.items()}
+    with store.scratch(empty, rows=keys) as chosen:
+        parameters = {"experiment": EXPERIMENT, "digests": [*names]}
+        for app, set_, eval_id, invocation, p, tool, cost, latency, verdicts in store.rows(
+            _TURNS.format(chosen=chosen), parameters
+        ):
+            passed = {
+                names[one["digest"]]: one["status"] == "passed"
+                for one in verdicts
+                if one["status"] in ("passed", "failed", "crashed")
+            }
+            turn = RecordedTurn(invocation, p, tool, passed, cost, latency)
+            by_case.setdefault((app, set_, eval_id), []).append(turn)
+    if not by_case:
+        raise InputError(
+            f"{store.path}: no recorded session"
+            + (f" matches {choice.text}" if choice else "; land some with `evaltap consume`")
+        )
+    _check_verdicts(store, by_case, digests)
+    counts: dict[str, int] = {}
+    for key in by_case:
+        counts[key[2]] = counts.get(key[2], 0) + 1
+    return [
+        RecordedSession(
+            key,
+            key[2] if counts[key[2]] == 1 else "/".join(part for part in key if part),
+            max(turn.probability for turn in turns),
+            tuple(turns),
+        )
+        for key, turns in by_case.items()
+    ]
+
+
+def _check_verdicts(
+    store: StoreReader,
+    by_case: Mapping[CaseKey, Sequence[RecordedTurn]],
+    digests: Mapping[str, str],
+) -> None:
+    seen = {name for turns in by_case.values() for turn in turns for name in turn.verdicts}
+    if lacking := [name for name in digests if name not in seen]:
+        raise InputError(
+            f"{store.path}: {', '.join(lacking)}: the recorded turns have no verdict under this version of"
+            f" the metric, with which the new ones could be compared; score them first: `evaltap score"
+            f" {store.path} --metrics METRICS`"
+        )
+
+
+def documents(store: StoreReader, sessions: Iterable[RecordedSession]) -> dict[CaseKey, Session]:
+    """Return the conversations of some sessions."""
+    return read_sessions(
+        store, [TurnKey(*one.key, turn.invocation_id) for one in sessions for turn in one.turns]
+    )
+
+
+_TURNS: Final = """
+WITH these AS (FROM latest_turns SEMI JOIN {chosen} USING (app_name, eval_set_id, eval_id)),
+verdicts AS (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision,
+         list({{'digest': metric_digest, 'status': status}}) AS verdicts
+  FROM latest_turn_scores WHERE metric_digest IN $digests::VARCHAR[] GROUP BY ALL
+),
+calls AS (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision,
+         arg_min(tool_name, call_index) AS tool
+  FROM latest_tool_calls SEMI JOIN {chosen} USING (app_name, eval_set_id, eval_id) GROUP BY ALL
+)
+SELECT app_name, eval_set_id, eval_id, invocation_id, coalesce(inclusion_probability, 1), tool,
+       cost_usd, latency_ms, coalesce(verdicts, [])
+FROM these
+LEFT JOIN calls USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
+LEFT JOIN verdicts USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
+WHERE environment IS DISTINCT FROM $experiment AND coalesce(inclusion_probability, 1) > 0
+ORDER BY app_name, eval_set_id, eval_id, started_at NULLS FIRST, landed_seq
+"""

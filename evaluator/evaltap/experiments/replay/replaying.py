@@ -1,0 +1,166 @@
+"""Run the new agent on recorded sessions, with the recorded results of their tools, and forecast."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from evaltap.evaluator.analysis.filters.choice import Choice
+from evaltap.evaluator.analysis.forecast.draw import draw_sessions
+from evaltap.evaluator.analysis.forecast.model import ReplayedTurn
+from evaltap.evaluator.curation.sessions import Session, recorded_case
+from evaltap.evaluator.scoring.run_metrics import run_metrics
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.experiments.mocks.recorded import recording_of
+from evaltap.experiments.plan import CaseSet, RunCase, read_case
+from evaltap.experiments.replay.recorded import (
+    RecordedSession,
+    RecordedTurn,
+    documents,
+    recorded_sessions,
+)
+from evaltap.experiments.replay.replayed import TurnFate, fates, verdicts
+from evaltap.experiments.running import Finished
+from evaltap.experiments.units import UnitRow, read_units
+from evaltap.schemas.errors import InputError
+
+SET: Final = "replay"
+"""The name of the set that replayed sessions are in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The sessions of the traffic, those that are replayed, and those that cannot be."""
+
+    sessions: tuple[RecordedSession, ...]
+    chances: Mapping[str, float]
+    """By the name of a drawn session: the probability with which it was drawn."""
+    cases: CaseSet
+    """Of the drawn sessions that can be replayed."""
+    lost: Mapping[str, str]
+    """Why the others cannot be, by name."""
+
+
+def digests_of(scorer: CaseScorer) -> dict[str, str]:
+    """Return the digests of the metrics, by name, under which the traffic was scored."""
+    return {one.metric.metric_name: one.digest for one in run_metrics(scorer)}
+
+
+def draw(
+    store: StoreReader, choice: Choice, digests: Mapping[str, str], sample: int | None
+) -> Drawn:
+    """Return what is to be replayed; raise InputError if no session is recorded, or lacks verdicts."""
+    sessions = recorded_sessions(store, choice, digests)
+    chances = dict.fromkeys((one.name for one in sessions), 1.0)
+    if sample is not None and sample < len(sessions):
+        chances = draw_sessions({one.name: one.probability for one in sessions}, sample)
+    chosen = [one for one in sessions if one.name in chances]
+    found = documents(store, chosen)
+    cases, lost = [], {}
+    for one in chosen:
+        try:
+            cases.append(_case(one, found[one.key]))
+        except InputError as error:
+            lost[one.name] = " ".join(str(error).splitlines()[-1].split())
+    return Drawn(tuple(sessions), chances, CaseSet(SET, tuple(cases)), lost)
+
+
+def _case(session: RecordedSession, recorded: Session) -> RunCase:
+    """Return a session as a case: what the user said, and what the tools returned."""
+    if recorded.has_holes:
+        raise InputError("earlier turns of the session were not recorded")
+    return replace(
+        read_case(recorded_case(recorded, "session")),
+        eval_id=session.name,
+        app_name=session.key[0],
+        context=(),
+        expected=(),
+        has_reference=False,
+        recording=recording_of({"actualConversation": [one.actual for one in recorded.turns]}),
+        is_recorded=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedSession:
+    """What became of a drawn session, run by run."""
+
+    session: RecordedSession
+    rows: tuple[UnitRow | None, ...]
+    fates: tuple[tuple[TurnFate, ...], ...]
+    verdicts: tuple[Mapping[int, Mapping[str, bool]], ...]
+    """By run: the verdicts of its turns, by number and metric."""
+
+
+def replayed_sessions(
+    drawn: Drawn, store: Store, finished: Finished, digests: Mapping[str, str], runs: int
+) -> list[ReplayedSession]:
+    """Read what an experiment made of the drawn sessions."""
+    units = read_units(store, finished.plan.experiment_id)
+    settled = [row.key for row in units.values() if row.state in ("scored", "crashed", "forked")]
+    found = verdicts(store, settled, digests)
+    sessions = []
+    for one in drawn.sessions:
+        if one.name not in drawn.chances:
+            continue
+        rows = tuple(units.get((one.name, trial)) for trial in range(1, runs + 1))
+        sessions.append(
+            ReplayedSession(
+                one,
+                rows,
+                tuple(tuple(fates(row, len(one.turns))) for row in rows),
+                tuple({} if row is None else found.get(row.key, {}) for row in rows),
+            )
+        )
+    return sessions
+
+
+def turns_of(
+    drawn: Drawn, replayed: list[ReplayedSession], metric: str | None
+) -> list[ReplayedTurn]:
+    """Return the turns of the traffic as a forecast of a metric needs them; None: whether they are
+    faithful.
+    """
+    by_name = {one.session.name: one for one in replayed}
+    rows = []
+    for session in drawn.sessions:
+        found = by_name.get(session.name)
+        for place, turn in enumerate(session.turns):
+            rows.append(_turn(session, place, turn, found, drawn.chances, metric))
+    return rows
+
+
+def _turn(
+    session: RecordedSession,
+    place: int,
+    turn: RecordedTurn,
+    found: ReplayedSession | None,
+    chances: Mapping[str, float],
+    metric: str | None,
+) -> ReplayedTurn:
+    row = ReplayedTurn(
+        session.name,
+        turn.first_tool,
+        1 / turn.probability,
+        None,
+        True if metric is None else turn.verdicts.get(metric),
+        length=len(session.turns),
+    )
+    if found is None:
+        return row
+    runs = zip(found.fates, found.verdicts, strict=True)
+    new = tuple(_new(run[place], seen.get(place, {}), metric) for run, seen in runs)
+    fork = next((run[place].fork for run in found.fates if run[place].fork is not None), None)
+    return replace(
+        row,
+        replayed=1 / (turn.probability * chances[session.name]),
+        new=new,
+        fork=None if fork is None else fork.tool,
+    )
+
+
+def _new(fate: TurnFate, seen: Mapping[str, bool], metric: str | None) -> bool | None:
+    if fate.fate != "faithful":
+        return None
+    return True if metric is None else seen.get(metric)
