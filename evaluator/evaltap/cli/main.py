@@ -26,6 +26,8 @@ COMMANDS = {
     "convert": "create eval cases from the data sets of other tools",
     "consume": "land the cases of a log in a DuckDB file and score them",
     "run": "run an agent on the cases of an eval set, and score it",
+    "replay": "run a changed agent on recorded traffic, and forecast its pass rate",
+    "mocks": "offer recorded tools to agents in any language",
     "score": "score eval cases from files or a DuckDB file",
     "metrics": "list the evaluators, with an example of each",
     "gate": "check eval cases against thresholds in several dimensions",
@@ -62,7 +64,8 @@ COMMANDS = {
 GROUPS = {
     "start": ("demo", "init", "up"),
     "record": ("record", "collect", "redact", "convert"),
-    "score": ("run", "consume", "score", "metrics", "compare", "gate", "calibrate", "attack"),
+    "run": ("run", "replay", "mocks"),
+    "score": ("consume", "score", "metrics", "compare", "gate", "calibrate", "attack"),
     "inspect": (
         "ui",
         "cases",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from evaltap.cli.options.score import MockOptions
+from evaltap.cli.options.run import ToolCallOptions
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.experiments.mocks.drift import suggested
 from evaltap.experiments.mocks.policy import OnMiss
@@ -16,7 +16,7 @@ from evaltap.schemas.text import counted
 _ON_MISS = ("fail", "real", "llm", "closest")
 
 
-def choice_of(options: MockOptions) -> MockChoice:
+def choice_of(options: ToolCallOptions) -> MockChoice:
     """Return the choice; raise InputError for what is none."""
     for tool, what in options.on_miss:
         if what not in _ON_MISS:

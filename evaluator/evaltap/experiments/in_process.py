@@ -39,6 +39,7 @@ class AgentThread(AgentEnd):
             inventions,
             turn_seconds=settings.turn_seconds,
             policy=settings.policy,
+            tools=settings.tools,
         )
         self._room = asyncio.Semaphore(settings.concurrency)
         self._ended: queue.SimpleQueue[UnitEnd] = queue.SimpleQueue()

@@ -65,11 +65,12 @@ class Inventions:
             turns=tuple(self.fill(list(unit.turns))),
             context=tuple(self.fill(list(unit.context))),
             state=self.fill(dict(unit.state)) if unit.state else unit.state,
-            recording=tuple(tuple(map(self._filled_call, turn)) for turn in unit.recording),
+            recording=tuple(tuple(map(self.filled_call, turn)) for turn in unit.recording),
             mocks=tuple(tuple(map(self._filled_mock, turn)) for turn in unit.mocks),
         )
 
-    def _filled_call(self, call: RecordedCall) -> RecordedCall:
+    def filled_call(self, call: RecordedCall) -> RecordedCall:
+        """Return a recorded call with invented values."""
         return replace(
             call,
             arguments=self.fill(call.arguments),

@@ -29,6 +29,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.experiments import units
 from evaltap.experiments.agents.base import Abilities
 from evaltap.experiments.loop import Experiment, Progress, Settings, UnitDone
+from evaltap.experiments.mocks.catalogue import catalogue
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.outcome import Outcome, read_outcome
 from evaltap.experiments.plan import (
@@ -83,7 +84,8 @@ class Request:
             self.settings.concurrency,
             self.agent_request,
             self.agent_result,
-            self.policy,
+            policy := self.policy,
+            catalogue(one.recording for one in self.cases.cases) if policy else (),
         )
 
     def configuration(self, metrics: Sequence[RunMetric]) -> dict[str, str]:

@@ -81,10 +81,17 @@ class MockChoice:
                 f"{counted(len(bare), 'case')} of the set hold no recorded results: {bare[0]}; curate with"
                 f" `--as recorded`, {_ALLOW}"
             )
-        if abilities is not None and not abilities.mocks and (recorded or not policy.recorded):
+        if abilities is None or abilities.mocks or not (recorded or not policy.recorded):
+            return found
+        if not abilities.served_mocks:
             found.append(
-                "the agent's tool calls cannot be answered from a recording: take the tools from"
-                f" `evaltap mocks`, {_ALLOW.replace('or ', 'or --mocks off with ', 1)}"
+                "the agent's tool calls cannot be answered from a recording; --mocks off with"
+                " --allow-real-tools lets its tools run"
+            )
+        elif self.mode == "auto":
+            found.append(
+                "the agent runs its tools itself; if it takes them from the address in EVALTAP_MOCKS_URL or"
+                " {{mocks_url}}, say --mocks recorded; --mocks off with --allow-real-tools lets its tools run"
             )
         return found
 

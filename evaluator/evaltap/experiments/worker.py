@@ -70,8 +70,9 @@ class Worker:
         *,
         turn_seconds: float,
         policy: MockPolicy | None = None,
+        tools: Sequence[dict[str, Any]] = (),
     ) -> None:
-        self._policy = policy
+        self._policy, self._tools = policy, tools
         self._agent = agent
         self._recorder = recorder
         self._inventions = inventions or Inventions()
@@ -83,7 +84,7 @@ class Worker:
         began, conversation, turns = time.monotonic(), Conversation(unit), 0
         state: EndState = "ended"
         reason = ""
-        tape = _tape(unit, self._policy)
+        tape = _tape(unit, self._policy, self._tools)
         answers = TOOL_ANSWERS.set(tape)
         with self._recorder.run_labels(
             run=unit.run,
@@ -120,6 +121,7 @@ class Worker:
                 tape.end()
         seconds = time.monotonic() - began
         mocks = None if tape is None else self._inventions.restore(tape.data())
+        reason = self._inventions.restore(reason)
         return UnitEnd(unit.run, unit.eval_id, state, reason, turns, seconds, mocks)
 
     async def _answer(self, session: AgentSession, asked: Asked) -> str | None:
@@ -134,7 +136,7 @@ class Worker:
         raise AgentError(f"the agent did not answer within {self._turn_seconds:g} s{abandoned}")
 
 
-def _tape(unit: Unit, policy: MockPolicy | None) -> Tape | None:
+def _tape(unit: Unit, policy: MockPolicy | None, tools: Sequence[dict[str, Any]]) -> Tape | None:
     """Return what answers the unit's tool calls; None lets every tool run."""
     if policy is None:
         return None
@@ -142,7 +144,7 @@ def _tape(unit: Unit, policy: MockPolicy | None) -> Tape | None:
         mock.prompt for turn in unit.mocks for mock in turn
     )
     invent = inventor(unit.recording) if wants else None
-    return Tape(unit.recording, policy, declared=unit.mocks, invent=invent)
+    return Tape(unit.recording, policy, declared=unit.mocks, invent=invent, tools=tools)
 
 
 def _said(error: BaseException) -> str:
@@ -166,6 +168,8 @@ class WorkerSettings:
     """The path to an HTTP endpoint's answer."""
     policy: MockPolicy | None = None
     """How tool calls are answered; None lets every tool run."""
+    tools: Sequence[dict[str, Any]] = ()
+    """The recorded tools, as MCP describes tools."""
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> "WorkerSettings":
@@ -213,6 +217,7 @@ async def serve(
             inventions,
             turn_seconds=settings.turn_seconds,
             policy=settings.policy,
+            tools=settings.tools,
         )
         running: set[asyncio.Task[None]] = set()
 

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from evaltap.cli.mocking import choice_of, lines_of_mocks
-from evaltap.cli.options.score import RunOptions
+from evaltap.cli.options.run import RunOptions
 from evaltap.cli.options.shared import ReferenceOptions, ScoringOptions
 from evaltap.cli.scoring import case_scorer, judge_session
 from evaltap.evaluator.analysis.stats.rate import Rate
@@ -84,19 +84,19 @@ def _checked(options: RunOptions, judges: JudgeSession) -> tuple[Request, CaseSc
 def _request(options: RunOptions, cases: CaseSet) -> Request:
     return Request(
         cases,
-        options.agent,
-        options.version,
+        options.agent.agent,
+        options.agent.version,
         options.runs,
         options.resume,
         Settings(
-            options.concurrency,
-            options.turn_seconds,
+            options.agent.concurrency,
+            options.agent.turn_seconds,
             options.judges.budget_usd,
             parse_until(options.until) if options.until else None,
-            options.judges.judge_concurrency or options.concurrency,
+            options.judges.judge_concurrency or options.agent.concurrency,
         ),
-        _json(options.agent_request) if options.agent_request else None,
-        options.agent_result,
+        _json(options.agent.agent_request) if options.agent.agent_request else None,
+        options.agent.agent_result,
         choice_of(options.tools),
     )
 
@@ -126,7 +126,7 @@ def _scorer(options: RunOptions, judges: JudgeSession) -> CaseScorer:
         placeholders="auto",
         unknown_metrics="error",
         cost_class=None,
-        concurrency=options.concurrency,
+        concurrency=options.agent.concurrency,
         threshold=options.threshold,
         case_seconds=options.case_seconds,
         allow_code=options.allow_code,

@@ -16,24 +16,18 @@ from evaltap.cli.options.shared import (
     ShownOptions,
     allow_code,
     as_json,
-    case_seconds,
     columns,
     concurrency,
     metrics_file,
     no_redact,
     reports,
-    thresholds,
 )
 from evaltap.cli.values import (
     address,
     amount,
-    argument_of,
     names,
-    of_tool,
     partitions,
     report_file,
-    seconds,
-    share,
 )
 
 
@@ -192,154 +186,6 @@ class ConsumeOptions:
     guards: GuardOptions = group(GuardOptions, "guards")
     command: str = "consume"
     """Or `up`, which consumes too."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MockOptions:
-    """What answers the agent's tool calls."""
-
-    mocks: Literal["auto", "recorded", "declared", "off"] = option(
-        "--mocks",
-        "recorded: the results in the set; declared: the toolMock of its turns; off: the tools run (default:"
-        " auto: recorded for cases from production, otherwise declared where there are any)",
-        default="auto",
-    )
-    mock_match: Literal["args", "fifo", "order"] = option(
-        "--mock-match",
-        "which recorded call answers; args: one with equal arguments; fifo: the tool's next; order: the"
-        " turn's next, with equal arguments (default: args)",
-        default="args",
-    )
-    ignore_argument: tuple[tuple[str, list[str]], ...] = option(
-        "--ignore-argument TOOL.ARGUMENT",
-        "an argument that need not be equal, e.g. get_order.request_id; may be repeated",
-        parse=argument_of,
-        many=True,
-    )
-    on_miss: tuple[tuple[str, str], ...] = option(
-        "--on-miss TOOL=WHAT",
-        "what to do where a tool has no recorded result: fail (the default); llm: the model of"
-        " EVALTAP_JUDGE_MODEL invents one; closest: the result for the nearest arguments; may be repeated",
-        parse=of_tool,
-        many=True,
-    )
-    read_only: tuple[str, ...] = option(
-        "--read-only TOOL,...",
-        "tools without side effects, which run where nothing was recorded",
-        parse=names,
-        default=(),
-    )
-    rename_tool: tuple[tuple[str, str], ...] = option(
-        "--rename-tool NEW=OLD",
-        "the recorded name of a tool that has another name now; may be repeated",
-        parse=of_tool,
-        many=True,
-    )
-    mock_latency: bool = option(
-        "--mock-latency", "answers take as long as they took when they were recorded"
-    )
-    allow_real_tools: bool = option(
-        "--allow-real-tools",
-        "let tools run that have no recorded result, also on production's cases",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """The set, the agent, how often and how long, and where the runs go.
-
-    examples:
-      evaltap run golden.evalset.json --agent shop.agent:make \\
-          --metrics metrics.json --db runs.duckdb --version 1.5 --runs 5
-      evaltap run golden.evalset.json --agent shop.agent:make \\
-          --metrics metrics.json --db runs.duckdb --version 1.5 --runs 10 --resume
-      evaltap run golden.evalset.json --agent shop.agent:make \\
-          --metrics metrics.json --db runs.duckdb --until 'pass_rate>=0.9@95%'
-      evaltap compare runs.duckdb@version=1.4 runs.duckdb@version=1.5
-
-    The agent is a function `(messages)` or `(messages, turn)` that returns the
-    answer, sync or async; an agent object of Google ADK, OpenAI Agents, LangChain,
-    LangGraph, pydantic-ai, Strands or the Claude Agent SDK; or a factory without
-    parameters that makes one for each run of a case. It runs in a process of its
-    own.
-
-    Cases from production carry the results that tools gave: they answer the
-    agent's calls, and no tool runs. A call that nothing was recorded for ends the
-    run, which is invalid.
-
-    exit code: 0 every run passed, or the target is reached; 1 some did not, or the
-    target is missed; 2 bad input, listed before the first call; 3 incomplete:
-    interrupted, budget spent, target undecided, or too many invalid runs
-    """
-
-    set: Path = argument("SET", "the eval set: .evalset.json or JSON Lines of eval cases")
-    agent: str = option(
-        "--agent AGENT",
-        "the agent: package.module:name, imported from the current folder; 'command:PROGRAM ARGUMENTS';"
-        " openai:MODEL@URL, whose key is EVALTAP_AGENT_API_KEY; or an http:// address",
-    )
-    agent_request: Path | None = option(
-        "--agent-request FILE.json",
-        "what an http:// agent is sent, with {{message}}, {{messages}} and {{session_id}}",
-    )
-    agent_result: str = option(
-        "--agent-result PATH",
-        "where the answer is in what an http:// agent returns, e.g. $.output.text",
-        default="",
-    )
-    metrics: Path = metrics_file("the metrics file")
-    db: Path = option("--db X.duckdb", "the DuckDB file for the runs", variable=STORE)
-    runs: int = option("--runs N", "how often each case is run (default: 1)", default=1)
-    until: str | None = option(
-        "--until TARGET",
-        "stop when it is certain whether the pass rate reaches a target, e.g. 'pass_rate>=0.9@95%%',"
-        " after at most --runs runs of each case",
-    )
-    version: str = option(
-        "--version V",
-        "label of the agent, for `compare` and `report --by version` (default: EVALTAP_VERSION)",
-        default="",
-        variable="EVALTAP_VERSION",
-    )
-    concurrency: int = option(
-        "--concurrency C", "how many cases the agent runs at once (default: 8)", default=8
-    )
-    turn_seconds: float = option(
-        "--turn-seconds S",
-        "time limit for a turn; beyond it the agent is cancelled and has crashed (default: 300)",
-        parse=seconds,
-        default=300.0,
-    )
-    case: tuple[str, ...] = option(
-        "--case ID", "run only this case; may be repeated", parse=str, many=True
-    )
-    filter: tuple[str, ...] = option(
-        "--filter GLOB",
-        "run only cases whose eval id matches; may be repeated",
-        parse=str,
-        many=True,
-    )
-    resume: bool = option(
-        "--resume",
-        "go on with the last experiment on this set: run what is not done, and what a higher --runs adds",
-    )
-    dry_run: bool = option("--dry-run", "check everything and print the plan; run nothing")
-    max_invalid: float = option(
-        "--max-invalid SHARE",
-        "the share of invalid runs, which are no evidence, that is tolerated (default: 0.05)",
-        parse=share,
-        default=0.05,
-    )
-    result: Path | None = option(
-        "--result PATH",
-        "also write an .evalset_result.json of all runs to this file or folder",
-    )
-    tools: MockOptions = group(MockOptions, "tool calls")
-    threshold: tuple[tuple[str, float], ...] = thresholds()
-    case_seconds: float | None = case_seconds()
-    allow_code: bool = allow_code()
-    judges: JudgeOptions = group(JudgeOptions, "judges; --budget-usd counts the agent, too")
-    json: bool = as_json()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

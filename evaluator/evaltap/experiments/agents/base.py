@@ -74,9 +74,6 @@ class AgentSession(Protocol):
         ...
 
 
-CARRIES = ("state", "context", "tools", "mocks")
-
-
 @dataclass(frozen=True, slots=True)
 class Abilities:
     """What an agent can be given and what is seen of it; checked before anything is spent."""
@@ -89,6 +86,8 @@ class Abilities:
     """Its tool calls are recorded."""
     mocks: bool = False
     """Its tool calls can be answered from a recording."""
+    served_mocks: bool = False
+    """It is told the address of recorded tools, and may use them in place of its own."""
 
 
 class Agent(Protocol):

@@ -1,11 +1,13 @@
 """Commands as agents: a process for each unit, JSON lines over its standard input and output.
 
 For each turn it reads `{"messages": [...], "session_id": text}`, with `"state"` if the case has one, and
-prints one line (see `plain`). What it has to say besides goes to standard error.
+prints one line (see `plain`). What it has to say besides goes to standard error.  Where tool calls are
+answered from a recording, EVALTAP_MOCKS_URL is their address (see `mocks.served`).
 """
 
 import asyncio
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -15,7 +17,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from evaltap.experiments.agents.base import Abilities, AgentError, AgentSession, Asked, Unit
-from evaltap.experiments.agents.plain import Reported, recorded, reported, shown
+from evaltap.experiments.agents.plain import Reported, recorded, reported, served_mocks, shown
+from evaltap.experiments.mocks.served import MOCKS_URL
 from evaltap.recorder import Recorder
 from evaltap.schemas.errors import InputError
 
@@ -30,7 +33,7 @@ _LAST_LINES: Final = 3
 class CommandAgent:
     """A command line, started for each unit."""
 
-    abilities = Abilities(state=True, context=True)
+    abilities = Abilities(state=True, context=True, served_mocks=True)
 
     def __init__(self, text: str, recorder: Recorder) -> None:
         try:
@@ -46,20 +49,22 @@ class CommandAgent:
     @asynccontextmanager
     async def session(self, unit: Unit) -> AsyncIterator[AgentSession]:
         """Start the process, and end it with the block."""
-        # In the group of this process: whoever kills the agent's process kills these too.
-        process = await asyncio.create_subprocess_exec(
-            *self._words,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=_LONGEST_LINE,
-        )
-        session = _CommandSession(process, self._recorder)
-        try:
-            yield session
-            await session.finish()
-        finally:
-            await session.close()
+        with served_mocks() as url:
+            # In the group of this process: whoever kills the agent's process kills these too.
+            process = await asyncio.create_subprocess_exec(
+                *self._words,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                limit=_LONGEST_LINE,
+                env={**os.environ, MOCKS_URL: url} if url else None,
+            )
+            session = _CommandSession(process, self._recorder)
+            try:
+                yield session
+                await session.finish()
+            finally:
+                await session.close()
 
 
 class _CommandSession:

@@ -12,19 +12,19 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final
 
 from evaltap.experiments.agents.base import Abilities, AgentError, AgentSession, Asked, Unit
 from evaltap.experiments.agents.functions import called
-from evaltap.experiments.agents.plain import Reported, recorded, reported, shown
+from evaltap.experiments.agents.plain import Reported, recorded, reported, served_mocks, shown
 from evaltap.recorder import Recorder
 from evaltap.schemas.errors import InputError
 
 KEY_VARIABLE: Final = "EVALTAP_AGENT_API_KEY"
 _OPENAI: Final = re.compile(r"openai:(?P<model>.+?)@(?P<url>https?://\S+)")
 _PLACEHOLDER: Final = re.compile(r"\{\{\s*(\w*)\s*\}\}")
-_PLACEHOLDERS: Final = ("message", "messages", "session_id")
+_PLACEHOLDERS: Final = ("message", "messages", "session_id", "mocks_url")
 _PATH: Final = re.compile(r"\$(?:\.[^.\[\]]+|\[\d+\])*")
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 _DEFAULT_REQUEST: Final = {"messages": "{{messages}}", "session_id": "{{session_id}}"}
@@ -34,8 +34,6 @@ _BUSY: Final = (429, 503)
 _MOST_TRIES: Final = 6
 _LONGEST_PAUSE: Final = 60.0
 
-Answers = Callable[[Asked], "tuple[Any, Callable[[str, str], Reported]]"]  # Any: the body to send
-
 
 class EndpointAgent:
     """An endpoint that is asked once for each turn; `body` makes what is sent, `read` reads the reply."""
@@ -43,7 +41,7 @@ class EndpointAgent:
     def __init__(
         self,
         url: str,
-        body: Callable[[Asked], Any],  # JSON
+        body: Callable[[Asked, str], Any],  # JSON
         read: Callable[[str, str], Reported],
         abilities: Abilities,
         recorder: Recorder,
@@ -56,14 +54,15 @@ class EndpointAgent:
     @asynccontextmanager
     async def session(self, unit: Unit) -> AsyncIterator[AgentSession]:
         """Return a conversation; the endpoint keeps its memory, if it has one, by the session id."""
-        yield self
+        with served_mocks() if self.abilities.served_mocks else nullcontext("") as url:
+            yield _Session(self, url)
 
-    async def answer(self, asked: Asked) -> str | None:
+    async def answer(self, asked: Asked, mocks: str = "") -> str | None:
         """Ask the endpoint; one that is busy is asked again."""
-        return await recorded(self._recorder, asked, self._reply(asked))
+        return await recorded(self._recorder, asked, self._reply(asked, mocks))
 
-    async def _reply(self, asked: Asked) -> Reported:
-        body = json.dumps(self._body(asked)).encode()
+    async def _reply(self, asked: Asked, mocks: str) -> Reported:
+        body = json.dumps(self._body(asked, mocks)).encode()
         for number in range(_MOST_TRIES):
             try:
                 return self._read(*await called(self._post, body))
@@ -98,6 +97,14 @@ class EndpointAgent:
         return kind, data.decode(errors="replace")
 
 
+class _Session:
+    def __init__(self, agent: EndpointAgent, mocks: str) -> None:
+        self._agent, self._mocks = agent, mocks
+
+    async def answer(self, asked: Asked) -> str | None:
+        return await self._agent.answer(asked, self._mocks)
+
+
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """Another host must not be sent the key."""
 
@@ -126,7 +133,7 @@ def openai_agent(text: str, recorder: Recorder, key: str | None = None) -> Endpo
     model = found["model"]
     return EndpointAgent(
         f"{found['url'].rstrip('/')}/chat/completions",
-        lambda asked: {"model": model, "messages": [*asked.messages]},
+        lambda asked, _: {"model": model, "messages": [*asked.messages]},
         lambda _, reply: _completion(reply, model),
         Abilities(context=True, tools=False),
         recorder,
@@ -172,9 +179,9 @@ def http_agent(url: str, recorder: Recorder, request: Any, result: str) -> Endpo
         raise InputError(f"--agent-result {result}: expected a path such as $.output.text")
     return EndpointAgent(
         url,
-        lambda asked: filled(template, asked),
+        lambda asked, mocks: filled(template, asked, mocks),
         lambda kind, reply: _read(kind, reply, result),
-        Abilities(context="messages" in names, tools=not result),
+        Abilities(context="messages" in names, tools=not result, served_mocks="mocks_url" in names),
         recorder,
     )
 
@@ -190,12 +197,13 @@ def _texts(template: Any) -> Iterator[str]:
             yield from _texts(value)
 
 
-def filled(template: Any, asked: Asked) -> Any:
+def filled(template: Any, asked: Asked, mocks: str = "") -> Any:
     """Return a template with its placeholders filled; one that is a whole text keeps its type."""
     values = {
         "message": asked.user,
         "messages": [*asked.messages],
         "session_id": asked.unit.session_id,
+        "mocks_url": mocks,
     }
     if isinstance(template, str):
         whole = _PLACEHOLDER.fullmatch(template)
@@ -203,9 +211,9 @@ def filled(template: Any, asked: Asked) -> Any:
             return values[whole[1]]
         return _PLACEHOLDER.sub(lambda found: _as_text(values[found[1]]), template)
     if isinstance(template, Mapping):
-        return {name: filled(value, asked) for name, value in template.items()}
+        return {name: filled(value, asked, mocks) for name, value in template.items()}
     if isinstance(template, list):
-        return [filled(value, asked) for value in template]
+        return [filled(value, asked, mocks) for value in template]
     return template
 
 

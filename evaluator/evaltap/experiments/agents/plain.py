@@ -6,12 +6,16 @@ An agent in another process or on another host answers a turn with
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from evaltap.experiments.agents.base import AgentError, Asked
+from evaltap.experiments.mocks.served import mock_server
+from evaltap.experiments.mocks.tape import Tape
 from evaltap.recorder import Recorder, Turn
+from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
 from evaltap.schemas.text import did_you_mean
 
 TIME_IS_UP: Final = "the agent was cancelled, because its time was up"
@@ -29,6 +33,27 @@ def turn_of(recorder: Recorder, asked: Asked) -> Turn:
         app_name=unit.app_name or None,
         state=dict(unit.state) if unit.state else None,
     )
+
+
+def _record_served(turn: Turn) -> None:
+    """Record the calls that were answered over HTTP, of which the agent itself says nothing."""
+    tape = TOOL_ANSWERS.get()
+    for one in tape.calls if isinstance(tape, Tape) else ():
+        if isinstance(one.outcome, Exception):
+            turn.tool(one.tool, one.arguments, error=one.outcome)
+        elif not isinstance(one.outcome, ToolMiss):
+            turn.tool(one.tool, one.arguments, result=one.outcome)
+
+
+@contextmanager
+def served_mocks() -> Iterator[str]:
+    """Offer the tools of the recording while the block lasts; yield their address, empty without one."""
+    tape = TOOL_ANSWERS.get()
+    if not isinstance(tape, Tape):
+        yield ""
+        return
+    with mock_server().offering(tape.tools, tape.answer) as url:
+        yield url
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +75,8 @@ async def recorded(recorder: Recorder, asked: Asked, reply: Awaitable[Reported])
         for tool in said.tools:
             ended = {name: tool[name] for name in ("result", "error") if tool.get(name) is not None}
             turn.tool(tool["name"], tool.get("arguments"), **(ended or {"result": None}))
+        if not said.tools:
+            _record_served(turn)
         if said.usage is not None:
             turn.model(**said.usage)
         turn.respond(said.answer)

@@ -85,14 +85,16 @@ def failure_of(call: RecordedCall) -> RecordedError:
     """Return the exception with which a call failed: named as it was and, if that is one of Python's own,
     caught by the same handlers.
     """
-    name = call.error_type.rpartition(".")[2]
+    module, _, name = call.error_type.rpartition(".")
     known = getattr(builtins, name, None)
     bases: list[tuple[type[Exception], ...]] = [(RecordedError,)]
     if isinstance(known, type) and issubclass(known, Exception):
         bases.insert(0, (RecordedError, known))
     for some in bases:
         with suppress(TypeError):  # some of Python's exceptions want other arguments
-            made: RecordedError = type(name or "RecordedError", some, {})(call.error)
+            made: RecordedError = type(
+                name or "RecordedError", some, {"__module__": module or "builtins"}
+            )(call.error)
             return made
     return RecordedError(call.error)
 

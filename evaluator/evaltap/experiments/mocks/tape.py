@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from difflib import SequenceMatcher
 from typing import Any
@@ -34,6 +35,16 @@ class Missed:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A call and what it got."""
+
+    tool: str
+    arguments: Json
+    outcome: Any
+    """The result, or the exception that was raised."""
+
+
 @dataclass(slots=True)
 class TurnAnswers:
     """What was asked in a turn."""
@@ -48,8 +59,8 @@ class TurnAnswers:
     """Calls that failed for want of an answer; the first is the fork."""
     unused: list[Missed] = field(default_factory=list)
     """Recorded calls that were not made."""
-    recorded: int = 0
-    """Calls of the recorded turn."""
+    calls: list[Missed] = field(default_factory=list)
+    """In a turn that a miss has cut short: the calls before it, in order."""
 
     @property
     def is_recorded(self) -> bool:
@@ -74,7 +85,12 @@ class Tape:
         *,
         declared: tuple[tuple[DeclaredMock, ...], ...] = (),
         invent: Inventor | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> None:
+        self.tools = tools
+        """All tools of the recordings, for agents that are told which there are."""
+        self.calls: list[Answered] = []
+        """The calls of the turn so far."""
         self._recording, self._policy = recording, policy
         self._declared, self._invent = declared, invent
         self._mocks: tuple[DeclaredMock, ...] = ()
@@ -89,13 +105,16 @@ class Tape:
         number = len(self.turns)
         self._left = [*self._recording[number]] if number < len(self._recording) else []
         self._mocks = self._declared[number] if number < len(self._declared) else ()
-        self.turns.append(TurnAnswers(recorded=len(self._left)))
+        self.turns.append(TurnAnswers())
+        self.calls = []
 
     def end(self) -> None:
         """Note which recorded calls of the turn were not made; raise a miss that was swallowed."""
         why = "not called"
         self.turns[-1].unused = [Missed(one.name, one.arguments, why) for one in self._left]
         if self.missed:
+            made = [one for one in self.calls if not isinstance(one.outcome, ToolMiss)]
+            self.turns[-1].calls = [Missed(one.tool, one.arguments, "") for one in made]
             raise self.missed[0]
 
     @property
@@ -143,19 +162,23 @@ class Tape:
     def _found(self, name: str, arguments: Json) -> tuple[Any, float | None]:
         """Return the result, RUN or the exception to raise, and how long the call takes."""
         with self._lock:
-            turn = self.turns[-1]
-            own = [one for one in self._mocks if one.name == name]
-            if own:
-                return self._by_mocks(own, name, arguments, turn), None
-            if self._policy.recorded:
-                call, why = self._recorded(name, arguments)
-                if call is not None:
-                    turn.hit(name)
-                    seconds = call.seconds if self._policy.latency else None
-                    return (call.result if call.error is None else failure_of(call)), seconds
-            else:
-                why = ""
-            return self._without(name, arguments, why, turn), None
+            found, seconds = self._looked_up(name, arguments)
+            self.calls.append(Answered(name, arguments, found))
+            return found, seconds
+
+    def _looked_up(self, name: str, arguments: Json) -> tuple[Any, float | None]:
+        turn = self.turns[-1]
+        own = [one for one in self._mocks if one.name == name]
+        if own:
+            return self._by_mocks(own, name, arguments, turn), None
+        why = ""
+        if self._policy.recorded:
+            call, why = self._recorded(name, arguments)
+            if call is not None:
+                turn.hit(name)
+                seconds = call.seconds if self._policy.latency else None
+                return (call.result if call.error is None else failure_of(call)), seconds
+        return self._without(name, arguments, why, turn), None
 
     def _by_mocks(
         self, mocks: list[DeclaredMock], name: str, arguments: Json, turn: TurnAnswers

@@ -1,0 +1,156 @@
+"""`evaltap mocks`: offer recorded tools to agents in any language."""
+
+import json
+import signal
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from evaltap.cli.mocking import choice_of, lines_of_mocks
+from evaltap.cli.options.run import MocksOptions
+from evaltap.experiments.mocks.catalogue import catalogue
+from evaltap.experiments.mocks.drift import totals
+from evaltap.experiments.mocks.invent import inventor
+from evaltap.experiments.mocks.mcp import reply_to
+from evaltap.experiments.mocks.policy import MockPolicy
+from evaltap.experiments.mocks.recorded import RecordedCall
+from evaltap.experiments.mocks.served import MockServer
+from evaltap.experiments.mocks.tape import Tape
+from evaltap.experiments.plan import CaseSet, read_set
+from evaltap.experiments.pseudonyms import Inventions
+from evaltap.recorder.answering import ToolMiss
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.canonical import loads
+from evaltap.schemas.text import counted
+
+Reply = Callable[[object], dict[str, Any] | None]  # Any: JSON
+_ADDRESSES: Final = ("http://", "https://")
+
+
+def run(options: MocksOptions) -> int:
+    """Offer the tools until the input ends, or until Ctrl-C; return the exit code."""
+    if options.set.startswith(_ADDRESSES):
+        if not options.mcp:
+            raise InputError(f"{options.set}: is served already; with --mcp, it is offered as MCP")
+        _speak(lambda message: _forwarded(options.set, message))
+        return 0
+    cases = read_set(Path(options.set), options.case)
+    policy = choice_of(options.tools).policy(cases.cases) or MockPolicy()
+    tools = _schemas(options.schemas) if options.schemas else catalogue([_merged(cases)])
+    if not tools:
+        raise InputError(f"{options.set}: no case has recorded tool calls; nothing to offer")
+    wants = "llm" in policy.on_miss.values()
+    recording = _merged(cases)
+    tape = Tape(recording, policy, invent=inventor(recording) if wants else None, tools=tools)
+    tape.begin()
+    with _misses(options.misses) as written:
+
+        def answer(name: str, arguments: Any) -> Any:
+            try:
+                return tape.answer(name, arguments)
+            except ToolMiss as miss:
+                written({"tool": name, "arguments": arguments, "why": str(miss)})
+                raise
+
+        if options.mcp:
+            _speak(lambda message: reply_to(message, tools, answer))
+        else:
+            _serve(options.port, tools, answer)
+    _report(tape, cases)
+    return 1 if tape.missed else 0
+
+
+def _merged(cases: CaseSet) -> tuple[tuple[RecordedCall, ...], ...]:
+    """Return the calls of all turns of all cases as if they were one turn: who asks does not say which."""
+    inventions = Inventions()
+    return (
+        tuple(
+            inventions.filled_call(call)
+            for case in cases.cases
+            for turn in case.recording
+            for call in turn
+        ),
+    )
+
+
+def _schemas(path: Path) -> list[dict[str, Any]]:
+    try:
+        found = loads(path.read_bytes(), path=str(path))
+    except OSError as error:
+        raise InputError(f"--tools {path}: {error.strerror}") from error
+    tools = found.get("tools") if isinstance(found, dict) else found
+    if not isinstance(tools, list) or not all(
+        isinstance(one, dict) and isinstance(one.get("name"), str) for one in tools
+    ):
+        raise InputError(f"--tools {path}: expected a list of tools, each with a name")
+    return [{"inputSchema": {"type": "object"}, **one} for one in tools]
+
+
+def _speak(reply: Reply) -> None:
+    """Answer the JSON-RPC messages on standard input, a line each, until it ends."""
+    for line in sys.stdin:
+        if not line.strip():
+            continue
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        if (said := reply(message)) is not None:
+            print(json.dumps(said, ensure_ascii=False), flush=True)
+
+
+def _forwarded(url: str, message: object) -> dict[str, Any] | None:
+    """Return what the server of the running case replies."""
+    body = json.dumps(message).encode()
+    request = urllib.request.Request(
+        f"{url.rstrip('/')}/mcp", body, {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            request, timeout=600
+        ) as response:
+            text = response.read()
+    except (OSError, urllib.error.URLError) as error:
+        raise InputError(f"{url}: cannot be reached: {error}") from error
+    found: dict[str, Any] | None = json.loads(text) if text else None
+    return found
+
+
+def _serve(port: int, tools: list[dict[str, Any]], answer: Callable[[str, Any], Any]) -> None:
+    """Serve HTTP until Ctrl-C or SIGTERM."""
+    try:
+        server = MockServer(port=port)
+    except OSError as error:
+        raise InputError(f"--port {port}: {error.strerror}") from error
+    ended = threading.Event()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, lambda *_: ended.set())
+    with server.offering(tools, answer, "mocks") as url:
+        print(f"evaltap mocks: {counted(len(tools), 'tool')} at {url} (MCP: {url}/mcp)", flush=True)
+        ended.wait()
+    server.close()
+
+
+@contextmanager
+def _misses(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
+    if path is None:
+        yield lambda miss: print(f"evaltap mocks: {miss['why']}", file=sys.stderr, flush=True)
+        return
+    try:
+        file = path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--misses {path}: {error.strerror}") from error
+    with file:
+        yield lambda miss: print(json.dumps(miss, ensure_ascii=False), file=file, flush=True)
+
+
+def _report(tape: Tape, cases: CaseSet) -> None:
+    with suppress(ToolMiss):  # was told when it happened
+        tape.end()
+    for line in lines_of_mocks(totals([tape.data()]), cases):
+        print(f"evaltap mocks: {line}", file=sys.stderr)

@@ -1,0 +1,264 @@
+"""The commands of the group "run", their options and examples."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from evaltap.cli.declared import STORE, argument, group, option
+from evaltap.cli.options.shared import (
+    FilterOptions,
+    JudgeOptions,
+    allow_code,
+    as_json,
+    case_seconds,
+    metrics_file,
+    thresholds,
+)
+from evaltap.cli.values import argument_of, names, of_tool, positive, seconds, share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """The agent, and how it is called."""
+
+    agent: str = option(
+        "--agent AGENT",
+        "the agent: package.module:name, imported from the current folder; 'command:PROGRAM ARGUMENTS';"
+        " openai:MODEL@URL, whose key is EVALTAP_AGENT_API_KEY; or an http:// address",
+    )
+    agent_request: Path | None = option(
+        "--agent-request FILE.json",
+        "what an http:// agent is sent, with {{message}}, {{messages}}, {{session_id}} and {{mocks_url}}",
+    )
+    agent_result: str = option(
+        "--agent-result PATH",
+        "where the answer is in what an http:// agent returns, e.g. $.output.text",
+        default="",
+    )
+    version: str = option(
+        "--version V",
+        "label of the agent, for `compare` and `report --by version` (default: EVALTAP_VERSION)",
+        default="",
+        variable="EVALTAP_VERSION",
+    )
+    concurrency: int = option(
+        "--concurrency C", "how many cases the agent runs at once (default: 8)", default=8
+    )
+    turn_seconds: float = option(
+        "--turn-seconds S",
+        "time limit for a turn; beyond it the agent is cancelled and has crashed (default: 300)",
+        parse=seconds,
+        default=300.0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallOptions:
+    """What answers the agent's tool calls."""
+
+    mocks: Literal["auto", "recorded", "declared", "off"] = option(
+        "--mocks",
+        "recorded: the results in the set; declared: the toolMock of its turns; off: the tools run (default:"
+        " auto: recorded for cases from production, otherwise declared where there are any)",
+        default="auto",
+    )
+    mock_match: Literal["args", "fifo", "order"] = option(
+        "--mock-match",
+        "which recorded call answers; args: one with equal arguments; fifo: the tool's next; order: the"
+        " turn's next, with equal arguments (default: args)",
+        default="args",
+    )
+    ignore_argument: tuple[tuple[str, list[str]], ...] = option(
+        "--ignore-argument TOOL.ARGUMENT",
+        "an argument that need not be equal, e.g. get_order.request_id; may be repeated",
+        parse=argument_of,
+        many=True,
+    )
+    on_miss: tuple[tuple[str, str], ...] = option(
+        "--on-miss TOOL=WHAT",
+        "what to do where a tool has no recorded result: fail (the default); llm: the model of"
+        " EVALTAP_JUDGE_MODEL invents one; closest: the result for the nearest arguments; may be repeated",
+        parse=of_tool,
+        many=True,
+    )
+    read_only: tuple[str, ...] = option(
+        "--read-only TOOL,...",
+        "tools without side effects, which run where nothing was recorded",
+        parse=names,
+        default=(),
+    )
+    rename_tool: tuple[tuple[str, str], ...] = option(
+        "--rename-tool NEW=OLD",
+        "the recorded name of a tool that has another name now; may be repeated",
+        parse=of_tool,
+        many=True,
+    )
+    mock_latency: bool = option(
+        "--mock-latency", "answers take as long as they took when they were recorded"
+    )
+    allow_real_tools: bool = option(
+        "--allow-real-tools",
+        "let tools run that have no recorded result, also on production's cases",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """The set, the agent, how often and how long, and where the runs go.
+
+    examples:
+      evaltap run golden.evalset.json --agent shop.agent:make \\
+          --metrics metrics.json --db runs.duckdb --version 1.5 --runs 5
+      evaltap run golden.evalset.json --agent shop.agent:make \\
+          --metrics metrics.json --db runs.duckdb --version 1.5 --runs 10 --resume
+      evaltap run golden.evalset.json --agent shop.agent:make \\
+          --metrics metrics.json --db runs.duckdb --until 'pass_rate>=0.9@95%'
+      evaltap compare runs.duckdb@version=1.4 runs.duckdb@version=1.5
+
+    The agent is a function `(messages)` or `(messages, turn)` that returns the
+    answer, sync or async; an agent object of Google ADK, OpenAI Agents, LangChain,
+    LangGraph, pydantic-ai, Strands or the Claude Agent SDK; or a factory without
+    parameters that makes one for each run of a case. It runs in a process of its
+    own.
+
+    Cases from production carry the results that tools gave: they answer the
+    agent's calls, and no tool runs. A call that nothing was recorded for ends the
+    run, which is invalid.
+
+    exit code: 0 every run passed, or the target is reached; 1 some did not, or the
+    target is missed; 2 bad input, listed before the first call; 3 incomplete:
+    interrupted, budget spent, target undecided, or too many invalid runs
+    """
+
+    set: Path = argument("SET", "the eval set: .evalset.json or JSON Lines of eval cases")
+    agent: AgentOptions = group(AgentOptions)
+    metrics: Path = metrics_file("the metrics file")
+    db: Path = option("--db X.duckdb", "the DuckDB file for the runs", variable=STORE)
+    runs: int = option("--runs N", "how often each case is run (default: 1)", default=1)
+    until: str | None = option(
+        "--until TARGET",
+        "stop when it is certain whether the pass rate reaches a target, e.g. 'pass_rate>=0.9@95%%',"
+        " after at most --runs runs of each case",
+    )
+    case: tuple[str, ...] = option(
+        "--case ID", "run only this case; may be repeated", parse=str, many=True
+    )
+    filter: tuple[str, ...] = option(
+        "--filter GLOB",
+        "run only cases whose eval id matches; may be repeated",
+        parse=str,
+        many=True,
+    )
+    resume: bool = option(
+        "--resume",
+        "go on with the last experiment on this set: run what is not done, and what a higher --runs adds",
+    )
+    dry_run: bool = option("--dry-run", "check everything and print the plan; run nothing")
+    max_invalid: float = option(
+        "--max-invalid SHARE",
+        "the share of invalid runs, which are no evidence, that is tolerated (default: 0.05)",
+        parse=share,
+        default=0.05,
+    )
+    result: Path | None = option(
+        "--result PATH",
+        "also write an .evalset_result.json of all runs to this file or folder",
+    )
+    tools: ToolCallOptions = group(ToolCallOptions, "tool calls")
+    threshold: tuple[tuple[str, float], ...] = thresholds()
+    case_seconds: float | None = case_seconds()
+    allow_code: bool = allow_code()
+    judges: JudgeOptions = group(JudgeOptions, "judges; --budget-usd counts the agent, too")
+    json: bool = as_json()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """The traffic, the agent, and what decides.
+
+    examples:
+      evaltap replay cases.duckdb --agent shop.agent:make --metrics metrics.json
+      evaltap replay cases.duckdb --agent shop.agent:make --metrics metrics.json \\
+          --filter since:7d --sample 200 --version 1.5 --markdown forecast.md
+      evaltap replay cases.duckdb --agent shop.agent:make --metrics metrics.json \\
+          --rename-tool lookup_order=get_order --ignore-argument search.request_id
+
+    Recorded sessions run again with the new agent: the same user messages, and the
+    results that the tools gave then. No tool runs. A session ends at the first call
+    that has no recorded result. From what was the same, `replay` forecasts the pass
+    rate of the traffic; bounds decide, not the estimate.
+
+    Replay the unchanged agent first: its difference must be 0, and its forks are
+    the least that you can expect.
+
+    exit code: 0 no metric gets worse by more than --max-drop; 1 one does; 2 bad
+    input, listed before the first call; 3 not enough to tell, or interrupted
+    """
+
+    store: Path = argument("STORE", "the DuckDB file with the traffic, scored with --metrics")
+    agent: AgentOptions = group(AgentOptions)
+    metrics: Path = metrics_file("the metrics file; its metrics must not need references")
+    db: Path | None = option(
+        "--db X.duckdb", "the DuckDB file for the new runs (default: STORE.replay.duckdb beside it)"
+    )
+    chosen: FilterOptions = group(FilterOptions)
+    sample: int | None = option(
+        "--sample N", "replay about N sessions, drawn at random (default: all)", parse=positive
+    )
+    runs: int = option("--runs N", "how often each session is replayed (default: 1)", default=1)
+    after_fork: Literal["stop", "script"] = option(
+        "--after-fork",
+        "after a turn whose calls are not the recorded ones; stop: end the session; script: go on with the"
+        " recorded user messages, outside of the forecast (default: stop)",
+        default="stop",
+    )
+    max_drop: float = option(
+        "--max-drop SHARE",
+        "the drop of a pass rate that is accepted (default: 0.02)",
+        parse=share,
+        default=0.02,
+    )
+    resume: bool = option("--resume", "go on with the last replay into this DuckDB file")
+    markdown: Path | None = option("--markdown FILE", "also write the forecast for a pull request")
+    tools: ToolCallOptions = group(ToolCallOptions, "tool calls")
+    threshold: tuple[tuple[str, float], ...] = thresholds()
+    case_seconds: float | None = case_seconds()
+    allow_code: bool = allow_code()
+    judges: JudgeOptions = group(JudgeOptions, "judges; --budget-usd counts the agent, too")
+    json: bool = as_json()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MocksOptions:
+    """The recorded tools, and how they are offered.
+
+    examples:
+      evaltap mocks golden.evalset.json --mcp
+      evaltap mocks golden.evalset.json --case order-late --mcp --misses misses.jsonl
+      evaltap mocks golden.evalset.json --port 8765
+      evaltap mocks "$EVALTAP_MOCKS_URL" --mcp
+
+    For agents in any language: an MCP server over standard input and output, or
+    over HTTP (URL/mcp), or plain requests (POST URL/tools/NAME with the arguments).
+    An agent that `evaltap run` starts as a command, or calls over HTTP, finds the
+    address of the tools of its case in EVALTAP_MOCKS_URL or {{mocks_url}}.
+
+    exit code: 0 every call was answered; 1 some were not; 2 bad input
+    """
+
+    set: str = argument("SET", "the eval set, or the address in EVALTAP_MOCKS_URL")
+    mcp: bool = option("--mcp", "speak MCP over standard input and output")
+    port: int = option(
+        "--port P", "serve HTTP on this port of 127.0.0.1 (default: a free one)", default=0
+    )
+    case: tuple[str, ...] = option(
+        "--case ID", "only this case's recording; may be repeated", parse=str, many=True
+    )
+    schemas: Path | None = option(
+        "--tools FILE.json",
+        "names, descriptions and schemas of the tools, as MCP lists them (default: as recorded)",
+    )
+    misses: Path | None = option(
+        "--misses FILE", "write each call without a recorded result to this file, as JSON Lines"
+    )
+    tools: ToolCallOptions = group(ToolCallOptions, "tool calls")

@@ -1,0 +1,83 @@
+"""A Model Context Protocol server that offers recorded tools: what it replies to each message.
+
+Only what tools need: initialize, ping, tools/list, tools/call (specification of 2025-06-18).
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from evaltap.recorder.answering import RUN, RecordedError, ToolMiss
+from evaltap.schemas.formats.model import Json
+
+Answer = Callable[[str, Json], Json]
+"""Returns a recorded result; raises RecordedError or ToolMiss."""
+NO_RECORDING: Final = -32001
+_UNKNOWN_METHOD: Final = -32601
+_INVALID: Final = -32600
+_VERSION: Final = "2025-06-18"
+
+
+def reply_to(
+    message: object, tools: Sequence[Mapping[str, Any]], answer: Answer
+) -> dict[str, Any] | None:
+    """Return the reply to a JSON-RPC message; None for a notification."""
+    if not isinstance(message, dict) or not isinstance(message.get("method"), str):
+        return _failed(None, _INVALID, "expected a JSON-RPC request")
+    if "id" not in message:
+        return None
+    number, method = message["id"], message["method"]
+    given = message.get("params")
+    params: dict[str, Any] = given if isinstance(given, dict) else {}
+    if method == "initialize":
+        return _result(
+            number,
+            {
+                "protocolVersion": params.get("protocolVersion") or _VERSION,
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "evaltap mocks", "version": "1"},
+            },
+        )
+    if method == "ping":
+        return _result(number, {})
+    if method == "tools/list":
+        return _result(number, {"tools": [*tools]})
+    if method != "tools/call":
+        return _failed(number, _UNKNOWN_METHOD, f"unknown method {method}")
+    try:
+        found = answer(str(params.get("name") or ""), params.get("arguments") or {})
+    except RecordedError as error:
+        return _result(number, {"content": [_text(str(error))], "isError": True})
+    except ToolMiss as miss:
+        return _failed(number, NO_RECORDING, str(miss))
+    if found is RUN:
+        return _failed(number, NO_RECORDING, "no recording, and no tool of its own here")
+    return _result(number, content_of(found))
+
+
+def content_of(result: Json) -> dict[str, Any]:
+    """Return a recorded result in MCP's form; one that has it already is kept."""
+    if isinstance(result, dict) and isinstance(result.get("content"), list):
+        return result
+    if isinstance(result, list) and result and all(map(_is_block, result)):
+        return {"content": result}
+    if isinstance(result, str):
+        return {"content": [_text(result)]}
+    found: dict[str, Any] = {"content": [_text(json.dumps(result, ensure_ascii=False))]}
+    return found | ({"structuredContent": result} if isinstance(result, dict) else {})
+
+
+def _is_block(one: Json) -> bool:
+    return isinstance(one, dict) and isinstance(one.get("type"), str)
+
+
+def _text(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+def _result(number: object, result: Mapping[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "result": result}
+
+
+def _failed(number: object, code: int, why: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": why}}

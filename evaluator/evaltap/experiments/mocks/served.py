@@ -1,0 +1,140 @@
+"""Recorded tools over HTTP on this machine: an MCP server and plain requests, for agents in any language.
+
+POST URL/mcp           JSON-RPC, as an MCP server over streamable HTTP
+GET  URL/tools         [{"name", "description", "inputSchema"}]
+POST URL/tools/NAME    arguments as JSON; {"result": …}, {"error": text}, or 404 with {"miss": why}
+"""
+
+import json
+import secrets
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from evaltap.experiments.mocks.mcp import Answer, reply_to
+from evaltap.recorder.answering import RUN, RecordedError, ToolMiss
+
+MOCKS_URL: Final = "EVALTAP_MOCKS_URL"
+"""The variable that tells a command where its recorded tools are."""
+_MOST_BYTES: Final = 16 * 1024 * 1024
+Tools = Sequence[Mapping[str, Any]]
+
+
+class MockServer:
+    """Serves the tools of any number of runs, each under an address that nobody else can guess."""
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._served: dict[str, tuple[Tools, Answer]] = {}
+        outer = self
+
+        class Handler(_Handler):
+            served = outer._served
+
+        self._server = ThreadingHTTPServer((host, port), Handler)
+        self._server.daemon_threads = True
+        address, number = self._server.server_address[:2]
+        self.url = f"http://{address!s}:{number}"
+        threading.Thread(
+            target=self._server.serve_forever, name="evaltap-mocks", daemon=True
+        ).start()
+
+    @contextmanager
+    def offering(self, tools: Tools, answer: Answer, name: str | None = None) -> Iterator[str]:
+        """Offer tools while the block lasts; yield their address."""
+        name = name or secrets.token_urlsafe(16)
+        self._served[name] = tools, answer
+        try:
+            yield f"{self.url}/{name}"
+        finally:
+            del self._served[name]
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    served: Mapping[str, tuple[Tools, Answer]] = {}
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        found, path = self._found()
+        if found is None:
+            self._send(404, {"error": "nothing is offered here"})
+        elif path == ["tools"]:
+            self._send(200, [*found[0]])
+        else:  # a client that wants a stream of events may do without
+            self._send(405, {"error": "expected POST"})
+
+    def do_DELETE(self) -> None:
+        """End a session of MCP, of which there is none."""
+        self._send(405, {"error": "there are no sessions"})
+
+    def do_POST(self) -> None:
+        found, path = self._found()
+        try:
+            size = int(self.headers.get("Content-Length") or 0)
+            body = self.rfile.read(size) if 0 <= size <= _MOST_BYTES else None
+            given = json.loads(body or b"{}")
+        except ValueError:
+            self._send(400, {"error": "expected JSON"})
+            return
+        if found is None or body is None:
+            self._send(404 if found is None else 413, {"error": "nothing is offered here"})
+        elif path == ["mcp"]:
+            self._mcp(given, *found)
+        elif len(path) == 2 and path[0] == "tools":
+            self._call(path[1], given, found[1])
+        else:
+            self._send(404, {"error": "expected /mcp or /tools/NAME"})
+
+    def _mcp(self, given: Any, tools: Tools, answer: Answer) -> None:
+        messages = given if isinstance(given, list) else [given]
+        replies = [one for message in messages if (one := reply_to(message, tools, answer))]
+        if not replies:
+            self._send(202, None)
+        else:
+            self._send(200, replies if isinstance(given, list) else replies[0])
+
+    def _call(self, name: str, given: Any, answer: Answer) -> None:
+        try:
+            found = answer(name, given)
+        except RecordedError as error:
+            self._send(200, {"error": str(error)})
+        except ToolMiss as miss:
+            self._send(404, {"miss": str(miss)})
+        else:
+            self._send(404, {"miss": "no recording"}) if found is RUN else self._send(
+                200, {"result": found}
+            )
+
+    def _found(self) -> tuple[tuple[Tools, Answer] | None, list[str]]:
+        name, *path = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
+        return self.served.get(name), path
+
+    def _send(self, status: int, data: Any) -> None:
+        body = b"" if data is None else json.dumps(data, ensure_ascii=False).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Write nothing: the agent's output is read by people."""
+
+
+_SERVER: list[MockServer] = []
+_LOCK: Final = threading.Lock()
+
+
+def mock_server() -> MockServer:
+    """Return the server of this process, started at the first call."""
+    with _LOCK:
+        if not _SERVER:
+            _SERVER.append(MockServer())
+        return _SERVER[0]

@@ -1,0 +1,320 @@
+"""`evaltap run` on production's cases: the recording answers the agent's tool calls, and no tool runs."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import Evaltap, runner
+from evaltap.evaluator.store.database import Store
+from recorded_shop import call, order, recorded, write_shop
+
+
+@pytest.fixture
+def evaltap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Evaltap:
+    monkeypatch.chdir(tmp_path)
+    write_shop(tmp_path)
+    return runner(capsys)
+
+
+def run(evaltap: Evaltap, agent: str, *more: str) -> tuple[int, Any, str]:
+    arguments = ("run", "shop.evalset.json", "--agent", agent, "--metrics", "metrics.json",
+                 "--db", "x.duckdb", "--json", *more)  # fmt: skip
+    code, out, said = evaltap(*arguments)
+    return code, json.loads(out) if out.strip() else None, said
+
+
+def real_calls() -> int:
+    return len(Path("real.txt").read_text()) if Path("real.txt").exists() else 0
+
+
+def test_the_recorded_agent_gets_every_recorded_result_and_passes_every_metric(
+    evaltap: Evaltap,
+) -> None:
+    code, found, said = run(evaltap, "shop:answer", "--runs", "3")
+
+    assert code == 0, said
+    assert "answered by the recording (get_order, refund)" in said
+    assert (found["mocks"]["hits"], found["mocks"]["misses"], found["mocks"]["unused"]) == (9, 0, 0)
+    assert [one["pass_rate"] for one in found["metrics"]] == [1.0, 1.0]
+    assert real_calls() == 0
+    with Store("x.duckdb") as store:
+        rows = store.rows(
+            "SELECT DISTINCT tool_name, result::VARCHAR, error_type FROM latest_tool_calls ORDER BY ALL"
+        )
+        said_ = store.column("SELECT DISTINCT arguments->>'mail' FROM latest_tool_calls ORDER BY 1")
+    assert rows == [
+        ("get_order", '{"status":"lost"}', None),
+        ("get_order", '{"status":"shipped"}', None),
+        ("refund", None, "TimeoutError"),
+    ]
+    assert said_ == ["<email:5345e9>", None], "invented values are pseudonyms again"
+
+
+def test_a_call_without_a_recorded_result_is_an_invalid_run_with_its_reason(
+    evaltap: Evaltap,
+) -> None:
+    code, found, _ = run(evaltap, "shop:renamed")
+
+    assert code == 3
+    assert found["units"]["invalid"] == 2
+    assert all("mock miss: fetch_order" in one["reasons"][0] for one in found["cases"])
+    assert [one["pass_rate"] for one in found["metrics"]] == [None, None]
+    assert real_calls() == 0
+
+
+def test_an_agent_that_swallows_the_miss_is_invalid_all_the_same(evaltap: Evaltap) -> None:
+    code, found, _ = run(evaltap, "shop:swallows")
+
+    assert (code, found["units"]["invalid"], real_calls()) == (3, 2, 0)
+
+
+def test_a_renamed_tool_is_suggested_and_can_be_mapped(evaltap: Evaltap) -> None:
+    evaltap("run", "shop.evalset.json", "--agent", "shop:renamed", "--metrics", "metrics.json",
+            "--db", "y.duckdb")  # fmt: skip
+    _, out, _ = evaltap("run", "shop.evalset.json", "--agent", "shop:renamed", "--metrics",
+                        "metrics.json", "--db", "z.duckdb")  # fmt: skip
+    assert "--rename-tool fetch_order=get_order" in out
+
+    code, found, _ = run(
+        evaltap, "shop:renamed", "--rename-tool", "fetch_order=get_order",
+        "--ignore-argument", "fetch_order.mail",
+    )  # fmt: skip
+
+    assert (code, found["units"]["scored"], found["mocks"]["hits"]) == (1, 2, 2)
+    assert found["mocks"]["by_tool"]["refund"]["unused"] == 1
+
+
+def test_only_tools_named_read_only_run_where_nothing_was_recorded(evaltap: Evaltap) -> None:
+    code, found, said = run(evaltap, "shop:renamed", "--read-only", "fetch_order")
+
+    assert (code, found["units"]["scored"]) == (1, 2)
+    assert "tools that may run for real: fetch_order" in said
+    assert real_calls() == 2
+    assert found["mocks"]["real"] == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (("--mocks", "off"), "comes from production"),
+        (("--rename-tool", "a=get_ordr"), "did you mean 'get_order'"),
+        (("--on-miss", "get_order=real"), "name it in --read-only"),
+        (("--on-miss", "get_order=maybe"), "expected fail, real, llm, closest"),
+        (("--ignore-argument", "get_order"), "expected TOOL.ARGUMENT"),
+    ],
+)
+def test_what_is_wrong_about_tools_is_said_before_the_first_call(
+    evaltap: Evaltap, more: tuple[str, ...], problem: str
+) -> None:
+    code, _, said = run(evaltap, "shop:answer", *more)
+
+    assert code == 2
+    assert problem in said
+    assert real_calls() == 0
+
+
+def test_tools_run_for_real_where_that_is_allowed(evaltap: Evaltap) -> None:
+    code, _, said = run(evaltap, "shop:answer", "--mocks", "off", "--allow-real-tools")
+
+    assert code == 0, "the same calls, which is all that trajectory_exact compares"
+    assert "run for real" in said
+    assert real_calls() == 2
+
+
+def test_a_set_of_inputs_only_says_that_it_holds_no_results(
+    evaltap: Evaltap, tmp_path: Path
+) -> None:
+    said = {"userContent": {"role": "user", "content": "where is A-1"}}
+    bare = {"evalId": "a", "conversation": [said], "source": {"curation": {}}}
+    write_shop(tmp_path, [bare])
+
+    code, _, problem = run(evaltap, "shop:answer")
+
+    assert code == 2
+    assert "hold no recorded results: a" in problem
+
+
+def test_a_result_that_was_not_recorded_makes_the_unit_invalid_and_says_so(
+    evaltap: Evaltap, tmp_path: Path
+) -> None:
+    lost = {**order("A-1", "shipped"), "capture": {"result": "truncated"}}
+    write_shop(tmp_path, [recorded("cut", ("where is A-1", [lost], "It is shipped."))])
+
+    _, found, _ = run(evaltap, "shop:answer")
+
+    assert found["cases"][0]["reasons"] == [
+        'mock miss: get_order({"id":"A-1","mail":"<email:5345e9>"}) result of get_order was cut'
+    ]
+
+
+def test_declared_mocks_of_trpc_agent_go_answer_before_tools(
+    evaltap: Evaltap, tmp_path: Path
+) -> None:
+    mocks = [
+        {"name": "get_order", "arguments": {"expected": {"id": "B"}, "onlyTree": {"id": True}},
+         "result": {"status": "other"}},
+        {"name": "get_order", "arguments": {"ignore": True}, "result": {"status": "mocked"}},
+    ]  # fmt: skip
+    turn = {
+        "userContent": {"role": "user", "content": "where is A-1"},
+        "finalResponse": {"role": "assistant", "content": "It is mocked."},
+        "toolMock": {"actual": mocks},
+    }
+    write_shop(tmp_path, [{"evalId": "a", "conversation": [turn]}])
+
+    _, found, said = run(evaltap, "shop:answer")
+
+    assert "declared mocks" in said
+    assert (found["mocks"]["hits"], real_calls()) == (1, 0)
+
+
+def test_wrong_declared_mocks_are_listed(evaltap: Evaltap, tmp_path: Path) -> None:
+    turn = {
+        "userContent": {"role": "user", "content": "hello"},
+        "toolMock": {"actual": [{"name": "a"}, {"name": "b", "arguments": {}, "result": 1}]},
+    }
+    write_shop(tmp_path, [{"evalId": "a", "conversation": [turn]}])
+
+    code, _, said = run(evaltap, "shop:answer")
+
+    assert code == 2
+    assert "toolMock.actual 1: needs either a result or an llmGenerator" in said
+    assert "toolMock.actual 2: has arguments without expected" in said
+
+
+NODE = """
+const lines = require("readline").createInterface({ input: process.stdin });
+const ask = async (method, params) => {
+  const reply = await fetch(process.env.EVALTAP_MOCKS_URL + "/mcp", {
+    method: "POST", headers: { "content-type": "application/json" },
+    body: JSON.stringify({ jsonrpc: "2.0", id: 1, method, params }),
+  });
+  return reply.json();
+};
+lines.on("line", async (line) => {
+  const id = JSON.parse(line).messages.at(-1).content.split(" ").at(-1);
+  const tools = (await ask("tools/list", {})).result.tools.map((tool) => tool.name);
+  const args = { id, mail: "user-5345e9@example.com" };
+  const order = (await ask("tools/call", { name: tools[0], arguments: args })).result.structuredContent;
+  let answer = `It is ${order.status}.`;
+  if (order.status === "lost") {
+    const refund = await ask("tools/call", { name: "refund", arguments: { id } });
+    if (refund.result.isError) answer = "The refund timed out.";
+  }
+  console.log(JSON.stringify({ answer }));
+});
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_an_agent_in_javascript_takes_its_tools_from_the_recording(
+    evaltap: Evaltap, tmp_path: Path
+) -> None:
+    (tmp_path / "agent.cjs").write_text(NODE)
+
+    code, _, said = run(evaltap, "command:node agent.cjs")
+    assert code == 2
+    assert "EVALTAP_MOCKS_URL" in said
+
+    code, found, said = run(evaltap, "command:node agent.cjs", "--mocks", "recorded")
+
+    assert code == 0, said
+    assert (found["mocks"]["hits"], found["units"]["scored"]) == (3, 2)
+
+
+MAIN = "import sys; from evaltap.cli.main import main; sys.exit(main())"
+
+
+def speak(*messages: dict[str, Any], more: tuple[str, ...] = ()) -> tuple[int, list[Any], str]:
+    """Send messages to `evaltap mocks --mcp`; return its exit code, its replies and what it says."""
+    lines = "".join(f"{json.dumps({'jsonrpc': '2.0', **one})}\n" for one in messages)
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, "mocks", "shop.evalset.json", "--mcp", *more],
+        input=lines, capture_output=True, text=True, timeout=60, check=False, env=os.environ,
+    )  # fmt: skip
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+@pytest.mark.usefixtures("evaltap")
+def test_mocks_speaks_mcp_over_standard_input_and_output() -> None:
+    wanted = {"name": "refund", "arguments": {"id": "A-2"}}
+
+    code, replies, said = speak(
+        {"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-03-26"}},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/list"},
+        {"id": 3, "method": "tools/call", "params": wanted},
+        {"id": 4, "method": "tools/call", "params": {**wanted, "arguments": {"id": "no"}}},
+        {"id": 5, "method": "sampling/ask"},
+        more=("--misses", "misses.jsonl"),
+    )
+
+    assert code == 1, said
+    begun, tools, timed_out, missed, unknown = replies
+    assert begun["result"]["protocolVersion"] == "2025-03-26"
+    assert [one["name"] for one in tools["result"]["tools"]] == ["get_order", "refund"]
+    assert tools["result"]["tools"][1]["inputSchema"]["required"] == ["id"]
+    assert timed_out["result"] == {
+        "content": [{"type": "text", "text": "no answer"}],
+        "isError": True,
+    }
+    assert missed["error"]["code"] == -32001
+    assert unknown["error"]["code"] == -32601
+    assert json.loads(Path("misses.jsonl").read_text())["arguments"] == {"id": "no"}
+
+
+def test_mcp_results_keep_their_form() -> None:
+    from evaltap.experiments.mocks.mcp import content_of
+
+    blocks = [{"type": "text", "text": "3"}]
+    assert content_of(blocks) == {"content": blocks}
+    assert content_of({"content": blocks, "isError": False})["isError"] is False
+    assert content_of("3") == {"content": blocks}
+    assert content_of(3) == {"content": blocks}
+    assert content_of({"a": 1})["structuredContent"] == {"a": 1}
+    assert content_of(None) == {"content": [{"type": "text", "text": "null"}]}
+
+
+def test_the_official_client_calls_recorded_tools_over_http(tmp_path: Path) -> None:
+    mcp = pytest.importorskip("mcp")
+    import asyncio
+
+    from mcp.client.streamable_http import streamable_http_client
+
+    from evaltap.experiments.mocks.catalogue import catalogue
+    from evaltap.experiments.mocks.policy import MockPolicy
+    from evaltap.experiments.mocks.recorded import recording_of
+    from evaltap.experiments.mocks.served import MockServer
+    from evaltap.experiments.mocks.tape import Tape
+
+    recording = recording_of(
+        recorded("a", ("hi", [call("add", {"a": 1, "b": 2}, {"sum": 3})], "3"))
+    )
+    tape = Tape(recording, MockPolicy())
+    tape.begin()
+    server = MockServer()
+
+    async def ask(url: str) -> tuple[list[str], Any]:
+        async with (
+            streamable_http_client(f"{url}/mcp") as streams,
+            mcp.ClientSession(streams[0], streams[1]) as session,
+        ):
+            await session.initialize()
+            tools = await session.list_tools()
+            found = await session.call_tool("add", {"a": 1, "b": 2})
+            return [one.name for one in tools.tools], found
+
+    with server.offering(catalogue([recording]), tape.answer) as url:
+        names, found = asyncio.run(ask(url))
+    server.close()
+
+    assert names == ["add"]
+    assert json.loads(found.content[0].text) == {"sum": 3}
