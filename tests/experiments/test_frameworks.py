@@ -5,25 +5,22 @@ Agents are those of the plugin contract: real, with scripted models.
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import agents as openai_agents
 import pytest
-from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, HookMatcher
+from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 
-from evaltap.experiments.agents.base import Unit
-from evaltap.experiments.agents.functions import FactoryAgent
 from evaltap.experiments.agents.loading import agent_of
-from evaltap.experiments.worker import UnitEnd, Worker
 from evaltap.recorder import MemorySink, Recorder
-from evaltap.recorder.observation import ContextMessage, Observation, RunStarted, UserMessage
 from evaltap.schemas.errors import InputError
+from framework_runs import FRAMEWORKS, Runs, agent_for_a_run, unit_of, without_ids
 from plugin_drivers import (
     Adk,
     ClaudeAgent,
@@ -33,24 +30,13 @@ from plugin_drivers import (
     PydanticAI,
     Strands,
 )
-from plugin_drivers import scripted_claude as claude
 from plugin_drivers.driver import AgentSpec, Driver, call, get_order, says
 from plugin_drivers.langchain import model as langchain_model
-
-FRAMEWORKS: Sequence[type[Driver]] = [
-    Adk, ClaudeAgent, LangChain, OpenAIAgents, OpenAIRunHooks, PydanticAI, Strands,
-]  # fmt: skip
 
 
 def in_stock(sku: str) -> str:
     """Check the stock, and fail."""
     raise RuntimeError("inventory down")
-
-
-def unit_of(*turns: str, **more: Any) -> Unit:
-    return Unit(
-        "golden", more.pop("eval_id", "c-1"), trial=2, attempt=1, run="x1.2", turns=turns, **more
-    )
 
 
 def shop() -> AgentSpec:
@@ -67,62 +53,6 @@ def shop() -> AgentSpec:
     )
 
 
-class WatchedRecorder(Recorder):
-    """Keeps what the recorder leaves out of a later turn, as the turns before it say the same."""
-
-    def __init__(self, sink: MemorySink) -> None:
-        super().__init__(sink=sink, flush_interval_seconds=0.01)
-        self.seen: list[Observation] = []
-
-    def observe(self, observation: Observation) -> None:
-        self.seen.append(observation)
-        super().observe(observation)
-
-    def conversations(self) -> dict[str, list[list[str]]]:
-        """Return what the model was told before each turn of a case, and the turn's message."""
-        cases = {
-            one.run_id: one.labels.eval_id
-            for one in self.seen
-            if isinstance(one, RunStarted) and one.labels is not None
-        }
-        told: dict[str, list[str]] = {run: [] for run in cases}
-        for one in self.seen:
-            if isinstance(one, UserMessage) or (
-                isinstance(one, ContextMessage) and one.role != "system"
-            ):
-                told[one.run_id].append(str(one.content))
-        found: dict[str, list[list[str]]] = {}
-        for run, texts in told.items():
-            found.setdefault(str(cases[run]), []).append(sorted(texts))
-        return found
-
-
-class Runs:
-    """A recorder in memory, and the experiment's part that runs units with it."""
-
-    def __init__(self) -> None:
-        self.sink = MemorySink()
-        self.recorder = WatchedRecorder(self.sink)
-
-    def cases(self) -> list[dict[str, Any]]:
-        self.recorder.close()
-        faults = self.recorder.counters().faults
-        assert not faults, f"the plugin met {faults}"
-        return sorted(self.sink.cases, key=lambda case: float(case["creationTimestamp"]))
-
-    def run(self, found: Any, *units: Unit, turn_seconds: float = 30.0) -> list[UnitEnd]:
-        """Run units concurrently with an agent, as the agent's process does."""
-
-        async def all_of_them() -> list[UnitEnd]:
-            agent = agent_of(found, self.recorder)
-            if isinstance(agent, FactoryAgent):
-                await agent.look()
-            worker = Worker(agent, self.recorder, turn_seconds=turn_seconds)
-            return [*await asyncio.gather(*(worker.run(unit) for unit in units))]
-
-        return asyncio.run(all_of_them())
-
-
 @pytest.fixture
 def runs() -> Iterator[Runs]:
     runs = Runs()
@@ -130,21 +60,6 @@ def runs() -> Iterator[Runs]:
     runs.recorder.close()
     openai_agents.set_trace_processors([])
     openai_agents.set_tracing_disabled(False)
-
-
-def agent_for_a_run(kind: type[Driver], make: Callable[[], AgentSpec], turns: Sequence[str]) -> Any:
-    """Return what `--agent` would name: the agent, or a factory of it; the user's plugin stays in it."""
-    own = Recorder(sink=MemorySink(), disabled=True)
-    driver = kind(own)
-    made = driver.agent(make())
-    if isinstance(driver, Adk):
-        return made.agent
-    if isinstance(driver, ClaudeAgent):
-        cli = claude.ScriptedCli("s", 1, (made.turn() for _ in turns))
-        return lambda: ClaudeSDKClient(ClaudeAgentOptions(), transport=cli)
-    if isinstance(driver, OpenAIRunHooks):
-        openai_agents.set_tracing_disabled(True)
-    return made
 
 
 def in_production(
@@ -162,27 +77,6 @@ def in_production(
     with driver.installed():
         asyncio.run(talk())
     return runs.cases()
-
-
-def without_ids(case: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a case without ids, times and labels."""
-    (turn,) = case["actualConversation"]
-    source = {k: v for k, v in case["source"].items() if k not in ("run", "trial", "attempt")}
-    session = {k: v for k, v in case["sessionInput"].items() if k not in ("appName", "userId")}
-    return {
-        "source": source,
-        "sessionInput": session,
-        "turn": _stripped({k: v for k, v in turn.items() if k != "invocationId"}),
-    }
-
-
-_VOLATILE = ("creationTimestamp", "startTime", "durationMs", "latencyMs")
-
-
-def _stripped(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _stripped(v) for k, v in value.items() if k not in _VOLATILE}
-    return [_stripped(one) for one in value] if isinstance(value, list) else value
 
 
 def frameworks(*without: type[Driver]) -> pytest.MarkDecorator:
@@ -479,7 +373,8 @@ def test_each_adapter_says_what_it_can_carry(kind: type[Driver], can: str, runs:
 
     assert [name for name in ("state", "context") if getattr(abilities, name)] == can.split()
     assert abilities.tools
-    assert not abilities.mocks
+    assert abilities.mocks
+    assert abilities.tool_names == ["get_order", "in_stock"]
 
 
 @pytest.mark.parametrize("kind", [OpenAIAgents, Strands], ids=lambda kind: kind.name)

@@ -30,6 +30,7 @@ from plugin_drivers.driver import (
     Driver,
     Step,
     pieces,
+    told,
 )
 from plugin_drivers.global_spans import global_spans_to
 from witness import Witness
@@ -50,6 +51,7 @@ class ScriptedModel(BaseLlm):
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
         """Yield the next step."""
+        told(llm_request.contents)
         step: Step = self.script.pop(0)
         if isinstance(step, Exception):
             raise step

@@ -5,6 +5,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -77,6 +78,16 @@ class AgentSpec:
     """What its model is told before the conversation."""
     raises: bool = False
     """Whether a tool's exception ends the run; else the model is told of it."""
+
+
+TOLD: ContextVar[list[str] | None] = ContextVar("told", default=None)
+"""Where a test has the scripted models write down what they are given."""
+
+
+def told(given: object) -> None:
+    """Write down what a scripted model is given."""
+    if (kept := TOLD.get()) is not None:
+        kept.append(str(given))
 
 
 class Driver(ABC):

@@ -32,6 +32,7 @@ from plugin_drivers.driver import (
     Says,
     Step,
     pieces,
+    told,
 )
 from witness import Witness
 
@@ -51,6 +52,7 @@ class ScriptedModel(BaseChatModel):
         return self
 
     def _generate(self, *arguments: Any, **options: Any) -> ChatResult:
+        told(arguments[0])
         step = self._next()
         calls = [
             {"name": one.tool, "id": one.call_id, "args": dict(one.arguments)} for one in step.calls

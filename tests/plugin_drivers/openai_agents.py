@@ -26,6 +26,7 @@ from plugin_drivers.driver import (
     Says,
     Step,
     Tool,
+    told,
 )
 from witness import Witness
 
@@ -49,6 +50,7 @@ class Endpoint(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Answer one request."""
+        told((await request.aread()).decode())
         step = self._steps.pop(0)
         if isinstance(step, Exception):
             return httpx2.Response(500, json={"error": {"message": str(step)}})

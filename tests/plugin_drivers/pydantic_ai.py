@@ -31,6 +31,7 @@ from plugin_drivers.driver import (
     Step,
     Tool,
     pieces,
+    told,
 )
 from witness import Witness
 
@@ -46,6 +47,7 @@ def model(*steps: Step) -> FunctionModel:
         return step
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        told(messages)
         step = next_step()
         words = [TextPart(step.text)] if step.text else []
         calls = [ToolCallPart(one.tool, dict(one.arguments), one.call_id) for one in step.calls]

@@ -20,6 +20,7 @@ from plugin_drivers.driver import (
     Driver,
     Step,
     pieces,
+    told,
 )
 from plugin_drivers.global_spans import global_spans_to
 from witness import Witness
@@ -46,6 +47,7 @@ class ScriptedModel(Model):
 
     async def stream(self, messages: Any, *arguments: Any, **options: Any) -> AsyncIterable[Any]:
         """Yield the events of the next step."""
+        told(messages)
         step = self.steps.pop(0)
         if isinstance(step, Exception):
             raise step

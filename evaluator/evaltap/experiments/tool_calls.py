@@ -81,6 +81,8 @@ class MockChoice:
                 f"{counted(len(bare), 'case')} of the set hold no recorded results: {bare[0]}; curate with"
                 f" `--as recorded`, {_ALLOW}"
             )
+        if abilities is not None:
+            found += [f"the agent cannot be replayed: its {one}" for one in abilities.unanswerable]
         if abilities is None or abilities.mocks or not (recorded or not policy.recorded):
             return found
         if not abilities.served_mocks:

@@ -41,6 +41,10 @@ class ToolAnswers(Protocol):
         """
         ...
 
+    def delegated(self, name: str) -> None:
+        """Note a call that is no tool's: another agent takes over, and its own calls are answered."""
+        ...
+
 
 TOOL_ANSWERS: Final[ContextVar[ToolAnswers | None]] = ContextVar("evaltap_answers", default=None)
 """Who answers tool calls in this context; None lets every tool run."""

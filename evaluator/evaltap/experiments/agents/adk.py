@@ -1,6 +1,6 @@
 """Google ADK: an agent or app, each unit with a runner and an in-memory session of its own."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,12 +12,15 @@ from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.genai import types
 
+from evaltap.experiments.agents.answering import adk as answering
 from evaltap.experiments.agents.base import (
     Abilities,
     AgentSession,
     Asked,
     Unit,
     answer_in,
+    answers_for,
+    ending_on_a_miss,
     system_texts,
 )
 from evaltap.recorder import Recorder
@@ -43,16 +46,22 @@ def adapt(found: Any, recorder: Recorder) -> "AdkAgent | None":
 class AdkAgent:
     """An app; a plugin of the recorder that it has is replaced by that of the experiment."""
 
-    abilities = Abilities(state=True, context=True)
-
     def __init__(self, app: App, recorder: Recorder) -> None:
         self._app, self._recorder = app, recorder
+        self.abilities = Abilities(
+            state=True,
+            context=True,
+            mocks=True,
+            tool_names=answering.tool_names(app.root_agent),
+            unanswerable=answering.unanswerable(app.root_agent),
+        )
 
     @asynccontextmanager
     async def session(self, unit: Unit) -> AsyncIterator[AgentSession]:
         """Return a conversation in a new session that has the unit's id, state and context."""
         recording = EvaltapPlugin(recorder=self._recorder)
-        runner = self._runner(unit, recording)
+        asking = [] if answers_for(self.abilities) is None else [answering.AnsweringPlugin()]
+        runner = self._runner(unit, [recording, *asking])
         session = await runner.session_service.create_session(
             app_name=runner.app_name,
             user_id=unit.user_id or _USER,
@@ -68,10 +77,10 @@ class AdkAgent:
         finally:
             await recording.close()  # ends a turn that was cancelled
 
-    def _runner(self, unit: Unit, recording: EvaltapPlugin) -> Runner:
+    def _runner(self, unit: Unit, ours: Sequence[BasePlugin]) -> Runner:
         others = [one for one in self._app.plugins if not isinstance(one, EvaltapPlugin)]
         told = system_texts(unit.context)
-        plugins = [*([_Instructions(told)] if told else []), recording, *others]
+        plugins = [*([_Instructions(told)] if told else []), *ours, *others]
         return Runner(
             app=self._app.model_copy(update={"plugins": plugins}),
             app_name=unit.app_name or None,
@@ -89,6 +98,10 @@ class _AdkSession:
         self._runner, self._session = runner, session
 
     async def answer(self, asked: Asked) -> str | None:
+        with ending_on_a_miss():
+            return answer_in(await self._words(asked))
+
+    async def _words(self, asked: Asked) -> str | None:
         words = None
         async for event in self._runner.run_async(
             user_id=self._session.user_id,
@@ -99,7 +112,7 @@ class _AdkSession:
             texts = [one.text for one in parts if one.text and not one.thought]
             if texts and not event.partial:
                 words = "".join(texts)
-        return answer_in(words)
+        return words
 
 
 class _Instructions(BasePlugin):

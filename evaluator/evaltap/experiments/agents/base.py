@@ -4,13 +4,16 @@ An adapter calls the agent and lets the recorder see the turn; it never records 
 of the recorder records.  An exception of the agent passes through: it is the agent's crash.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from evaltap.experiments.mocks.declared import DeclaredMock
 from evaltap.experiments.mocks.recorded import Recording
+from evaltap.recorder.answering import TOOL_ANSWERS, ToolAnswers, ToolMiss
+from evaltap.schemas.errors import InputError
 
 ChatMessage: TypeAlias = dict[str, Any]
 """`{"role": "system" | "user" | "assistant", "content": text}`."""
@@ -69,7 +72,8 @@ class AgentSession(Protocol):
     async def answer(self, asked: Asked) -> str | None:
         """Run one turn and return the answer; called from one task, never concurrently.
 
-        Raises whatever the agent raises, and AgentError if it does not answer.
+        Raises whatever the agent raises, AgentError if it does not answer, and ToolMiss if one of its tool
+        calls has no answer in a replay.
         """
         ...
 
@@ -85,7 +89,11 @@ class Abilities:
     tools: bool = True
     """Its tool calls are recorded."""
     mocks: bool = False
-    """Its tool calls can be answered from a recording."""
+    """Its tool calls can be answered from a recording: it asks `TOOL_ANSWERS` before a tool runs."""
+    tool_names: Sequence[str] | None = None
+    """Its tools, and those of the agents that it works with; None if they are not known before it runs."""
+    unanswerable: Sequence[str] = ()
+    """Its tools that no recording can answer, each with the reason: such an agent is not replayed."""
     served_mocks: bool = False
     """It is told the address of recorded tools, and may use them in place of its own."""
 
@@ -99,7 +107,10 @@ class Agent(Protocol):
         ...
 
     def session(self, unit: Unit) -> AbstractAsyncContextManager[AgentSession]:
-        """Return a new conversation; the end of the block releases what belongs to it."""
+        """Return a new conversation; the end of the block releases what belongs to it.
+
+        Raises InputError in a replay if the agent has tools that no recording can answer.
+        """
         ...
 
 
@@ -133,3 +144,42 @@ def answer_in(text: str | None) -> str:
 def system_texts(context: Sequence[ChatMessage]) -> list[str]:
     """Return the system messages."""
     return [str(one["content"]) for one in context if one["role"] == "system"]
+
+
+def answers_for(abilities: Abilities) -> ToolAnswers | None:
+    """Return who answers the tool calls of this run; raise InputError if some could not be answered."""
+    answers = TOOL_ANSWERS.get()
+    if answers is not None and abilities.unanswerable:
+        raise InputError(
+            f"the agent cannot be replayed: its {'; its '.join(abilities.unanswerable)};"
+            " replay a version of it without, or run it live"
+        )
+    return answers
+
+
+@contextmanager
+def ending_on_a_miss() -> Iterator[None]:
+    """Raise the first miss of what runs in the block, whatever the framework has made of it."""
+    answers = TOOL_ANSWERS.get()
+    try:
+        yield
+    except asyncio.CancelledError:
+        raise  # its time is up: that comes first
+    except BaseException as error:
+        if answers is not None and answers.missed and error is not answers.missed[0]:
+            raise answers.missed[0] from error
+        raise
+    if answers is not None and answers.missed:
+        raise answers.missed[0]
+
+
+def miss(answers: ToolAnswers, why: str) -> NoReturn:
+    """End a run over a call that no recording can answer."""
+    missed = ToolMiss(why)
+    answers.missed.append(missed)
+    raise missed
+
+
+def by_provider(name: str) -> str:
+    """Say that a tool is run by the model's provider, out of reach."""
+    return f"tool {name} is run by the provider and cannot be answered from a recording"

@@ -3,12 +3,13 @@
 import dataclasses
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, ResultMessage
 from claude_agent_sdk.types import HookEvent, HookMatcher
 
+from evaltap.experiments.agents.answering import claude_agent as answering
 from evaltap.experiments.agents.base import (
     Abilities,
     AgentError,
@@ -16,6 +17,8 @@ from evaltap.experiments.agents.base import (
     Asked,
     Unit,
     answer_in,
+    answers_for,
+    ending_on_a_miss,
 )
 from evaltap.recorder import Recorder
 from evaltap.recorder.plugins.claude_agent import EvaltapHooks
@@ -33,8 +36,6 @@ def adapt(found: Any, recorder: Recorder) -> "ClaudeAgent | None":
 class ClaudeAgent:
     """Claude Code with these options; what it is told besides the user's messages is up to them."""
 
-    abilities = Abilities()
-
     def __init__(
         self,
         options: ClaudeAgentOptions,
@@ -42,19 +43,27 @@ class ClaudeAgent:
         recorder: Recorder,
     ) -> None:
         self._options, self._client, self._recorder = options, client, recorder
+        self.abilities = Abilities(mocks=True, unanswerable=answering.unanswerable(options))
 
     @asynccontextmanager
     async def session(self, unit: Unit) -> AsyncIterator[AgentSession]:
         """Return a conversation by a client that lives as long; Claude wants a UUID as its id."""
-        recording = EvaltapHooks(recorder=self._recorder)
+        recording, options = EvaltapHooks(recorder=self._recorder), self._options
+        hooks, stack = _joined(options.hooks or {}, recording.hooks()), ExitStack()
+        if (answers := answers_for(self.abilities)) is not None:
+            answering.install()
+            stack.enter_context(asking := answering.AskingHooks(answers, options))
+            hooks = _joined(hooks, asking.hooks())
+            options = dataclasses.replace(options, strict_mcp_config=True)  # no servers of files
         options = dataclasses.replace(
-            self._options,
-            hooks=_joined(self._options.hooks or {}, recording.hooks()),
+            options,
+            hooks=hooks,
             session_id=str(uuid.uuid5(uuid.NAMESPACE_URL, unit.session_id)),
         )
         try:
-            async with self._client(options) as client:
-                yield _ClaudeSession(client, recording)
+            with stack:
+                async with self._client(options) as client:
+                    yield _ClaudeSession(client, recording)
         finally:
             recording.close()  # ends a turn that was cancelled
 
@@ -64,6 +73,10 @@ class _ClaudeSession:
         self._client, self._recording = client, recording
 
     async def answer(self, asked: Asked) -> str | None:
+        with ending_on_a_miss():
+            return await self._answer(asked)
+
+    async def _answer(self, asked: Asked) -> str:
         await self._client.query(asked.user)
         last: ResultMessage | None = None
         async for message in self._recording.watch(self._client.receive_response()):

@@ -20,6 +20,7 @@ from evaltap.experiments.agents.base import (
     AgentSession,
     Asked,
     Unit,
+    ending_on_a_miss,
 )
 from evaltap.experiments.agents.plain import TIME_IS_UP, turn_of
 from evaltap.recorder import Recorder
@@ -52,7 +53,7 @@ class FunctionSession:
 
     async def answer(self, asked: Asked) -> str | None:
         """Call the function within a recorded turn; its return value is the answer."""
-        with turn_of(self._recorder, asked) as turn:
+        with ending_on_a_miss(), turn_of(self._recorder, asked) as turn:
             given = (list(asked.messages), turn) if self._takes_turn else (list(asked.messages),)
             try:
                 returned = await called(self._function, *given)
@@ -74,14 +75,14 @@ class FunctionSession:
 class FunctionAgent:
     """A function, or a factory that makes one for each unit."""
 
+    abilities = Abilities(context=True, mocks=True)
+    """Context messages are among the messages; state is recorded, and read from `turn` by nobody.  Tools are
+    those of `turn.run_tool` and `@evaltap.tool`.
+    """
+
     def __init__(self, function: Callable[..., Any], recorder: Recorder) -> None:
         self._function = function
         self._recorder = recorder
-
-    @property
-    def abilities(self) -> Abilities:
-        """Context messages are among the messages; state is recorded, and read from `turn` by nobody."""
-        return Abilities(context=True, mocks=_takes_turn(self._function))
 
     @asynccontextmanager
     async def session(self, unit: Unit) -> AsyncIterator[AgentSession]:
@@ -99,7 +100,7 @@ class FactoryAgent:
     ) -> None:
         self._factory = factory
         self._adapter = adapter
-        self.abilities = Abilities(state=True, context=True)
+        self.abilities = Abilities(state=True, context=True, mocks=True)
         """What is not known before `look`: a unit whose agent cannot take it crashes."""
 
     async def look(self) -> None:

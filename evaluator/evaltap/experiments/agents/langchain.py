@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from langchain_core.runnables import Runnable, RunnableConfig
 
+from evaltap.experiments.agents.answering import langchain as answering
 from evaltap.experiments.agents.base import (
     Abilities,
     AgentError,
@@ -18,6 +19,8 @@ from evaltap.experiments.agents.base import (
     ChatMessage,
     Unit,
     answer_in,
+    answers_for,
+    ending_on_a_miss,
 )
 from evaltap.experiments.agents.functions import called
 from evaltap.recorder import Recorder
@@ -49,7 +52,12 @@ class LangChainAgent:
                 " expected 'messages', or one input that is the user's message"
             )
         takes_all = not self._inputs or "messages" in self._inputs or bool(self._history)
-        self.abilities = Abilities(state=self._is_graph, context=takes_all)
+        self.abilities = Abilities(
+            state=self._is_graph,
+            context=takes_all,
+            mocks=True,
+            tool_names=answering.tool_names(runnable),
+        )
 
     @asynccontextmanager
     async def session(self, unit: Unit) -> AsyncIterator[AgentSession]:
@@ -57,12 +65,14 @@ class LangChainAgent:
         unknown = sorted(set(unit.state or ()).difference(self._inputs))
         if unknown:
             raise AgentError(f"the graph's state has no {unknown[0]!r}: {', '.join(self._inputs)}")
+        if answers_for(self.abilities) is not None:
+            answering.install()
         yield _LangChainSession(self, unit, blocks=await self._blocks(unit))
 
     async def run(self, unit: Unit, given: Any, *, blocks: bool) -> Any:
         """Invoke the runnable once, on a thread if it blocks."""
         config: RunnableConfig = {
-            "callbacks": [self._handler],
+            "callbacks": [self._handler, answering.ProviderToolGuard()],
             "configurable": {"thread_id": unit.session_id},
             "metadata": {
                 "session_id": unit.session_id,
@@ -113,6 +123,7 @@ class _LangChainSession:
         else:
             given = self._agent.input_of(asked.messages, self._state)
         self._is_first = False
-        output = await self._agent.run(self._unit, given, blocks=self._blocks)
-        self._state = {**self._state, **state_of(output)}
-        return answer_in(result_of(output))
+        with ending_on_a_miss():
+            output = await self._agent.run(self._unit, given, blocks=self._blocks)
+            self._state = {**self._state, **state_of(output)}
+            return answer_in(result_of(output))

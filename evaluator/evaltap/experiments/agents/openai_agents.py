@@ -11,7 +11,16 @@ from agents import Agent, RunConfig, Runner, add_trace_processor
 from agents.tracing import get_trace_provider
 from agents.tracing.traces import NoOpTrace
 
-from evaltap.experiments.agents.base import Abilities, AgentSession, Asked, Unit, answer_in
+from evaltap.experiments.agents.answering import openai_agents as answering
+from evaltap.experiments.agents.base import (
+    Abilities,
+    AgentSession,
+    Asked,
+    Unit,
+    answer_in,
+    answers_for,
+    ending_on_a_miss,
+)
 from evaltap.experiments.agents.current import CURRENT, recording_to
 from evaltap.recorder import Recorder
 from evaltap.recorder.plugins.openai_agents import EvaltapTraceProcessor
@@ -27,15 +36,21 @@ def adapt(found: Any, recorder: Recorder) -> "OpenAIAgent | None":
 class OpenAIAgent:
     """An agent; runs share it, as it holds no conversation."""
 
-    abilities = Abilities(context=True)
-
     def __init__(self, agent: Agent[Any], recorder: Recorder) -> None:
         self._agent, self._recorder = agent, recorder
+        self.abilities = Abilities(
+            context=True,
+            mocks=True,
+            tool_names=answering.tool_names(agent),
+            unanswerable=answering.unanswerable(agent),
+        )
         self._is_traced = not isinstance(get_trace_provider().create_trace("evaltap"), NoOpTrace)
 
     @asynccontextmanager
     async def session(self, unit: Unit) -> AsyncIterator[AgentSession]:
         """Return a conversation; each turn goes to the agent that answered the last one."""
+        if answers_for(self.abilities) is not None:
+            answering.install()
         with recording_to(self._recorder):
             if self._is_traced:
                 _install()
@@ -48,6 +63,10 @@ class _OpenAISession:
         self._history: list[Any] = [*unit.context]
 
     async def answer(self, asked: Asked) -> str | None:
+        with ending_on_a_miss():
+            return await self._answer(asked)
+
+    async def _answer(self, asked: Asked) -> str:
         given = [*self._history, {"role": "user", "content": asked.user}]
         session_id, user_id = self._unit.session_id, self._unit.user_id or None
         config = RunConfig(group_id=session_id)

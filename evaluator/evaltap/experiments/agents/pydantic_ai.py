@@ -14,6 +14,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from evaltap.experiments.agents.answering import pydantic_ai as answering
 from evaltap.experiments.agents.base import (
     Abilities,
     AgentSession,
@@ -21,6 +22,8 @@ from evaltap.experiments.agents.base import (
     ChatMessage,
     Unit,
     answer_in,
+    answers_for,
+    ending_on_a_miss,
     system_texts,
 )
 from evaltap.recorder import Recorder
@@ -36,15 +39,21 @@ def adapt(found: Any, recorder: Recorder) -> "PydanticAgent | None":
 class PydanticAgent:
     """An agent; runs share it, as it holds no conversation."""
 
-    abilities = Abilities(context=True)
-
     def __init__(self, agent: Agent[Any, Any], recorder: Recorder) -> None:
         self._agent = agent
+        self.abilities = Abilities(
+            context=True,
+            mocks=True,
+            tool_names=answering.tool_names(agent),
+            unanswerable=answering.unanswerable(agent),
+        )
         self._recording = EvaltapCapability(recorder=recorder)
 
     @asynccontextmanager
     async def session(self, unit: Unit) -> AsyncIterator[AgentSession]:
         """Return a conversation; system messages of the case are instructions."""
+        if answers_for(self.abilities) is not None:
+            answering.install()
         yield _PydanticSession(self._agent, self._recording, unit)
 
 
@@ -57,15 +66,16 @@ class _PydanticSession:
         self._capabilities = [recording, *prompts]
 
     async def answer(self, asked: Asked) -> str | None:
-        result = await self._agent.run(
-            asked.user,
-            message_history=self._history or None,
-            conversation_id=self._unit.session_id,
-            instructions="\n\n".join(system_texts(self._unit.context)) or None,
-            capabilities=self._capabilities,
-        )
-        self._history = result.all_messages()
-        return answer_in(None if result.output is None else text_of(result.output))
+        with ending_on_a_miss():
+            result = await self._agent.run(
+                asked.user,
+                message_history=self._history or None,
+                conversation_id=self._unit.session_id,
+                instructions="\n\n".join(system_texts(self._unit.context)) or None,
+                capabilities=self._capabilities,
+            )
+            self._history = result.all_messages()
+            return answer_in(None if result.output is None else text_of(result.output))
 
 
 def _messages(context: Sequence[ChatMessage]) -> list[ModelMessage]:

@@ -16,12 +16,15 @@ from strands.agent.state import AgentState
 from strands.multiagent.base import MultiAgentBase
 from strands.types.content import Message, SystemContentBlock
 
+from evaltap.experiments.agents.answering import strands as answering
 from evaltap.experiments.agents.base import (
     Abilities,
     AgentSession,
     Asked,
     Unit,
     answer_in,
+    answers_for,
+    ending_on_a_miss,
     system_texts,
 )
 from evaltap.experiments.agents.current import CURRENT, recording_to
@@ -62,13 +65,20 @@ _STARTS: Final[WeakKeyDictionary[Agent, _Start]] = WeakKeyDictionary()
 class StrandsAgent:
     """An agent, which one unit has at a time."""
 
-    abilities = Abilities(state=True, context=True)
-
     def __init__(self, agent: Agent, recorder: Recorder) -> None:
         self._agent, self._recorder = agent, recorder
+        agents = _with_inner(agent)
+        self.abilities = Abilities(
+            state=True,
+            context=True,
+            mocks=True,
+            tool_names=answering.tool_names(agents),
+            unanswerable=answering.unanswerable(agents),
+        )
         if agent not in _STARTS:
-            for one in _with_inner(agent):
+            for one in agents:
                 one.hooks.add_hook(EvaltapHooks(recorder=CURRENT))
+                one.hooks.add_hook(answering.AnsweringHooks())
             _STARTS[agent] = _Start(
                 copy.deepcopy(agent.messages),
                 agent.system_prompt_content,
@@ -79,6 +89,7 @@ class StrandsAgent:
     @asynccontextmanager
     async def session(self, unit: Unit) -> AsyncIterator[AgentSession]:
         """Return a conversation that starts as the agent was given, with the unit's state and context."""
+        answers_for(self.abilities)
         agent, start = self._agent, self._start
         async with start.is_free():
             agent.messages[:] = copy.deepcopy(start.messages)
@@ -102,8 +113,9 @@ class _StrandsSession:
             self._passed["user_id"] = unit.user_id
 
     async def answer(self, asked: Asked) -> str | None:
-        result = await self._agent.invoke_async(asked.user, invocation_state=dict(self._passed))
-        return answer_in(str(result).strip())
+        with ending_on_a_miss():
+            result = await self._agent.invoke_async(asked.user, invocation_state=dict(self._passed))
+            return answer_in(str(result).strip())
 
 
 def _with_inner(agent: Agent) -> list[Agent]:

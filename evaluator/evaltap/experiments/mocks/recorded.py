@@ -13,6 +13,9 @@ from evaltap.schemas.formats.model import Json
 
 _LOST: Final = {"missing": "not recorded", "truncated": "cut", "redacted": "redacted"}
 
+_HANDS_OVER: Final = "transfer_to_"
+"""How Google ADK, the OpenAI Agents SDK and LangGraph name what only hands over to another agent."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
@@ -28,6 +31,11 @@ class RecordedCall:
     """How long the call took, if known."""
     problem: str = ""
     """Why it answers no call: `result of refund was not recorded`; empty if it does."""
+    id: str = ""
+    parent: str = ""
+    """The id of the call in which another agent made this one."""
+    delegates: bool = False
+    """Whether another agent took over, which is no tool's call."""
 
 
 Recording = tuple[tuple[RecordedCall, ...], ...]
@@ -41,9 +49,9 @@ def recording_of(case: CaseData) -> Recording:
 
 
 def _calls(turn: CaseData) -> Iterator[RecordedCall]:
-    for tool in turn.get("tools") or ():
-        if not isinstance(tool, dict):
-            continue
+    tools = [one for one in turn.get("tools") or () if isinstance(one, dict)]
+    parents = {one["parentId"] for one in tools if one.get("parentId")}
+    for tool in tools:
         error, duration = tool.get("error"), tool.get("durationMs")
         yield RecordedCall(
             tool.get("name") or "",
@@ -53,6 +61,9 @@ def _calls(turn: CaseData) -> Iterator[RecordedCall]:
             (error.get("type") or "") if error else "",
             duration / 1000 if isinstance(duration, int | float) else None,
             _problem(tool),
+            tool.get("id") or "",
+            tool.get("parentId") or "",
+            tool.get("id") in parents or (tool.get("name") or "").startswith(_HANDS_OVER),
         )
 
 

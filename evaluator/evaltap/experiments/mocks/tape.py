@@ -111,7 +111,8 @@ class Tape:
     def end(self) -> None:
         """Note which recorded calls of the turn were not made; raise a miss that was swallowed."""
         why = "not called"
-        self.turns[-1].unused = [Missed(one.name, one.arguments, why) for one in self._left]
+        left = [one for one in self._left if not one.delegates]
+        self.turns[-1].unused = [Missed(one.name, one.arguments, why) for one in left]
         if self.missed:
             made = [one for one in self.calls if not isinstance(one.outcome, ToolMiss)]
             self.turns[-1].calls = [Missed(one.tool, one.arguments, "") for one in made]
@@ -140,8 +141,8 @@ class Tape:
             await asyncio.sleep(seconds)
         return self._given(found)
 
-    def ran(self, name: str) -> None:
-        """Note a delegation to another agent, which is no tool: it runs, and its own calls are answered."""
+    def delegated(self, name: str) -> None:
+        """Note a call that is no tool's: another agent takes over, and its own calls are answered."""
         with self._lock:
             recorded = self._policy.renamed.get(name, name)
             for call in self._left:
@@ -205,9 +206,17 @@ class Tape:
                     return None, call.problem
                 continue
             if self._policy.match == "fifo" or self._equal(name, arguments, call.arguments):
-                self._left.remove(call)
+                self._take(call)
                 return call, ""
         return None, self._why(recorded, arguments, left)
+
+    def _take(self, call: RecordedCall) -> None:
+        """Use up a call, and the calls that were made within it: they are not made again."""
+        gone = {call.id} if call.id else set()
+        self._left.remove(call)
+        while inner := [one for one in self._left if one.parent in gone]:
+            gone |= {one.id for one in inner if one.id}
+            self._left = [one for one in self._left if one not in inner]
 
     def _why(self, recorded: str, arguments: Json, left: list[RecordedCall]) -> str:
         if problem := next((one.problem for one in left if one.problem), ""):
@@ -243,7 +252,7 @@ class Tape:
         if policy == "llm":
             return self._invented(name, arguments, "", turn)
         if policy == "closest" and (call := self._closest(name, arguments)) is not None:
-            self._left.remove(call)
+            self._take(call)
             turn.invented.append(name)
             return call.result if call.error is None else failure_of(call)
         return self._miss(name, arguments, why, turn)

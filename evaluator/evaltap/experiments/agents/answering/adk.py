@@ -1,0 +1,139 @@
+"""Google ADK: a plugin that has a tool ask for its answer in place of running.
+
+The tool is swapped, not answered by the callback: its own callbacks, those for errors and the recorder see a
+call as live.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from google.adk.agents import BaseAgent, LlmAgent
+from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.tools.agent_tool import AgentTool
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.base_toolset import BaseToolset
+from google.adk.tools.enterprise_search_tool import EnterpriseWebSearchTool
+from google.adk.tools.exit_loop_tool import exit_loop
+from google.adk.tools.google_maps_grounding_tool import GoogleMapsGroundingTool
+from google.adk.tools.google_search_tool import GoogleSearchTool
+from google.adk.tools.set_model_response_tool import SetModelResponseTool
+from google.adk.tools.transfer_to_agent_tool import TransferToAgentTool
+from google.adk.tools.url_context_tool import UrlContextTool
+from google.adk.tools.vertex_ai_search_tool import VertexAiSearchTool
+from google.genai import types
+
+from evaltap.experiments.agents.base import by_provider, miss
+from evaltap.recorder.answering import RUN, TOOL_ANSWERS
+
+if TYPE_CHECKING:
+    from google.adk.agents.callback_context import CallbackContext
+    from google.adk.models.llm_request import LlmRequest
+    from google.adk.tools.tool_context import ToolContext
+
+_BY_PROVIDER: Final = (
+    EnterpriseWebSearchTool, GoogleMapsGroundingTool, GoogleSearchTool, UrlContextTool, VertexAiSearchTool,
+)  # fmt: skip
+_ELSEWHERE: Final = ("ManagedAgent", "RemoteA2aAgent")
+"""Classes of agents whose tools run on another host; some need packages that are not installed."""
+_RUN_HERE: Final = {"function_declarations", "computer_use"}
+"""What a request says of tools that the provider does not run itself."""
+
+
+class AnsweringPlugin(BasePlugin):
+    """Has every tool of a run ask who answers it, also those of agents that work as tools."""
+
+    def __init__(self) -> None:
+        super().__init__(name="evaltap_answers")
+
+    async def before_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: "ToolContext"
+    ) -> None:
+        """Swap the tool, once: the object may outlive the run, and asks each time."""
+        answers = TOOL_ANSWERS.get()
+        if _is_of_the_framework(tool):
+            if answers is not None:
+                answers.delegated(tool.name)
+        elif not isinstance(tool.run_async, _Asking):
+            tool.run_async = _Asking(tool)  # type: ignore[method-assign]
+
+    async def before_agent_callback(
+        self, *, agent: BaseAgent, callback_context: "CallbackContext"
+    ) -> None:
+        """End the run before an agent that could not be looked at beforehand does what nobody sees."""
+        answers = TOOL_ANSWERS.get()
+        if answers is not None and (why := next(_own(agent), None)) is not None:
+            miss(answers, f"its {why}")
+
+    async def before_model_callback(
+        self, *, callback_context: "CallbackContext", llm_request: "LlmRequest"
+    ) -> None:
+        """End the run before a model is given tools that its provider runs, as toolsets may do."""
+        answers = TOOL_ANSWERS.get()
+        for tool in (llm_request.config.tools or ()) if answers is not None else ():
+            given = tool.model_dump(exclude_none=True) if isinstance(tool, types.Tool) else {}
+            if answers is not None and (names := sorted(given.keys() - _RUN_HERE)):
+                miss(answers, f"its {by_provider(names[0])}")
+
+
+class _Asking:
+    """The `run_async` of a tool that may be answered."""
+
+    def __init__(self, tool: BaseTool) -> None:
+        self._tool, self._live = tool, tool.run_async
+
+    async def __call__(self, *, args: dict[str, Any], tool_context: "ToolContext") -> Any:
+        answers = TOOL_ANSWERS.get()
+        found = RUN if answers is None else answers.answer(self._tool.name, args)
+        if found is RUN:
+            return await self._live(args=args, tool_context=tool_context)
+        return found
+
+
+def _is_of_the_framework(tool: BaseTool) -> bool:
+    """Return whether a call only directs the run: other agents, whose own tools are answered, or its end.
+
+    An agent that plugins are kept from is a plain tool: the recorder sees no more of it either.
+    """
+    if isinstance(tool, AgentTool):
+        return tool.include_plugins
+    is_directing = isinstance(tool, SetModelResponseTool | TransferToAgentTool)
+    return is_directing or getattr(tool, "func", None) is exit_loop
+
+
+def unanswerable(root: object) -> list[str]:
+    """Return the tools of an agent, and of those that it works with, that no recording can answer."""
+    return [why for agent in _agents(root) for why in _own(agent)]
+
+
+def tool_names(root: object) -> list[str] | None:
+    """Return the names of the tools; None if a toolset only tells them in a run."""
+    tools = [tool for agent in _agents(root) for tool in _tools(agent)]
+    if any(isinstance(tool, BaseToolset) for tool in tools):
+        return None
+    names = [getattr(tool, "name", None) or getattr(tool, "__name__", None) for tool in tools]
+    return sorted({name for name in names if isinstance(name, str)})
+
+
+def _agents(root: object) -> list[BaseAgent]:
+    found = [root] if isinstance(root, BaseAgent) else []
+    for agent in found:
+        inner = [getattr(tool, "agent", None) for tool in _tools(agent)]
+        for one in (*agent.sub_agents, *inner):
+            if isinstance(one, BaseAgent) and not any(one is known for known in found):
+                found.append(one)
+    return found
+
+
+def _tools(agent: BaseAgent) -> list[Any]:  # functions, tools and toolsets
+    return [*agent.tools] if isinstance(agent, LlmAgent) else []
+
+
+def _own(agent: BaseAgent) -> Iterator[str]:
+    if any(kind.__name__ in _ELSEWHERE for kind in type(agent).__mro__):
+        yield f"agent {agent.name} runs elsewhere, where its tools cannot be answered from a recording"
+    if isinstance(agent, LlmAgent) and agent.code_executor is not None:
+        kind = type(agent.code_executor).__name__
+        yield f"code executor {kind} cannot be answered from a recording"
+    for tool in _tools(agent):
+        if isinstance(tool, _BY_PROVIDER):
+            yield by_provider(tool.name)

@@ -1,0 +1,121 @@
+"""LangChain and LangGraph: a tool that is run asks for its answer, wherever a graph, a chain or another tool
+runs it.
+
+It is a copy of the tool that runs, with another body: validation, injected arguments, callbacks and the
+handling of errors are the tool's own.
+"""
+
+import copy
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.tools import BaseTool, ToolException
+
+from evaltap.experiments.agents.base import by_provider, miss
+from evaltap.recorder.answering import RUN, TOOL_ANSWERS, RecordedError, ToolAnswers
+
+_HANDOFF: Final = "__handoff_destination"
+"""In the metadata of tools that only hand over, by the packages for swarms and supervisors."""
+_FUNCTION_KEYS: Final = {
+    "function", "functions", "function_declarations", "input_schema", "parameters", "toolSpec",
+}  # fmt: skip
+"""Found in a tool that a model is given as a dict, if the agent runs it; providers' own have none."""
+
+
+def install() -> None:
+    """Have all tools of the process ask, from now on: without answers they run as before."""
+    if BaseTool.run is not _run:
+        BaseTool.run = _run  # type: ignore[method-assign]
+        BaseTool.arun = _arun  # type: ignore[method-assign]
+
+
+_live_run: Final[Callable[..., Any]] = BaseTool.run
+_live_arun: Final[Callable[..., Awaitable[Any]]] = BaseTool.arun
+
+
+@functools.wraps(_live_run)
+def _run(self: BaseTool, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
+    return _live_run(_asking(self, tool_input), tool_input, *args, **kwargs)
+
+
+@functools.wraps(_live_arun)
+async def _arun(self: BaseTool, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
+    return await _live_arun(_asking(self, tool_input), tool_input, *args, **kwargs)
+
+
+def _asking(tool: BaseTool, tool_input: Any) -> BaseTool:
+    """Return a copy of a tool for one call, whose arguments are those that the model sent."""
+    answers = TOOL_ANSWERS.get()
+    if answers is None or _HANDOFF in (tool.metadata or {}):
+        return tool
+    given = tool._filter_injected_args(tool_input) if isinstance(tool_input, dict) else tool_input
+
+    @functools.wraps(tool._run)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        found = _found(answers, tool, given)
+        return tool._run(*args, **kwargs) if found is RUN else found
+
+    @functools.wraps(tool._arun)
+    async def arun(*args: Any, **kwargs: Any) -> Any:
+        found = _found(answers, tool, given)
+        return await tool._arun(*args, **kwargs) if found is RUN else found
+
+    copied = copy.copy(tool)
+    # Past the model's own __setattr__, which takes fields only.
+    object.__setattr__(copied, "_run", run)
+    object.__setattr__(copied, "_arun", arun)
+    return copied
+
+
+class _RecordedToolException(RecordedError, ToolException):
+    """A recorded failure of a tool that handles its failures."""
+
+
+def _found(answers: ToolAnswers, tool: BaseTool, given: Any) -> Any:
+    """Return what the tool's body would return, or `RUN`."""
+    try:
+        found = answers.answer(tool.name, given)
+    except RecordedError as error:
+        raise (_RecordedToolException(str(error)) if tool.handle_tool_error else error) from None
+    if found is RUN:
+        return RUN
+    if _returns_a_command(tool):
+        miss(
+            answers,
+            f"its tool {tool.name} returns a command for the graph, which is not in a recording:"
+            " let it run, if it has no effect outside",
+        )
+    return (found, None) if tool.response_format == "content_and_artifact" else found
+
+
+def _returns_a_command(tool: BaseTool) -> bool:
+    body = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
+    return "Command" in str(getattr(body, "__annotations__", {}).get("return", ""))
+
+
+class ProviderToolGuard(BaseCallbackHandler):
+    """Ends the run before a model is given tools that its provider runs: a graph does not tell of them."""
+
+    raise_error = True
+    run_inline = True
+
+    def on_chat_model_start(self, serialized: Any, messages: Any, **kwargs: Any) -> None:
+        """Look at the tools that the model is given."""
+        answers = TOOL_ANSWERS.get()
+        tools = (kwargs.get("invocation_params") or {}).get("tools") or ()
+        for tool in tools if answers is not None and isinstance(tools, list) else ():
+            if answers is not None and isinstance(tool, dict) and not _FUNCTION_KEYS & tool.keys():
+                name = tool.get("name") or tool.get("type") or next(iter(tool), "")
+                miss(answers, f"its {by_provider(str(name))}")
+
+
+def tool_names(runnable: Any) -> list[str] | None:  # Any: a runnable of any kind
+    """Return the names of the tools in a graph and its sub-graphs; None for what is no graph."""
+    if not hasattr(runnable, "get_subgraphs"):
+        return None
+    graphs = [runnable, *(graph for _, graph in runnable.get_subgraphs(recurse=True))]
+    nodes = [node for graph in graphs for node in getattr(graph, "nodes", {}).values()]
+    found = (getattr(getattr(node, "bound", None), "tools_by_name", {}) for node in nodes)
+    return sorted({name for tools in found for name in tools})

@@ -1,0 +1,93 @@
+"""pydantic-ai: a capability, given to every run of an agent, that has toolsets ask for their answers.
+
+Output functions are not tools, and run.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.native_tools import AbstractNativeTool
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, WrapperToolset
+
+from evaltap.experiments.agents.base import by_provider, miss
+from evaltap.recorder.answering import RUN, TOOL_ANSWERS, RecordedError
+
+
+def install() -> None:
+    """Have all agents of the process ask, from now on: without answers their tools run as before.
+
+    An agent that works within another one's tool is known to that tool only.
+    """
+    if Agent.iter is not _iter:
+        Agent.iter = _iter  # type: ignore[method-assign]
+
+
+_SEARCH: Final = "tool_search"
+"""The kind of the one that only finds the agent's own tools."""
+_live_iter: Final[Callable[..., AbstractAsyncContextManager[Any]]] = Agent.iter
+
+
+def _iter(self: Agent[Any, Any], *args: Any, **kwargs: Any) -> AbstractAsyncContextManager[Any]:
+    if TOOL_ANSWERS.get() is not None:
+        kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), _Answering()]
+    return _live_iter(self, *args, **kwargs)
+
+
+class _Answering(AbstractCapability[Any]):
+    """Swaps the toolset of a run, inside of what else wraps it."""
+
+    def get_ordering(self) -> CapabilityOrdering:
+        return CapabilityOrdering(position="innermost")
+
+    def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
+        return _AskingToolset(toolset)
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        answers, profile = TOOL_ANSWERS.get(), request_context.model.profile
+        supported = profile.get("supported_native_tools", frozenset())
+        for tool in request_context.model_request_parameters.native_tools:
+            is_used = not tool.optional or type(tool) in supported
+            if answers is not None and tool.kind != _SEARCH and is_used:
+                miss(answers, f"its {by_provider(tool.kind)}")
+        return request_context
+
+
+@dataclass
+class _AskingToolset(WrapperToolset[Any]):
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        answers = TOOL_ANSWERS.get()
+        try:
+            found = RUN if answers is None else answers.answer(name, tool_args)
+        except RecordedError as error:
+            # The kind of failure is not recorded; after any other the run would have ended there.
+            raise ToolFailed(str(error)) from error
+        if found is RUN:
+            return await super().call_tool(name, tool_args, ctx, tool)
+        return found
+
+
+def unanswerable(agent: Agent[Any, Any]) -> list[str]:
+    """Return the tools of an agent that no recording can answer, but for those that a run decides on."""
+    given = agent.root_capability.get_native_tools()
+    native = [tool for tool in given if isinstance(tool, AbstractNativeTool)]
+    return [by_provider(one.kind) for one in native if one.kind != _SEARCH and not one.optional]
+
+
+def tool_names(agent: Agent[Any, Any]) -> list[str] | None:
+    """Return the names of the tools; None if a toolset only tells them in a run."""
+    names: set[str] = set()
+    for toolset in agent.toolsets:
+        if not isinstance(toolset, FunctionToolset):
+            return None
+        names.update(toolset.tools)
+    return sorted(names)

@@ -1,0 +1,249 @@
+"""The contract of a replay, for every framework: a recording answers in place of the tools."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import agents as openai_agents
+import pytest
+
+from evaltap.recorder import MemorySink, Recorder
+from evaltap.recorder.answering import ToolMiss
+from framework_runs import FRAMEWORKS, Runs, agent_for_a_run, unit_of
+from plugin_drivers import Adk, ClaudeAgent, OpenAIAgents, OpenAIRunHooks
+from plugin_drivers.driver import AgentSpec, Driver, Step, call, says
+from replayed_agents import Recording, Shop, calls_of, recorded, replay, replay_now
+
+KINDS = [kind for kind in FRAMEWORKS if kind is not ClaudeAgent]  # which has a test of its own
+
+
+@pytest.fixture
+def runs() -> Iterator[Runs]:
+    runs = Runs()
+    yield runs
+    runs.recorder.close()
+    openai_agents.set_trace_processors([])
+    openai_agents.set_tracing_disabled(False)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def frameworks(*without: type[Driver]) -> pytest.MarkDecorator:
+    """Run a test with every framework but some."""
+    kinds = [kind for kind in KINDS if kind not in without]
+    return pytest.mark.parametrize("kind", kinds, ids=lambda kind: kind.name)
+
+
+def agent(kind: type[Driver], shop: Shop, *steps: Step, **options: Any) -> Any:
+    return agent_for_a_run(kind, lambda: AgentSpec(steps, tools=shop.tools(), **options), [])
+
+
+def facts(tool: Any) -> dict[str, Any]:
+    """Return what a recorded call is about."""
+    return {key: tool[key] for key in ("name", "arguments", "result", "error") if key in tool}
+
+
+@frameworks()
+def test_the_recorded_result_reaches_the_model_and_the_case(
+    kind: type[Driver], runs: Runs, shop: Shop
+) -> None:
+    seller = agent(kind, shop, says("", call("sell", "c1", sku="A")), says("Done."))
+    recording = Recording(recorded("sell", sku="A", result="as recorded"))
+
+    ended, given = replay_now(runs, seller, recording, unit_of("Sell A"))
+
+    assert ended == ["Done."]
+    assert "as recorded" in given[-1]
+    (tool,) = calls_of(runs.cases())
+    assert facts(tool) == {"name": "sell", "arguments": {"sku": "A"}, "result": "as recorded"}
+    assert shop.effects() == []
+
+
+@frameworks()
+def test_a_recorded_error_reaches_the_model_as_a_live_one_does(
+    kind: type[Driver], runs: Runs, shop: Shop
+) -> None:
+    seller = agent(kind, shop, says("", call("sell", "c1", sku="A")), says("Sorry."))
+
+    ended, given = replay_now(
+        runs, seller, Recording(recorded("sell", sku="A", error="out of stock")), unit_of("Sell A")
+    )
+
+    assert ended == ["Sorry."]
+    assert "out of stock" in given[-1]
+    (tool,) = calls_of(runs.cases())
+    if kind.sees_tool_errors:
+        assert "error" in tool
+    assert shop.effects() == []
+
+
+@frameworks()
+def test_a_miss_ends_the_run_before_the_model_is_called_again(
+    kind: type[Driver], runs: Runs, shop: Shop
+) -> None:
+    seller = agent(
+        kind,
+        shop,
+        says("", call("sell", "c1", sku="A"), call("sell", "c2", sku="B")),
+        says("Never said."),
+    )
+    recording = Recording(recorded("sell", sku="A", result="as recorded"))
+
+    ended, given = replay_now(runs, seller, recording, unit_of("Sell A and B"))
+
+    assert isinstance(ended, ToolMiss)
+    assert recording.missed == [ended]
+    assert len(given) == 1
+    assert {tool["arguments"]["sku"] for tool in calls_of(runs.cases())} == {"A", "B"}
+    assert shop.effects() == []
+
+
+@frameworks()
+def test_parallel_calls_each_get_their_own_result(
+    kind: type[Driver], runs: Runs, shop: Shop
+) -> None:
+    calls = [call("sell", f"c{number}", sku=sku) for number, sku in enumerate("BAA")]
+    seller = agent(kind, shop, says("", *calls), says("Done."))
+    recording = Recording(
+        recorded("sell", sku="A", result="first A"),
+        recorded("sell", sku="B", result="only B"),
+        recorded("sell", sku="A", result="second A"),
+    )
+
+    ended, _ = replay_now(runs, seller, recording, unit_of("Sell"))
+
+    assert ended == ["Done."]
+    tools = calls_of(runs.cases())
+    assert [tool["arguments"]["sku"] for tool in tools] == ["B", "A", "A"]
+    assert tools[0]["result"] == "only B"
+    assert {tool["result"] for tool in tools[1:]} == {"first A", "second A"}
+    assert shop.effects() == []
+
+
+@frameworks()
+def test_units_that_run_at_once_are_answered_each_from_its_own_recording(
+    kind: type[Driver], runs: Runs, shop: Shop
+) -> None:
+    sells = [says("", call("sell", "c1", sku="A"))] * 4
+
+    def make() -> Any:
+        return agent(kind, shop, sells[0], says("Done."))
+
+    agents = [make() for _ in sells]
+    recordings = [
+        Recording(recorded("sell", sku="A", result=f"recorded {number}")) for number in range(3)
+    ]
+
+    async def at_once() -> list[Any]:
+        given: list[Recording | None] = [*recordings, None]
+        return await asyncio.gather(
+            *(
+                asyncio.create_task(
+                    replay(runs, one, recording, unit_of("Sell A", eval_id=f"c-{number}"))
+                )
+                for number, (one, recording) in enumerate(zip(agents, given, strict=True))
+            )
+        )
+
+    ended = asyncio.run(at_once())
+
+    assert ended == [["Done."]] * 4
+    results = {case["evalId"]: calls_of([case])[0]["result"] for case in runs.cases()}
+    assert results == {
+        "c-0": "recorded 0", "c-1": "recorded 1", "c-2": "recorded 2", "c-3": "sold A",
+    }  # fmt: skip
+    assert shop.effects() == ["sell A"]
+
+
+@frameworks()
+def test_a_tool_that_may_run_runs(kind: type[Driver], runs: Runs, shop: Shop) -> None:
+    seller = agent(kind, shop, says("", call("sell", "c1", sku="A")), says("Done."))
+
+    ended, given = replay_now(runs, seller, Recording(runs=["sell"]), unit_of("Sell A"))
+
+    assert ended == ["Done."]
+    assert "sold A" in given[-1]
+    assert calls_of(runs.cases())[0]["result"] == "sold A"
+    assert shop.effects() == ["sell A"]
+
+
+@frameworks()
+def test_an_agent_that_was_replayed_runs_live_afterwards(
+    kind: type[Driver], runs: Runs, shop: Shop
+) -> None:
+    seller = agent(kind, shop, *[says("", call("sell", "c1", sku="A")), says("Done.")] * 2)
+
+    replay_now(runs, seller, Recording(recorded("sell", sku="A", result="old")), unit_of("Sell A"))
+    ended, _ = replay_now(runs, seller, None, unit_of("Sell A", eval_id="c-2"))
+
+    assert ended == ["Done."]
+    assert [tool["result"] for tool in calls_of(runs.cases())] == ["old", "sold A"]
+    assert shop.effects() == ["sell A"]
+
+
+# ADK's own AgentTool builds its runner in a way that ADK deprecates.
+@pytest.mark.filterwarnings("ignore:The `plugins` argument is deprecated")
+@pytest.mark.parametrize("is_recorded", [True, False], ids=["hit", "miss"])
+@frameworks()
+def test_the_tools_of_an_agent_that_works_as_a_tool_are_answered(
+    kind: type[Driver], is_recorded: bool, runs: Runs, shop: Shop
+) -> None:
+    driver = kind(Recorder(sink=MemorySink(), disabled=True))
+    helper = AgentSpec(
+        [says("", call("sell", "n2", sku="A")), says("Sold.")], tools=shop.tools(), name="clerk"
+    )
+    boss = agent(
+        kind, shop, says("", driver.delegation("n1", "clerk", "sell A")), says("Fine."),
+        name="boss", delegate=helper,
+    )  # fmt: skip
+    calls = [recorded("sell", sku="A", result="as recorded")] if is_recorded else []
+    recording = Recording(*calls, runs=["clerk"])
+
+    ended, given = replay_now(runs, boss, recording, unit_of("Sell A"))
+
+    assert shop.effects() == []
+    assert recording.asked.count("sell") == 1
+    if is_recorded:
+        assert ended == ["Fine."]
+        assert any("as recorded" in text for text in given)
+    else:
+        assert isinstance(ended, ToolMiss)
+
+
+@pytest.mark.parametrize("kind", [Adk, OpenAIAgents, OpenAIRunHooks], ids=lambda kind: kind.name)
+def test_the_tools_of_an_agent_that_takes_over_are_answered(
+    kind: type[Driver], runs: Runs, shop: Shop
+) -> None:
+    driver = kind(Recorder(sink=MemorySink(), disabled=True))
+    successor = AgentSpec(
+        [says("", call("sell", "n2", sku="A")), says("Sold.")], tools=shop.tools(), name="billing"
+    )
+    first = agent(kind, shop, says("", driver.handover("n1", "billing")), successor=successor)
+
+    ended, _ = replay_now(
+        runs, first, Recording(recorded("sell", sku="A", result="old")), unit_of("Sell A")
+    )
+
+    assert ended == ["Sold."]
+    assert shop.effects() == []
+
+
+@frameworks()
+def test_fifty_replays_have_no_effect(kind: type[Driver], runs: Runs, shop: Shop) -> None:
+    turn = [says("", call("sell", "c1", sku="A"), call("sell", "c2", sku="B")), says("Done.")]
+    seller = agent(kind, shop, *turn * 50)
+
+    for number in range(50):
+        recording = Recording(
+            recorded("sell", sku="A", result=f"A {number}"),
+            recorded("sell", sku="B", error="sold out"),
+        )
+        ended, _ = replay_now(runs, seller, recording, unit_of("Sell", eval_id=f"c-{number}"))
+        assert ended == ["Done."]
+
+    assert shop.effects() == []
+    assert len(calls_of(runs.cases())) == 100
