@@ -39,6 +39,10 @@ class Recording:
             raise RecordedError(call["error"])
         return call["result"]
 
+    async def answer_later(self, name: str, arguments: object) -> Any:  # as `answer`
+        """Return the result of a call, or `RUN`."""
+        return self.answer(name, arguments)
+
     def delegated(self, name: str) -> None:
         """Note a delegation."""
 

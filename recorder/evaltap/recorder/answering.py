@@ -41,6 +41,10 @@ class ToolAnswers(Protocol):
         """
         ...
 
+    async def answer_later(self, name: str, arguments: object) -> Any | Literal[_Run.RUN]:
+        """Do the same without holding up the event loop, if an answer takes time."""
+        ...
+
     def delegated(self, name: str) -> None:
         """Note a call that is no tool's: another agent takes over, and its own calls are answered."""
         ...

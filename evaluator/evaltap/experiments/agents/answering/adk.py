@@ -83,7 +83,7 @@ class _Asking:
 
     async def __call__(self, *, args: dict[str, Any], tool_context: "ToolContext") -> Any:
         answers = TOOL_ANSWERS.get()
-        found = RUN if answers is None else answers.answer(self._tool.name, args)
+        found = RUN if answers is None else await answers.answer_later(self._tool.name, args)
         if found is RUN:
             return await self._live(args=args, tool_context=tool_context)
         return found

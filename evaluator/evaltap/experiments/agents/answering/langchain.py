@@ -7,7 +7,8 @@ handling of errors are the tool's own.
 
 import copy
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -54,13 +55,15 @@ def _asking(tool: BaseTool, tool_input: Any) -> BaseTool:
 
     @functools.wraps(tool._run)
     def run(*args: Any, **kwargs: Any) -> Any:
-        found = _found(answers, tool, given)
-        return tool._run(*args, **kwargs) if found is RUN else found
+        with _as_the_tool(tool):
+            found = answers.answer(tool.name, given)
+        return tool._run(*args, **kwargs) if found is RUN else _result(answers, tool, found)
 
     @functools.wraps(tool._arun)
     async def arun(*args: Any, **kwargs: Any) -> Any:
-        found = _found(answers, tool, given)
-        return await tool._arun(*args, **kwargs) if found is RUN else found
+        with _as_the_tool(tool):
+            found = await answers.answer_later(tool.name, given)
+        return await tool._arun(*args, **kwargs) if found is RUN else _result(answers, tool, found)
 
     copied = copy.copy(tool)
     # Past the model's own __setattr__, which takes fields only.
@@ -73,14 +76,17 @@ class _RecordedToolException(RecordedError, ToolException):
     """A recorded failure of a tool that handles its failures."""
 
 
-def _found(answers: ToolAnswers, tool: BaseTool, given: Any) -> Any:
-    """Return what the tool's body would return, or `RUN`."""
+@contextmanager
+def _as_the_tool(tool: BaseTool) -> Iterator[None]:
+    """Have a recorded failure handled as the tool handles its own."""
     try:
-        found = answers.answer(tool.name, given)
+        yield
     except RecordedError as error:
         raise (_RecordedToolException(str(error)) if tool.handle_tool_error else error) from None
-    if found is RUN:
-        return RUN
+
+
+def _result(answers: ToolAnswers, tool: BaseTool, found: Any) -> Any:
+    """Return what the tool's body would return."""
     if _returns_a_command(tool):
         miss(
             answers,

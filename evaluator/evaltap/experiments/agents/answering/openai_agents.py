@@ -52,7 +52,7 @@ def _asking(tool: FunctionTool) -> FunctionTool:
         if answers is not None and is_agent:
             answers.delegated(tool.name)
         elif answers is not None:
-            found = answers.answer(tool.name, _given(arguments))
+            found = await answers.answer_later(tool.name, _given(arguments))
         return await run(context, arguments) if found is RUN else found
 
     copied = copy.copy(tool)

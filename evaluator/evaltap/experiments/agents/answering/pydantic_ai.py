@@ -67,7 +67,7 @@ class _AskingToolset(WrapperToolset[Any]):
     ) -> Any:
         answers = TOOL_ANSWERS.get()
         try:
-            found = RUN if answers is None else answers.answer(name, tool_args)
+            found = RUN if answers is None else await answers.answer_later(name, tool_args)
         except RecordedError as error:
             # The kind of failure is not recorded; after any other the run would have ended there.
             raise ToolFailed(str(error)) from error
