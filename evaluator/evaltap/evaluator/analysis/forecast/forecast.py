@@ -72,8 +72,7 @@ def forecast(turns: Iterable[ReplayedTurn], options: Options | None = None) -> F
     found = replace(found, new=new.rate, difference=new.difference)
     if unsupported:
         return found
-    figure = replay.estimate(deterministic=options.deterministic)
-    return replace(found, estimate=Estimated(figure.rate, figure.difference, figure.traffic))
+    return replace(found, estimate=replay.estimate(deterministic=options.deterministic))
 
 
 def faithful_share(turns: Iterable[ReplayedTurn]) -> Figure | None:
@@ -140,9 +139,11 @@ class _Replay:
         """Return the figure from all runs, faithful or not."""
         return calculate(self._turns, [run.item(passed=passes(run.verdict)) for run in self.runs])
 
-    def estimate(self, *, deterministic: bool) -> Figure:
-        """Return the figure from the faithful runs for all recorded turns."""
-        return calculate(self._turns, self._faithful, deterministic=deterministic)
+    def estimate(self, *, deterministic: bool) -> Estimated:
+        """Return what the faithful runs say about all recorded turns."""
+        figure = calculate(self._turns, self._faithful, deterministic=deterministic)
+        assert figure.traffic is not None
+        return Estimated(figure.rate, figure.difference, figure.traffic)
 
     def faithful_figure(self) -> Figure:
         """Return the figure of the faithful traffic alone."""
