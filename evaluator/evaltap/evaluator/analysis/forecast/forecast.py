@@ -38,6 +38,14 @@ def forecast(turns: Iterable[ReplayedTurn], options: Options | None = None) -> F
     """Return the forecast under one metric; the turns of each session are in their order."""
     options = options or Options()
     rows = _sorted(one for one in turns if one.old is not None)
+    failing, passing = _newly(rows)
+    if options.chosen_by_outcome:
+        return Forecast(
+            options.margin,
+            newly_failing=failing,
+            newly_passing=passing,
+            chosen_by_outcome=True,
+        )
     old = estimate_items((one.session, 1 / one.weight, float(bool(one.old))) for one in rows)
     if old is None:
         return Forecast(options.margin)
@@ -49,7 +57,6 @@ def forecast(turns: Iterable[ReplayedTurn], options: Options | None = None) -> F
     share = replay.figure(_is_faithful).rate
     low, high = replay.figure(_has_passed), replay.figure(_may_pass)
     unsupported = _unsupported(rows, share.value)
-    failing, passing = _newly(rows)
     found = Forecast(
         options.margin,
         old.rate,
