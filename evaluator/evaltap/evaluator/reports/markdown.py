@@ -89,7 +89,8 @@ def _origin(report: Report) -> str:
     )
 
 
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers: Collection[str]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers: Collection[str]) -> str:
+    """Return a table of escaped cells, `numbers` to the right; empty without rows."""
     rule = tuple("---:" if name in numbers else "---" for name in head)
     lines = [head, rule, *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) if rows else ""
@@ -101,7 +102,7 @@ def _metrics(summary: Summary) -> str:
     if crashed:
         names.insert(2, "crashed")
     rows = [_metric_row(row, crashed=crashed) for row in summary.metrics]
-    return _table(("metric", *names), rows, names)
+    return table(("metric", *names), rows, names)
 
 
 def _metric_row(row: MetricCounts, *, crashed: bool) -> tuple[str, ...]:
@@ -150,8 +151,8 @@ def _groups(groups: tuple[ReasonGroup, ...]) -> list[str]:
         for group in groups[:_GROUPS]
     ]
     more = len(groups) - len(rows)
-    table = _table(("what went wrong", "cases", "example", "case"), rows, ("cases",))
-    return ["### Reasons", table + (f"\n\n{counted(more, 'more reason')}." if more else "")]
+    found = table(("what went wrong", "cases", "example", "case"), rows, ("cases",))
+    return ["### Reasons", found + (f"\n\n{counted(more, 'more reason')}." if more else "")]
 
 
 def _cases(report: Report, budget: int) -> str:
@@ -190,9 +191,13 @@ def _cell(cell: Cell) -> str:
 
 
 def _fenced(case: CaseReport) -> list[str]:
-    lines = [visible(line) for line in difference_lines(case.evidence)]
-    if not lines:
-        return []
-    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
+    lines = difference_lines(case.evidence)
+    return ["", *diff_block(lines), ""] if lines else []
+
+
+def diff_block(lines: Sequence[str]) -> list[str]:
+    """Return lines as a fenced block that none of them can end."""
+    shown = [visible(line).replace("\n", " ") for line in lines]
+    longest = max((len(run) for line in shown for run in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
-    return ["", f"{fence}diff", *(line.replace("\n", " ") for line in lines), fence, ""]
+    return [f"{fence}diff", *shown, fence]

@@ -38,6 +38,14 @@ def forecast(turns: Iterable[ReplayedTurn], options: Options | None = None) -> F
     """Return the forecast under one metric; the turns of each session are in their order."""
     options = options or Options()
     rows = _sorted(one for one in turns if one.old is not None)
+    failing, passing = _newly(rows)
+    if options.chosen_by_outcome:
+        return Forecast(
+            options.margin,
+            newly_failing=failing,
+            newly_passing=passing,
+            chosen_by_outcome=True,
+        )
     old = estimate_items((one.session, 1 / one.weight, float(bool(one.old))) for one in rows)
     if old is None:
         return Forecast(options.margin)
@@ -49,7 +57,6 @@ def forecast(turns: Iterable[ReplayedTurn], options: Options | None = None) -> F
     share = replay.figure(_is_faithful).rate
     low, high = replay.figure(_has_passed), replay.figure(_may_pass)
     unsupported = _unsupported(rows, share.value)
-    failing, passing = _newly(rows)
     found = Forecast(
         options.margin,
         old.rate,
@@ -72,8 +79,7 @@ def forecast(turns: Iterable[ReplayedTurn], options: Options | None = None) -> F
     found = replace(found, new=new.rate, difference=new.difference)
     if unsupported:
         return found
-    figure = replay.estimate(deterministic=options.deterministic)
-    return replace(found, estimate=Estimated(figure.rate, figure.difference, figure.traffic))
+    return replace(found, estimate=replay.estimate(deterministic=options.deterministic))
 
 
 def faithful_share(turns: Iterable[ReplayedTurn]) -> Figure | None:
@@ -140,9 +146,11 @@ class _Replay:
         """Return the figure from all runs, faithful or not."""
         return calculate(self._turns, [run.item(passed=passes(run.verdict)) for run in self.runs])
 
-    def estimate(self, *, deterministic: bool) -> Figure:
-        """Return the figure from the faithful runs for all recorded turns."""
-        return calculate(self._turns, self._faithful, deterministic=deterministic)
+    def estimate(self, *, deterministic: bool) -> Estimated:
+        """Return what the faithful runs say about all recorded turns."""
+        figure = calculate(self._turns, self._faithful, deterministic=deterministic)
+        assert figure.traffic is not None
+        return Estimated(figure.rate, figure.difference, figure.traffic)
 
     def faithful_figure(self) -> Figure:
         """Return the figure of the faithful traffic alone."""

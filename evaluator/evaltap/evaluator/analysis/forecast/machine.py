@@ -68,18 +68,19 @@ class Figure:
     """The interval is for other traffic that the agent and its users could have made."""
     difference: Change
     """Compared with the old verdicts on all turns."""
-    traffic: Interval
-    """The 95 % interval of the rate for the actual traffic."""
+    traffic: Interval | None
+    """The 95 % interval of the rate for the actual traffic, if it was asked for."""
     effective_sessions: float
     """The number of sessions of equal weight with the same information."""
 
 
 def calculate(
-    turns: Sequence[Turn], items: Sequence[Item], *, deterministic: bool = False
+    turns: Sequence[Turn], items: Sequence[Item], *, deterministic: bool | None = None
 ) -> Figure:
     """Return the rate of `turns`, each cell of which must have an item.
 
-    `deterministic`: the agent would always give the same answer to the same turn.
+    `deterministic`, whether the agent always gives the same answer to a turn, is for the interval of the
+    actual traffic; None: there is none.
     """
     sums = _Sums(turns, items)
     groups = _groups_of(turns, items, sums)
@@ -90,10 +91,13 @@ def calculate(
     effective = rate * (1 - rate) / variance if variance > 0 else reach.default_trials
     interval = reach.interval(rate, reach.factor(variance, between), between)
     number, weighted = len({one.turn for one in items}), any(one.weight > 1.001 for one in turns)
+    traffic = None
+    if deterministic is not None:
+        traffic = _traffic(turns, sums, groups, reach, deterministic=deterministic)
     return Figure(
         Rate(rate, interval, number, effective, "turns", weighted),
         _change(sums, reach, variance_of_change),
-        _traffic(turns, sums, groups, reach, deterministic=deterministic),
+        traffic,
         reach.effective_sessions,
     )
 
@@ -147,6 +151,11 @@ class _Part:
     def rate(self) -> float:
         return self.passed / self.drawn
 
+    def add(self, part: "_Part") -> None:
+        self.weight += part.weight
+        self.drawn += part.drawn
+        self.passed += part.passed
+
     def rate_without(self, part: "_Part") -> float:
         """Return the rate without a session; unchanged if nothing else is left."""
         rest = self.drawn - part.drawn
@@ -157,24 +166,24 @@ class _Sums:
     """The sums by cell and session (step 1), and what follows from them (step 5)."""
 
     def __init__(self, turns: Sequence[Turn], items: Sequence[Item]) -> None:
-        self.cells: defaultdict[int, _Part] = defaultdict(_Part)
-        self.sessions: defaultdict[str, dict[int, _Part]] = defaultdict(dict)
+        self.sessions: defaultdict[str, defaultdict[int, _Part]] = defaultdict(
+            lambda: defaultdict(_Part)
+        )
         self._old: defaultdict[str, float] = defaultdict(float)
-        for one in turns:
-            for part in self._parts(one):
-                part.weight += one.weight
-            self._old[one.session] += one.weight * one.passed
-        for item in items:
-            for part in self._parts(turns[item.turn]):
-                part.drawn += item.weight
-                part.passed += item.weight * item.passed
+        for session, weight, passed, cell, _ in turns:
+            self.sessions[session][cell].weight += weight
+            self._old[session] += weight * passed
+        for turn, _, weight, passed in items:
+            part = self.sessions[turns[turn].session][turns[turn].cell]
+            part.drawn += weight
+            part.passed += weight * passed
+        self.cells: defaultdict[int, _Part] = defaultdict(_Part)
+        for parts in self.sessions.values():
+            for number, part in parts.items():
+                self.cells[number].add(part)
         self.weight = sum(cell.weight for cell in self.cells.values())
         self.rate = sum(cell.weight * cell.rate for cell in self.cells.values()) / self.weight
         self.old_rate = sum(self._old.values()) / self.weight
-
-    def _parts(self, turn: Turn) -> tuple[_Part, _Part]:
-        own = self.sessions[turn.session].setdefault(turn.cell, _Part())
-        return self.cells[turn.cell], own
 
     def between(self, value: float, *, old: float = 0.0) -> float:
         """Return b, the variance from other traffic: of r_c - old·o around `value`."""
@@ -216,6 +225,7 @@ class _Session:
     residual: float = 0.0
     """Σω(y - r)"""
     by_run: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
+    """The same by run."""
     passes: bool = False
     fails: bool = False
 
@@ -234,20 +244,6 @@ class _Group:
     turns: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
     """Σω by turn."""
     sessions: defaultdict[str, _Session] = field(default_factory=lambda: defaultdict(_Session))
-
-    def add(self, item: Item, session: str, weight: float, rate: float) -> None:
-        """Add an item with its ω, and the rate of its cell."""
-        residual = weight * (item.passed - rate)
-        self.weight += weight
-        self.passed += weight * item.passed
-        self.spread += weight * rate * (1 - rate)
-        self.turns[item.turn] += weight
-        own = self.sessions[session]
-        own.weight += weight
-        own.residual += residual
-        own.by_run[item.run] += residual
-        own.passes |= item.passed
-        own.fails |= not item.passed
 
     @property
     def variance(self) -> float:
@@ -292,11 +288,28 @@ class _Group:
 def _groups_of(turns: Sequence[Turn], items: Sequence[Item], sums: _Sums) -> Sequence[_Group]:
     runs = 1 + max(one.run for one in items)
     found: defaultdict[int, _Group] = defaultdict(lambda: _Group(runs))
-    for item in items:
-        turn = turns[item.turn]
-        cell = sums.cells[turn.cell]
-        weight = cell.weight / sums.weight * item.weight / cell.drawn
-        found[turn.group].add(item, turn.session, weight, cell.rate)
+    scales = {
+        number: (cell.weight / sums.weight / cell.drawn, cell.rate)
+        for number, cell in sums.cells.items()
+    }
+    for number, run, drawn, passed in items:
+        session, _, _, cell, place = turns[number]
+        scale, rate = scales[cell]
+        weight = scale * drawn
+        residual = weight * (passed - rate)
+        group = found[place]
+        group.weight += weight
+        group.spread += weight * rate * (1 - rate)
+        group.turns[number] += weight
+        own = group.sessions[session]
+        own.weight += weight
+        own.residual += residual
+        own.by_run[run] += residual
+        if passed:
+            group.passed += weight
+            own.passes = True
+        else:
+            own.fails = True
     for turn in turns:
         if turn.group in found:
             found[turn.group].population += turn.weight

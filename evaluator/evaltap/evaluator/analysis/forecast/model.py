@@ -40,6 +40,9 @@ class Options:
     """The largest drop of the rate that is accepted."""
     deterministic: bool = False
     """Whether the agent always answers a turn in the same way; only for the interval of this traffic."""
+    chosen_by_outcome: bool = False
+    """Whether the sessions were chosen by how they ended, so that nothing can be forecast: answers vary, and
+    of the sessions that failed some pass the second time by themselves."""
 
 
 class Estimated(NamedTuple):
@@ -92,6 +95,8 @@ class Forecast:
     newly_passing: tuple[str, ...] = ()
     most_forks: str | None = None
     """The tool at which most of the traffic forks."""
+    chosen_by_outcome: bool = False
+    """Whether there are only lists of sessions."""
 
     @property
     def verdict(self) -> Verdict:
@@ -111,6 +116,8 @@ class Forecast:
         """What would help to decide; None if it is decided."""
         if self.enough:
             return None
+        if self.chosen_by_outcome:
+            return "sessions that are not chosen by how they ended would help"
         low, high = self.difference_bounds
         known = self.estimate.difference if self.estimate else self.difference
         change = known.value if known else 0.0

@@ -1,7 +1,7 @@
 """A comparison as lines of text for a terminal of 80 columns; only very long names are truncated."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from rich.text import Text
@@ -21,18 +21,25 @@ _DIFFERENCES: Final = 10
 def console_lines(found: Comparison) -> Iterator[str]:
     """Yield the lines; omitted items of long lists are counted."""
     for line in _lines(found):
-        yield from _wrapped(visible(line))
+        yield from wrapped(line)
 
 
 def print_comparison(found: Comparison) -> None:
     """Print the lines, the sign of a line in colour."""
+    print_lines(console_lines(found))
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines of which the first is the verdict; differences of calls are indented by four."""
     out = console()
-    for number, line in enumerate(console_lines(found)):
+    for number, line in enumerate(lines):
         style = _STYLES.get(line.strip()[:1], "") if line.startswith("    ") else ""
         out.print(Text(line, style="bold" if number == 0 else style), soft_wrap=True)
 
 
-def _wrapped(line: str) -> Sequence[str]:
+def wrapped(line: str) -> Sequence[str]:
+    """Return a line as lines of the width, with hidden characters visible."""
+    line = visible(line)
     if len(line) <= WIDTH:
         return [line]
     indent = " " * (len(line) - len(line.lstrip()) + 2)
@@ -65,7 +72,7 @@ def _lines(found: Comparison) -> Iterator[str]:
         yield f"{wording.STRATA} ({len(found.strata):,})"
         for one in found.strata[:_ROWS]:
             yield from _row(wording.stratum_name(found, one), wording.stratum(one))
-        yield from _more(len(found.strata) - _ROWS)
+        yield from more(len(found.strata) - _ROWS)
     for group in wording.groups(found):
         yield ""
         yield f"{group.title} ({len(group.rows):,})"
@@ -73,13 +80,13 @@ def _lines(found: Comparison) -> Iterator[str]:
             name = shorten(row.case.name)
             name = name if len(found.metrics) == 1 else f"{name}  {row.metric}"
             yield from _row(name, row.figures)
-        yield from _more(len(group.rows) - _ROWS)
+        yield from more(len(group.rows) - _ROWS)
     yield from _differences(found)
     for title, names in wording.listed(found):
         yield ""
         yield f"{title} ({len(names):,})"
         yield from (f"  {shorten(name)}" for name in names[:_ROWS])
-        yield from _more(len(names) - _ROWS)
+        yield from more(len(names) - _ROWS)
     if found.notes:
         yield ""
         yield from (f"note: {note}" for note in found.notes)
@@ -105,9 +112,10 @@ def _differences(found: Comparison) -> Iterator[str]:
     for one in found.differences[:_DIFFERENCES]:
         yield f"  {shorten(one.name)} ({one.outcome.replace('_', ' ')})"
         yield from (f"    {line}" for line in one.lines)
-    yield from _more(len(found.differences) - _DIFFERENCES)
+    yield from more(len(found.differences) - _DIFFERENCES)
 
 
-def _more(left: int) -> Iterator[str]:
+def more(left: int) -> Iterator[str]:
+    """Yield how many items of a list were omitted."""
     if left > 0:
         yield f"  and {left:,} more (--json lists all)"

@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,7 +19,7 @@ from evaltap.evaluator.reports.compare.model import (
 )
 from evaltap.evaluator.reports.formats import format_of
 from evaltap.evaluator.reports.html import policy_hash, stylesheet, templates
-from evaltap.evaluator.reports.markdown import escape
+from evaltap.evaluator.reports.markdown import diff_block, escape
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.files.documents import write_bytes
 from evaltap.schemas.text import counted
@@ -159,12 +158,9 @@ def _more(left: int) -> Sequence[str]:
 
 
 def _difference(one: Difference) -> str:
-    lines = [visible(line).replace("\n", " ") for line in one.lines]
-    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
-    fence = "`" * max(3, longest + 1)
     title = f"{escape(one.name)}: {one.outcome.replace('_', ' ')}"
     head = f"<details><summary>{title}</summary>"
-    return "\n".join([head, "", f"{fence}diff", *lines, fence, "", "</details>", ""])
+    return "\n".join([head, "", *diff_block(one.lines), "", "</details>", ""])
 
 
 _TAGS: Final = {

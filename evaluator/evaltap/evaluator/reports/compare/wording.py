@@ -75,9 +75,9 @@ def difference(metric: MetricChange) -> str:
     if not metric.base.cases:
         return "not compared"
     if metric.graded:
-        return f"{_signed(-metric.drop, 3)} (95 %: {_signed(low, 3)} to {_signed(high, 3)})"
+        return f"{signed(-metric.drop, 3)} (95 %: {signed(low, 3)} to {signed(high, 3)})"
     share = [100 * one for one in (-metric.drop, low, high)]
-    shown = [_signed(one, 1) for one in share]
+    shown = [signed(one, 1) for one in share]
     return f"{shown[0]} points (95 %: {shown[1]} to {shown[2]})"
 
 
@@ -197,7 +197,8 @@ def sides(found: Comparison) -> str:
     )
 
 
-def _signed(value: float, digits: int) -> str:
+def signed(value: float, digits: int) -> str:
+    """Return a number with its sign."""
     return f"{round(value, digits) + 0.0:+.{digits}f}"  # the sum with 0.0 is never -0.0
 
 
