@@ -1,10 +1,12 @@
 """A replay of the Claude Agent SDK: the real Claude Code, whose model is scripted, runs no tool."""
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import claude_agent_sdk
 import pytest
 from claude_agent_sdk import ClaudeAgentOptions, create_sdk_mcp_server, tool
 
@@ -17,6 +19,10 @@ from replayed_agents import Recording, Shop, calls_of, recorded, replay, replay_
 from scripted_anthropic import ScriptedAnthropic, serving
 
 SELL = "mcp__shop__sell"
+BUNDLED = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
+pytestmark = pytest.mark.skipif(
+    not (BUNDLED.exists() or shutil.which("claude")), reason="Claude Code is not installed"
+)
 
 
 @pytest.fixture
@@ -58,12 +64,19 @@ def options(folder: Path, shop: Shop, address: str, **more: Any) -> ClaudeAgentO
 
 
 def played(
-    folder: Path, shop: Shop, runs: Runs, recording: Recording | None, *steps: Step
+    folder: Path,
+    shop: Shop,
+    runs: Runs,
+    recording: Recording | None,
+    *steps: Step,
+    eval_id: str = "c-1",
 ) -> tuple[Any, list[dict[str, Any]]]:
     """Run a unit; return how it ended and what the model was given."""
     script = ScriptedAnthropic(steps)  # type: ignore[arg-type]  # no step here raises
     with serving(script) as address:
-        ended, _ = replay_now(runs, options(folder, shop, address), recording, unit_of("Sell A"))
+        ended, _ = replay_now(
+            runs, options(folder, shop, address), recording, unit_of("Sell A", eval_id=eval_id)
+        )
     return ended, script.given
 
 
@@ -188,23 +201,22 @@ def test_clients_that_run_at_once_are_answered_each_from_its_own_recording(
     tmp_path: Path, shop: Shop, runs: Runs
 ) -> None:
     recordings = [Recording(recorded(SELL, sku="A", result=text)) for text in ("one", "two")]
-    scripts = [ScriptedAnthropic([says("", call(SELL, "t", sku="A"))]) for _ in recordings]
+    steps = says("", call(SELL, "t", sku="A")), says("Done.")
+    scripts = [ScriptedAnthropic(steps) for _ in recordings]
 
     async def at_once(addresses: list[str]) -> list[Any]:
-        return await asyncio.gather(
-            *(
-                asyncio.create_task(
-                    replay(runs, options(tmp_path, shop, address), recording, unit_of(f"{number}"))
-                )
-                for number, (address, recording) in enumerate(
-                    zip(addresses, recordings, strict=True)
-                )
+        units = (
+            replay(
+                runs, options(tmp_path, shop, address), recording, unit_of("Hi", eval_id=address)
             )
+            for address, recording in zip(addresses, recordings, strict=True)
         )
+        return await asyncio.gather(*map(asyncio.create_task, units))
 
     with serving(scripts[0]) as first, serving(scripts[1]) as second:
-        asyncio.run(at_once([first, second]))
+        ended = asyncio.run(at_once([first, second]))
 
+    assert ended == [["Done."]] * 2
     for script, text in zip(scripts, ("one", "two"), strict=True):
         assert f"'{text}'" in str(script.given[-1]["messages"])
     assert shop.effects() == []
@@ -215,7 +227,7 @@ def test_fifty_replays_have_no_effect(tmp_path: Path, shop: Shop, runs: Runs) ->
     for number in range(50):
         recording = Recording(recorded(SELL, sku="A", result=f"A {number}"))
         steps = (says("", call(SELL, "t1", sku="A")), says("Done."))
-        ended, _ = played(tmp_path, shop, runs, recording, *steps)
+        ended, _ = played(tmp_path, shop, runs, recording, *steps, eval_id=f"c-{number}")
         assert ended == ["Done."]
 
     assert shop.effects() == []

@@ -14,6 +14,7 @@ from google.adk.agents import LlmAgent
 from google.adk.tools.function_tool import FunctionTool as AdkTool
 from langchain.agents import create_agent
 from langchain_core.tools import BaseTool, InjectedToolCallId, StructuredTool, Tool, ToolException
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from mcp.types import CallToolResult
 from mcp.types import Tool as McpTool
@@ -148,6 +149,31 @@ def test_a_tool_that_a_node_calls_by_itself_is_answered(runs: Runs, shop: Shop) 
     assert shop.effects() == []
 
 
+class BlockingSaver(InMemorySaver):
+    """A checkpointer that refuses an event loop."""
+
+    async def aget_tuple(self, config: Any) -> Any:
+        raise NotImplementedError("use the synchronous methods")
+
+
+def test_a_graph_that_blocks_is_answered_on_its_threads(runs: Runs, shop: Shop) -> None:
+    calls = [call("sell", f"c{number}", sku=f"A{number}") for number in range(8)]
+    agent = create_agent(
+        langchain_model(says("", *calls), says("Done."), says("", *calls)),
+        [of_langchain(shop, "class")],
+        checkpointer=BlockingSaver(),
+    )
+    known = [recorded("sell", **one.arguments, result="as recorded") for one in calls]
+
+    ended, told = replay_now(runs, agent, Recording(*known), unit_of("Sell all"))
+    missed, _ = replay_now(runs, agent, Recording(*known[::2]), unit_of("Again", eval_id="c-2"))
+
+    assert ended == ["Done."]
+    assert told[-1].count("as recorded") == 8
+    assert isinstance(missed, ToolMiss)
+    assert shop.effects() == []
+
+
 def test_invalid_arguments_are_told_to_the_model_and_not_looked_up(runs: Runs, shop: Shop) -> None:
     steps = says("", call("sell", "c0", skuu="A")), *STEPS
     tools = [of_langchain(shop, "async")]
@@ -188,7 +214,9 @@ def test_an_error_of_openai_is_worded_by_the_framework(runs: Runs, shop: Shop) -
 class Server(MCPServer):
     """A server that must not be called."""
 
-    name = "shop"
+    @property
+    def name(self) -> str:
+        return "shop"
 
     async def connect(self) -> None:
         """Be there."""
