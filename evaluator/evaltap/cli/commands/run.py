@@ -3,22 +3,17 @@
 import json
 import shlex
 import sys
-import time
-from datetime import timedelta
 from fnmatch import fnmatchcase
-from pathlib import Path
 
-from evaltap.cli.mocking import choice_of, lines_of_mocks
+from evaltap.cli.experimenting import ProgressLines, request_of, scorer_of, settings_of
+from evaltap.cli.mocking import lines_of_mocks
 from evaltap.cli.options.run import RunOptions
-from evaltap.cli.options.shared import ReferenceOptions, ScoringOptions
-from evaltap.cli.scoring import case_scorer, judge_session
-from evaltap.evaluator.analysis.stats.rate import Rate
+from evaltap.cli.scoring import judge_session
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments.early_stop import parse_until
-from evaltap.experiments.loop import Progress, Settings, UnitDone
 from evaltap.experiments.outcome import CaseOutcome, MetricOutcome
 from evaltap.experiments.plan import CaseSet, read_set
 from evaltap.experiments.result_file import write_result
@@ -31,8 +26,6 @@ from evaltap.experiments.running import (
     run_experiment,
 )
 from evaltap.schemas.errors import EvaltapError, InputError
-from evaltap.schemas.files.canonical import loads
-from evaltap.schemas.formats.model import Json
 from evaltap.schemas.text import counted
 
 
@@ -48,7 +41,7 @@ def run(options: RunOptions) -> int:
             judges.check_reachable(scorer.metrics)
             told = request.tools.told(request.cases.cases)
             print(f"evaltap run: {told}", file=sys.stderr)
-            shown = _Progress(options)
+            shown = ProgressLines()
             finished = run_experiment(request, scorer, store, report=shown.report)
             if options.result is not None:
                 path = write_result(options.result, store, finished)
@@ -70,7 +63,7 @@ def _checked(options: RunOptions, judges: JudgeSession) -> tuple[Request, CaseSc
     except EvaltapError as error:
         problems.append(str(error))
     try:
-        scorer = _scorer(options, judges)
+        scorer = scorer_of("run", options, judges)
     except EvaltapError as error:
         problems.append(str(error))
     request = _request(options, cases)
@@ -82,30 +75,9 @@ def _checked(options: RunOptions, judges: JudgeSession) -> tuple[Request, CaseSc
 
 
 def _request(options: RunOptions, cases: CaseSet) -> Request:
-    return Request(
-        cases,
-        options.agent.agent,
-        options.agent.version,
-        options.runs,
-        options.resume,
-        Settings(
-            options.agent.concurrency,
-            options.agent.turn_seconds,
-            options.judges.budget_usd,
-            parse_until(options.until) if options.until else None,
-            options.judges.judge_concurrency or options.agent.concurrency,
-        ),
-        _json(options.agent.agent_request) if options.agent.agent_request else None,
-        options.agent.agent_result,
-        choice_of(options.tools),
-    )
-
-
-def _json(path: Path) -> Json:
-    try:
-        return loads(path.read_bytes(), path=str(path))
-    except OSError as error:
-        raise InputError(f"--agent-request {path}: {error.strerror}") from error
+    until = parse_until(options.until) if options.until else None
+    settings = settings_of(options.agent, options.judges, until=until)
+    return request_of(options.agent, options.tools, cases, options.runs, options.resume, settings)
 
 
 def _chosen(options: RunOptions) -> CaseSet:
@@ -118,69 +90,6 @@ def _chosen(options: RunOptions) -> CaseSet:
             f"--filter {' '.join(options.filter)}: no eval id of {options.set} matches"
         )
     return CaseSet(cases.name, tuple(kept))
-
-
-def _scorer(options: RunOptions, judges: JudgeSession) -> CaseScorer:
-    scoring = ScoringOptions(
-        expected=ReferenceOptions(references=None, join="eval_id"),
-        placeholders="auto",
-        unknown_metrics="error",
-        cost_class=None,
-        concurrency=options.agent.concurrency,
-        threshold=options.threshold,
-        case_seconds=options.case_seconds,
-        allow_code=options.allow_code,
-        judges=options.judges,
-    )
-    return case_scorer("run", options.metrics, scoring, judges).scorer
-
-
-class _Progress:
-    """Prints a line for each unit as it ends: the verdict, the pass rate so far, and the time left."""
-
-    def __init__(self, options: RunOptions) -> None:
-        self._width = len(str(options.runs))
-        self._began = time.monotonic()
-        self._counts = {"passed": 0, "failed": 0, "crashed": 0, "invalid": 0}
-
-    def report(self, done: UnitDone, progress: Progress) -> None:
-        """Print the line of a unit."""
-        verdict = verdict_of(done)
-        self._counts[verdict] += 1
-        number = progress.skipped + len(progress.done)
-        evidence = sum(self._counts.values()) - self._counts["invalid"]
-        found = Rate.of_counts(self._counts["passed"], evidence, "trials")
-        rate = ""
-        if found is not None:
-            low, high = found.interval
-            rate = f"{found.value:.0%} passed, {low:.0%} to {high:.0%}"
-        spent = f", ${progress.spent_usd:.2f}" if progress.spent_usd else ""
-        seconds = "" if done.row.seconds is None else f" {done.row.seconds:.1f} s"
-        reason = f": {done.row.reason}" if done.row.reason else ""
-        print(
-            visible(
-                f"{number}/{progress.planned} {done.row.eval_id} run {done.row.trial}"
-                f" {verdict}{seconds}{reason}  [{rate}{spent}{self._left(progress)}]"
-            ),
-            file=sys.stderr,
-            flush=True,
-        )
-
-    def _left(self, progress: Progress) -> str:
-        done = len(progress.done)
-        rest = progress.planned - progress.skipped - done
-        if not rest or not done:
-            return ""
-        seconds = round((time.monotonic() - self._began) / done * rest)
-        return f", {timedelta(seconds=seconds)} left"
-
-
-def verdict_of(done: UnitDone) -> str:
-    """Return passed, failed, crashed or invalid: a unit passes if every metric with a verdict passes."""
-    if done.row.state in ("crashed", "invalid"):
-        return done.row.state
-    statuses = set(done.verdicts.values())
-    return "passed" if "passed" in statuses and not statuses & {"failed", "crashed"} else "failed"
 
 
 def _exit_code(options: RunOptions, finished: Finished) -> int:

@@ -1,32 +1,42 @@
 """Run the new agent on recorded sessions, with the recorded results of their tools, and forecast."""
 
-from collections.abc import Mapping
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.forecast.draw import draw_sessions
-from evaltap.evaluator.analysis.forecast.model import ReplayedTurn
+from evaltap.evaluator.analysis.forecast.forecast import faithful_share, forecast
+from evaltap.evaluator.analysis.forecast.model import Options, ReplayedTurn
 from evaltap.evaluator.curation.sessions import Session, recorded_case
 from evaltap.evaluator.scoring.run_metrics import run_metrics
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.experiments.loop import Progress, UnitDone
+from evaltap.experiments.mocks.drift import drift_of
 from evaltap.experiments.mocks.recorded import recording_of
 from evaltap.experiments.plan import CaseSet, RunCase, read_case
+from evaltap.experiments.replay.differences import conversations, difference_of
 from evaltap.experiments.replay.recorded import (
     RecordedSession,
     RecordedTurn,
     documents,
     recorded_sessions,
 )
-from evaltap.experiments.replay.replayed import TurnFate, fates, verdicts
-from evaltap.experiments.running import Finished
+from evaltap.experiments.replay.replayed import Fork, TurnFate, fates, verdicts
+from evaltap.experiments.replay.result import ForkedTool, ReplayResult
+from evaltap.experiments.running import Finished, Request, run_experiment
 from evaltap.experiments.units import UnitRow, read_units
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import counted
 
 SET: Final = "replay"
 """The name of the set that replayed sessions are in."""
+MOST_SHOWN: Final = 20
+"""Sessions of each list whose calls are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +127,7 @@ def replayed_sessions(
 
 
 def turns_of(
-    drawn: Drawn, replayed: list[ReplayedSession], metric: str | None
+    drawn: Drawn, replayed: Sequence[ReplayedSession], metric: str | None
 ) -> list[ReplayedTurn]:
     """Return the turns of the traffic as a forecast of a metric needs them; None: whether they are
     faithful.
@@ -164,3 +174,102 @@ def _new(fate: TurnFate, seen: Mapping[str, bool], metric: str | None) -> bool |
     if fate.fate != "faithful":
         return None
     return True if metric is None else seen.get(metric)
+
+
+def result_of(
+    drawn: Drawn,
+    replayed: Sequence[ReplayedSession],
+    metrics: Iterable[str],
+    options: Options,
+    notes: Sequence[str] = (),
+) -> ReplayResult:
+    """Return the forecasts, and what they rest on."""
+    figure = faithful_share(turns_of(drawn, replayed, None))
+    seen = [one for session in replayed for run in session.fates for one in run]
+    runs = len(replayed[0].rows) if replayed else 1
+    drift = drift_of(row.answers for session in replayed for row in session.rows if row is not None)
+    whys = Counter(drawn.lost.values())
+    lost = [f"not replayed: {counted(count, 'session')}: {why}" for why, count in whys.items()]
+    return ReplayResult(
+        sessions=len(replayed),
+        turns=sum(len(one.session.turns) for one in replayed),
+        effective_sessions=None if figure is None else figure.effective_sessions,
+        faithful=None if figure is None else figure.rate,
+        metrics={name: forecast(turns_of(drawn, replayed, name), options) for name in metrics},
+        forks=tuple(_forks(drawn, replayed)),
+        off_script=sum(one.fate == "off_script" for one in seen),
+        invalid=sum(one.fate == "invalid" for one in seen),
+        runs=runs,
+        recorded=len(drawn.sessions) if len(replayed) < len(drawn.sessions) else None,
+        drift={name: one.data() for name, one in drift.items()},
+        notes=(*notes, *lost),
+    )
+
+
+def _forks(drawn: Drawn, replayed: Sequence[ReplayedSession]) -> list[ForkedTool]:
+    """Return the forks by tool, the most frequent first."""
+    found: dict[str, list[tuple[float, Fork]]] = {}
+    total = 0.0
+    for one in replayed:
+        weight = 1 / (one.session.probability * drawn.chances[one.session.name])
+        for run in one.fates:
+            total += weight
+            fork = next((turn.fork for turn in run if turn.fate == "forked"), None)
+            if fork is not None:
+                found.setdefault(fork.tool, []).append((weight, fork))
+    forks = [
+        ForkedTool(
+            tool,
+            len(some),
+            sum(weight for weight, _ in some) / total,
+            some[0][1].arguments,
+            some[0][1].why,
+        )
+        for tool, some in found.items()
+    ]
+    return sorted(forks, key=lambda one: (-one.share, one.tool))
+
+
+def with_differences(
+    found: ReplayResult, replayed: Sequence[ReplayedSession], old: StoreReader, new: StoreReader
+) -> ReplayResult:
+    """Return the result with the calls and answers of the sessions that fail or pass now."""
+    named = {
+        name
+        for one in found.metrics.values()
+        for name in (*one.newly_failing[:MOST_SHOWN], *one.newly_passing[:MOST_SHOWN])
+    }
+    sessions = [one for one in replayed if one.session.name in named]
+    before = conversations(old, [one.session.key for one in sessions])
+    keys = {one.session.name: row.key for one in sessions for row in one.rows[:1] if row}
+    after = conversations(new, keys.values())
+    return replace(
+        found,
+        differences={
+            one.session.name: difference_of(
+                before.get(one.session.key, []), after.get(keys[one.session.name], [])
+            )
+            for one in sessions
+            if one.session.name in keys
+        },
+    )
+
+
+def replay(
+    store: StoreReader,
+    drawn: Drawn,
+    request: Request,
+    scorer: CaseScorer,
+    into: Store,
+    options: Options,
+    *,
+    report: Callable[[UnitDone, Progress], None] = lambda *_: None,
+    environ: Mapping[str, str] = os.environ,
+) -> tuple[ReplayResult, Finished]:
+    """Run the agent on what was drawn, and forecast; raise InputError before the first call."""
+    finished = run_experiment(request, scorer, into, report=report, environ=environ)
+    digests = digests_of(scorer)
+    replayed = replayed_sessions(drawn, into, finished, digests, request.runs)
+    return with_differences(
+        result_of(drawn, replayed, digests, options), replayed, store, into
+    ), finished

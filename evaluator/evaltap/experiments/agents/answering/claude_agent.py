@@ -95,6 +95,7 @@ class AskingHooks:
         """Let a call go on that is answered or runs; end the run over any other."""
         name, arguments = given["tool_name"], given["tool_input"]  # type: ignore[typeddict-item]
         if name in _HARMLESS:
+            self._answers.delegated(name)
             return {}
         try:
             found = self._asked(name, arguments)

@@ -49,7 +49,10 @@ async def _arun(self: BaseTool, tool_input: Any, *args: Any, **kwargs: Any) -> A
 def _asking(tool: BaseTool, tool_input: Any) -> BaseTool:
     """Return a copy of a tool for one call, whose arguments are those that the model sent."""
     answers = TOOL_ANSWERS.get()
-    if answers is None or _HANDOFF in (tool.metadata or {}):
+    if answers is None:
+        return tool
+    if _HANDOFF in (tool.metadata or {}):
+        answers.delegated(tool.name)
         return tool
     given = tool._filter_injected_args(tool_input) if isinstance(tool_input, dict) else tool_input
 

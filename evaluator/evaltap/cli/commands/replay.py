@@ -1,0 +1,91 @@
+"""`evaltap replay`: run a changed agent on recorded traffic, and forecast its pass rate."""
+
+import json
+import shlex
+import sys
+from dataclasses import replace
+
+from evaltap.cli.experimenting import ProgressLines, request_of, scorer_of, settings_of
+from evaltap.cli.options.run import ReplayOptions
+from evaltap.cli.scoring import judge_session
+from evaltap.cli.stores import choice_of, open_stores
+from evaltap.evaluator.analysis.forecast.model import Options
+from evaltap.evaluator.analysis.summaries.summaries import catch_up
+from evaltap.evaluator.store.database import Store
+from evaltap.experiments.replay.recorded import outcome_terms
+from evaltap.experiments.replay.replaying import Drawn, digests_of, draw, replay
+from evaltap.experiments.replay.report import print_replay, replay_markdown
+from evaltap.experiments.running import Request
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import counted
+
+
+def run(options: ReplayOptions) -> int:
+    """Replay, print the forecast, and return the exit code."""
+    choice = choice_of(options.chosen)
+    by_outcome = bool(outcome_terms(choice.filter) or choice.where)
+    into = options.db or options.store.with_name(f"{options.store.stem}.replay.duckdb")
+    with (
+        judge_session("replay", options.judges) as judges,
+        open_stores([options.store]) as store,
+    ):
+        scorer = scorer_of("replay", options, judges)
+        catch_up(store)
+        drawn = draw(store, choice, digests_of(scorer), options.sample)
+        request = _request(options, drawn)
+        if not drawn.cases.cases:
+            why = next(iter(drawn.lost.values()))
+            raise InputError(f"{options.store}: none of the sessions can be replayed: {why}")
+        judges.check_reachable(scorer.metrics)
+        _say(f"{_of(drawn)}; {request.tools.told(drawn.cases.cases)}")
+        with Store(into) as new:
+            found, finished = replay(
+                store,
+                drawn,
+                request,
+                scorer,
+                new,
+                Options(options.max_drop, chosen_by_outcome=by_outcome),
+                report=ProgressLines().report,
+            )
+    stopped = finished.progress.stopped_by
+    code = 3 if stopped else found.exit_code
+    if options.markdown is not None:
+        options.markdown.write_text(replay_markdown(found), encoding="utf-8")
+        _say(f"wrote {options.markdown}")
+    if options.json:
+        more = {"run_id": finished.plan.experiment_id, "stopped_by": stopped, "exit_code": code}
+        print(json.dumps({**found.data(), **more}, ensure_ascii=False))
+        return code
+    print_replay(found)
+    if stopped:
+        again = shlex.join(["evaltap", "replay", *sys.argv[2:], *_resume(options)])
+        print(f"stopped ({stopped}), so that the rest counts as not replayed; go on with: {again}")
+    return code
+
+
+def _request(options: ReplayOptions, drawn: Drawn) -> Request:
+    settings = settings_of(options.agent, options.judges, replays=True)
+    request = request_of(
+        options.agent, options.tools, drawn.cases, options.runs, options.resume, settings
+    )
+    if options.tools.mocks not in ("auto", "recorded"):
+        raise InputError(
+            f"--mocks {options.tools.mocks}: a replay is answered by the recording; use `evaltap run`"
+        )
+    stops = options.after_fork == "stop"
+    return replace(request, tools=replace(request.tools, mode="recorded", stop_off_script=stops))
+
+
+def _resume(options: ReplayOptions) -> list[str]:
+    return [] if options.resume else ["--resume"]
+
+
+def _of(drawn: Drawn) -> str:
+    cases, sessions = len(drawn.cases.cases), len(drawn.sessions)
+    of = "" if cases == sessions else f" of {sessions:,}"
+    return f"{counted(cases, 'recorded session')}{of}"
+
+
+def _say(text: str) -> None:
+    print(f"evaltap replay: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,130 @@
+"""What the commands that run agents share: the request, the scorer, and lines of progress."""
+
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from evaltap.cli.mocking import choice_of
+from evaltap.cli.options.run import AgentOptions, ReplayOptions, RunOptions, ToolCallOptions
+from evaltap.cli.options.shared import JudgeOptions, ReferenceOptions, ScoringOptions
+from evaltap.cli.scoring import case_scorer
+from evaltap.evaluator.analysis.stats.rate import Rate
+from evaltap.evaluator.reports.safe_text import visible
+from evaltap.evaluator.scoring.judge_session import JudgeSession
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.experiments.early_stop import Until
+from evaltap.experiments.loop import Progress, Settings, UnitDone
+from evaltap.experiments.plan import CaseSet
+from evaltap.experiments.running import Request
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.canonical import loads
+from evaltap.schemas.formats.model import Json
+
+
+def settings_of(
+    agent: AgentOptions, judges: JudgeOptions, *, until: Until | None = None, replays: bool = False
+) -> Settings:
+    """Return how to run."""
+    return Settings(
+        agent.concurrency,
+        agent.turn_seconds,
+        judges.budget_usd,
+        until,
+        judges.judge_concurrency or agent.concurrency,
+        replays,
+    )
+
+
+def request_of(
+    agent: AgentOptions,
+    tools: ToolCallOptions,
+    cases: CaseSet,
+    runs: int,
+    resume: bool,
+    settings: Settings,
+) -> Request:
+    """Return what to run; raise InputError for an unreadable template or a choice that is none."""
+    return Request(
+        cases,
+        agent.agent,
+        agent.version,
+        runs,
+        resume,
+        settings,
+        _json(agent.agent_request) if agent.agent_request else None,
+        agent.agent_result,
+        choice_of(tools),
+    )
+
+
+def _json(path: Path) -> Json:
+    try:
+        return loads(path.read_bytes(), path=str(path))
+    except OSError as error:
+        raise InputError(f"--agent-request {path}: {error.strerror}") from error
+
+
+def scorer_of(
+    command: str, options: RunOptions | ReplayOptions, judges: JudgeSession
+) -> CaseScorer:
+    """Return the scorer of the metrics file."""
+    scoring = ScoringOptions(
+        expected=ReferenceOptions(references=None, join="eval_id"),
+        placeholders="auto",
+        unknown_metrics="error",
+        cost_class=None,
+        concurrency=options.agent.concurrency,
+        threshold=options.threshold,
+        case_seconds=options.case_seconds,
+        allow_code=options.allow_code,
+        judges=options.judges,
+    )
+    return case_scorer(command, options.metrics, scoring, judges).scorer
+
+
+class ProgressLines:
+    """Prints a line for each unit as it ends: the verdict, the pass rate so far, and the time left."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._counts = {"passed": 0, "failed": 0, "crashed": 0, "invalid": 0}
+
+    def report(self, done: UnitDone, progress: Progress) -> None:
+        """Print the line of a unit."""
+        verdict = verdict_of(done)
+        self._counts[verdict] += 1
+        number = progress.skipped + len(progress.done)
+        evidence = sum(self._counts.values()) - self._counts["invalid"]
+        found = Rate.of_counts(self._counts["passed"], evidence, "trials")
+        rate = ""
+        if found is not None:
+            low, high = found.interval
+            rate = f"{found.value:.0%} passed, {low:.0%} to {high:.0%}"
+        spent = f", ${progress.spent_usd:.2f}" if progress.spent_usd else ""
+        seconds = "" if done.row.seconds is None else f" {done.row.seconds:.1f} s"
+        reason = f": {done.row.reason}" if done.row.reason else ""
+        print(
+            visible(
+                f"{number}/{progress.planned} {done.row.eval_id} run {done.row.trial}"
+                f" {verdict}{seconds}{reason}  [{rate}{spent}{self._left(progress)}]"
+            ),
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def _left(self, progress: Progress) -> str:
+        done = len(progress.done)
+        rest = progress.planned - progress.skipped - done
+        if not rest or not done:
+            return ""
+        seconds = round((time.monotonic() - self._began) / done * rest)
+        return f", {timedelta(seconds=seconds)} left"
+
+
+def verdict_of(done: UnitDone) -> str:
+    """Return passed, failed, crashed or invalid: a unit passes if every metric with a verdict passes."""
+    if done.row.state in ("crashed", "invalid"):
+        return done.row.state
+    statuses = set(done.verdicts.values())
+    return "passed" if "passed" in statuses and not statuses & {"failed", "crashed"} else "failed"
