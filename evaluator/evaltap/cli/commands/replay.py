@@ -12,11 +12,13 @@ from evaltap.cli.stores import choice_of, open_stores
 from evaltap.evaluator.analysis.forecast.model import Options
 from evaltap.evaluator.analysis.summaries.summaries import catch_up
 from evaltap.evaluator.store.database import Store
+from evaltap.experiments.replay.html import replay_html
 from evaltap.experiments.replay.recorded import outcome_terms
 from evaltap.experiments.replay.replaying import Drawn, digests_of, draw, replay
 from evaltap.experiments.replay.report import print_replay, replay_markdown
 from evaltap.experiments.running import Request
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.documents import write_bytes
 from evaltap.schemas.text import counted
 
 
@@ -48,6 +50,10 @@ def run(options: ReplayOptions) -> int:
                 Options(options.max_drop, chosen_by_outcome=by_outcome),
                 report=ProgressLines().report,
             )
+            if options.html is not None:
+                page = replay_html(found, new, finished.plan.experiment_id)
+                write_bytes(options.html, page.encode("utf-8", "replace"))
+                _say(f"wrote {options.html}")
     stopped = finished.progress.stopped_by
     code = 3 if stopped else found.exit_code
     if options.markdown is not None:

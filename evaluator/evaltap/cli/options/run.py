@@ -220,6 +220,10 @@ class ReplayOptions:
     )
     resume: bool = option("--resume", "go on with the last replay into this DuckDB file")
     markdown: Path | None = option("--markdown FILE", "also write the forecast for a pull request")
+    html: Path | None = option(
+        "--html FILE",
+        "also write the forecast as one HTML file, with changed sessions beside their recording",
+    )
     tools: ToolCallOptions = group(ToolCallOptions, "tool calls")
     threshold: tuple[tuple[str, float], ...] = thresholds()
     case_seconds: float | None = case_seconds()

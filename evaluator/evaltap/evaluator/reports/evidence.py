@@ -124,6 +124,19 @@ def _turn(
     )
 
 
+def compared_calls(
+    expected: Sequence[ToolCall], actual: Sequence[ToolCall], limits: Limits
+) -> tuple[Step, ...]:
+    """Return the difference between two trajectories, whose names and arguments should be equal."""
+    given = [[*expected[: limits.calls]]]
+    return _steps(given, actual[: limits.calls], Comparison(), limits)
+
+
+def made_calls(calls: Sequence[ToolCall], limits: Limits) -> tuple[Step, ...]:
+    """Return the calls of a trajectory that is compared with none."""
+    return _steps((), calls[: limits.calls], Comparison(), limits)
+
+
 def _steps(
     references: Sequence[list[ToolCall]],
     calls: Sequence[ToolCall],

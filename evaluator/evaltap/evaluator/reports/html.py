@@ -71,6 +71,22 @@ def html(
     )
 
 
+def plain_page(headline: str, brand: str, sections: Markup) -> str:
+    """Return a self-contained page of sections that need no script; it loads nothing."""
+    style = stylesheet() + DIFF_STYLE.read_text("utf-8")
+    return (
+        templates("evaltap.evaluator.reports")
+        .get_template("plain.html.j2")
+        .render(
+            headline=headline,
+            brand=brand,
+            sections=sections,
+            style=Markup(style),
+            style_hash=policy_hash(style),
+        )
+    )
+
+
 def _finalize(value: object) -> object:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 

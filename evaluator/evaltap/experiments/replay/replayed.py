@@ -1,68 +1,49 @@
-"""What became of each turn of a replay: faithful, forked, off script, or invalid."""
+"""What a replay keeps beside its runs, and the verdicts that its turns got."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import orjson
 
 from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.experiments.units import NAMED, UnitRow, named
+from evaltap.experiments.replay.differences import conversations
+from evaltap.experiments.replay.recorded import RecordedSession
+from evaltap.experiments.units import NAMED, named
 
-Fate: TypeAlias = Literal["faithful", "forked", "off_script", "invalid"]
-"""faithful: the recording answered every call, here and in the turns before, which made the recorded calls;
-forked: a call without a recorded result; off_script: after a fork, or after a turn with fewer calls, so that
-the next user message is an answer to something else; invalid: evaltap's fault, such as a result that was not
-recorded."""
-_LOST: Final = ("result of ", "arguments of ")
+_KEPT: Final = ("invocationId", "userContent", "tools", "finalResponse", "capture")
+_AT_ONCE: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Fork:
-    """The call at which a session left its recording."""
-
-    tool: str
-    arguments: Any  # JSON
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class TurnFate:
-    """A turn of one run of a session."""
-
-    fate: Fate
-    fork: Fork | None = None
-    """The call, in the turn that forked, or whose result was not recorded."""
-
-
-def fates(row: UnitRow | None, turns: int) -> Iterator[TurnFate]:
-    """Yield what became of each recorded turn in a run; without a row it was not run."""
-    answers = (row and row.answers) or {"turns": []}
-    asked: Sequence[Mapping[str, Any]] = answers["turns"]
-    if row is None or (row.state == "invalid" and not row.missed):
-        yield from [TurnFate("invalid")] * turns
-        return
-    left = False
-    for place in range(turns):
-        if left or place >= len(asked):
-            yield TurnFate("off_script")
-            continue
-        turn = asked[place]
-        fork = _fork(turn)
-        left = fork is not None or bool(turn["unused"])
-        if fork is None:
-            yield TurnFate("faithful")
-        else:
-            yield TurnFate("invalid" if fork.why.startswith(_LOST) else "forked", fork)
+def keep_recorded(
+    traffic: StoreReader, sessions: Iterable[RecordedSession], into: Store, experiment_id: str
+) -> None:
+    """Write the sessions as they were recorded beside their runs; those that are there already stay."""
+    there = into.column(
+        "SELECT eval_id FROM recorded_sessions WHERE experiment_id = $id", {"id": experiment_id}
+    )
+    known = set(there)
+    new = [one for one in sessions if one.name not in known]
+    for start in range(0, len(new), _AT_ONCE):
+        some = new[start : start + _AT_ONCE]
+        found = conversations(traffic, [one.key for one in some])
+        rows = [
+            (
+                experiment_id,
+                one.name,
+                orjson.dumps([_kept(turn) for turn in found.get(one.key, ())]).decode(),
+                orjson.dumps([{**turn.verdicts} for turn in one.turns]).decode(),
+                into.now(),
+            )
+            for one in some
+        ]
+        with into.transaction():
+            into.append("recorded_sessions", rows)
 
 
-def _fork(turn: Mapping[str, Any]) -> Fork | None:
-    if turn["misses"]:
-        first = turn["misses"][0]
-        return Fork(first["tool"], first["arguments"], first["why"])
-    for names, why in ((turn["real"], "ran for real"), (turn["invented"], "was invented")):
-        if names:
-            return Fork(names[0], None, why)
-    return None
+def _kept(turn: Mapping[str, object]) -> dict[str, object]:
+    return {name: turn[name] for name in _KEPT if name in turn}
 
 
 def verdicts(

@@ -8,6 +8,7 @@ from typing import Final
 
 from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.forecast.draw import draw_sessions
+from evaltap.evaluator.analysis.forecast.fates import Fork, TurnFate, fates
 from evaltap.evaluator.analysis.forecast.forecast import faithful_share, forecast
 from evaltap.evaluator.analysis.forecast.model import Options, ReplayedTurn
 from evaltap.evaluator.curation.sessions import Session, recorded_case
@@ -26,7 +27,7 @@ from evaltap.experiments.replay.recorded import (
     documents,
     recorded_sessions,
 )
-from evaltap.experiments.replay.replayed import Fork, TurnFate, fates, verdicts
+from evaltap.experiments.replay.replayed import keep_recorded, verdicts
 from evaltap.experiments.replay.result import ForkedTool, ReplayResult
 from evaltap.experiments.running import Finished, Request, run_experiment
 from evaltap.experiments.units import UnitRow, read_units
@@ -119,11 +120,16 @@ def replayed_sessions(
             ReplayedSession(
                 one,
                 rows,
-                tuple(tuple(fates(row, len(one.turns))) for row in rows),
+                tuple(_fates(row, len(one.turns)) for row in rows),
                 tuple({} if row is None else found.get(row.key, {}) for row in rows),
             )
         )
     return sessions
+
+
+def _fates(row: UnitRow | None, turns: int) -> tuple[TurnFate, ...]:
+    answers = ((row and row.answers) or {"turns": []})["turns"]
+    return tuple(fates(row and row.state, answers, turns))
 
 
 def turns_of(
@@ -208,7 +214,7 @@ def result_of(
 
 def _forks(drawn: Drawn, replayed: Sequence[ReplayedSession]) -> list[ForkedTool]:
     """Return the forks by tool, the most frequent first."""
-    found: dict[str, list[tuple[float, Fork]]] = {}
+    found: dict[str, list[tuple[float, Fork, str]]] = {}
     total = 0.0
     for one in replayed:
         weight = 1 / (one.session.probability * drawn.chances[one.session.name])
@@ -216,14 +222,15 @@ def _forks(drawn: Drawn, replayed: Sequence[ReplayedSession]) -> list[ForkedTool
             total += weight
             fork = next((turn.fork for turn in run if turn.fate == "forked"), None)
             if fork is not None:
-                found.setdefault(fork.tool, []).append((weight, fork))
+                found.setdefault(fork.tool, []).append((weight, fork, one.session.name))
     forks = [
         ForkedTool(
             tool,
             len(some),
-            sum(weight for weight, _ in some) / total,
+            sum(weight for weight, *_ in some) / total,
             some[0][1].arguments,
             some[0][1].why,
+            tuple(dict.fromkeys(name for *_, name in some)),
         )
         for tool, some in found.items()
     ]
@@ -268,6 +275,9 @@ def replay(
 ) -> tuple[ReplayResult, Finished]:
     """Run the agent on what was drawn, and forecast; raise InputError before the first call."""
     finished = run_experiment(request, scorer, into, report=report, environ=environ)
+    replayable = {one.eval_id for one in drawn.cases.cases}
+    sessions = [one for one in drawn.sessions if one.name in replayable]
+    keep_recorded(store, sessions, into, finished.plan.experiment_id)
     digests = digests_of(scorer)
     replayed = replayed_sessions(drawn, into, finished, digests, request.runs)
     return with_differences(

@@ -43,9 +43,9 @@ def replay_markdown(found: ReplayResult) -> str:
     """Return the verdict, a row for each metric, newly failing sessions, forks and drift."""
     parts = [
         f"## {_SIGNS[found.verdict]} {escape(headline(found))}",
-        escape("; ".join(_basis(found)) + "."),
-        table(_FIGURES, [_metric_row(*one) for one in found.metrics.items()], ()),
-        "\n".join(f"- {escape(line)}" for line in _remarks(found)),
+        escape("; ".join(basis(found)) + "."),
+        table(FIGURES, [_metric_row(*one) for one in found.metrics.items()], ()),
+        "\n".join(f"- {escape(line)}" for line in remarks(found)),
         *_forks_markdown(found),
         *_drift_markdown(found),
         "\n".join(f"> {escape(note)}" for note in found.notes),
@@ -71,7 +71,7 @@ def _verdict(one: Forecast) -> str:
     return f"{one.verdict.replace('_', ' ')}{beyond}"
 
 
-def _basis(found: ReplayResult) -> Iterator[str]:
+def basis(found: ReplayResult) -> Iterator[str]:
     """Yield what the figures rest on."""
     of = "" if found.recorded is None else f" of {found.recorded:,}"
     runs = "" if found.runs == 1 else f", {found.runs} runs of each"
@@ -86,7 +86,7 @@ def _basis(found: ReplayResult) -> Iterator[str]:
         yield f"{counted(found.invalid, 'turn')} invalid"
 
 
-def _remarks(found: ReplayResult) -> Iterator[str]:
+def remarks(found: ReplayResult) -> Iterator[str]:
     """Yield why metrics have no estimate, and what would help to decide."""
     for name, one in found.metrics.items():
         subject = f"{name}: " if len(found.metrics) > 1 else ""
@@ -141,7 +141,7 @@ def _bounds_of_change(one: Forecast) -> str:
 
 def _lines(found: ReplayResult) -> Iterator[str]:
     yield headline(found).upper() if not found.metrics else _loud(found)
-    yield from (f"  {line}" for line in _basis(found))
+    yield from (f"  {line}" for line in basis(found))
     for name, one in found.metrics.items():
         yield ""
         yield f"{name}: {_verdict(one)}"
@@ -184,16 +184,17 @@ def _fork_lines(forks: Sequence[ForkedTool]) -> Iterator[str]:
     yield "forks: calls without a recorded result"
     for one in forks[:_ROWS]:
         yield f"  {one.tool}  {one.count:,}x, {one.share:.1%} of the traffic"
-        yield f"    e.g. {_example(one)}"
+        yield f"    e.g. {example(one)}"
     yield from more(len(forks) - _ROWS)
 
 
-def _example(one: ForkedTool) -> str:
+def example(one: ForkedTool) -> str:
+    """Return a call of the tool, and why it had no recorded result."""
     written = orjson.dumps(one.arguments, default=str).decode()
     return f"{one.tool}({one_line(written, _ARGUMENTS)})" + (f": {one.why}" if one.why else "")
 
 
-class _Listed(NamedTuple):
+class Listed(NamedTuple):
     """Sessions that changed."""
 
     title: str
@@ -201,7 +202,8 @@ class _Listed(NamedTuple):
     """With the metrics under which they did."""
 
 
-def _listed(found: ReplayResult) -> Iterator[_Listed]:
+def listed_sessions(found: ReplayResult) -> Iterator[Listed]:
+    """Yield the newly failing and the newly passing sessions, if there are any."""
     for title in ("newly failing", "newly passing"):
         sessions: dict[str, list[str]] = {}
         for name, one in found.metrics.items():
@@ -209,11 +211,11 @@ def _listed(found: ReplayResult) -> Iterator[_Listed]:
             for session in listed:
                 sessions.setdefault(session, []).append(name)
         if sessions:
-            yield _Listed(title, sessions)
+            yield Listed(title, sessions)
 
 
 def _case_lines(found: ReplayResult) -> Iterator[str]:
-    for listed in _listed(found):
+    for listed in listed_sessions(found):
         yield ""
         yield f"{listed.title} ({len(listed.sessions):,})"
         left = _DIFFERENCES
@@ -233,7 +235,7 @@ def _drift_lines(drift: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     yield "tool calls of the new agent"
     for name, one in drift.items():
         yield f"  {name}  {', '.join(_drift_parts(one))}"
-        yield from (f"    {line}" for line in _changed(one))
+        yield from (f"    {line}" for line in changed_arguments(one))
 
 
 def _drift_parts(one: Mapping[str, Any]) -> Iterator[str]:
@@ -244,28 +246,35 @@ def _drift_parts(one: Mapping[str, Any]) -> Iterator[str]:
         yield f"{counted(one['unused'], 'recorded call')} not made"
 
 
-def _changed(one: Mapping[str, Any]) -> Iterator[str]:
+def changed_arguments(one: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how arguments of a tool differ from the recorded ones, most frequent first."""
     for change in one.get("changed_arguments") or ():
         yield f"{change['difference']} ({change['count']:,}x)"
 
 
 # -- Markdown --------------------------------------------------------------------------------------
 
-_FIGURES: Final = ("metric", "old", "new, faithful", "difference", "estimate", "bounds", "verdict")
+FIGURES: Final = ("metric", "old", "new, faithful", "difference", "estimate", "bounds", "verdict")
 
 
-def _metric_row(name: str, one: Forecast) -> tuple[str, ...]:
+def figures(name: str, one: Forecast) -> tuple[str, ...]:
+    """Return the texts under `FIGURES`, the verdict in words."""
     estimate = one.estimate and f"{_rate(one.estimate.rate)}; {_change(one.estimate.difference)}"
     bounds = "-" if one.chosen_by_outcome else f"{_bounds(one)}; {_bounds_of_change(one)}"
-    figures = (
+    return (
         name,
         _rate(one.old),
         _rate(one.new),
         _change(one.difference, p=True),
         estimate or "none",
         bounds,
+        _verdict(one),
     )
-    return (*map(escape, figures), f"{_SIGNS[one.verdict]} {escape(_verdict(one))}")
+
+
+def _metric_row(name: str, one: Forecast) -> tuple[str, ...]:
+    *cells, verdict = map(escape, figures(name, one))
+    return (*cells, f"{_SIGNS[one.verdict]} {verdict}")
 
 
 def _forks_markdown(found: ReplayResult) -> Iterator[str]:
@@ -273,7 +282,7 @@ def _forks_markdown(found: ReplayResult) -> Iterator[str]:
         return
     yield "### Forks: calls without a recorded result"
     rows = [
-        (escape(one.tool), f"{one.count:,}", f"{one.share:.1%}", escape(_example(one)))
+        (escape(one.tool), f"{one.count:,}", f"{one.share:.1%}", escape(example(one)))
         for one in found.forks[:_ROWS]
     ]
     shown = table(("tool", "sessions", "traffic", "example"), rows, ("sessions", "traffic"))
@@ -288,7 +297,7 @@ def _drift_markdown(found: ReplayResult) -> Iterator[str]:
         (
             escape(name),
             *(f"{one.get(key, 0):,}" for key in ("hits", "misses", "unused")),
-            escape("; ".join(_changed(one))),
+            escape("; ".join(changed_arguments(one))),
         )
         for name, one in [*found.drift.items()][:_ROWS]
     ]
@@ -300,7 +309,7 @@ def _drift_markdown(found: ReplayResult) -> Iterator[str]:
 
 def _cases_markdown(found: ReplayResult, budget: int) -> str:
     parts = []
-    for listed in _listed(found):
+    for listed in listed_sessions(found):
         title = f"\n### {listed.title.capitalize()} ({len(listed.sessions):,})\n"
         parts.append(title)
         budget -= len(title.encode()) + 60  # the last line counts what is left out

@@ -26,6 +26,8 @@ class ForkedTool:
     """Those of one of the calls."""
     why: str = ""
     """Why the recording had no result for it: `recorded with other arguments`."""
+    sessions: tuple[str, ...] = ()
+    """The names of the sessions, each once."""
 
     def data(self) -> dict[str, Any]:
         """Return it as JSON data."""

@@ -18,7 +18,7 @@ from evaltap.evaluator.reports.compare.model import (
     comparison_data,
 )
 from evaltap.evaluator.reports.formats import format_of
-from evaltap.evaluator.reports.html import policy_hash, stylesheet, templates
+from evaltap.evaluator.reports.html import plain_page, templates
 from evaltap.evaluator.reports.markdown import diff_block, escape
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.files.documents import write_bytes
@@ -65,17 +65,7 @@ def comparison_section(found: Comparison) -> Markup:
 
 def comparison_page(found: Comparison) -> str:
     """Return the section as a self-contained page; it loads nothing and runs no script."""
-    style = stylesheet()
-    return (
-        templates(_PACKAGE)
-        .get_template("compare.html.j2")
-        .render(
-            headline=wording.headline(found),
-            sections=comparison_section(found),
-            style=Markup(style),
-            style_hash=policy_hash(style),
-        )
-    )
+    return plain_page(wording.headline(found), "compare", comparison_section(found))
 
 
 MAX_BYTES: Final = 60_000

@@ -226,6 +226,15 @@ CREATE TABLE IF NOT EXISTS units (
   written_at    TIMESTAMP NOT NULL
 );
 
+-- What a replay compares with: its sessions as they were recorded.  Other experiments have none.
+CREATE TABLE IF NOT EXISTS recorded_sessions (
+  experiment_id VARCHAR NOT NULL,
+  eval_id       VARCHAR NOT NULL,      -- as in units
+  conversation  VARCHAR NOT NULL USING COMPRESSION zstd,  -- JSON: the turns, each with message, calls and answer
+  verdicts      JSON NOT NULL,         -- turn by turn {metric: whether it passed}, without those that have no verdict
+  written_at    TIMESTAMP NOT NULL
+);
+
 -- One row for each case revision, metric version and run.
 CREATE TABLE IF NOT EXISTS scores (
   score_id          VARCHAR NOT NULL,  -- hash of run, case, revision and metric version

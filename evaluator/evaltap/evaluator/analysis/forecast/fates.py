@@ -1,0 +1,66 @@
+"""What became of each turn of a replay: faithful, forked, off script, or invalid."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+Fate: TypeAlias = Literal["faithful", "forked", "off_script", "invalid"]
+"""faithful: the recording answered every call, here and in the turns before, which made the recorded calls;
+forked: a call without a recorded result; off_script: after a fork, or after a turn with fewer calls, so that
+the next user message is an answer to something else; invalid: evaltap's fault, such as a result that was not
+recorded."""
+_LOST: Final = ("result of ", "arguments of ")
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """The call at which a session left its recording."""
+
+    tool: str
+    arguments: Any  # JSON
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFate:
+    """A turn of one run of a session."""
+
+    fate: Fate
+    fork: Fork | None = None
+    """The call, in the turn that forked, or whose result was not recorded."""
+
+
+def fates(
+    state: str | None, answers: Sequence[Mapping[str, Any]], turns: int
+) -> Iterator[TurnFate]:
+    """Yield what became of each recorded turn in a run.
+
+    `state` is that of its unit (None: not run), `answers` what tools were asked, turn by turn.
+    """
+    missed = any(turn["misses"] for turn in answers)
+    if state is None or (state == "invalid" and not missed):
+        yield from [TurnFate("invalid")] * turns
+        return
+    left = False
+    for place in range(turns):
+        if left or place >= len(answers):
+            yield TurnFate("off_script")
+            continue
+        turn = answers[place]
+        fork = fork_of(turn)
+        left = fork is not None or bool(turn["unused"])
+        if fork is None:
+            yield TurnFate("faithful")
+        else:
+            yield TurnFate("invalid" if fork.why.startswith(_LOST) else "forked", fork)
+
+
+def fork_of(turn: Mapping[str, Any]) -> Fork | None:
+    """Return the first call of a turn that the recording did not answer."""
+    if turn["misses"]:
+        first = turn["misses"][0]
+        return Fork(first["tool"], first["arguments"], first["why"])
+    for names, why in ((turn["real"], "ran for real"), (turn["invented"], "was invented")):
+        if names:
+            return Fork(names[0], None, why)
+    return None
