@@ -69,6 +69,7 @@ KEYS: Final = (
     Key("g o", "go-overview", "go to the overview", "everywhere"),
     Key("g c", "go-cases", "go to the cases", "everywhere"),
     Key("g r", "go-runs", "go to the runs", "everywhere"),
+    Key("g e", "go-experiments", "go to the experiments", "everywhere"),
     Key("g u", "go-review", "go to the review", "everywhere"),
     Key("g b", "go-basket", "go to the basket", "everywhere"),
     Key("g v", "go-coverage", "go to the coverage", "everywhere"),

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import orjson
 
-from evaltap.evaluator.analysis.forecast.fates import Fork, TurnFate, fates, fork_of
+from evaltap.evaluator.analysis.forecast.fates import TurnFate, fates, fork_of
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.text import cut
 from evaltap.evaluator.cases.turn import ToolCall, Turn
@@ -28,7 +28,7 @@ CallKind = Literal["base", "same", "changed", "moved", "missing", "not_reached",
 """base: of the column that the others are compared with; not_reached: the run ended before; fork: the call
 that the recording did not answer."""
 _SIGNS: Final[Mapping[str, str]] = {
-    **SIGNS,
+    **{str(kind): sign for kind, sign in SIGNS.items()},
     "base": SIGNS["made"],
     "not_reached": "…",
     "fork": "⊘",
@@ -112,7 +112,8 @@ class RunHead:
     reason: str
     key: CaseKey
     """The case of its turns."""
-    fork: Fork | None
+    has_turns: bool
+    """Whether any of its turns is in the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,10 @@ class _Column:
 
 @dataclass(slots=True)
 class _Run:
-    head: RunHead
+    key: CaseKey
+    trial: int
+    state: str
+    reason: str
     answers: Sequence[Mapping[str, Any]]
     """What tools were asked, turn by turn."""
     turns: Sequence[CaseData] = ()
@@ -180,10 +184,10 @@ def sessions_beside(
     runs: dict[str, list[_Run]] = {}
     for eval_id, trial, state, reason, app, eval_set, mocks in store.rows(_UNITS, given):
         answers = orjson.loads(mocks)["turns"] if mocks else []
-        fork = next((one for turn in answers if (one := fork_of(turn)) is not None), None)
-        head = RunHead(trial, state, reason, (app, eval_set, eval_id), fork)
-        runs.setdefault(eval_id, []).append(_Run(head, answers))
-    _with_turns(store, {one.head.key: one for some in runs.values() for one in some})
+        runs.setdefault(eval_id, []).append(
+            _Run((app, eval_set, eval_id), trial, state, reason, answers)
+        )
+    _with_turns(store, {one.key: one for some in runs.values() for one in some})
     recorded = {
         eval_id: (orjson.loads(conversation), orjson.loads(verdicts))
         for eval_id, conversation, verdicts in store.rows(_RECORDED, given)
@@ -219,23 +223,23 @@ def _session(
     spoken, verdicts = recorded or ([], [])
     count = max([len(spoken), *(max(len(one.turns), len(one.answers)) for one in runs)])
     fate = {
-        one.head.trial: list(fates(one.head.state, one.answers, len(spoken))) if recorded else []
+        one.trial: list(fates(one.state, one.answers, len(spoken))) if recorded else []
         for one in runs
     }
     turns = []
     for place in range(min(count, limits.turns)):
-        columns = [_of_run(one, place, fate[one.head.trial]) for one in runs]
+        columns = [_of_run(one, place, fate[one.trial]) for one in runs]
         if recorded:
             columns.insert(0, _of_recorded(spoken, verdicts, place))
         turns.append(_turn(place + 1, columns, limits, is_recorded=recorded is not None))
     several = len(runs) > 1
-    names = [f"run {one.head.trial}" if several or not recorded else "new" for one in runs]
+    names = [f"run {one.trial}" if several or not recorded else "new" for one in runs]
     rest = count - len(turns)
     return SessionBeside(
         eval_id,
         (*(["recorded"] if recorded else []), *names),
         recorded is not None,
-        tuple(one.head for one in runs),
+        tuple(RunHead(one.trial, one.state, one.reason, one.key, bool(one.turns)) for one in runs),
         tuple(turns),
         f"{counted(rest, 'more turn')} not shown" if rest else "",
     )

@@ -239,6 +239,7 @@ _TEXTS = {
     "turns": ("actual_json", "expected_json"),
     "cases": ("case_json",),
     "reference_cases": ("turns_json",),
+    "recorded_sessions": ("conversation",),
     "gate_results": ("case_json", "feedback", "feedback_given"),
     "feedback": ("comment", "correction", "name", "given_by"),
 }

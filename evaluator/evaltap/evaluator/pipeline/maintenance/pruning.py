@@ -80,6 +80,10 @@ run_id IN (
   EXCEPT SELECT run_id FROM scores
 )"""
 
+# An experiment is deleted as a whole, like its turns: its rows say what became of each.
+_OLD_EXPERIMENTS: Final = """
+experiment_id IN (SELECT experiment_id FROM units GROUP BY ALL HAVING max(written_at) < $before)"""
+
 
 def _conditions(sessions: Scratch, before: datetime) -> list[tuple[str, str, dict[str, datetime]]]:
     """Return the conditions of rows to delete in each table, in an order that respects dependencies."""
@@ -93,6 +97,10 @@ def _conditions(sessions: Scratch, before: datetime) -> list[tuple[str, str, dic
     given = {"before": before}
     found += [
         (table, _OLD_RUNS, given) for table in ("run_metrics", "run_ends", "gate_runs", "runs")
+    ]
+    found += [
+        (table, _OLD_EXPERIMENTS, given)
+        for table in ("recorded_sessions", "experiments", "units")  # the condition reads units
     ]
     unused = (
         "references_digest NOT IN"
