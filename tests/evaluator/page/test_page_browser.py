@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
 from page_attacks import MANY, attack_cases
 from page_pictures import work
 from page_server import Served, served
 from page_store import GENEROUS, support_store
+from replayed_shop import replayed_store
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -30,6 +32,7 @@ PAGES = [
     f"{CASE}&view=raw",
     "/review",
     "/runs",
+    "/experiments",
     "/coverage",
     f"/expected?set=live&id={GENEROUS}&app=shop",
     "/basket",
@@ -43,6 +46,14 @@ PAGES = [
     "/alerts",
     "/nowhere",
 ]
+OF_A_REPLAY = [
+    "/experiments",
+    "/experiment?id={id}",
+    "/experiment?id={id}&show=forked",
+    "/experiment?id={id}&case=s-fork",
+    "/experiment?id={id}&case=s-extra",
+    "/experiment?id={id}&case=s-none",
+]
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +65,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(support_store(folder, count=60), folder, sets=(golden,)) as found:
         work(found, ["s-057", "s-058", "s-055", "s-054"])
         yield found
+
+
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The page of a store with a replay."""
+    folder = tmp_path_factory.mktemp("replayed")
+    with served(replayed_store(folder), folder) as found:
+        yield found
+
+
+def of_replay(site: Served, path: str) -> str:
+    """Return a page of the only experiment."""
+    (found,) = orjson.loads(site.ask("/experiments?format=json").body)["data"]["experiments"]
+    return path.format(id=found["experiment_id"])
 
 
 class Visitor:
@@ -98,6 +123,20 @@ LOOKS = [
 def test_pages_are_quiet_fit_and_can_be_read_by_everybody(
     browser: "Browser", site: Served, path: str, scheme: Any, width: int
 ) -> None:
+    assert_fits(browser, site, path, scheme, width)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", OF_A_REPLAY)
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_experiments_are_quiet_fit_and_can_be_read_by_everybody(
+    browser: "Browser", replayed: Served, path: str, scheme: Any, width: int
+) -> None:
+    assert_fits(browser, replayed, of_replay(replayed, path), scheme, width)
+
+
+def assert_fits(browser: "Browser", site: Served, path: str, scheme: Any, width: int) -> None:
+    """Assert that a page is quiet, fits the width and can be read by everybody."""
     visitor = Visitor(browser, site, color_scheme=scheme, viewport={"width": width, "height": 800})
     page = visitor.open(path)
 
@@ -358,6 +397,34 @@ def test_every_page_can_be_read_without_script(browser: "Browser", site: Served,
     for one in page.locator("button:visible").all():  # what needs a script is not offered
         assert one.get_attribute("type") != "button", one.inner_text()
     visitor.context.close()
+
+
+@pytest.mark.slow
+def test_a_fork_is_found_by_keys_and_read_without_script(
+    browser: "Browser", replayed: Served
+) -> None:
+    visitor = Visitor(browser, replayed)
+    page = visitor.open("/")
+    press = page.keyboard.press
+    press("g")
+    press("e")
+    page.wait_for_url("**/experiments")
+    press("j")
+    press("Enter")
+    page.wait_for_url("**/experiment?*")
+    page.click('[data-row]:text("s-fork")')
+    page.wait_for_url("**case=s-fork")
+    press("]")
+    assert page.evaluate("document.activeElement.className") == "fork"
+    press("t")
+    press("Escape")
+    page.wait_for_url(lambda url: "case=" not in url)
+    visitor.check()
+
+    plain = Visitor(browser, replayed, java_script_enabled=False)
+    page = plain.open(of_replay(replayed, "/experiment?id={id}&case=s-fork"))
+    assert "no recorded result" in page.inner_text("td.fork >> nth=0")
+    plain.check()
 
 
 @pytest.mark.slow

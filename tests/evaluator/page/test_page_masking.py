@@ -69,7 +69,7 @@ def paths() -> list[str]:
         "/delivery?id=" + GENEROUS,
     ]
     case = [f"/case?{KEY}", f"/case?{KEY}&view=raw", f"/case?{KEY}&metric=trajectory_f1"]
-    return [*(one for one in plain if one not in ("/case", "/run")), *runs, *case]
+    return [*(one for one in plain if one not in ("/case", "/run", "/experiment")), *runs, *case]
 
 
 @pytest.mark.parametrize("path", paths())

@@ -36,7 +36,9 @@ class _Group:
     """Those that are shown: a title, and the columns."""
 
 
-def replay_html(found: ReplayResult, store: StoreReader, experiment_id: str) -> str:
+def replay_html(
+    found: ReplayResult, store: StoreReader, experiment_id: str, *, most_bytes: int = MAX_BYTES
+) -> str:
     """Return the page; it loads nothing and runs no script.  `store` has the new runs."""
     text = (
         templates("evaltap.experiments.replay")
@@ -57,15 +59,16 @@ def replay_html(found: ReplayResult, store: StoreReader, experiment_id: str) -> 
                 (name, one, list(report.changed_arguments(one)))
                 for name, one in found.drift.items()
             ],
-            groups=list(_groups(found, store, experiment_id)),
+            groups=list(_groups(found, store, experiment_id, most_bytes)),
         )
     )
     return plain_page(report.headline(found), "replay", Markup(text))
 
 
-def _groups(found: ReplayResult, store: StoreReader, experiment_id: str) -> Iterator[_Group]:
+def _groups(
+    found: ReplayResult, store: StoreReader, experiment_id: str, room: int
+) -> Iterator[_Group]:
     """Yield the kinds of sessions, those that fail now first, as far as there is room."""
-    room = MAX_BYTES
     for number, (title, count, names) in enumerate(_chosen(found)):
         shown = []
         for session, part in _beside(store, experiment_id, [*names], f"g{number}s"):

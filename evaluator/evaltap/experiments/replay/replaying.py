@@ -177,7 +177,7 @@ def _turn(
 
 
 def _new(fate: TurnFate, seen: Mapping[str, bool], metric: str | None) -> bool | None:
-    if fate.fate != "faithful":
+    if not fate.is_faithful:
         return None
     return True if metric is None else seen.get(metric)
 

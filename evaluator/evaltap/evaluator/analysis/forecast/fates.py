@@ -29,6 +29,11 @@ class TurnFate:
     fork: Fork | None = None
     """The call, in the turn that forked, or whose result was not recorded."""
 
+    @property
+    def is_faithful(self) -> bool:
+        """Whether the run of the turn is evidence about the new agent."""
+        return self.fate == "faithful"
+
 
 def fates(
     state: str | None, answers: Sequence[Mapping[str, Any]], turns: int

@@ -38,7 +38,7 @@ def forecast(turns: Iterable[ReplayedTurn], options: Options | None = None) -> F
     """Return the forecast under one metric; the turns of each session are in their order."""
     options = options or Options()
     rows = _sorted(one for one in turns if one.old is not None)
-    failing, passing = _newly(rows)
+    failing, passing = newly(rows)
     if options.chosen_by_outcome:
         return Forecast(
             options.margin,
@@ -89,6 +89,23 @@ def faithful_share(turns: Iterable[ReplayedTurn]) -> Figure | None:
     """
     replay = _Replay(_sorted(turns))
     return replay.figure(_is_faithful) if replay.runs else None
+
+
+def newly(turns: Sequence[ReplayedTurn]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the sessions that passed and now fail in most of their faithful runs, and the opposite."""
+    sessions: defaultdict[str, list[ReplayedTurn]] = defaultdict(list)
+    for row in turns:
+        sessions[row.session].append(row)
+    failing, passing = [], []
+    for session, own in sessions.items():
+        runs = [one for one in zip(*(row.new for row in own), strict=False) if None not in one]
+        balance = sum(1 if all(one) else -1 for one in runs)
+        had_passed = all(row.old for row in own)
+        if had_passed and balance < 0:
+            failing.append(session)
+        elif not had_passed and balance > 0:
+            passing.append(session)
+    return tuple(failing), tuple(passing)
 
 
 def _sorted(turns: Iterable[ReplayedTurn]) -> Sequence[ReplayedTurn]:
@@ -233,20 +250,3 @@ def _most_forks(rows: Sequence[ReplayedTurn]) -> str | None:
         if row.replayed is not None and row.fork:
             weights[row.fork] += row.replayed
     return max(sorted(weights), key=weights.__getitem__, default=None)
-
-
-def _newly(rows: Sequence[ReplayedTurn]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the sessions that passed and now fail in most of their faithful runs, and the opposite."""
-    sessions: defaultdict[str, list[ReplayedTurn]] = defaultdict(list)
-    for row in rows:
-        sessions[row.session].append(row)
-    failing, passing = [], []
-    for session, own in sessions.items():
-        runs = [one for one in zip(*(row.new for row in own), strict=False) if None not in one]
-        balance = sum(1 if all(one) else -1 for one in runs)
-        had_passed = all(row.old for row in own)
-        if had_passed and balance < 0:
-            failing.append(session)
-        elif not had_passed and balance > 0:
-            passing.append(session)
-    return tuple(failing), tuple(passing)

@@ -9,6 +9,8 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from evaltap.evaluator.analysis.forecast.fates import Fork, fates, fork_of
+from evaltap.evaluator.analysis.forecast.forecast import newly
+from evaltap.evaluator.analysis.forecast.model import ReplayedTurn
 from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link, problem
@@ -341,28 +343,35 @@ def _changed(
     digests: Sequence[str],
     units: Mapping[str, Sequence[_Unit]],
 ) -> dict[str, set[str]]:
-    """Return the sessions of a replay with a faithful turn whose verdict is another than the recorded one."""
+    """Return the sessions of a replay that fail or pass now, as its forecast lists them."""
     if not experiment.is_replay:
         return {}
     named = {"id": experiment.experiment_id}
     old = {eval_id: orjson.loads(given) for eval_id, given in reader.rows(_RECORDED, named)}
-    faithful = {
-        (eval_id, unit.trial, place)
-        for eval_id, runs in units.items()
-        for unit in runs
-        for place, one in enumerate(fates(unit.state, unit.answers, len(old.get(eval_id, ()))))
-        if one.fate == "faithful"
-    }
-    found: dict[str, set[str]] = {}
+    new: dict[tuple[str, int, int, str], bool] = {}
     for eval_id, trial, place, metric, status in reader.rows(
         _TURN_VERDICTS, {**named, "digests": list(digests)}
     ):
-        if (eval_id, trial, place) not in faithful or status not in ("passed", "failed", "crashed"):
-            continue
-        before = old[eval_id][place].get(metric)
-        if before is not None and before != (status == "passed"):
-            found.setdefault(eval_id, set()).add("newly failing" if before else "newly passing")
-    return found
+        if status in ("passed", "failed", "crashed"):
+            new[eval_id, trial, place, metric] = status == "passed"
+    by_metric: dict[str, list[ReplayedTurn]] = {}
+    for eval_id, runs in units.items():
+        recorded = old.get(eval_id, ())
+        each = [(one.trial, [*fates(one.state, one.answers, len(recorded))]) for one in runs]
+        for place, verdicts in enumerate(recorded):
+            for metric, before in verdicts.items():
+                now = tuple(
+                    new.get((eval_id, trial, place, metric)) if fate[place].is_faithful else None
+                    for trial, fate in each
+                )
+                row = ReplayedTurn(eval_id, None, 1.0, None, before, now)
+                by_metric.setdefault(metric, []).append(row)
+    changed: dict[str, set[str]] = {}
+    for rows in by_metric.values():
+        for kind, ids in zip(("newly failing", "newly passing"), newly(rows), strict=True):
+            for eval_id in ids:
+                changed.setdefault(eval_id, set()).add(kind)
+    return changed
 
 
 def _reasons(units: Mapping[str, Sequence[_Unit]]) -> list[UnitReason]:
