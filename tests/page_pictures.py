@@ -5,6 +5,7 @@ Every page, light, dark and on a phone, of one day of a support agent.
 
 import sys
 import tempfile
+from collections.abc import Collection
 from contextlib import ExitStack, chdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +16,7 @@ from evaltap.evaluator.page.security.access import Person
 from page_server import SAME, Served, served
 from page_store import GENEROUS
 from picture_store import picture_store
+from replayed_shop import replayed_store
 from small_png import small
 
 if TYPE_CHECKING:
@@ -32,6 +34,9 @@ PAGES: Final = {
     "runs": "/runs",
     "run": "/run?id={run}",
     "compare": "/compare",
+    "experiments": "/experiments",
+    "experiment": "/experiment?id={experiment}",
+    "beside": "/experiment?id={experiment}&case=s-fork",
     "review": "/review?at={item}",
     "review-queues": "/review",
     "basket": "/basket",
@@ -43,6 +48,8 @@ PAGES: Final = {
     "settings": "/settings",
     "login": "/login",
 }
+OF_A_REPLAY: Final = ("experiments", "experiment", "beside")
+"""The pages that are taken of a replay's store."""
 SCREENS: Final = {"light": (1280, 800, 1200), "dark": (1280, 800, 1200), "phone": (360, 740, 1480)}
 """Width, height, and the most that a picture shows."""
 
@@ -103,11 +110,28 @@ def take(folder: Path) -> None:
         browser = playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
         for screen in SCREENS:
             _pictures(browser, site, folder, screen, names)
+        take_replay(browser, folder, Path(temporary) / "replay")
         browser.close()
 
 
+def take_replay(browser: "Browser", folder: Path, work_in: Path) -> None:
+    """Write the pictures of the pages about experiments."""
+    store = replayed_store(work_in)
+    with chdir(store.parent), served(Path(store.name), work_in) as site:
+        site.cookies["admin"] = site.access.log_in(Person("ann", "admin"))
+        found = site.ask("/experiments?format=json").text
+        names = {"experiment": found.partition('"experiment_id":"')[2].partition('"')[0]}
+        for screen in SCREENS:
+            _pictures(browser, site, folder, screen, names, OF_A_REPLAY)
+
+
 def _pictures(
-    browser: "Browser", site: Served, folder: Path, screen: str, names: dict[str, str]
+    browser: "Browser",
+    site: Served,
+    folder: Path,
+    screen: str,
+    names: dict[str, str],
+    only: Collection[str] = PAGES.keys() - OF_A_REPLAY,
 ) -> None:
     width, height, most = SCREENS[screen]
     page = browser.new_page(
@@ -117,6 +141,8 @@ def _pictures(
     page.goto(site.link())
     page.wait_for_url(f"{site.site.address}/")
     for name, path in PAGES.items():
+        if name not in only:
+            continue
         page.goto(site.site.address + path.format(**names))
         long = page.evaluate("document.documentElement.scrollHeight")
         page.set_viewport_size({"width": width, "height": max(height, min(long, most))})
