@@ -92,11 +92,11 @@ def test_an_experiment_lists_what_changed_first_as_the_forecast_does(reader: Sto
         "s-better": "newly passing",
         "s-extra": "forked",
         "s-fork": "forked",
+        "s-skip": "off script",
         "s-same": "passed",
-        "s-skip": "passed",
     }
     assert [tab.name for tab in found.tabs] == [
-        "all", "newly failing", "newly passing", "forked", "passed",
+        "all", "newly failing", "newly passing", "forked", "off script", "passed",
     ]  # fmt: skip
     assert [*kinds][:2] == ["s-crash", "s-worse"]
     assert [run.kind for run in one(reader, show="forked").sessions[0].runs] == ["passed", "forked"]

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from evaltap.evaluator.analysis.forecast.fates import Fork, fates, fork_of
+from evaltap.evaluator.analysis.forecast.fates import Fork, TurnFate, fates, fork_of
 from evaltap.evaluator.analysis.forecast.forecast import newly
 from evaltap.evaluator.analysis.forecast.model import ReplayedTurn
 from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate
@@ -23,7 +23,7 @@ PER_PAGE: Final = 50
 _REASONS: Final = 12
 _STATES: Final = ("scored", "crashed", "forked", "invalid", "ran", "begun")
 TABS: Final = (
-    "newly failing", "newly passing", "crashed", "failed", "forked", "invalid", "unfinished", "passed",
+    "newly failing", "newly passing", "crashed", "failed", "forked", "off script", "invalid", "unfinished", "passed",
     "no verdict",
 )  # fmt: skip
 """The kinds of sessions, in the order in which they are listed; each session is in the first that fits."""
@@ -150,7 +150,7 @@ class UnitMark(NamedTuple):
 
     trial: int
     kind: str
-    """passed, failed, crashed, forked, invalid, unfinished or no verdict."""
+    """passed, failed, crashed, forked, off script, invalid, unfinished or no verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,9 +299,13 @@ class _Unit:
     reason: str
     answers: Sequence[Mapping[str, Any]]
     passed: bool | None
+    fates: Sequence[TurnFate]
+    """Of the recorded turns; empty if it is no replay."""
 
     @property
     def kind(self) -> str:
+        if self.state == "scored" and any(one.fate == "off_script" for one in self.fates):
+            return "off script"
         if self.state == "scored":
             return "no verdict" if self.passed is None else "passed" if self.passed else "failed"
         return "unfinished" if self.state in ("begun", "ran") else self.state
@@ -317,10 +321,12 @@ def _sessions(
     wanted = _wanted(rows)
     units: dict[str, list[_Unit]] = {}
     named = {"id": experiment.experiment_id}
+    old = {eval_id: orjson.loads(given) for eval_id, given in reader.rows(_RECORDED, named)}
     for eval_id, trial, state, reason, mocks, passed in reader.rows(_UNITS, {**wanted, **named}):
         answers = orjson.loads(mocks)["turns"] if mocks else ()
-        units.setdefault(eval_id, []).append(_Unit(trial, state, reason, answers, passed))
-    changed = _changed(reader, experiment, wanted["digests"], units)
+        found = tuple(fates(state, answers, len(old.get(eval_id, ()))))
+        units.setdefault(eval_id, []).append(_Unit(trial, state, reason, answers, passed, found))
+    changed = _changed(reader, named, wanted["digests"], units, old) if old else {}
     lines = []
     for eval_id, runs in units.items():
         kinds = {one.kind for one in runs} | changed.get(eval_id, set())
@@ -339,15 +345,12 @@ def _sessions(
 
 def _changed(
     reader: StoreReader,
-    experiment: Experiment,
+    named: Mapping[str, str],
     digests: Sequence[str],
     units: Mapping[str, Sequence[_Unit]],
+    old: Mapping[str, Sequence[Mapping[str, bool]]],
 ) -> dict[str, set[str]]:
     """Return the sessions of a replay that fail or pass now, as its forecast lists them."""
-    if not experiment.is_replay:
-        return {}
-    named = {"id": experiment.experiment_id}
-    old = {eval_id: orjson.loads(given) for eval_id, given in reader.rows(_RECORDED, named)}
     new: dict[tuple[str, int, int, str], bool] = {}
     for eval_id, trial, place, metric, status in reader.rows(
         _TURN_VERDICTS, {**named, "digests": list(digests)}
@@ -356,13 +359,13 @@ def _changed(
             new[eval_id, trial, place, metric] = status == "passed"
     by_metric: dict[str, list[ReplayedTurn]] = {}
     for eval_id, runs in units.items():
-        recorded = old.get(eval_id, ())
-        each = [(one.trial, [*fates(one.state, one.answers, len(recorded))]) for one in runs]
-        for place, verdicts in enumerate(recorded):
+        for place, verdicts in enumerate(old.get(eval_id, ())):
             for metric, before in verdicts.items():
                 now = tuple(
-                    new.get((eval_id, trial, place, metric)) if fate[place].is_faithful else None
-                    for trial, fate in each
+                    new.get((eval_id, one.trial, place, metric))
+                    if one.fates[place].is_faithful
+                    else None
+                    for one in runs
                 )
                 row = ReplayedTurn(eval_id, None, 1.0, None, before, now)
                 by_metric.setdefault(metric, []).append(row)
