@@ -133,7 +133,7 @@ class Experiment:
         self._metrics = [one.metric.metric_name for one in self._scorer.metrics]
         self._digests = [one.digest for one in self._scorer.metrics]
         self._mocked = mocked
-        """Whether a turn that failed may have done so for want of an answer, which only its end tells."""
+        """Whether the end of a unit tells what its tools were asked."""
         self._lander = Lander(store)
         self._changed: dict[CaseKey, FirstPosition] = {}
         self._ended: dict[CaseKey, _Ended] = {}
@@ -186,7 +186,9 @@ class Experiment:
         lost = []
         for row in open_:
             turns = landed.get(row.key)
-            if turns and (turns.whole >= row.turn_count or (turns.failed and not self._mocked)):
+            if self._mocked and row.state == "begun":
+                turns = None  # what its tools were asked is lost with its end
+            if turns and (turns.failed or turns.whole >= row.turn_count):
                 self._is_recorded(row)
             else:
                 lost.append(row.key)
