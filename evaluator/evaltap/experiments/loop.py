@@ -32,6 +32,7 @@ from evaltap.experiments.units import (
     append_units,
     drop_attempts,
     drop_last_turns,
+    judged_usd,
     landed_turns,
     read_units,
     row_of,
@@ -88,6 +89,7 @@ class Progress:
     agent_calls: int = 0
     """Turns that the agent was asked since this start."""
     spent_usd: float = 0.0
+    """By agent and judges, as far as prices are known."""
     stopped_by: str = ""
     """Why it ended before all units were done: interrupted, budget, until; empty if it did not."""
     decision: Decision | None = None
@@ -122,6 +124,7 @@ class Experiment:
         self._settings = settings
         self._log = log
         self._report = report
+        self._waits = scorer.waits
         self._scorable: set[tuple[str, str]] = set()
         self._scorer = PendingScorer(
             store,
@@ -364,6 +367,8 @@ class Experiment:
         self._scorer.score("live", str(self._log), changed=positions)
         self._store.join()
         verdicts = verdicts_of(self._store, ready, self._digests)
+        if self._waits:
+            self.progress.spent_usd += judged_usd(self._store, ready)
         rows = []
         for key, row in ready.items():
             crashed = "crashed" in verdicts[key].values() or (not self._metrics and row.reason)
