@@ -32,6 +32,7 @@ def settings_of(
         judges.budget_usd,
         until,
         judges.judge_concurrency or agent.concurrency,
+        agent.agent_rpm or 0.0,
         replays,
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 from evaltap.experiments.agents.base import Agent, Unit
 from evaltap.experiments.agents.loading import agent_of, load_agent
 from evaltap.experiments.mocks.catalogue import catalogue
+from evaltap.experiments.pacing import Pace
 from evaltap.experiments.plan import CaseSet, read_case, refuse
 from evaltap.experiments.process import AgentEnd
 from evaltap.experiments.pseudonyms import Inventions, restoring
@@ -42,6 +43,7 @@ class AgentThread(AgentEnd):
             turn_seconds=settings.turn_seconds,
             policy=settings.policy,
             tools=settings.tools,
+            pace=Pace(settings.turns_per_minute),
         )
         self._room = asyncio.Semaphore(settings.concurrency)
         self._ended: queue.SimpleQueue[UnitEnd] = queue.SimpleQueue()

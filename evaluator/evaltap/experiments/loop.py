@@ -62,6 +62,8 @@ class Settings:
     budget_usd: float | None = None
     until: Until | None = None
     judge_threads: int = 1
+    turns_per_minute: float = 0.0
+    """Turns of the agent that may begin in a minute; 0: no limit."""
     replays: bool = False
     """Whether a call without an answer ends a unit as forked, whose turns before are scored; otherwise the
     unit is invalid."""
@@ -331,6 +333,8 @@ class Experiment:
             given = {"reason": reason, "seconds": end.seconds, "mocks": end.mocks}
             return row_of(self._plan, ended.unit, state, turn_count=turns, **given)
 
+        if end.state == "refused":
+            return row("invalid", f"the provider had too many requests: {end.reason}")
         if end.state == "missed":
             return row("forked", turns=wanted - 1) if self._settings.replays else row("invalid")
         if arrived >= wanted and (arrived or end.state == "ended"):

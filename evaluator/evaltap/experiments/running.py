@@ -86,6 +86,7 @@ class Request:
             self.agent_result,
             policy := self.policy,
             catalogue(one.recording for one in self.cases.cases) if policy else (),
+            self.settings.turns_per_minute,
         )
 
     def configuration(self, metrics: Sequence[RunMetric]) -> dict[str, str]:

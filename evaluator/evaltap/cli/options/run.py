@@ -14,7 +14,7 @@ from evaltap.cli.options.shared import (
     metrics_file,
     thresholds,
 )
-from evaltap.cli.values import argument_of, names, of_tool, positive, seconds, share
+from evaltap.cli.values import amount, argument_of, names, of_tool, positive, seconds, share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,12 @@ class AgentOptions:
     )
     concurrency: int = option(
         "--concurrency C", "how many cases the agent runs at once (default: 8)", default=8
+    )
+    agent_rpm: float | None = option(
+        "--agent-rpm N",
+        "turns that the agent may begin in a minute (default: no limit); after a provider's refusal (429)"
+        " all wait, and the run is made again",
+        parse=amount,
     )
     turn_seconds: float = option(
         "--turn-seconds S",
