@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.scoring.batch import compares
@@ -136,6 +136,10 @@ class Finished:
         }
 
 
+Start: TypeAlias = Callable[[WorkerSettings, Path], AgentEnd]
+"""Starts the agent; what it prints goes to the file."""
+
+
 def log_of(db: Path) -> Path:
     """Return the log between agents and store: a file beside the store."""
     return db.with_name(f"{db.stem}.runs.log.db")
@@ -233,7 +237,7 @@ def run_experiment(
     *,
     report: Callable[[UnitDone, Progress], None] = lambda *_: None,
     environ: Mapping[str, str] = os.environ,
-    start: Callable[[WorkerSettings, Path], AgentEnd] = AgentProcess,
+    start: Start = AgentProcess,
 ) -> Finished:
     """Run and score the units that are not done; return what is known afterwards.
 

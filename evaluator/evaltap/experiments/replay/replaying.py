@@ -19,6 +19,7 @@ from evaltap.experiments.loop import Progress, UnitDone
 from evaltap.experiments.mocks.drift import drift_of
 from evaltap.experiments.mocks.recorded import recording_of
 from evaltap.experiments.plan import CaseSet, RunCase, read_case
+from evaltap.experiments.process import AgentProcess
 from evaltap.experiments.replay.differences import conversations, difference_of
 from evaltap.experiments.replay.recorded import (
     RecordedSession,
@@ -28,7 +29,7 @@ from evaltap.experiments.replay.recorded import (
 )
 from evaltap.experiments.replay.replayed import Fork, TurnFate, fates, verdicts
 from evaltap.experiments.replay.result import ForkedTool, ReplayResult
-from evaltap.experiments.running import Finished, Request, run_experiment
+from evaltap.experiments.running import Finished, Request, Start, run_experiment
 from evaltap.experiments.units import UnitRow, read_units
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
@@ -265,9 +266,10 @@ def replay(
     *,
     report: Callable[[UnitDone, Progress], None] = lambda *_: None,
     environ: Mapping[str, str] = os.environ,
+    start: Start = AgentProcess,
 ) -> tuple[ReplayResult, Finished]:
     """Run the agent on what was drawn, and forecast; raise InputError before the first call."""
-    finished = run_experiment(request, scorer, into, report=report, environ=environ)
+    finished = run_experiment(request, scorer, into, report=report, environ=environ, start=start)
     digests = digests_of(scorer)
     replayed = replayed_sessions(drawn, into, finished, digests, request.runs)
     return with_differences(
