@@ -38,8 +38,8 @@ def swallows(messages, turn):
     return "done"
 
 
-def silent(messages, turn):
-    return "It is shipped."
+def broken(messages, turn):
+    raise LookupError("broken")
 '''
 
 

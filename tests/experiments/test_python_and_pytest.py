@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from evaltap.evaluator.scoring.contract.context import Services
+from evaltap.evaluator.scoring.contract.judge import JudgeReply, ScriptedJudge
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments import evaluate, run_case
 from evaltap.recorder import Turn
@@ -14,6 +16,22 @@ from evaltap.schemas.errors import InputError
 from running_agents import ANSWER, METRIC, case, write_set
 
 pytest_plugins = ["pytester"]
+
+RUBRIC = {
+    "metricName": "llm_rubric_response",
+    "threshold": 0.6,
+    "criterion": {
+        "llmJudge": {
+            "rubrics": [{"id": "1", "content": {"text": "It answers."}}],
+            "judgeModel": {
+                "modelName": "m",
+                "baseURL": "http://judge",
+                "apiKey": "k",
+                "numSamples": 1,
+            },
+        }
+    },
+}
 
 
 def calculator(operation: str, a: int, b: int) -> int:
@@ -61,6 +79,30 @@ def test_an_agent_that_hangs_in_this_process_is_abandoned(tmp_path: Path) -> Non
     over.set()
 
     assert found.outcome.crashed == 1
+
+
+def test_one_budget_is_for_the_agent_and_its_judges(tmp_path: Path) -> None:
+    path = write_set(tmp_path, [case(f"c{number}", f"add {number} 3") for number in range(20)])
+    grade = '{"rubricScores": [{"id": "1", "score": 1, "reason": ""}]}'
+    judge = ScriptedJudge(lambda _: JudgeReply(grade, model="m", cost_usd=0.3))
+
+    def costs(messages: list[dict[str, Any]], turn: Turn) -> str:
+        turn.model("m", cost_usd=0.2)
+        return "result: 5"
+
+    found = evaluate(
+        path,
+        [RUBRIC],
+        agent=costs,
+        concurrency=1,
+        budget_usd=2.0,
+        services=Services(judge=lambda _: judge),
+    )
+
+    assert found.progress.stopped_by == "budget"
+    spent = found.progress.spent_usd
+    assert spent == pytest.approx(0.5 * found.outcome.scored)
+    assert 2.0 <= spent < 5.0, "neither counts alone"
 
 
 def test_what_is_no_agent_is_refused(tmp_path: Path) -> None:

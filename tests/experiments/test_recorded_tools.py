@@ -318,3 +318,43 @@ def test_the_official_client_calls_recorded_tools_over_http(tmp_path: Path) -> N
 
     assert names == ["add"]
     assert json.loads(found.content[0].text) == {"sum": 3}
+
+
+def test_a_gate_runs_the_agent_on_the_cases_first(evaltap: Evaltap) -> None:
+    metrics = json.loads(Path("metrics.json").read_text())[1:]
+    gate = {"dimensions": [{"name": "runs", "threshold": 1, "metrics": metrics}]}
+    Path("gate.json").write_text(json.dumps(gate))
+    arguments = ("gate", "shop.evalset.json", "--gate", "gate.json", "--json", "--agent")
+
+    code, out, said = evaltap(*arguments, "shop:answer", "--runs", "2")
+    assert code == 0, said
+    assert len(json.loads(out)["cases"]) == 4
+
+    code, _, said = evaltap(*arguments, "shop:renamed")
+    assert code == 2
+    assert "no case could be checked" in said
+    assert "mock miss: fetch_order" in said
+
+    code, _, _ = evaltap(*arguments, "shop:broken")
+    assert (code, real_calls()) == (1, 0)
+
+
+def test_from_python_and_pytest_tools_are_answered_as_well(
+    evaltap: Evaltap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from evaltap.experiments import MockChoice, evaluate, run_case
+    from evaltap.schemas.errors import InputError
+
+    monkeypatch.syspath_prepend(tmp_path)
+    found = evaluate("shop.evalset.json", "metrics.json", agent="shop:answer")
+    assert found.outcome.mocks["hits"] == 3
+
+    case = json.loads(Path("shop.evalset.json").read_text())["evalCases"][0]
+    assert run_case("shop:answer", case)["actualConversation"][0]["tools"][0]["result"] == {
+        "status": "shipped"
+    }
+    with pytest.raises(InputError, match="shipped: mock miss: fetch_order"):
+        run_case("shop:renamed", case)
+    assert real_calls() == 0
+    run_case("shop:renamed", case, tools=MockChoice(allow_real=True))
+    assert real_calls() == 1

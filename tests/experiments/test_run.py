@@ -394,3 +394,23 @@ def test_killed_at_any_moment_and_resumed_each_unit_is_there_once(tmp_path: Path
     assert scores == [(2 * cases * runs, cases * runs)]
     made = len((tmp_path / "calls.txt").read_text().splitlines())
     assert made <= cases * runs + concurrency * kills
+
+
+def test_metrics_that_read_no_reference_are_compared_with_those_of_production(
+    evaltap: Evaltap,
+) -> None:
+    metrics = [{"metricName": "run_succeeded", "threshold": 1}]
+    Path("free.json").write_text(json.dumps(metrics))
+    recorded = case("sum", "add 2 3")
+    recorded["actualConversation"] = recorded["conversation"]
+    Path("traffic.jsonl").write_text(json.dumps({**recorded, "evalMode": "trace"}))
+    evaltap("score", "traffic.jsonl", "--metrics", "free.json", "--db", "cases.duckdb")
+    evaltap("run", "math.evalset.json", "--agent", "agents:answer", "--metrics", "free.json",
+            "--db", "x.duckdb")  # fmt: skip
+
+    digests = []
+    for path in ("cases.duckdb", "x.duckdb"):
+        with Store(path) as store:
+            digests += store.column("SELECT DISTINCT metric_digest FROM scores")
+
+    assert digests[0] == digests[1]

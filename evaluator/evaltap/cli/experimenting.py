@@ -2,6 +2,7 @@
 
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.experiments.early_stop import Until
 from evaltap.experiments.loop import Progress, Settings, UnitDone
 from evaltap.experiments.plan import CaseSet
-from evaltap.experiments.running import Request
+from evaltap.experiments.process import AgentProcess
+from evaltap.experiments.running import Request, Start
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.canonical import loads
 from evaltap.schemas.formats.model import Json
@@ -32,6 +34,7 @@ def settings_of(
         judges.budget_usd,
         until,
         judges.judge_concurrency or agent.concurrency,
+        agent.agent_rpm or 0.0,
         replays,
     )
 
@@ -63,6 +66,21 @@ def _json(path: Path) -> Json:
         return loads(path.read_bytes(), path=str(path))
     except OSError as error:
         raise InputError(f"--agent-request {path}: {error.strerror}") from error
+
+
+def starter_of(agent: AgentOptions) -> Start:
+    """Return what starts the agent."""
+    if agent.engine == "local":
+        return AgentProcess
+    from evaltap.experiments.ray_agents import RayAgents
+
+    address, count = agent.ray_address, agent.ray_workers or 0
+    return lambda settings, _: RayAgents(settings, address=address, count=count)
+
+
+def quiet_engine(agent: AgentOptions) -> AbstractContextManager[object]:
+    """Keep standard output for results: Ray writes there when a process dies."""
+    return redirect_stdout(sys.stderr) if agent.engine == "ray" else nullcontext()
 
 
 def scorer_of(

@@ -13,16 +13,18 @@ if TYPE_CHECKING:
     from evaltap.experiments.in_process import run_case as run_case
     from evaltap.experiments.outcome import Outcome as Outcome
     from evaltap.experiments.running import Finished as Finished
+    from evaltap.experiments.tool_calls import MockChoice as MockChoice
 
 _HOMES: Final = {
     "AgentError": "agents.base",
     "Finished": "running",
+    "MockChoice": "tool_calls",
     "Outcome": "outcome",
     "evaluate": "api",
     "run_case": "in_process",
 }
 
-__all__ = ["AgentError", "Finished", "Outcome", "evaluate", "run_case"]
+__all__ = ["AgentError", "Finished", "MockChoice", "Outcome", "evaluate", "run_case"]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,7 @@ from evaltap.experiments.loop import Settings
 from evaltap.experiments.plan import read_set
 from evaltap.experiments.process import AgentEnd, AgentProcess
 from evaltap.experiments.running import Finished, Request, run_experiment
+from evaltap.experiments.tool_calls import MockChoice
 from evaltap.experiments.worker import WorkerSettings
 from evaltap.schemas.files.documents import metrics_of, read_metrics
 from evaltap.schemas.formats.metric import EvalMetric
@@ -30,12 +31,16 @@ def evaluate(
     resume: bool = False,
     concurrency: int = 8,
     turn_seconds: float = 300.0,
+    budget_usd: float | None = None,
     services: Services | None = None,
+    tools: MockChoice | None = None,
 ) -> Finished:
     """Run an agent on the cases of a set, score it, and return what was found.
 
     `agent` is a function, a factory or an agent object, run in this process; or the text of `--agent`, run in
-    a process of its own.  Without `db`, nothing is kept.  Raises EvaltapError as the command does.
+    a process of its own.  Without `db`, nothing is kept.  Nothing more is run once agent and judges have cost
+    `budget_usd`.  `tools` says what answers tool calls; by default
+    those of cases from production are answered by their recording.  Raises EvaltapError as the command does.
 
         found = evaluate("golden.evalset.json", "metrics.json", agent=answer, runs=5)
         found.outcome.metrics[0].rate.interval
@@ -43,8 +48,12 @@ def evaluate(
     given = read_metrics(Path(metrics)) if isinstance(metrics, str | Path) else metrics_of(metrics)
     scorer = CaseScorer(given) if services is None else CaseScorer(given, services=services)
     name = agent if isinstance(agent, str) else _name_of(agent)
-    settings = Settings(concurrency, turn_seconds, until=parse_until(until) if until else None)
-    request = Request(read_set(Path(cases)), name, version, runs, resume, settings)
+    settings = Settings(
+        concurrency, turn_seconds, budget_usd, parse_until(until) if until else None
+    )
+    request = Request(
+        read_set(Path(cases)), name, version, runs, resume, settings, tools=tools or MockChoice()
+    )
 
     def start(worker: WorkerSettings, output: Path) -> AgentEnd:
         return AgentProcess(worker, output) if agent == name else AgentThread(agent, worker)

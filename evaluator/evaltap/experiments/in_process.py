@@ -8,9 +8,12 @@ from typing import Any
 
 from evaltap.experiments.agents.base import Agent, Unit
 from evaltap.experiments.agents.loading import agent_of, load_agent
-from evaltap.experiments.plan import read_case
+from evaltap.experiments.mocks.catalogue import catalogue
+from evaltap.experiments.pacing import Pace
+from evaltap.experiments.plan import CaseSet, read_case, refuse
 from evaltap.experiments.process import AgentEnd
 from evaltap.experiments.pseudonyms import Inventions, restoring
+from evaltap.experiments.tool_calls import MockChoice
 from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings, config_for
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.delivery.redaction_key import configured_redactor
@@ -40,6 +43,7 @@ class AgentThread(AgentEnd):
             turn_seconds=settings.turn_seconds,
             policy=settings.policy,
             tools=settings.tools,
+            pace=Pace(settings.turns_per_minute),
         )
         self._room = asyncio.Semaphore(settings.concurrency)
         self._ended: queue.SimpleQueue[UnitEnd] = queue.SimpleQueue()
@@ -87,17 +91,26 @@ class AgentThread(AgentEnd):
         self._thread.join(5.0)
 
 
-def run_case(agent: object, case: Mapping[str, Any], *, turn_seconds: float = 300.0) -> CaseData:
+def run_case(
+    agent: object,
+    case: Mapping[str, Any],
+    *,
+    turn_seconds: float = 300.0,
+    tools: MockChoice | None = None,
+) -> CaseData:
     """Run an agent once on a case and return the case with what the agent did, as if it had been recorded.
 
     `agent` is a function, a factory, an object of a framework, or the text of `--agent`.  An agent that fails
-    leaves a turn that failed.  Raises InputError for a case that cannot be run, and for what is no agent.
+    leaves a turn that failed.  The tool calls of a case from production are answered by its recording.
+    Raises InputError for a case that cannot be run, for what is no agent, and for a tool call without a
+    recorded result.
     """
     sink = MemorySink()
     inventions = Inventions()
     recorder = Recorder(sink=sink, redactor=restoring(inventions, None), sample_rate=1.0)
     adapted = load_agent(agent, recorder) if isinstance(agent, str) else agent_of(agent, recorder)
-    given = read_case(dict(case))
+    given, tools = read_case(dict(case)), tools or MockChoice()
+    refuse(given.eval_id, tools.problems(CaseSet("", (given,)), adapted.abilities))
     unit = Unit(
         eval_set_id=str(case.get("evalSetId") or ""),
         eval_id=given.eval_id,
@@ -109,9 +122,21 @@ def run_case(agent: object, case: Mapping[str, Any], *, turn_seconds: float = 30
         state=given.state,
         app_name=given.app_name,
         user_id=given.user_id,
+        recording=given.recording,
+        mocks=given.mocks,
     )
-    worker = Worker(adapted, recorder, inventions, turn_seconds=turn_seconds)
-    asyncio.run(worker.run(unit))
+    policy = tools.policy([given])
+    worker = Worker(
+        adapted,
+        recorder,
+        inventions,
+        turn_seconds=turn_seconds,
+        policy=policy,
+        tools=catalogue([given.recording]),
+    )
+    end = asyncio.run(worker.run(unit))
     recorder.close(10.0)
+    if end.state == "missed":
+        raise InputError(f"{given.eval_id}: {end.reason}")
     turns = [turn for one in sink.cases for turn in one["actualConversation"]]
     return {**case, "evalMode": "trace", "actualConversation": turns}

@@ -32,6 +32,7 @@ from evaltap.experiments.units import (
     append_units,
     drop_attempts,
     drop_last_turns,
+    judged_usd,
     landed_turns,
     read_units,
     row_of,
@@ -61,6 +62,8 @@ class Settings:
     budget_usd: float | None = None
     until: Until | None = None
     judge_threads: int = 1
+    turns_per_minute: float = 0.0
+    """Turns of the agent that may begin in a minute; 0: no limit."""
     replays: bool = False
     """Whether a call without an answer ends a unit as forked, whose turns before are scored; otherwise the
     unit is invalid."""
@@ -88,6 +91,7 @@ class Progress:
     agent_calls: int = 0
     """Turns that the agent was asked since this start."""
     spent_usd: float = 0.0
+    """By agent and judges, as far as prices are known."""
     stopped_by: str = ""
     """Why it ended before all units were done: interrupted, budget, until; empty if it did not."""
     decision: Decision | None = None
@@ -122,6 +126,7 @@ class Experiment:
         self._settings = settings
         self._log = log
         self._report = report
+        self._waits = scorer.waits
         self._scorable: set[tuple[str, str]] = set()
         self._scorer = PendingScorer(
             store,
@@ -133,7 +138,7 @@ class Experiment:
         self._metrics = [one.metric.metric_name for one in self._scorer.metrics]
         self._digests = [one.digest for one in self._scorer.metrics]
         self._mocked = mocked
-        """Whether a turn that failed may have done so for want of an answer, which only its end tells."""
+        """Whether the end of a unit tells what its tools were asked."""
         self._lander = Lander(store)
         self._changed: dict[CaseKey, FirstPosition] = {}
         self._ended: dict[CaseKey, _Ended] = {}
@@ -186,7 +191,9 @@ class Experiment:
         lost = []
         for row in open_:
             turns = landed.get(row.key)
-            if turns and (turns.whole >= row.turn_count or (turns.failed and not self._mocked)):
+            if self._mocked and row.state == "begun":
+                turns = None  # what its tools were asked is lost with its end
+            if turns and (turns.failed or turns.whole >= row.turn_count):
                 self._is_recorded(row)
             else:
                 lost.append(row.key)
@@ -326,6 +333,8 @@ class Experiment:
             given = {"reason": reason, "seconds": end.seconds, "mocks": end.mocks}
             return row_of(self._plan, ended.unit, state, turn_count=turns, **given)
 
+        if end.state == "refused":
+            return row("invalid", f"the provider had too many requests: {end.reason}")
         if end.state == "missed":
             return row("forked", turns=wanted - 1) if self._settings.replays else row("invalid")
         if arrived >= wanted and (arrived or end.state == "ended"):
@@ -362,6 +371,8 @@ class Experiment:
         self._scorer.score("live", str(self._log), changed=positions)
         self._store.join()
         verdicts = verdicts_of(self._store, ready, self._digests)
+        if self._waits:
+            self.progress.spent_usd += judged_usd(self._store, ready)
         rows = []
         for key, row in ready.items():
             crashed = "crashed" in verdicts[key].values() or (not self._metrics and row.reason)

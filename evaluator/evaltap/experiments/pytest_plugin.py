@@ -26,6 +26,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=300.0,
         help="time limit for one turn of the agent",
     )
+    group.addoption(
+        "--evaltap-read-only",
+        metavar="TOOL,...",
+        default="",
+        help="tools that may run where nothing was recorded, in cases from production",
+    )
+    group.addoption(
+        "--evaltap-allow-real-tools",
+        action="store_true",
+        help="let all tools run where nothing was recorded, in cases from production",
+    )
 
 
 @pytest.fixture
@@ -43,6 +54,11 @@ def pytest_evaltap_case(item: pytest.Item, case: "CaseData") -> "CaseData | None
         return None
     # Only now: pytest loads this plugin wherever evaltap is installed.
     from evaltap.experiments.in_process import run_case
+    from evaltap.experiments.tool_calls import MockChoice
 
-    option: Any = item.config.getoption("--evaltap-turn-seconds")
-    return run_case(agent, case, turn_seconds=option)
+    option: Any = item.config.getoption
+    tools = MockChoice(
+        read_only=[name for name in option("--evaltap-read-only").split(",") if name],
+        allow_real=option("--evaltap-allow-real-tools"),
+    )
+    return run_case(agent, case, turn_seconds=option("--evaltap-turn-seconds"), tools=tools)

@@ -2,6 +2,7 @@
 
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,7 +40,7 @@ def write_result(target: Path, store: Store, finished: Finished) -> Path:
         (row for row in units if row.eval_id in order),
         key=lambda row: (row.trial, order[row.eval_id]),
     )
-    landed = _landed(store, units)
+    landed = recorded_units(store, units)
     scores = _scores(store, units)
     references = cases.references()
     results = []
@@ -91,7 +92,8 @@ def _score(row: UnitRow, metrics: list[MetricOutcome]) -> CaseScore:
     )
 
 
-def _landed(store: StoreReader, units: list[UnitRow]) -> dict[CaseKey, dict[str, Any]]:
+def recorded_units(store: StoreReader, units: Iterable[UnitRow]) -> dict[CaseKey, dict[str, Any]]:
+    """Return the cases that units landed in, with their turns."""
     query = f"SELECT * FROM ({sql(LANDED, 'landed_cases')}) WHERE {NAMED}"
     rows = store.rows(query, named(row.key for row in units))
     return {key: dict(case) for key, case in assembled(DocumentReader(store), rows)}

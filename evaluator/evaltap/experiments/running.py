@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.scoring.batch import compares
@@ -86,6 +86,7 @@ class Request:
             self.agent_result,
             policy := self.policy,
             catalogue(one.recording for one in self.cases.cases) if policy else (),
+            self.settings.turns_per_minute,
         )
 
     def configuration(self, metrics: Sequence[RunMetric]) -> dict[str, str]:
@@ -133,6 +134,10 @@ class Finished:
             "metrics": [one.data() for one in outcome.metrics],
             "cases": [one.data() for one in outcome.cases],
         }
+
+
+Start: TypeAlias = Callable[[WorkerSettings, Path], AgentEnd]
+"""Starts the agent; what it prints goes to the file."""
 
 
 def log_of(db: Path) -> Path:
@@ -232,7 +237,7 @@ def run_experiment(
     *,
     report: Callable[[UnitDone, Progress], None] = lambda *_: None,
     environ: Mapping[str, str] = os.environ,
-    start: Callable[[WorkerSettings, Path], AgentEnd] = AgentProcess,
+    start: Start = AgentProcess,
 ) -> Finished:
     """Run and score the units that are not done; return what is known afterwards.
 

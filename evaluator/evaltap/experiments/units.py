@@ -163,6 +163,12 @@ def landed_turns(store: StoreReader, keys: Sequence[CaseKey]) -> dict[CaseKey, L
     return {(row[0], row[1], row[2]): LandedTurns(*row[3:]) for row in rows}
 
 
+def judged_usd(store: StoreReader, keys: Iterable[CaseKey]) -> float:
+    """Return what judges have cost for some cases, as far as prices are known."""
+    found: float = store.rows(_JUDGED, named(keys))[0][0]
+    return found
+
+
 def drop_last_turns(store: Store, keys: Iterable[CaseKey]) -> None:
     """Delete the last turn of each case, in which a replay forked: it has not ended, so it has no verdict."""
     with store.transaction():
@@ -187,6 +193,7 @@ def drop_attempts(store: Store, keys: Sequence[CaseKey]) -> None:
             store.execute(f"DELETE FROM {table} WHERE {NAMED}", named(keys))
 
 
+_JUDGED: Final = f"SELECT coalesce(sum(cost_usd), 0)::DOUBLE FROM judge_calls WHERE {NAMED}"
 _ONE_CASE: Final = "app_name = $app AND eval_set_id = $set AND eval_id = $id"
 _LAST_TURN: Final = f"""
 SELECT invocation_id FROM turns WHERE {_ONE_CASE} ORDER BY landed_seq DESC LIMIT 1

@@ -31,6 +31,7 @@ from evaltap.experiments.mocks.invent import inventor
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.mocks.recorded import RecordedCall
 from evaltap.experiments.mocks.tape import Tape
+from evaltap.experiments.pacing import Pace, is_refusal
 from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.recorder import Recorder, RecorderConfig
 from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
@@ -40,8 +41,8 @@ from evaltap.schemas.errors import EvaltapError
 CANCEL_SECONDS: Final = 2.0
 """How long a cancelled agent may take to end before it is abandoned."""
 
-EndState: TypeAlias = Literal["ended", "crashed", "missed"]
-"""missed: a tool call had no answer, which ended the run."""
+EndState: TypeAlias = Literal["ended", "crashed", "missed", "refused"]
+"""missed: a tool call had no answer, which ended the run; refused: a provider had too many requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,9 @@ class Worker:
         turn_seconds: float,
         policy: MockPolicy | None = None,
         tools: Sequence[dict[str, Any]] = (),
+        pace: Pace | None = None,
     ) -> None:
+        self._pace = pace or Pace()
         self._policy, self._tools = policy, tools
         self._agent = agent
         self._recorder = recorder
@@ -101,7 +104,9 @@ class Worker:
                         asked = conversation.ask(user)
                         if tape is not None:
                             tape.begin()
+                        await self._pace.turn()
                         answer = await self._answer(session, asked)
+                        self._pace.succeeded()
                         if tape is not None:
                             tape.end()
                         conversation.answered(answer)
@@ -111,10 +116,12 @@ class Worker:
                 state, reason = "missed", str(miss)
             except (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:
                 state, reason = "crashed", _said(error)
-                if (
-                    tape is not None and tape.missed
-                ):  # the agent's, or its framework's, words for it
+                # What the agent or its framework made of a miss is its words for it.
+                if tape is not None and tape.missed:
                     state, reason = "missed", str(tape.missed[0])
+                elif is_refusal(error):
+                    self._pace.refused(error)
+                    state = "refused"
         TOOL_ANSWERS.reset(answers)
         if tape is not None and state != "ended" and tape.turns:
             with suppress(ToolMiss):
@@ -170,6 +177,8 @@ class WorkerSettings:
     """How tool calls are answered; None lets every tool run."""
     tools: Sequence[dict[str, Any]] = ()
     """The recorded tools, as MCP describes tools."""
+    turns_per_minute: float = 0.0
+    """0: as many as there is room for."""
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> "WorkerSettings":
@@ -218,6 +227,7 @@ async def serve(
             turn_seconds=settings.turn_seconds,
             policy=settings.policy,
             tools=settings.tools,
+            pace=Pace(settings.turns_per_minute),
         )
         running: set[asyncio.Task[None]] = set()
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from evaltap.recorder.protocols import Recording
+from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
 
 _ENCLOSING: ContextVar[tuple[ObservedRun, str] | None] = ContextVar("evaltap_call", default=None)
@@ -30,7 +30,7 @@ def enter(call: tuple[ObservedRun, str] | None) -> tuple[ObservedRun, str] | Non
     return before
 
 
-def enclosing(recorder: Recording) -> tuple[ObservedRun, str] | None:
+def enclosing(recorder: Observing) -> tuple[ObservedRun, str] | None:
     """Return the current run and its open tool call, if they belong to this recorder."""
     found = _ENCLOSING.get()
     if found is None or found[0].recorder is not recorder or not found[0].is_open(found[1]):

@@ -35,12 +35,28 @@ class ItemSource(Protocol):
         ...
 
 
-class Recording(Protocol):
-    """Accepts observations from sources; every method returns at once and none raises."""
+class Observing(Protocol):
+    """Accepts observations of agent runs, as plugins make them; every method returns at once, none raises."""
 
     def observe(self, observation: Observation) -> None:
         """Record an observation."""
         ...
+
+    def report_fault(self, where: str, error: BaseException | None = None) -> None:
+        """Count a fault that a source caught."""
+        ...
+
+    def flush(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until everything is written, up to the timeout; the one method that blocks."""
+        ...
+
+    def close(self, timeout_seconds: float | None = None) -> object:
+        """Stop, within the timeout."""
+        ...
+
+
+class Recording(Observing, Protocol):
+    """Also accepts raw items, for sources that read them on the recorder's thread, and feedback."""
 
     def register(self, source: ItemSource) -> None:
         """Add a source of raw items."""
@@ -64,16 +80,4 @@ class Recording(Protocol):
 
     def submit(self, source: ItemSource, item: object) -> object:
         """Queue a raw item for its source."""
-        ...
-
-    def report_fault(self, where: str, error: BaseException | None = None) -> None:
-        """Count a fault that a source caught."""
-        ...
-
-    def flush(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until everything is written, up to the timeout; the one method that blocks."""
-        ...
-
-    def close(self, timeout_seconds: float | None = None) -> object:
-        """Stop, within the timeout."""
         ...

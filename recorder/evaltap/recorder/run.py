@@ -35,7 +35,7 @@ from evaltap.recorder.observation import (
     UserMessage,
     failure_of,
 )
-from evaltap.recorder.protocols import Recording
+from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run_clock import RunClock
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class ObservedRun:
 
     def __init__(
         self,
-        recorder: Recording,
+        recorder: Observing,
         origin: Origin,
         *,
         session_id: str | None = None,

@@ -32,6 +32,7 @@ from evaltap.evaluator.reports.gate import gate_data, gate_exit, print_gate
 from evaltap.evaluator.scoring.gates.gate import Gate
 from evaltap.evaluator.scoring.settings import check_code
 from evaltap.evaluator.store.file_type import is_database
+from evaltap.experiments.answered_cases import answered_cases
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import eval_set_name, iter_cases, read_gate
 from evaltap.schemas.formats.case import CaseData
@@ -57,11 +58,14 @@ def run(options: GateOptions) -> int:
         judges.check_reachable(metrics)
         gated = []
         with open_store(options.db) as store:
-            cases, source = list(_cases(options.cases)), ", ".join(map(str, options.cases))
+            cases, invalid = _answered(options) if options.agent else (_cases(options.cases), [])
+            cases, source = list(cases), ", ".join(map(str, options.cases))
             threads = options.concurrency if gate.scorer.waits else 1
             for one in check_cases(gate, cases, store, source, threads=threads):
                 gated.append(one)
                 show(len(gated))
+    if not gated and invalid:
+        raise InputError("\n".join(["no case could be checked:", *invalid]))
     if not gated:
         raise InputError(
             f"{', '.join(map(str, options.cases))}: no cases found; expected at least one"
@@ -70,6 +74,9 @@ def run(options: GateOptions) -> int:
     code, messages = gate_exit(
         gated, found, fail_on=options.fail_on, min_pass_rate=options.rules.min_pass_rate
     )
+    if invalid:
+        messages = [*messages, *(f"not checked: {one}" for one in invalid)]
+        code = code or 3
     if options.json:
         print(json.dumps(gate_data(gated, found, code), ensure_ascii=False))
     else:
@@ -128,3 +135,16 @@ def _cases(paths: Sequence[Path]) -> Iterator[CaseData]:
             )
         for case in iter_cases(path):
             yield {"evalSetId": eval_set_name(path), **case}
+
+
+def _answered(options: GateOptions) -> tuple[list[CaseData], list[str]]:
+    """Run the agent on the cases; return them as it answered, and the runs that are no evidence."""
+    cases: list[CaseData] = []
+    invalid: list[str] = []
+    for path in options.cases:
+        found = answered_cases(
+            path, options.agent or "", runs=options.runs, concurrency=options.concurrency
+        )
+        cases += found.cases
+        invalid += found.invalid
+    return cases, invalid

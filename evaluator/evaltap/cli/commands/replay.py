@@ -5,7 +5,14 @@ import shlex
 import sys
 from dataclasses import replace
 
-from evaltap.cli.experimenting import ProgressLines, request_of, scorer_of, settings_of
+from evaltap.cli.experimenting import (
+    ProgressLines,
+    quiet_engine,
+    request_of,
+    scorer_of,
+    settings_of,
+    starter_of,
+)
 from evaltap.cli.options.run import ReplayOptions
 from evaltap.cli.scoring import judge_session
 from evaltap.cli.stores import choice_of, open_stores
@@ -40,7 +47,7 @@ def run(options: ReplayOptions) -> int:
             raise InputError(f"{options.store}: none of the sessions can be replayed: {why}")
         judges.check_reachable(scorer.metrics)
         _say(f"{_of(drawn)}; {request.tools.told(drawn.cases.cases)}")
-        with Store(into) as new:
+        with Store(into) as new, quiet_engine(options.agent):
             found, finished = replay(
                 store,
                 drawn,
@@ -49,6 +56,7 @@ def run(options: ReplayOptions) -> int:
                 new,
                 Options(options.max_drop, chosen_by_outcome=by_outcome),
                 report=ProgressLines().report,
+                start=starter_of(options.agent),
             )
             if options.html is not None:
                 page = replay_html(found, new, finished.plan.experiment_id)

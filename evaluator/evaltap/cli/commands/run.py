@@ -5,7 +5,14 @@ import shlex
 import sys
 from fnmatch import fnmatchcase
 
-from evaltap.cli.experimenting import ProgressLines, request_of, scorer_of, settings_of
+from evaltap.cli.experimenting import (
+    ProgressLines,
+    quiet_engine,
+    request_of,
+    scorer_of,
+    settings_of,
+    starter_of,
+)
 from evaltap.cli.mocking import lines_of_mocks
 from evaltap.cli.options.run import RunOptions
 from evaltap.cli.scoring import judge_session
@@ -42,7 +49,10 @@ def run(options: RunOptions) -> int:
             told = request.tools.told(request.cases.cases)
             print(f"evaltap run: {told}", file=sys.stderr)
             shown = ProgressLines()
-            finished = run_experiment(request, scorer, store, report=shown.report)
+            with quiet_engine(options.agent):
+                finished = run_experiment(
+                    request, scorer, store, report=shown.report, start=starter_of(options.agent)
+                )
             if options.result is not None:
                 path = write_result(options.result, store, finished)
                 print(f"evaltap run: wrote {path}", file=sys.stderr)

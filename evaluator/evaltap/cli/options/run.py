@@ -14,7 +14,7 @@ from evaltap.cli.options.shared import (
     metrics_file,
     thresholds,
 )
-from evaltap.cli.values import argument_of, names, of_tool, positive, seconds, share
+from evaltap.cli.values import amount, argument_of, names, of_tool, positive, seconds, share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,27 @@ class AgentOptions:
     )
     concurrency: int = option(
         "--concurrency C", "how many cases the agent runs at once (default: 8)", default=8
+    )
+    engine: Literal["local", "ray"] = option(
+        "--engine",
+        "local: the agent runs on this machine; ray: on a Ray cluster, whose nodes have the agent in the same"
+        " folder (default: local)",
+        default="local",
+    )
+    ray_address: str | None = option(
+        "--ray-address ADDRESS",
+        "the cluster's address, or auto (default: RAY_ADDRESS, or start a cluster on this machine)",
+    )
+    ray_workers: int | None = option(
+        "--ray-workers N",
+        "processes with the agent, which share --concurrency (default: one for each processor)",
+        parse=positive,
+    )
+    agent_rpm: float | None = option(
+        "--agent-rpm N",
+        "turns that the agent may begin in a minute (default: no limit); after a provider's refusal (429)"
+        " all wait, and the run is made again",
+        parse=amount,
     )
     turn_seconds: float = option(
         "--turn-seconds S",

@@ -27,6 +27,7 @@ from evaltap.cli.values import (
     amount,
     names,
     partitions,
+    positive,
     report_file,
 )
 
@@ -313,6 +314,7 @@ class GateOptions:
       evaltap gate run-*.jsonl --gate gate.json --baseline baseline.json \\
           --fail-on regressed
       evaltap gate cases.jsonl --gate gate.json --min-pass-rate 0.9
+      evaltap gate bugs.evalset.json --gate gate.json --agent shop.agent:make
       EVALTAP_GATE_SAFETY=1 evaltap gate cases.jsonl --gate gate.json --json
 
     A case that occurs again, in the same file or another, counts as another trial.
@@ -328,6 +330,13 @@ class GateOptions:
         "--gate GATE.json",
         "the dimensions with their thresholds, metrics and criteria; EVALTAP_GATE_<DIMENSION>"
         " overrides a threshold",
+    )
+    agent: str | None = option(
+        "--agent AGENT",
+        "run this agent on the cases first, as `evaltap run` does (default: score what they hold)",
+    )
+    runs: int = option(
+        "--runs N", "how often the agent runs each case (default: 1)", parse=positive, default=1
     )
     db: Path | None = option(
         "--db X.duckdb", "also store the verdicts, with feedback and cases, in this file"

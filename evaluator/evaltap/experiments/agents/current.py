@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Final
 
 from evaltap.recorder import Recorder
 from evaltap.recorder.observation import Observation
-from evaltap.recorder.protocols import ItemSource
 
 _CURRENT: Final[ContextVar[Recorder | None]] = ContextVar("evaltap_recorder", default=None)
 
@@ -41,18 +40,6 @@ class CurrentRecorder:
 
     def close(self, timeout_seconds: float | None = None) -> None:
         """Do nothing: the experiment closes its recorder."""
-
-    def register(self, source: ItemSource) -> None:
-        """Refuse a source, which no plugin of a framework is."""
-        raise NotImplementedError
-
-    def submit(self, source: ItemSource, item: object) -> bool:
-        """Refuse an item, which no plugin of a framework has."""
-        raise NotImplementedError
-
-    def feedback(self, session_id: str, **given: Any) -> str:
-        """Refuse feedback, which no plugin of a framework gives."""
-        raise NotImplementedError
 
 
 CURRENT: Final = CurrentRecorder()

@@ -20,6 +20,7 @@ from evaltap.experiments.loop import Progress, UnitDone
 from evaltap.experiments.mocks.drift import drift_of
 from evaltap.experiments.mocks.recorded import recording_of
 from evaltap.experiments.plan import CaseSet, RunCase, read_case
+from evaltap.experiments.process import AgentProcess
 from evaltap.experiments.replay.differences import conversations, difference_of
 from evaltap.experiments.replay.recorded import (
     RecordedSession,
@@ -29,7 +30,7 @@ from evaltap.experiments.replay.recorded import (
 )
 from evaltap.experiments.replay.replayed import keep_recorded, verdicts
 from evaltap.experiments.replay.result import ForkedTool, ReplayResult
-from evaltap.experiments.running import Finished, Request, run_experiment
+from evaltap.experiments.running import Finished, Request, Start, run_experiment
 from evaltap.experiments.units import UnitRow, read_units
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
@@ -272,9 +273,10 @@ def replay(
     *,
     report: Callable[[UnitDone, Progress], None] = lambda *_: None,
     environ: Mapping[str, str] = os.environ,
+    start: Start = AgentProcess,
 ) -> tuple[ReplayResult, Finished]:
     """Run the agent on what was drawn, and forecast; raise InputError before the first call."""
-    finished = run_experiment(request, scorer, into, report=report, environ=environ)
+    finished = run_experiment(request, scorer, into, report=report, environ=environ, start=start)
     replayable = {one.eval_id for one in drawn.cases.cases}
     sessions = [one for one in drawn.sessions if one.name in replayable]
     keep_recorded(store, sessions, into, finished.plan.experiment_id)

@@ -19,7 +19,7 @@ from evaltap.recorder.enclosing import enclosing, enter
 from evaltap.recorder.media import MediaPart, media
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, RunStatus, failure_of
 from evaltap.recorder.plugins.support import first_items, guarded, recorder_for
-from evaltap.recorder.protocols import Recording
+from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.tokens import Tokens, tokens
 from evaltap.schemas.data import JsonObject
@@ -63,7 +63,7 @@ class EvaltapPlugin(BasePlugin):
         self,
         log: str | None = None,
         *,
-        recorder: Recording | None = None,
+        recorder: Observing | None = None,
         name: str = "evaltap",
         clock: Callable[[], int] = time.time_ns,
     ) -> None:

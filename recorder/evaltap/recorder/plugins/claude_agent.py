@@ -18,7 +18,7 @@ from claude_agent_sdk.types import HookContext, HookEvent, HookInput, HookJSONOu
 
 from evaltap.recorder.observation import UNSEEN, Failure, Origin
 from evaltap.recorder.plugins.support import guarded, recorder_for
-from evaltap.recorder.protocols import Recording
+from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.sources.claude_code import AGENT, SUB_AGENT, normal_name, result_of
 from evaltap.recorder.tokens import of_anthropic
@@ -62,7 +62,7 @@ class EvaltapHooks:
         self,
         log: str | None = None,
         *,
-        recorder: Recording | None = None,
+        recorder: Observing | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._owns_recorder = recorder is None

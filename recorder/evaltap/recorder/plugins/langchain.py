@@ -33,7 +33,7 @@ from evaltap.recorder.plugins.langchain_values import (
     user_message_in,
 )
 from evaltap.recorder.plugins.support import first_of, guarded, recorder_for, release
-from evaltap.recorder.protocols import Recording
+from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
 from evaltap.schemas.data import JsonObject
 
@@ -61,7 +61,7 @@ class EvaltapHandler(BaseCallbackHandler):
         self,
         log: str | None = None,
         *,
-        recorder: Recording | None = None,
+        recorder: Observing | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._owns_recorder = recorder is None

@@ -34,7 +34,7 @@ from evaltap.recorder.enclosing import enclosing
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.openai_loop import Call, Loop, arguments_of
 from evaltap.recorder.plugins.support import guarded, recorder_for
-from evaltap.recorder.protocols import Recording
+from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.tokens import tokens
 
@@ -77,7 +77,7 @@ class EvaltapTraceProcessor(TracingProcessor):
         self,
         log: str | None = None,
         *,
-        recorder: Recording | None = None,
+        recorder: Observing | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._owns_recorder = recorder is None

@@ -19,7 +19,7 @@ from agents.tool_context import ToolContext
 from evaltap.recorder.observation import Origin
 from evaltap.recorder.plugins.openai_loop import Loop
 from evaltap.recorder.plugins.support import guarded, text_of
-from evaltap.recorder.protocols import Recording
+from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.tokens import tokens
 
@@ -37,7 +37,7 @@ class EvaltapRun(RunHooks[Any]):
 
     def __init__(
         self,
-        recorder: Recording,
+        recorder: Observing,
         *,
         session_id: str | None = None,
         user_id: str | None = None,

@@ -36,7 +36,7 @@ from evaltap.recorder.enclosing import enclosing, inside
 from evaltap.recorder.media import Kind, MediaPart, media
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.support import guarded, recorder_for, release, text_of
-from evaltap.recorder.protocols import Recording
+from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.tokens import tokens
 from evaltap.schemas.data import JsonObject
@@ -78,7 +78,7 @@ class EvaltapCapability(AbstractCapability[object]):
         self,
         log: str | None = None,
         *,
-        recorder: Recording | None = None,
+        recorder: Observing | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._owns_recorder = recorder is None

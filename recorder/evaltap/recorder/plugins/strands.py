@@ -40,7 +40,7 @@ from evaltap.recorder.plugins.support import (
     release,
     text_of,
 )
-from evaltap.recorder.protocols import Recording
+from evaltap.recorder.protocols import Observing
 from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.tokens import tokens
 from evaltap.schemas.data import JsonObject
@@ -87,7 +87,7 @@ class EvaltapHooks(HookProvider):
         self,
         log: str | None = None,
         *,
-        recorder: Recording | None = None,
+        recorder: Observing | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._owns_recorder = recorder is None

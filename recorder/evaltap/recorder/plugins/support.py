@@ -8,7 +8,7 @@ from typing import ParamSpec, Protocol, TypeVar
 from evaltap.recorder.foreign import listed
 from evaltap.recorder.payload import name, text
 from evaltap.recorder.plain import MAX_VALUES
-from evaltap.recorder.protocols import Recording
+from evaltap.recorder.protocols import Observing
 
 _MAX_TEXT_BYTES = 131_072
 """Twice the default of `field_max_bytes`, so that the recorder still truncates and marks the text."""
@@ -17,7 +17,7 @@ _MAX_TEXT_BYTES = 131_072
 class HasRecorder(Protocol):
     """A plugin; `guarded` reports its faults to its recorder."""
 
-    _recorder: Recording
+    _recorder: Observing
 
 
 _P = ParamSpec("_P")
@@ -37,7 +37,7 @@ def guarded(
         return None
 
 
-def recorder_for(log: str | None, recorder: Recording | None) -> Recording:
+def recorder_for(log: str | None, recorder: Observing | None) -> Observing:
     """Return the given recorder, or a new one for the log."""
     if recorder is not None:
         return recorder
@@ -46,7 +46,7 @@ def recorder_for(log: str | None, recorder: Recording | None) -> Recording:
     return Recorder(log)
 
 
-def release(recorder: Recording, *, owned: bool) -> None:
+def release(recorder: Observing, *, owned: bool) -> None:
     """Close a recorder that the plugin created; only flush one that it was given."""
     if owned:
         recorder.close()

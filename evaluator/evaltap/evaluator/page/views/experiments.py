@@ -23,8 +23,8 @@ PER_PAGE: Final = 50
 _REASONS: Final = 12
 _STATES: Final = ("scored", "crashed", "forked", "invalid", "ran", "begun")
 TABS: Final = (
-    "newly failing", "newly passing", "crashed", "failed", "forked", "off script", "invalid", "unfinished", "passed",
-    "no verdict",
+    "newly failing", "newly passing", "crashed", "failed", "forked", "off script", "invalid", "unfinished",
+    "passed", "no verdict",
 )  # fmt: skip
 """The kinds of sessions, in the order in which they are listed; each session is in the first that fits."""
 _METRIC: Final = "metric "

@@ -5,6 +5,7 @@ import shutil
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Final
 
@@ -40,11 +41,21 @@ class Description:
         return asdict(self)
 
 
+@cache
+def reference_free() -> frozenset[str]:
+    """Return the evaluators that read nothing but what happened: references do not change their scores."""
+    return frozenset(one.name for one in _own() if one.group == "what happened")
+
+
+def _own() -> list[Description]:
+    text = files("evaltap.evaluator.scoring.evaluators").joinpath("catalogue.json").read_bytes()
+    return [Description(**entry) for entry in orjson.loads(text)]
+
+
 def described(registry: Registry | None = None) -> list[Description]:
     """Return the installed evaluators: evaltap's in the order of the catalogue, then all others."""
     registry = registry or Registry()
-    text = files("evaltap.evaluator.scoring.evaluators").joinpath("catalogue.json").read_bytes()
-    ours = [Description(**entry) for entry in orjson.loads(text)]
+    ours = _own()
     others = set(registry.names()) - {one.name for one in ours}
     return ours + [
         Description(name, "installed", registry.summary(name), "what its package says", None)

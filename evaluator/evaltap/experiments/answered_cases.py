@@ -1,0 +1,82 @@
+"""Run an agent on a set and return its cases with what the agent did, to be scored by whoever wants them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.store.database import TemporaryStore
+from evaltap.experiments.loop import Settings
+from evaltap.experiments.plan import CaseSet, read_set
+from evaltap.experiments.result_file import recorded_units
+from evaltap.experiments.running import Request, run_experiment
+from evaltap.experiments.tool_calls import MockChoice
+from evaltap.experiments.units import UnitRow, read_units
+from evaltap.schemas.files.documents import iter_cases
+from evaltap.schemas.formats.case import CaseData
+
+_GIVEN = ("conversation", "rubrics", "sessionInput")
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredCases:
+    """The cases of a set as an agent answered them."""
+
+    cases: tuple[CaseData, ...]
+    """A case for each run; one that crashed has a turn that failed."""
+    invalid: tuple[str, ...]
+    """Runs without evidence, with their reasons."""
+
+
+def answered_cases(
+    path: Path, agent: str, *, runs: int = 1, concurrency: int = 8, tools: MockChoice | None = None
+) -> AnsweredCases:
+    """Run an agent on a set; raise InputError that lists what is wrong, before the first call."""
+    given = read_set(path)
+    settings = Settings(concurrency)
+    request = Request(given, agent, runs=runs, settings=settings, tools=tools or MockChoice())
+    originals = {one.get("evalId"): one for one in iter_cases(path)}
+    with TemporaryStore() as store:
+        finished = run_experiment(request, CaseScorer([]), store)
+        units = read_units(store, finished.plan.experiment_id)
+        rows = sorted(units.values(), key=_order(given))
+        landed = recorded_units(store, rows)
+    return AnsweredCases(
+        tuple(
+            _case(row, originals[row.eval_id], landed, given.name)
+            for row in rows
+            if row.state != "invalid"
+        ),
+        tuple(f"{row.eval_id}: {row.reason}" for row in rows if row.state == "invalid"),
+    )
+
+
+def _order(cases: CaseSet) -> Any:  # a key for sorted
+    places = {one.eval_id: place for place, one in enumerate(cases.cases)}
+    return lambda row: (row.trial, places[row.eval_id])
+
+
+def _case(
+    row: UnitRow, original: CaseData, landed: Mapping[CaseKey, CaseData], name: str
+) -> CaseData:
+    found = landed.get(row.key)
+    turns = (found or {}).get("actualConversation") or [*_crashed(row, original)]
+    kept = {key: original[key] for key in _GIVEN if original.get(key)}
+    return {
+        "evalSetId": name,
+        "evalId": row.eval_id,
+        "evalMode": "trace",
+        **kept,
+        "actualConversation": turns,
+    }
+
+
+def _crashed(row: UnitRow, original: CaseData) -> Iterator[CaseData]:
+    """Yield the turn of an agent that died before anything was recorded."""
+    turns = original.get("conversation") or original.get("actualConversation") or [{}]
+    yield {
+        "userContent": (turns[0] or {}).get("userContent"),
+        "telemetry": {"status": "error", "error": {"message": row.reason or "the agent crashed"}},
+    }

@@ -1,0 +1,212 @@
+"""Run the agent on a Ray cluster: a pool of actors in place of the one process on this machine.
+
+An actor records into its memory and returns the records of a unit with its end; this process writes them to
+the log, from where they land as those of any agent.  The module of the agent must be importable from the same
+folder on every node.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from evaltap.evaluator.pipeline.batch.ray_cluster import RayCluster, readable
+from evaltap.experiments.agents.base import Abilities, Agent, Unit
+from evaltap.experiments.agents.functions import FactoryAgent
+from evaltap.experiments.agents.loading import load_agent
+from evaltap.experiments.pacing import Pace
+from evaltap.experiments.process import START_SECONDS, AgentEnd
+from evaltap.experiments.pseudonyms import Inventions, restoring
+from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings, config_for, unit_of
+from evaltap.recorder import LocalLogSink, Recorder
+from evaltap.recorder.delivery.redaction_key import configured_redactor
+from evaltap.schemas.errors import EvaltapError, InputError
+from evaltap.schemas.wire.record import WireRecord
+
+_FLUSH_SECONDS: Final = 30.0
+Record = tuple[Any, ...]
+
+
+class RayAgents(AgentEnd):
+    """Actors with the agent, each with some units at once; one that dies ends them all.
+
+    The experiment then starts them anew and tries what ran on the dead one again, each unit alone.  Raises
+    InputError if the cluster cannot be reached, or the agent cannot be imported there.
+    """
+
+    def __init__(
+        self, settings: WorkerSettings, *, address: str | None = None, count: int = 0
+    ) -> None:
+        self.running, self.begun, self.has_ended = {}, set(), False
+        self._death = ""
+        self._log = LocalLogSink(settings.log)
+        self._cluster = RayCluster(address)
+        self._cluster.__enter__()
+        self._refs: dict[Any, tuple[Unit, int]] = {}
+        try:
+            ray = self._cluster.ray
+            count = count or self._cluster.processors()
+            each = max(1, -(-settings.concurrency // count))
+            made = ray.remote(_Actor)
+            self._actors = [
+                made.options(max_concurrency=each + 1, num_cpus=1).remote(
+                    asdict(settings), str(Path.cwd()), each
+                )
+                for _ in range(count)
+            ]
+            found = ray.get(self._actors[0].abilities.remote(), timeout=START_SECONDS)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, Exception):
+                raise readable(error) from None
+            raise
+        if "failed" in found:
+            self.close()
+            raise InputError(found["failed"])
+        self.abilities = Abilities(**found)
+
+    def start(self, unit: Unit) -> None:
+        """Give the unit to the actor with the fewest."""
+        self.running[unit.run, unit.eval_id] = unit
+        busy = [0] * len(self._actors)
+        for _, place in self._refs.values():
+            busy[place] += 1
+        place = busy.index(min(busy))
+        ref = self._actors[place].run.remote(asdict(unit))
+        self._refs[ref] = unit, place
+
+    def take(self, seconds: float) -> list[tuple[Unit, UnitEnd]]:
+        """Write what units have recorded to the log, and return those that have ended."""
+        ray, ended = self._cluster.ray, []
+        if not self._refs:
+            return []
+        ready, _ = ray.wait([*self._refs], num_returns=1, timeout=seconds)
+        if ready:
+            ready, _ = ray.wait([*self._refs], num_returns=len(self._refs), timeout=0)
+        for ref in ready:
+            unit, place = self._refs.pop(ref)
+            try:
+                end, records = ray.get(ref)
+            except ray.exceptions.RayActorError:
+                self._actor_died(unit, place)
+                break
+            self._append(records)
+            del self.running[unit.run, unit.eval_id]
+            ended.append((unit, UnitEnd(**end)))
+        return ended
+
+    def _actor_died(self, unit: Unit, place: int) -> None:
+        self.has_ended, self._death = True, "died on the cluster"
+        lost = [unit, *(one for one, at in self._refs.values() if at == place)]
+        self.begun = {(one.run, one.eval_id) for one in lost}
+
+    def _append(self, records: Sequence[Record]) -> None:
+        self._log.append([WireRecord(*one) for one in records])
+
+    def finish(self) -> None:
+        """Write what the recorders say at their end."""
+        ray = self._cluster.ray
+        for actor in self._actors:
+            try:
+                self._append(ray.get(actor.close.remote(), timeout=_FLUSH_SECONDS))
+            except ray.exceptions.RayError:  # it has died: what it recorded is there
+                continue
+
+    def close(self) -> None:
+        """End the actors, and a cluster that was started for them."""
+        for actor in getattr(self, "_actors", ()):
+            self._cluster.ray.kill(actor)
+        self._actors = []
+        self._log.close()
+        self._cluster.__exit__()
+
+    def death(self) -> str:
+        """Say how an actor ended."""
+        return self._death
+
+
+class _Kept:
+    """A sink whose records are fetched with the end of each unit."""
+
+    def __init__(self) -> None:
+        self._records: list[WireRecord] = []
+
+    def append(self, records: Sequence[WireRecord]) -> None:
+        self._records += records
+
+    def flush(self, timeout_seconds: float) -> bool:
+        return True
+
+    def backlog(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Keep what there is: it is fetched afterwards."""
+
+    def taken(self) -> list[Record]:
+        found, self._records = self._records, []
+        return [tuple(one) for one in found]
+
+
+class _Actor:
+    """The agent on a node of the cluster."""
+
+    def __init__(self, settings: dict[str, Any], folder: str, concurrency: int) -> None:
+        os.environ["EVALTAP_DISABLED"] = "1"  # of the agent's own plugins
+        if os.path.isdir(folder):
+            os.chdir(folder)
+        sys.path.insert(0, folder)
+        self._settings = WorkerSettings.of(settings)
+        self._sink, inventions = _Kept(), Inventions()
+        config = config_for(self._settings)
+        self._recorder = Recorder(
+            config=config,
+            sink=self._sink,
+            redactor=restoring(inventions, configured_redactor(config)),
+        )
+        self._inventions = inventions
+        self._room = asyncio.Semaphore(concurrency)
+        self._worker: Worker | None = None
+        self._failed = ""
+        try:
+            self._agent: Agent = load_agent(
+                self._settings.agent,
+                self._recorder,
+                request=self._settings.request,
+                result=self._settings.result,
+            )
+        except EvaltapError as error:
+            self._failed = str(error)
+
+    async def abilities(self) -> dict[str, Any]:
+        """Return what the agent can be given, or why there is none."""
+        if self._failed:
+            return {"failed": self._failed}
+        if isinstance(self._agent, FactoryAgent):
+            await self._agent.look()
+        return asdict(self._agent.abilities)
+
+    async def run(self, unit: dict[str, Any]) -> tuple[dict[str, Any], list[Record]]:
+        """Run a unit; return its end, and what was recorded since the last one."""
+        if self._worker is None:
+            self._worker = Worker(
+                self._agent,
+                self._recorder,
+                self._inventions,
+                turn_seconds=self._settings.turn_seconds,
+                policy=self._settings.policy,
+                tools=self._settings.tools,
+                pace=Pace(self._settings.turns_per_minute),
+            )
+        async with self._room:
+            end = await self._worker.run(unit_of(unit))
+        await asyncio.to_thread(self._recorder.flush, _FLUSH_SECONDS)
+        return asdict(end), self._sink.taken()
+
+    async def close(self) -> list[Record]:
+        """Close the recorder, and return what it says last."""
+        await asyncio.to_thread(self._recorder.close, _FLUSH_SECONDS)
+        return self._sink.taken()

@@ -1,0 +1,324 @@
+"""`evaltap replay`: a changed agent meets recorded traffic, with the results that the tools gave then."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import Evaltap, runner
+from evaltap.evaluator.store.database import Store
+from evaltap.recorder import Recorder
+
+AGENTS = """
+def real(**arguments):
+    with open("real.txt", "a") as file:
+        file.write("x")
+    number = int(arguments["id"][2:])
+    if "amount" in arguments:
+        if number % 4 == 1:
+            raise TimeoutError("no answer")
+        return {"ok": True}
+    return {"status": "lost" if number % 3 == 1 else "shipped"}
+
+
+def agent(amount=10, end=".", look="get_order", ask=True):
+    def answer(messages, turn):
+        user = messages[-1]["content"]
+        if user == "thanks":
+            return "You are welcome."
+        if not ask:
+            return "Ask later."
+        number = user.split()[-1]
+        order = turn.run_tool(look, {"id": number}, real)
+        if order["status"] == "lost":
+            try:
+                turn.run_tool("refund", {"id": number, "amount": amount}, real)
+            except TimeoutError:
+                return "The refund timed out."
+            return "Refunded" + end
+        return f"It is {order['status']}."
+
+    return answer
+
+
+old = agent()
+worse = agent(end="")
+forks = agent(amount=11)
+renamed = agent(look="fetch_order")
+skips = agent(ask=False)
+
+
+def crashes(messages, turn):
+    raise LookupError("broken")
+"""
+METRICS = [
+    {"metricName": "run_succeeded", "threshold": 1},
+    {
+        "metricName": "ends_with_stop",
+        "evaluatorName": "rule_avg_score",
+        "threshold": 1,
+        "criterion": {"rules": {"rules": [{"id": "stop", "type": "regex", "value": "\\.$"}]}},
+    },
+]
+SESSIONS = 60
+
+
+def record(**settings: Any) -> None:
+    """Record the old agent: a third of the sessions look up and refund, half of them say thanks."""
+    found: dict[str, Any] = {}
+    exec(AGENTS, found)
+    recorder = Recorder(log="shop.log.db", app_name="shop", version="1", **settings)
+    for number in range(SESSIONS):
+        messages: list[dict[str, str]] = []
+        for said in [f"where is A-{number}", "thanks"][: 1 + number % 2]:
+            messages.append({"role": "user", "content": said})
+            with recorder.turn(session_id=f"s{number}", user=said) as turn:
+                turn.respond(found["old"](messages, turn))
+    recorder.close()
+
+
+@pytest.fixture
+def evaltap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Evaltap:
+    monkeypatch.chdir(tmp_path)
+    Path("shop.py").write_text(AGENTS)
+    Path("metrics.json").write_text(json.dumps(METRICS))
+    return runner(capsys)
+
+
+def land(evaltap: Evaltap, metrics: str = "metrics.json") -> None:
+    """Land and score what was recorded; afterwards no tool has run."""
+    more = ["--metrics", metrics] if metrics else []
+    evaltap("consume", "--log", "shop.log.db", "--db", "shop.duckdb", "--until-idle", *more)
+    Path("real.txt").unlink(missing_ok=True)
+
+
+def replay(evaltap: Evaltap, agent: str, *more: str) -> tuple[int, Any, str]:
+    """Replay with `--json`; return the exit code, the data and what was said besides."""
+    for before in Path().glob("shop.replay.*"):
+        before.unlink()
+    code, out, said = evaltap("replay", "shop.duckdb", "--agent", f"shop:{agent}",
+                              "--metrics", "metrics.json", "--json", *more)  # fmt: skip
+    assert not Path("real.txt").exists(), "a tool ran"
+    return code, json.loads(out) if out.strip() else None, said
+
+
+def test_the_unchanged_agent_is_faithful_and_equal_in_every_verdict(evaltap: Evaltap) -> None:
+    record()
+    land(evaltap)
+
+    code, found, said = replay(evaltap, "old", "--max-drop", "0.1")
+
+    assert code == 0, said
+    assert (found["sessions"], found["turns"]) == (SESSIONS, 90)
+    assert found["faithful"]["share"] == 1.0
+    assert (found["forks"], found["off_script"], found["invalid"]) == ([], 0, 0)
+    for metric in found["metrics"].values():
+        assert metric["difference"]["value"] == 0.0
+        assert metric["old"]["rate"] == metric["new"]["rate"] == metric["estimate"]["rate"]
+        assert (metric["newly_failing"], metric["newly_passing"]) == ([], [])
+    assert found["drift"]["refund"]["misses"] == 0
+
+
+def test_what_the_changed_agent_does_worse_is_named_with_the_difference(evaltap: Evaltap) -> None:
+    record()
+    land(evaltap)
+
+    code, found, _ = replay(evaltap, "worse")
+
+    assert code == 1
+    metric = found["metrics"]["ends_with_stop"]
+    assert metric["verdict"] == "worse"
+    assert metric["old"]["rate"] == 1.0
+    assert metric["bounds"][0] == pytest.approx(metric["new"]["rate"]) == pytest.approx(75 / 90)
+    assert len(metric["newly_failing"]) == 15
+    assert found["metrics"]["run_succeeded"]["newly_failing"] == []
+    lines = found["differences"][metric["newly_failing"][0]]
+    assert "- answer: Refunded." in lines
+    assert "+ answer: Refunded" in lines
+
+
+def test_a_call_without_a_recorded_result_forks_and_the_bounds_do_not_guess(
+    evaltap: Evaltap,
+) -> None:
+    record()
+    land(evaltap)
+
+    code, found, _ = replay(evaltap, "forks")
+
+    assert code == 3
+    [fork] = found["forks"]
+    assert (fork["tool"], fork["count"]) == ("refund", 20)
+    assert fork["share"] == pytest.approx(20 / 60)
+    assert fork["arguments"]["amount"] == 11
+    assert found["off_script"] == 10, "the thanks after a fork"
+    assert found["faithful"]["share"] == pytest.approx(60 / 90)
+    metric = found["metrics"]["ends_with_stop"]
+    assert metric["bounds"] == [pytest.approx(60 / 90), 1.0]
+    assert metric["verdict"] == "not_enough"
+    [change] = found["drift"]["refund"]["changed_arguments"]
+    assert "amount" in change["difference"]
+    with Store("shop.replay.duckdb") as store:
+        states = store.rows("SELECT state, count(*) FROM latest_units GROUP BY ALL ORDER BY ALL")
+        turns = store.rows("SELECT count(*), count(*) FILTER (status <> 'ok') FROM latest_turns")
+    assert states == [("forked", 20), ("scored", 40)]
+    assert turns == [(60, 0)], "a turn that was cut short is no evidence"
+
+
+def test_a_renamed_tool_is_mapped_or_leaves_no_estimate(evaltap: Evaltap) -> None:
+    record()
+    land(evaltap)
+
+    code, found, _ = replay(evaltap, "renamed")
+    assert code == 3
+    assert found["metrics"]["run_succeeded"]["estimate"] is None
+    assert "get_order" in found["metrics"]["run_succeeded"]["unsupported"]["tools"]
+
+    _, found, _ = replay(evaltap, "renamed", "--rename-tool", "fetch_order=get_order")
+    assert found["faithful"]["share"] == 1.0
+
+
+def test_after_other_calls_the_next_user_message_is_off_script(evaltap: Evaltap) -> None:
+    record()
+    land(evaltap)
+
+    _, found, _ = replay(evaltap, "skips")
+    assert (found["off_script"], found["forks"]) == (30, [])
+    assert found["drift"]["get_order"]["unused"] == 60
+
+    _, again, _ = replay(evaltap, "skips", "--after-fork", "script")
+    with Store("shop.replay.duckdb") as store:
+        [(turns,)] = store.rows("SELECT count(*) FROM latest_turns")
+    assert turns == 90, "they are run, and scored"
+    assert again["off_script"] == 30, "and are no part of the forecast"
+
+
+def test_a_crash_of_the_agent_is_a_failure_and_no_fork(evaltap: Evaltap) -> None:
+    record()
+    land(evaltap)
+
+    code, found, _ = replay(evaltap, "crashes")
+
+    assert code == 1
+    metric = found["metrics"]["run_succeeded"]
+    assert metric["bounds"][0] == 0.0
+    assert metric["new"]["rate"] == 0.0
+    assert found["off_script"] == 30
+    assert found["forks"] == []
+
+
+def test_several_runs_of_a_session_are_one_cluster(evaltap: Evaltap) -> None:
+    record()
+    land(evaltap)
+
+    _, once, _ = replay(evaltap, "old")
+    _, found, _ = replay(evaltap, "old", "--runs", "3")
+
+    assert (found["runs"], found["sessions"]) == (3, SESSIONS)
+    assert found["effective_sessions"] == pytest.approx(once["effective_sessions"], rel=0.05)
+
+
+def test_a_sample_of_sampled_traffic_is_weighted_by_both_draws(evaltap: Evaltap) -> None:
+    record(sample_rate=0.6)
+    land(evaltap)
+
+    _, found, _ = replay(evaltap, "old", "--sample", "12")
+
+    with Store("shop.duckdb") as store:
+        [(kept,)] = store.rows("SELECT count(DISTINCT eval_id) FROM latest_turns")
+    assert kept < SESSIONS
+    assert found["recorded_sessions"] == kept
+    assert 4 <= found["sessions"] < kept
+    assert found["metrics"]["run_succeeded"]["old"]["rate"] == 1.0
+
+
+def test_sessions_chosen_by_how_they_ended_forecast_nothing(evaltap: Evaltap) -> None:
+    record()
+    land(evaltap)
+
+    code, found, _ = replay(evaltap, "worse", "--filter", "status:passed")
+
+    metric = found["metrics"]["ends_with_stop"]
+    assert code == 3
+    assert (metric["estimate"], metric["old"], metric["verdict"]) == (None, None, "not_enough")
+    assert len(metric["newly_failing"]) == 15
+
+
+def test_traffic_without_verdicts_says_how_to_score_it(evaltap: Evaltap) -> None:
+    record()
+    land(evaltap, "")
+
+    code, _, said = replay(evaltap, "old")
+
+    assert code == 2
+    assert "evaltap score shop.duckdb --metrics" in said
+
+
+def test_a_filter_without_sessions_and_a_metric_with_references_are_refused(
+    evaltap: Evaltap,
+) -> None:
+    record()
+    land(evaltap)
+
+    code, _, said = replay(evaltap, "old", "--filter", "tool:nothing")
+    assert code == 2
+    assert "no recorded session matches tool:nothing" in said
+
+    code, _, said = replay(evaltap, "nobody")
+    assert code == 2
+    assert "nobody" in said
+
+
+def test_a_replay_that_was_killed_goes_on_without_repeating_what_was_done(
+    evaltap: Evaltap,
+) -> None:
+    record()
+    land(evaltap)
+    Path("slow.py").write_text(
+        "import time, shop\n"
+        "def agent(messages, turn):\n"
+        "    time.sleep(0.05)\n"
+        "    with open('calls.txt', 'a') as file:\n"
+        "        file.write('x')\n"
+        "    return shop.old(messages, turn)\n"
+    )
+    arguments = ("replay", "shop.duckdb", "--agent", "slow:agent", "--metrics", "metrics.json",
+                 "--json", "--concurrency", "4")  # fmt: skip
+    main = "import sys; from evaltap.cli.main import main; sys.exit(main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", main, *arguments], stderr=subprocess.PIPE, env=os.environ
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if b"20/60" in line:
+            process.kill()
+            break
+    process.wait()
+    process.stderr.close()
+
+    code, out, said = evaltap(*arguments, "--resume")
+
+    assert code in (0, 3), said
+    found = json.loads(out)
+    assert found["faithful"]["share"] == 1.0
+    assert len(Path("calls.txt").read_text()) <= 90 + 2 * 4 * 2, "answered calls are not repeated"
+
+
+def test_the_forecast_is_written_for_a_pull_request(evaltap: Evaltap) -> None:
+    record()
+    land(evaltap)
+
+    code, out, _ = evaltap("replay", "shop.duckdb", "--agent", "shop:forks", "--metrics",
+                           "metrics.json", "--markdown", "forecast.md")  # fmt: skip
+
+    assert code == 3
+    assert "NOT ENOUGH TO TELL" in out
+    written = Path("forecast.md").read_text()
+    assert "not enough to tell" in written
+    assert "✅" not in written
+    assert "refund" in written
