@@ -152,7 +152,9 @@ class Turn:
             async def awaited() -> object:
                 with recorded as call:
                     found = call.answer()
-                    return call.record_result(await function(**arguments) if found is RUN else found)
+                    return call.record_result(
+                        await function(**arguments) if found is RUN else found
+                    )
 
             return awaited()
         with recorded as call:

@@ -1,11 +1,18 @@
 """Repeated recordings of cases: how often at least one of k tries passes, and how often all pass."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from evaltap.evaluator.analysis.stats.rate import pass_at_k, pass_hat_k, pass_hat_k_unbiased
+from evaltap.evaluator.analysis.stats.estimate import mean_of_cases
+from evaltap.evaluator.analysis.stats.rate import (
+    Rate,
+    pass_at_k,
+    pass_hat_k,
+    pass_hat_k_unbiased,
+)
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.summary import score_scope
 from evaltap.evaluator.store.database import sql
@@ -27,16 +34,28 @@ class PassK:
     """The number of cases with at least k runs, over which the mean is computed; 1 for the whole set."""
     most_runs: int
     """The maximum number of runs of a case."""
-    pass_at_k: float | None
+    pass_at: Rate | None
     """The probability that one of k passes, 1 - C(n-c, k) / C(n, k); None without enough runs."""
-    pass_hat_k: float | None
-    """The probability that all of k pass, (c/n)^k, as in tRPC-Agent-Go."""
-    pass_hat_k_unbiased: float | None
+    pass_hat: Rate | None
     """The probability that all of k pass, C(c, k) / C(n, k)."""
+    pass_hat_plain: float | None
+    """The probability that all of k pass, (c/n)^k, as in tRPC-Agent-Go."""
 
     def data(self) -> dict[str, Any]:
         """Return the result as JSON data."""
-        return asdict(self)
+        at, hat = self.pass_at, self.pass_hat
+        return {
+            "metric_name": self.metric_name,
+            "version": self.version,
+            "k": self.k,
+            "cases": self.cases,
+            "most_runs": self.most_runs,
+            "pass_at_k": at and at.value,
+            "pass_at_k_interval": at and at.interval,
+            "pass_hat_k": self.pass_hat_plain,
+            "pass_hat_k_unbiased": hat and hat.value,
+            "pass_hat_k_unbiased_interval": hat and hat.interval,
+        }
 
 
 def read_pass_k(
@@ -85,15 +104,10 @@ def _pass_k(
         k,
         len(enough),
         most,
-        _mean(pass_at_k(n, c, k) for n, c in enough),
-        _mean(pass_hat_k(n, c, k) for n, c in enough),
-        _mean(pass_hat_k_unbiased(n, c, k) for n, c in enough),
+        mean_of_cases(pass_at_k(n, c, k) for n, c in enough),
+        mean_of_cases(pass_hat_k_unbiased(n, c, k) for n, c in enough),
+        fmean(pass_hat_k(n, c, k) for n, c in enough) if enough else None,
     )
-
-
-def _mean(values: Iterable[float]) -> float | None:
-    found = list(values)
-    return sum(found) / len(found) if found else None
 
 
 def print_pass_k(rows: Sequence[PassK], out: "Console") -> None:
@@ -102,16 +116,19 @@ def print_pass_k(rows: Sequence[PassK], out: "Console") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    title = "k trials: at least one passes (pass@k), all pass (pass^k: unbiased, and (c/n)^k)"
+    title = (
+        "k trials: at least one passes (pass@k), all pass (pass^k: unbiased, and (c/n)^k);"
+        " 95 % intervals over cases"
+    )
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("metric", no_wrap=True)
     table.add_column("version", overflow="fold")
     for name in ("k", "cases", "pass@k", "pass^k", "(c/n)^k"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        known = row.pass_at_k is not None
-        figures = (row.pass_at_k, row.pass_hat_k_unbiased, row.pass_hat_k)
-        cells = [f"{one:.1%}" if one is not None else "-" for one in figures]
+        known = row.pass_hat_plain is not None
+        plain = "-" if row.pass_hat_plain is None else f"{row.pass_hat_plain:.1%}"
+        cells = [_shown(row.pass_at), _shown(row.pass_hat), plain]
         table.add_row(
             Text(visible(row.metric_name or "whole set")),
             Text(visible(row.version or "-")),
@@ -121,3 +138,9 @@ def print_pass_k(rows: Sequence[PassK], out: "Console") -> None:
         )
     out.print(Text(title), soft_wrap=True)
     out.print(table, crop=False)
+
+
+def _shown(rate: Rate | None) -> str:
+    if rate is None:
+        return "-"
+    return f"{rate.value:.1%} ({rate.interval.low:.0%} to {rate.interval.high:.0%})"

@@ -275,6 +275,14 @@ def estimate_items(
     return estimate((Profile(cells, count) for cells, count in alike.items()), unit=unit)
 
 
+def mean_of_cases(values: Iterable[float]) -> Rate | None:
+    """Return the mean of a figure in [0, 1] that each case has, with its interval; None without cases."""
+    found = estimate_items(
+        ((place, 1.0, value) for place, value in enumerate(values)), unit="cases"
+    )
+    return found.rate if found else None
+
+
 def _design_effect(sample: Sample, *, scores: bool) -> float | None:
     """Return step 4: the variance of the rate within strata over that of independent turns."""
     found = simple = 0.0

@@ -307,6 +307,16 @@ CREATE TABLE IF NOT EXISTS judge_calls (
   scored_at     TIMESTAMP NOT NULL
 );
 
+-- The scored cases of curated sets, and how much traffic each represents.
+CREATE TABLE IF NOT EXISTS curated_cases (
+  run_id        VARCHAR NOT NULL,
+  app_name      VARCHAR NOT NULL,
+  eval_set_id   VARCHAR NOT NULL,
+  eval_id       VARCHAR NOT NULL,
+  weight        DOUBLE NOT NULL,       -- turns of the traffic; 0: none
+  scored_at     TIMESTAMP NOT NULL
+);
+
 -- The gates of runs of kind gate.
 CREATE TABLE IF NOT EXISTS gate_runs (
   run_id    VARCHAR NOT NULL,
