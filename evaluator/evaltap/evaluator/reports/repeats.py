@@ -116,10 +116,7 @@ def print_pass_k(rows: Sequence[PassK], out: "Console") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    title = (
-        "k trials: at least one passes (pass@k), all pass (pass^k: unbiased, and (c/n)^k);"
-        " 95 % intervals over cases"
-    )
+    title = "k trials: at least one passes (pass@k), all pass (pass^k: unbiased, and (c/n)^k)"
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("metric", no_wrap=True)
     table.add_column("version", overflow="fold")
@@ -127,8 +124,12 @@ def print_pass_k(rows: Sequence[PassK], out: "Console") -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         known = row.pass_hat_plain is not None
-        plain = "-" if row.pass_hat_plain is None else f"{row.pass_hat_plain:.1%}"
-        cells = [_shown(row.pass_at), _shown(row.pass_hat), plain]
+        figures = (
+            row.pass_at and row.pass_at.value,
+            row.pass_hat and row.pass_hat.value,
+            row.pass_hat_plain,
+        )
+        cells = ["-" if one is None else f"{one:.1%}" for one in figures]
         table.add_row(
             Text(visible(row.metric_name or "whole set")),
             Text(visible(row.version or "-")),
@@ -138,9 +139,18 @@ def print_pass_k(rows: Sequence[PassK], out: "Console") -> None:
         )
     out.print(Text(title), soft_wrap=True)
     out.print(table, crop=False)
+    if any(row.pass_at for row in rows if row.metric_name):
+        out.print(Text("95 % intervals, over cases: pass@k, pass^k"))
+    for row in rows:
+        if row.metric_name and row.pass_at:
+            version = f" {visible(row.version)}" if row.version else ""
+            ends = f"{_interval(row.pass_at)}, {_interval(row.pass_hat)}"
+            out.print(
+                Text(f"  {visible(row.metric_name)}{version}, k {row.k}: {ends}"), soft_wrap=True
+            )
 
 
-def _shown(rate: Rate | None) -> str:
+def _interval(rate: Rate | None) -> str:
     if rate is None:
         return "-"
-    return f"{rate.value:.1%} ({rate.interval.low:.0%} to {rate.interval.high:.0%})"
+    return f"{rate.interval.low:.0%} to {rate.interval.high:.0%}"
