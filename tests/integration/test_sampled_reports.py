@@ -257,3 +257,47 @@ def test_the_rates_of_a_file_of_sampled_cases_are_not_passed_off_as_those_of_the
 
     assert "went through sampling" in report["notes"][0]
     assert "went through sampling" in page.read_text()
+
+
+@pytest.mark.parametrize("kept", [None, 0.5])
+def test_a_rate_says_its_unit_and_a_report_gives_those_of_cases_and_turns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kept: float | None
+) -> None:
+    source = {"inclusionProbability": kept} if kept else {}
+    cases = [
+        make_case(
+            f"session {number}",
+            [make_turn(turn, answer="no" if turn == "2" and number < 2 else "yes")],
+            source=source,
+        )
+        for number in range(20)
+        for turn in ("1", "2")
+    ]
+    write_log(
+        tmp_path / "log.db",
+        [
+            encode_case(one, producer_id="p", seq=number, time=START)
+            for number, one in enumerate(cases, start=1)
+        ],
+    )
+    (tmp_path / "m.json").write_text(json.dumps(METRICS))
+    db = tmp_path / "x.duckdb"
+    consume = ["consume", "--log", str(tmp_path / "log.db"), "--db", str(db), "--until-idle"]
+    main([*consume, "--metrics", str(tmp_path / "m.json")])
+    capsys.readouterr()
+
+    main(["report", str(db), "--json"])
+    (metric,) = json.loads(capsys.readouterr().out)["metrics"]
+    main(["estimate", str(db), "--json"])
+    (estimated,) = json.loads(capsys.readouterr().out)
+
+    assert (metric["case_pass_rate"], metric["turn_pass_rate"]) == pytest.approx((0.9, 0.95))
+    assert metric["turn_interval"] == [estimated["low"], estimated["high"]]
+    unit = "turns" if kept else "cases"
+    assert metric["pass_rate_unit"] == unit
+    assert metric["pass_rate"] == metric[f"{unit[:-1]}_pass_rate"]
+    assert metric["interval"] == metric[f"{unit[:-1]}_interval"]
+    main(["report", str(db)])
+    shown = capsys.readouterr().out
+    assert "rule_avg_score: 90.0% (" in shown
+    assert "of the cases passed, 95.0% (" in shown

@@ -111,6 +111,34 @@ def test_repeats_are_runs_and_give_pass_at_k(db: Path, capsys: pytest.CaptureFix
     assert "needs 4 runs" in capsys.readouterr().out
 
 
+def test_report_and_estimate_count_the_repeats_of_a_case_as_one_cluster(
+    db: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(1, 6):
+        log = db.parent / f"{number}.log.db"
+        record(log, {"s-1", "s-2"}, run=f"run-{number}")
+        consume(log, db)
+
+    summary = report(db, capsys)
+    (one,) = (row for row in summary["metrics"] if row["metric_name"] == "rule_avg_score")
+    assert (one["passed"], one["failed"]) == (10, 10)
+    assert (one["pass_rate"], one["pass_rate_unit"]) == (0.5, "trials")
+    low, high = one["interval"]
+    assert low < 0.1, "four cases say as little as four cases recorded once"
+    assert high > 0.9
+    assert any("20 recordings of 4 cases" in note for note in summary["notes"])
+    main(["estimate", str(db), "--metric", "rule_avg_score", "--json"])
+    (rate,) = json.loads(capsys.readouterr().out)
+    assert (rate["turns"], rate["sessions"]) == (20, 4)
+    assert (rate["low"], rate["high"]) == pytest.approx((low, high))
+
+    (at, *_) = report(db, capsys, "--pass-k", "2")["pass_k"]
+    low, high = at["pass_at_k_interval"]
+    assert low < at["pass_at_k"] == 0.5 < high
+    main(["report", str(db), "--pass-k", "2"])
+    assert f"rule_avg_score, k 2: {low:.0%} to {high:.0%}, " in capsys.readouterr().out
+
+
 def test_repeats_of_a_case_are_one_cluster_where_the_case_is_named(db: Path) -> None:
     for number in (1, 2, 3):
         log = db.parent / f"{number}.log.db"
@@ -150,6 +178,23 @@ def test_repeats_in_a_file_are_told_apart_by_their_run(
     (one, *_) = report(db, capsys, "--pass-k", "1")["pass_k"]
     assert (one["cases"], one["most_runs"]) == (1, 3)
     assert one["pass_at_k"] == pytest.approx(2 / 3)
+
+
+def test_repeats_of_a_case_are_runs_of_one_result_file(db: Path) -> None:
+    lines = [
+        make_case("c", [make_turn(answer="yes" if number != 2 else "no")], evalSetId="set")
+        for number in range(1, 12)
+    ]
+    (db.parent / "c.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    target = db.parent / "r.evalset_result.json"
+
+    main(["score", str(db.parent / "c.jsonl"), "--metrics", str(db.parent / "m.json"),
+          "--result", str(target)])  # fmt: skip
+
+    result = json.loads(target.read_text())
+    assert (result["evalSetId"], result["summary"]["numRuns"]) == ("set", 11)
+    statuses = {one["runId"]: one["finalEvalStatus"] for one in result["evalCaseResults"]}
+    assert [run for run, status in statuses.items() if status == "failed"] == [2]
 
 
 def test_what_is_recorded_is_described_by_settings_and_environment(

@@ -85,6 +85,33 @@ def test_names_are_those_of_eval_sets(given: str, expected: str) -> None:
     assert normal_name(given) == expected
 
 
+def test_a_message_written_while_it_streamed_is_read_once_and_whole(tmp_path: Path) -> None:
+    script = Transcript()
+    script.asked("Do the tests pass?")
+    said, call = (
+        {"type": "text", "text": "I'll check."},
+        {"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "pytest"}},
+    )
+    for tokens, blocks in (
+        (1, [{"type": "text", "text": "I'll"}]),
+        (9, [said]),
+        (40, [said, call]),
+    ):
+        usage = {"input_tokens": 500, "output_tokens": tokens}
+        script.line("assistant", blocks, {"id": "m1", "model": "claude-x", "usage": usage})
+    script.returned("c1", "3 passed")
+    script.said("Yes.", "m2")
+
+    path = script.write(tmp_path / "s1.jsonl")
+
+    (turn,) = turns_of(path)
+    assert (turn["final"], turn["intermediate"]) == ("Yes.", ["I'll check."])
+    assert turn["tools"] == [("c1", "Bash", {"command": "pytest"}, "3 passed")]
+    (case,) = read_transcripts([path])
+    telemetry = case["actualConversation"][0]["telemetry"]
+    assert (telemetry["inputTokens"], telemetry["outputTokens"]) == (511, 45)
+
+
 def test_a_session_is_read_turn_by_turn(tmp_path: Path) -> None:
     script = Transcript()
     script.line("system", "started")

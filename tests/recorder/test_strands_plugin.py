@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from pydantic import BaseModel
-from strands.multiagent import GraphBuilder
+from strands.multiagent import GraphBuilder, Swarm
+from strands.multiagent.base import Status
 
 from plugin_drivers.driver import ALL, AgentSpec, Tap, call, get_order, says, tapped
 from plugin_drivers.strands import Strands
@@ -60,6 +61,17 @@ def test_a_graph_is_one_turn(alone: Tap[Strands]) -> None:
     turn = alone.turn()
     assert (turn["user"], turn["final"]) == ("Write", "Better.")
     assert turn["intermediate"] == ["Draft."]
+
+
+def test_a_swarm_that_failed_without_raising_is_no_success(alone: Tap[Strands]) -> None:
+    agent = alone.driver.build(AgentSpec([says("Draft.")], name="writer"))
+    swarm = Swarm([agent], hooks=[alone.driver.hooks], max_iterations=0)
+
+    swarm("Write")
+
+    turn = alone.turn()
+    assert swarm.state.completion_status is Status.FAILED
+    assert turn["status"] == "error"
 
 
 def test_a_structured_answer_is_the_final_response(alone: Tap[Strands]) -> None:

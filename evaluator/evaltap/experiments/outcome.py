@@ -5,11 +5,11 @@ and is counted beside it."""
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from evaltap.evaluator.analysis.stats.estimate import estimate_items
+from evaltap.evaluator.analysis.stats.estimate import estimate_items, mean_of_cases
 from evaltap.evaluator.analysis.stats.rate import (
     Rate,
     pass_at_k,
@@ -162,20 +162,13 @@ def _metric(name: str, given: Mapping[UnitRow, bool | None]) -> MetricOutcome:
     at, hat, plain = {}, {}, {}
     for k in range(1, most + 1):
         enough = [(n, c) for n, c in counts if n >= k]
-        if (one := _mean(pass_at_k(n, c, k) for n, c in enough)) is not None:
+        if (one := mean_of_cases(pass_at_k(n, c, k) for n, c in enough)) is not None:
             at[k] = one
-        if (one := _mean(pass_hat_k_unbiased(n, c, k) for n, c in enough)) is not None:
+        if (one := mean_of_cases(pass_hat_k_unbiased(n, c, k) for n, c in enough)) is not None:
             hat[k] = one
         plain[k] = math.fsum(pass_hat_k(n, c, k) for n, c in enough) / len(enough)
     total = sum(c for _, c in counts)
     return MetricOutcome(name, found.rate if found else None, total, at, hat, plain)
-
-
-def _mean(values: Iterable[float]) -> Rate | None:
-    found = estimate_items(
-        ((place, 1.0, value) for place, value in enumerate(values)), unit="cases"
-    )
-    return found.rate if found else None
 
 
 def _case(

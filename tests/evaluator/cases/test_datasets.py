@@ -356,6 +356,102 @@ def test_a_sample_of_inspect_may_use_several_models_and_be_broken() -> None:
             converted({**sample, "messages": broken})
 
 
+def compacted(**more: Any) -> dict[str, Any]:
+    """Return a sample of Inspect whose messages no longer hold the call that its events show."""
+    return {
+        "id": 1, "epoch": 1, "input": "Order two lamps", "output": {}, "model": "m",
+        "messages": [
+            {"role": "user", "content": "Order two lamps"},
+            {"role": "assistant", "content": "Ordered."},
+        ],
+        "events": [
+            {"event": "tool", "id": "k1", "function": "order", "arguments": {"n": 2}, "result": "ok"},
+            {"event": "compaction"},
+        ],
+        **more,
+    }  # fmt: skip
+
+
+def test_calls_that_inspect_compacted_away_are_read_from_its_events() -> None:
+    (turn,) = turns(converted(compacted()))
+
+    assert [(one["name"], one["arguments"], one["result"]) for one in turn["tools"]] == [
+        ("order", {"n": 2}, "ok")
+    ]
+    assert turn["finalResponse"]["content"] == "Ordered."
+
+
+def test_a_sample_of_inspect_without_a_message_of_the_user_has_its_input() -> None:
+    messages = [{"role": "assistant", "content": "Ordered."}]
+
+    (turn,) = turns(converted(compacted(messages=messages, events=None)))
+
+    assert turn["userContent"]["content"] == "Order two lamps"
+
+
+def test_the_copied_steps_of_a_trajectory_are_history() -> None:
+    call = {"tool_call_id": "c", "function_name": "bash"}
+    first, second = ({**call, "arguments": {"cmd": cmd}} for cmd in ("make", "make -B"))
+    steps = [
+        {"source": "user", "message": "Make it pass."},
+        {
+            "source": "agent",
+            "message": "I run it.",
+            "tool_calls": [first],
+            "is_copied_context": True,
+        },
+        {"source": "agent", "message": "Again.", "tool_calls": [second]},
+        {"source": "agent", "message": "It passes."},
+    ]
+
+    (turn,) = turns(converted({"schema_version": "ATIF-v1.6", "session_id": "s", "steps": steps}))
+
+    assert [one["arguments"] for one in turn["tools"]] == [{"cmd": "make -B"}]
+    assert [one["content"] for one in turn["contextMessages"]] == ["I run it."]
+    assert turn["finalResponse"]["content"] == "It passes."
+
+
+def test_messages_in_bedrocks_form_have_calls_and_results() -> None:
+    asked = [
+        {"toolUse": {"toolUseId": str(n), "name": "weather", "input": {"n": n}}} for n in (1, 2)
+    ]
+    results = [
+        {
+            "toolResult": {
+                "toolUseId": "1",
+                "status": "success",
+                "content": [{"json": {"celsius": 4}}],
+            }
+        },
+        {"toolResult": {"toolUseId": "2", "status": "error", "content": [{"text": "no station"}]}},
+    ]
+    messages = [
+        {"role": "user", "content": [{"text": "Oslo and Rome?"}]},
+        {"role": "assistant", "content": asked},
+        {"role": "user", "content": results},
+        {"role": "assistant", "content": [{"text": "Oslo 4 C; Rome unknown."}]},
+    ]
+
+    (turn,) = turns(converted({"messages": messages}))
+
+    first, second = turn["tools"]
+    assert (first["name"], first["arguments"]) == ("weather", {"n": 1})
+    assert first["result"] in ('{"celsius":4}', {"celsius": 4})
+    assert second["error"] == {"message": "no station"}
+    assert turn["finalResponse"]["content"] == "Oslo 4 C; Rome unknown."
+    assert "capture" not in turn
+
+
+def test_a_file_may_be_one_list_of_chat_messages(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "Paid?"}, {"role": "assistant", "content": "Yes."}]
+    (tmp_path / "c.json").write_text(json.dumps(messages))
+
+    (row,) = rows(tmp_path / "c.json")
+
+    (turn,) = turns(converted(row))
+    assert turn["finalResponse"]["content"] == "Yes."
+
+
 def test_a_binary_log_of_inspect_is_refused_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "x.eval").write_bytes(b"PK")
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cases import RUBRIC, make_case, make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator.analysis.estimates.labels import LabelKey, read_labels
-from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate
+from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate, estimate_items
 from evaltap.evaluator.analysis.stats.labelled import Judged, Labels
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.curation.calibration.verdicts import (
@@ -136,6 +136,56 @@ def draw(rng: np.random.Generator, lenient: float, labels: tuple[int, int]) -> C
         for at in rng.permutation(np.flatnonzero(passes == verdict))[:count]
     ]
     return calibrate(chosen, all_verdicts(int(passes.sum()), int((~passes).sum())))
+
+
+def labelled_sessions(
+    rng: np.random.Generator, sessions: int, turns: int, alike: float
+) -> tuple[list[Labelled], list[tuple[int, float]]]:
+    """Return the labels of all turns of some sessions, and the judge's verdicts on those and 200 others.
+
+    The turns of a session resemble each other: `alike` is the correlation of its verdicts and of its labels.
+    """
+
+    def shares(mean: float, count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+        both = (1 - alike) / alike
+        return rng.beta(mean * both, (1 - mean) * both, count)[:, None]
+
+    judged = rng.random((sessions + 200, turns)) < shares(0.7, sessions + 200)
+    labelled = judged[:sessions]
+    passes = np.where(labelled, shares(0.92, sessions), shares(0.25, sessions))
+    people = rng.random((sessions, turns)) < passes
+    labels = [
+        Labelled(bool(labelled[at]), bool(people[at]), session=at[0])
+        for at in np.ndindex(sessions, turns)
+    ]
+    return labels, [(at[0], float(judged[at])) for at in np.ndindex(*judged.shape)]
+
+
+@pytest.mark.parametrize(
+    ("sessions", "turns", "alike"), [(20, 5, 0.3), (30, 10, 0.3), (15, 8, 0.5)]
+)
+def test_labels_of_one_session_are_a_cluster(sessions: int, turns: int, alike: float) -> None:
+    rng, rounds = np.random.default_rng(3), 150
+    truth = {"base_rate": 0.719, "kappa": 0.682, "false_pass_rate": 0.199}
+    covered, as_if_independent = dict.fromkeys(truth, 0), 0
+
+    for _ in range(rounds):
+        labels, verdicts = labelled_sessions(rng, sessions, turns, alike)
+        found = estimate_items((session, 1.0, passes) for session, passes in verdicts)
+        assert found is not None
+        low, high = found.rate.interval
+        passed = int(sum(passes for _, passes in verdicts))
+        judge = Verdicts(passed, len(verdicts) - passed, found.rate.value, (high - low) / 2)
+        calibration = calibrate(labels, judge)
+        for name, value_ in truth.items():
+            rate = getattr(calibration, name)
+            covered[name] += rate is None or rate.interval.low <= value_ <= rate.interval.high
+        alone = calibrate([one._replace(session=None) for one in labels], judge).base_rate
+        assert alone is not None
+        as_if_independent += alone.interval.low <= truth["base_rate"] <= alone.interval.high
+
+    assert all(count >= 0.92 * rounds for count in covered.values()), covered
+    assert as_if_independent < 0.92 * rounds
 
 
 @pytest.mark.parametrize("labels", [(75, 75), (20, 100), (140, 20)])

@@ -273,6 +273,36 @@ def test_latencies_are_quantiles_of_each_bucket_and_of_all_to_within_a_bin() -> 
         assert traffic.latencies(store, span, "")[None] == pytest.approx((1.05**80.5, 1.05**80.5))
 
 
+def test_tiles_and_tools_of_sampled_traffic_are_of_all_traffic(tmp_path: Path) -> None:
+    failed = [
+        Turn("Where?", ("get_order",), error="Timeout", telemetry={"costUsd": 0.05})
+        for _ in range(10)
+    ]
+    kept = [Turn("Where?", ("get_order",), source={"inclusionProbability": 0.1}) for _ in range(10)]
+    database = landed(tmp_path, failed + kept)
+    with Store(database) as store:
+        store.execute(
+            "UPDATE tool_calls SET error_type = 'Timeout' WHERE eval_id IN"
+            " (SELECT eval_id FROM turns WHERE status = 'error')"
+        )
+        Summaries(store).make()
+        with Readers(store).reading() as reader:
+            page = overview.read(reader, ASKED)
+        ((whole, failing),) = store.rows(
+            "SELECT sum(w), sum(w) FILTER (status = 'error')"
+            " FROM (SELECT *, 1 / coalesce(inclusion_probability, 1) AS w FROM latest_turns)"
+        )
+
+    tiles = {tile.name: (tile.value, tile.remark) for tile in page.tiles}
+    assert (whole, failing) == (110, 10)
+    assert tiles["turns"] == ("20", "recorded, of 110; 9.1 % of all crashed")
+    assert tiles["tool errors"] == ("9.1 %", "10 of 20 recorded calls")
+    (tool,) = page.tools
+    assert (tool.use.calls, tool.use.errors) == (20, 10)
+    assert tool.use.error_rate == pytest.approx(10 / 110)
+    assert tiles["cost"][0] == "$0.60", "ten of 5 cents, a hundred of 0.1 cent"
+
+
 def test_calls_without_a_duration_count_and_have_no_quantile() -> None:
     span = traffic.span_of("1h", datetime(2026, 3, 1, 12, 59, 30))
     at = span.times()[3]

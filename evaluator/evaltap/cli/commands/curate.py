@@ -168,6 +168,8 @@ def _report(
         "picks": made.picks,
         "left_out": made.left_out,
         "health": made.health,
+        "window": made.window,
+        "covered": made.covered,
     }
 
 
@@ -186,6 +188,11 @@ def _print(options: CurateOptions, report: dict[str, Any]) -> None:
         print(f"  {pick['label']}: {pick['taken']:,} of {pick['offered']:,} turns")
         if note := pick.get("note"):
             print(f"evaltap curate: {pick['label']}: {note}", file=sys.stderr)
+    if report["covered"] is not None:
+        print(
+            f"  covered: {report['covered']:.1%} of the {report['window']:,.0f} turns of the window,"
+            " as the weights of the cases say"
+        )
     if health := report["health"]:
         print(
             f"  near-duplicates: {counted(health['turns'], 'turn')} in"

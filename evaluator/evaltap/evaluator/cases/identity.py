@@ -1,5 +1,6 @@
 """The identity of cases in the tables, and lines of files that are not cases."""
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
@@ -72,6 +73,17 @@ def is_sampled(case: Mapping[str, Json]) -> bool:
     else:
         chance = (case.get("source") or {}).get("inclusionProbability")
     return isinstance(chance, int | float) and chance < 1
+
+
+def traffic_weight(case: Mapping[str, Json]) -> float | None:
+    """Return the number of turns of the traffic that a curated case represents; None for other cases."""
+    if isinstance(case, LazyCase):  # a curated case has no outline
+        return None
+    curation = (case.get("source") or {}).get("curation")
+    weight = curation.get("weight") if isinstance(curation, Mapping) else None
+    if isinstance(weight, bool) or not isinstance(weight, int | float):
+        return None
+    return float(weight) if 0 <= weight < math.inf else None
 
 
 NamedCase: TypeAlias = tuple[CaseIdentity, Mapping[str, Json]]

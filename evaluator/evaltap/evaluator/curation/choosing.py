@@ -1,10 +1,11 @@
 """Fill a recipe: pick one turn from each group of near-duplicates."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from evaltap.evaluator.cases.evalsets.content import expected_turns, message_text, tool_path
 from evaltap.evaluator.cases.evalsets.files import read_set
@@ -19,7 +20,7 @@ from evaltap.evaluator.curation.grouping import (
     window_turns,
 )
 from evaltap.evaluator.curation.near import RADIUS, SimilarTexts, normal
-from evaltap.evaluator.curation.picks import Offer, TurnKey, offered
+from evaltap.evaluator.curation.picks import OFFERED, STRATIFIED, Offer, TurnKey, offered
 from evaltap.evaluator.curation.recipe import Pick, Recipe
 from evaltap.evaluator.curation.values import Seen, seen_of_set
 from evaltap.evaluator.store.queries import StoreReader
@@ -36,9 +37,10 @@ class Chosen:
     turn: ComparedTurn
     labels: list[str]
     weight: float = 1.0
-    """The number of similar turns of the traffic, including itself."""
+    """The number of turns of the traffic that it represents: similar ones, over the chance that one of them
+    was drawn."""
     members: int = 1
-    """The number of recorded turns among them."""
+    """The number of similar recorded turns, including itself."""
 
 
 @dataclass(slots=True)
@@ -48,6 +50,8 @@ class Choices:
     chosen: list[Chosen] = field(default_factory=list)
     picks: list[dict[str, object]] = field(default_factory=list)
     groups: list[TurnGroup] = field(default_factory=list)
+    window: float = 0.0
+    """The number of turns of the traffic in the recipe's window."""
 
 
 def choose(store: StoreReader, recipe: Recipe, progress: Progress = lambda _: None) -> Choices:
@@ -72,19 +76,15 @@ def _choose(
     taken, allowed = list[dict[str, Any]](), list[list[Offer]]()
     for pick, offers_ in zip(recipe.picks, offers, strict=True):
         allowed.append(_allowed(store, pick, offers_, compared, recipe))
-        count = filling.fill(pick, allowed[-1])
+        count = filling.fill(pick, allowed[-1], cut=len(offers_) >= OFFERED)
         taken.append({"label": pick.label, "offered": len(offers_), "taken": count})
         if pick.metric and not offers_ and (note := _unknown_metric(store, pick.metric)):
             taken[-1]["note"] = note
     for allowed_ in allowed:
         filling.label(allowed_)
-    chosen = list(filling.chosen.values())
-    if recipe.radius is not None and chosen:
-        _count_alike(window, recipe.radius, chosen)
-    else:
-        for one in chosen:
-            one.weight = one.turn.weight
-    return Choices(chosen, taken, groups)
+    whole = window.weight()
+    _weigh(filling, window, recipe.radius, whole)
+    return Choices(list(filling.chosen.values()), taken, groups, whole)
 
 
 def _unknown_metric(store: StoreReader, metric: str) -> str:
@@ -102,35 +102,55 @@ class _Filling:
     def __init__(
         self,
         compared: Mapping[TurnKey, ComparedTurn],
-        groups: Iterable[TurnGroup],
+        groups: Sequence[TurnGroup],
         limit: int | None,
     ) -> None:
-        self._compared = compared
+        self.compared = compared
+        self.groups = groups
         self._groups = {one.key: group for group in groups for one in group.members}
         self._limit = limit
         self._taken_groups: set[TurnKey] = set()
         self.chosen: dict[TurnKey, Chosen] = {}
+        self.ends: dict[TurnKey, float] = {}
+        """Up to which draw a turn would have been taken: over its weight, the chance that it was."""
+        self.end_of_others = 0.0
+        """The same for turns that were not offered, because there were too many."""
 
-    def fill(self, pick: Pick, offers: Sequence[Offer]) -> int:
-        """Take the offers that a pick may use; return their number."""
+    def group_of(self, key: TurnKey) -> TurnKey:
+        """Return the medoid of the turn's group; the turn itself if near-duplicates are kept."""
+        return self._groups[key].medoid.key if key in self._groups else key
+
+    def fill(self, pick: Pick, offers: Sequence[Offer], *, cut: bool) -> int:
+        """Take the offers that a pick may use; return their number.  `cut`: there are more like them."""
         offered_now = {offer.key: offer for offer in offers}
         most = min(one for one in (pick.limit, pick.count, len(offers)) if one is not None)
-        strata: Counter[str] = Counter()
+        strata, ends = Counter[str](), dict[str, float]()
         count = 0
         for offer in offers:
-            if count >= most or (self._limit is not None and len(self.chosen) >= self._limit):
-                break
-            per_stratum = pick.label in ("stratified", "uncovered")
-            if per_stratum and strata[offer.label] >= pick.per:
-                continue
-            taken = self._take(offer, offered_now)
-            if taken:
-                strata[offer.label] += 1
+            stratum = offer.label if pick.label in STRATIFIED else ""
+            full = count >= most or (self._limit is not None and len(self.chosen) >= self._limit)
+            if full or (stratum and strata[stratum] >= pick.per):
+                ends.setdefault(stratum, offer.draw or 0.0)
+            elif self._take(offer, offered_now):
+                strata[stratum] += 1
                 count += 1
+            if offer.draw is None:  # a measure orders them: it is certain, or has no chance
+                self._extend(offer.key, ends.get(stratum, math.inf))
+        if cut and offers:
+            ends.setdefault("", offers[-1].draw or 0.0)
+            if pick.label == "random":
+                self.end_of_others = max(self.end_of_others, ends[""])
+        for offer in offers:
+            if offer.draw is not None:
+                stratum = offer.label if pick.label in STRATIFIED else ""
+                self._extend(offer.key, ends.get(stratum, math.inf))
         return count
 
+    def _extend(self, key: TurnKey, end: float) -> None:
+        self.ends[key] = max(end, self.ends.get(key, 0.0))
+
     def _take(self, offer: Offer, offered_now: Mapping[TurnKey, Offer]) -> bool:
-        if offer.key in self.chosen or offer.key not in self._compared:
+        if offer.key in self.chosen or offer.key not in self.compared:
             return False
         key = offer.key
         if group := self._groups.get(offer.key):
@@ -139,7 +159,7 @@ class _Filling:
             self._taken_groups.add(group.medoid.key)
             # The medoid represents its group, unless this pick does not offer it.
             key = group.medoid.key if group.medoid.key in offered_now else key
-        self.chosen[key] = Chosen(self._compared[key], [offered_now[key].label])
+        self.chosen[key] = Chosen(self.compared[key], [offered_now[key].label])
         return True
 
     def label(self, offers: Sequence[Offer]) -> None:
@@ -216,28 +236,77 @@ def _new(
     return [offer for offer in offers if is_new(offer)]
 
 
-def _count_alike(window: WindowTurns, radius: float, chosen: Sequence[Chosen]) -> None:
-    """Set the traffic that each chosen turn represents: the turns of its block to which it is the nearest."""
-    blocks: dict[Block, list[Chosen]] = {}
-    for one in chosen:
-        blocks.setdefault(one.turn.block, []).append(one)
-    indexes = {
-        block: SimilarTexts([normal(one.turn.text) for one in found])
-        for block, found in blocks.items()
+_CERTAIN: Final = 1 - 1e-9
+
+
+@dataclass(slots=True)
+class _Alike:
+    """Turns of the window that are near-duplicates of each other."""
+
+    weight: float = 0.0
+    members: int = 0
+    missed: float = 0.0
+    """The logarithm of the chance that none of them was drawn."""
+
+    def add(self, turn: ComparedTurn, end: float) -> None:
+        """Add a turn that would have been drawn up to `end`."""
+        self.weight += turn.weight
+        self.members += 1
+        chance = end * turn.weight / turn.copies
+        self.missed += turn.copies * math.log1p(-chance) if chance < 1 else -math.inf
+
+    @property
+    def chance(self) -> float:
+        """The chance that one of them was drawn."""
+        return -math.expm1(self.missed)
+
+
+def _weigh(filling: _Filling, window: WindowTurns, radius: float | None, whole: float) -> None:
+    """Set the traffic that each chosen turn represents, so that all that had a chance is represented.
+
+    Near-duplicates are taken together as soon as one is drawn: each group stands for its size over the chance
+    of that (Horvitz and Thompson).  Where the chance is below 1, the weights are scaled to what is known.
+    """
+    found: defaultdict[TurnKey, _Alike] = defaultdict(_Alike)
+    for turn in filling.compared.values():
+        found[filling.group_of(turn.key)].add(turn, filling.ends.get(turn.key, 0.0))
+    known = sum(alike.weight for alike in found.values())
+    if radius is not None and known < whole * (1 - 1e-9):
+        for group, turn in _others(filling, window, radius):
+            found[group].add(turn, filling.end_of_others)
+    reached = sum(alike.weight for alike in found.values() if alike.missed)
+    if filling.end_of_others:
+        reached = whole
+    chosen = [(one, found[filling.group_of(one.turn.key)]) for one in filling.chosen.values()]
+    certain = sum(alike.weight for _, alike in chosen if alike.chance > _CERTAIN)
+    drawn = [alike for _, alike in chosen if alike.chance <= _CERTAIN]
+    rest = max(reached - certain, sum(alike.weight for alike in drawn))
+    expanded = sum(alike.weight / alike.chance for alike in drawn)
+    for one, alike in chosen:
+        one.weight, one.members = alike.weight, alike.members
+        if alike.chance <= _CERTAIN:
+            one.weight *= rest / expanded / alike.chance
+
+
+def _others(
+    filling: _Filling, window: WindowTurns, radius: float
+) -> Iterator[tuple[TurnKey, ComparedTurn]]:
+    """Yield the turns that no pick offered and that resemble a group, with the nearest group's medoid."""
+    blocks = sorted({one.turn.block for one in filling.chosen.values()})
+    medoids = {
+        block: [group.medoid for group in filling.groups if group.medoid.block == block]
+        for block in blocks
     }
-    for one in chosen:
-        one.weight, one.members = 0.0, 0
-    nearest: dict[tuple[Block, str], Chosen | None] = {}
-    for compared in window.in_blocks(list(blocks)):
-        place = (compared.block, normal(compared.text))
+    indexes = {
+        block: SimilarTexts([normal(one.text) for one in found]) for block, found in medoids.items()
+    }
+    nearest: dict[tuple[Block, str], TurnKey | None] = {}
+    for one in window.in_blocks(blocks, without=filling.compared):
+        place = one.block, normal(one.text)
         if place not in nearest:
-            similar = indexes[compared.block].to_text(place[1])
+            similar = indexes[one.block].to_text(place[1])
             best = int(similar.argmax())
             near = similar[best] >= radius
-            nearest[place] = blocks[compared.block][best] if near else None
-        if (taken := nearest[place]) is not None:
-            taken.weight += compared.weight
-            taken.members += 1
-    for one in chosen:
-        if not one.members:  # a random draw of the traffic need not contain it
-            one.weight, one.members = one.turn.weight, 1
+            nearest[place] = medoids[one.block][best].key if near else None
+        if (group := nearest[place]) is not None:
+            yield group, one

@@ -55,6 +55,14 @@ class Curated:
     """The number of unproven cases that a later check may prove."""
     picks: list[dict[str, object]] = field(default_factory=list)
     health: dict[str, object] | None = None
+    window: float = 0.0
+    """The number of turns of the traffic in the recipe's window."""
+
+    @property
+    def covered(self) -> float | None:
+        """The share of the window's traffic that the cases represent; None for an empty window."""
+        weight = sum(case["source"]["curation"]["weight"] for case in self.cases)
+        return min(1.0, weight / self.window) if self.window else None
 
 
 def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
@@ -67,10 +75,10 @@ def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
     choices = choose(store, recipe, means.progress)
     sessions = read_sessions(store, (one.turn.key for one in choices.chosen))
     check = _check(store, recipe, means, sessions)
-    made = Curated(picks=choices.picks)
+    made = Curated(picks=choices.picks, window=choices.window)
     if recipe.radius is not None:
         made.health = health(choices.groups)
-    seen: dict[tuple[str, ...], str] = {}
+    seen: dict[tuple[str, ...], CaseData] = {}
     metrics: dict[str, EvalMetric] = {}
     for session, chosen in _cases(recipe, choices, sessions):
         try:
@@ -86,10 +94,11 @@ def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
                 continue
             case["source"]["curation"]["labels"].append("unproven")
         same = _sameness(recipe, case, chosen)
-        if same in seen:
-            made.left_out.append(_left_out(chosen, f"same content as {seen[same]}"))
+        if first := seen.get(same):
+            _represent(first, case)
+            made.left_out.append(_left_out(chosen, f"same content as {first['evalId']}"))
             continue
-        seen[same] = case["evalId"]
+        seen[same] = case
         metrics |= {metric.metric_name: metric for metric in used}
         made.cases.append(case)
     made.cases.sort(key=lambda case: str(case["evalId"]))
@@ -189,6 +198,13 @@ def _sameness(recipe: Recipe, case: CaseData, chosen: Sequence[Chosen]) -> tuple
     if recipe.expect != "none":
         return (content,)
     return (content, *sorted("\x1f".join(one.turn.block) for one in chosen))
+
+
+def _represent(case: CaseData, other: CaseData) -> None:
+    """Let a case represent the traffic of another one too, which has the same content."""
+    source, more = (one["source"]["curation"] for one in (case, other))
+    source["weight"] = round(source["weight"] + more["weight"], 6)
+    source["members"] += more["members"]
 
 
 def _left_out(chosen: Sequence[Chosen], reason: str) -> dict[str, str]:

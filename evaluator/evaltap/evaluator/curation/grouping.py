@@ -30,6 +30,8 @@ class ComparedTurn(NamedTuple):
     text: str
     """The user's message."""
     weight: float = 1.0
+    copies: float = 1.0
+    """The number of recorded turns of its block for which it stands; the weight includes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,27 +183,40 @@ class WindowTurns:
     store: StoreReader
     turns: Scratch
 
+    def weight(self) -> float:
+        """Return the number of turns of the traffic."""
+        ((total,),) = self.store.rows(f"SELECT coalesce(sum(weight), 0) FROM {self.turns}")
+        return float(total)
+
     def all(self) -> list[ComparedTurn]:
         """Return all turns."""
-        return self._compared_turns(f"SELECT *, weight AS stands_for FROM {self.turns}")
+        return self._compared_turns(f"SELECT *, 1::DOUBLE AS copies FROM {self.turns}")
 
     def of(self, keys: Sequence[TurnKey]) -> dict[TurnKey, ComparedTurn]:
         """Return the turns with these keys."""
         columns = "app, eval_set_id, eval_id, invocation_id"
         with self._some(columns, keys) as offered:
             found = self._compared_turns(
-                f"SELECT *, weight AS stands_for FROM {self.turns} SEMI JOIN {offered} USING ({columns})"
+                f"SELECT *, 1::DOUBLE AS copies FROM {self.turns} SEMI JOIN {offered} USING ({columns})"
             )
         return {one.key: one for one in found}
 
-    def in_blocks(self, blocks: Sequence[Block]) -> list[ComparedTurn]:
+    def in_blocks(
+        self, blocks: Sequence[Block], without: Iterable[TurnKey] = ()
+    ) -> list[ComparedTurn]:
         """Return the turns of some blocks, each with the number of turns that it represents.
 
         Blocks with many turns are sampled, reproducibly.
         """
         most = max(LEAST_COMPARED, MOST_COMPARED // max(len(blocks), 1))
-        with self._some("app, tool_path, outcome", sorted(blocks)) as some:
-            drawn = sql(__name__, "drawn_turns").format(turns=self.turns, blocks=some)
+        key = "app, eval_set_id, eval_id, invocation_id"
+        with (
+            self._some("app, tool_path, outcome", sorted(blocks)) as some,
+            self._some(key, sorted(without)) as others,
+        ):
+            drawn = sql(__name__, "drawn_turns").format(
+                turns=self.turns, blocks=some, without=others
+            )
             return self._compared_turns(drawn, {"most": most})
 
     def _some(self, columns: str, rows: Sequence[Row]) -> AbstractContextManager[Scratch]:
@@ -212,8 +227,8 @@ class WindowTurns:
     ) -> list[ComparedTurn]:
         rows = self.store.rows(sql(__name__, "compared_turns").format(chosen=chosen), parameters)
         return [
-            ComparedTurn(TurnKey(app, name, eval_id, turn), Block(app, path, outcome), text, weight)
-            for app, name, eval_id, turn, path, outcome, text, weight in rows
+            ComparedTurn(TurnKey(*key), Block(key[0], path, outcome), text, weight * copies, copies)
+            for *key, path, outcome, text, weight, copies in rows
         ]
 
 

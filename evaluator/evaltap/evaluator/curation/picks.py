@@ -11,6 +11,8 @@ from evaltap.evaluator.store.times import stored_time
 
 OFFERED: Final = 5_000
 """The maximum number of turns offered to one pick; near-duplicates among them are removed afterwards."""
+STRATIFIED: Final = ("stratified", "uncovered")
+"""The picks that take a few turns of each stratum, which their labels name."""
 
 
 class TurnKey(NamedTuple):
@@ -32,6 +34,8 @@ class Offer(NamedTuple):
 
     key: TurnKey
     label: str
+    draw: float | None = None
+    """The number by which a sample of the traffic is ordered; None if a measure orders the turns."""
 
 
 class _Parts(NamedTuple):
@@ -61,9 +65,12 @@ def offered(store: StoreReader, recipe: Recipe, pick: Pick) -> list[Offer]:
         joins=parts.joins,
     )
     parameters = {**scope_of(recipe), "seed": recipe.seed, "most": OFFERED, **parts.parameters}
+    drawn = not parts.measure or pick.label in STRATIFIED
     return [
-        Offer(TurnKey(*key), f"{pick.label}:{value}" if value else pick.label)
-        for *key, value in store.rows(statement, parameters)
+        Offer(
+            TurnKey(*key), f"{pick.label}:{value}" if value else pick.label, draw if drawn else None
+        )
+        for *key, value, draw in store.rows(statement, parameters)
     ]
 
 

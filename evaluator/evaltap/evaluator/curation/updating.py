@@ -73,13 +73,18 @@ def update(
 
 
 def _marked(case: CaseData, landed: Collection[str] | None) -> CaseData:
-    """Return a case with `gone` in its provenance if its session is no longer in the store."""
+    """Return a case that the recipe no longer makes: it represents no traffic beside those that it does.
+
+    Its provenance says `gone` if its session is no longer in the store.
+    """
     source = case.get("source") or {}
     curation = source.get("curation") or {}
-    origin = curation.get("from") or {}
-    if landed is None or not origin.get("evalId") or origin["evalId"] in landed:
+    if not curation:
         return case
-    marked = {**curation, "from": {**origin, "gone": True}}
+    marked = {**curation, "weight": 0}
+    origin = curation.get("from") or {}
+    if landed is not None and origin.get("evalId") and origin["evalId"] not in landed:
+        marked["from"] = {**origin, "gone": True}
     return {**case, "source": {**source, "curation": marked}}
 
 

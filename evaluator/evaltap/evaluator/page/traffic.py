@@ -156,6 +156,26 @@ def turn_count(reader: StoreReader, span: Span, app: str) -> int:
     return int(turns)
 
 
+class LeftOut(NamedTuple):
+    """The turns, or the calls of a tool, that sampling left out, as the recorded ones stand for them."""
+
+    n: float = 0.0
+    errors: float = 0.0
+    cost_usd: float = 0.0
+
+
+def left_out(reader: StoreReader, span: Span, app: str) -> dict[tuple[str, str], LeftOut]:
+    """Return what sampling left out: by `turns` or `calls`, and by tool; nothing without sampling."""
+    rows = reader.rows(
+        f"""SELECT kind, coalesce(tool_name, ''), sum(n), sum(errors), coalesce(sum(cost_usd), 0)
+            FROM left_out_by_{span.unit}
+            WHERE bucket >= $start AND bucket < $until AND ($app::VARCHAR = '' OR app_name = $app)
+            GROUP BY ALL""",
+        span.parameters(app),
+    )
+    return {(kind, tool): LeftOut(*sums) for kind, tool, *sums in rows}
+
+
 class ScoreBucket(NamedTuple):
     """The verdicts of a version of a metric in a bucket that have one status."""
 
@@ -331,10 +351,31 @@ class ToolUse:
     calls: int
     errors: int
     p95_ms: float | None
+    left_out: LeftOut
+
+    @property
+    def all_calls(self) -> float:
+        """The calls of all traffic."""
+        return self.calls + self.left_out.n
+
+    @property
+    def all_errors(self) -> float:
+        """The failed calls of all traffic."""
+        return self.errors + self.left_out.errors
+
+    @property
+    def error_rate(self) -> float:
+        """The share of the calls of all traffic that failed."""
+        return self.all_errors / self.all_calls if self.all_calls > 0 else 0.0
 
 
-def tools(reader: StoreReader, span: Span, app: str) -> list[ToolUse]:
-    """Return the called tools, those with most errors first."""
+def tools(
+    reader: StoreReader,
+    span: Span,
+    app: str,
+    others: Mapping[tuple[str, str], LeftOut] | None = None,
+) -> list[ToolUse]:
+    """Return the called tools, those with most errors first; `others` is what sampling left out."""
     rows = reader.rows(
         f"""WITH binned AS (
               SELECT coalesce(tool_name, '') AS tool, bin, sum(calls)::BIGINT AS calls,
@@ -350,6 +391,12 @@ def tools(reader: StoreReader, span: Span, app: str) -> list[ToolUse]:
         span.parameters(app) | {"width": span.width},
     )
     return [
-        ToolUse(tool, calls, errors, None if p95 is None else _middle(p95))
+        ToolUse(
+            tool,
+            calls,
+            errors,
+            None if p95 is None else _middle(p95),
+            (others or {}).get(("calls", tool), LeftOut()),
+        )
         for tool, calls, errors, p95 in rows
     ]

@@ -72,7 +72,7 @@ def _suite(xml: XMLGenerator, name: str, cells: _Cells, report: Report) -> None:
 
 def _properties(xml: XMLGenerator, row: MetricCounts) -> None:
     """Write the estimates for all traffic from the metric's cases; the counts are of recorded cases."""
-    found = row.traffic.estimate if row.traffic else None
+    found = row.traffic.estimate if row.traffic and row.weighted else None
     values = {
         "pass_rate": row.rate and row.rate.value,
         "pass_rate_low": row.rate and row.rate.interval.low,

@@ -1,11 +1,18 @@
 """Repeated recordings of cases: how often at least one of k tries passes, and how often all pass."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from evaltap.evaluator.analysis.stats.rate import pass_at_k, pass_hat_k, pass_hat_k_unbiased
+from evaltap.evaluator.analysis.stats.estimate import mean_of_cases
+from evaltap.evaluator.analysis.stats.rate import (
+    Rate,
+    pass_at_k,
+    pass_hat_k,
+    pass_hat_k_unbiased,
+)
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.summary import score_scope
 from evaltap.evaluator.store.database import sql
@@ -27,16 +34,28 @@ class PassK:
     """The number of cases with at least k runs, over which the mean is computed; 1 for the whole set."""
     most_runs: int
     """The maximum number of runs of a case."""
-    pass_at_k: float | None
+    pass_at: Rate | None
     """The probability that one of k passes, 1 - C(n-c, k) / C(n, k); None without enough runs."""
-    pass_hat_k: float | None
-    """The probability that all of k pass, (c/n)^k, as in tRPC-Agent-Go."""
-    pass_hat_k_unbiased: float | None
+    pass_hat: Rate | None
     """The probability that all of k pass, C(c, k) / C(n, k)."""
+    pass_hat_plain: float | None
+    """The probability that all of k pass, (c/n)^k, as in tRPC-Agent-Go."""
 
     def data(self) -> dict[str, Any]:
         """Return the result as JSON data."""
-        return asdict(self)
+        at, hat = self.pass_at, self.pass_hat
+        return {
+            "metric_name": self.metric_name,
+            "version": self.version,
+            "k": self.k,
+            "cases": self.cases,
+            "most_runs": self.most_runs,
+            "pass_at_k": at and at.value,
+            "pass_at_k_interval": at and at.interval,
+            "pass_hat_k": self.pass_hat_plain,
+            "pass_hat_k_unbiased": hat and hat.value,
+            "pass_hat_k_unbiased_interval": hat and hat.interval,
+        }
 
 
 def read_pass_k(
@@ -85,15 +104,10 @@ def _pass_k(
         k,
         len(enough),
         most,
-        _mean(pass_at_k(n, c, k) for n, c in enough),
-        _mean(pass_hat_k(n, c, k) for n, c in enough),
-        _mean(pass_hat_k_unbiased(n, c, k) for n, c in enough),
+        mean_of_cases(pass_at_k(n, c, k) for n, c in enough),
+        mean_of_cases(pass_hat_k_unbiased(n, c, k) for n, c in enough),
+        fmean(pass_hat_k(n, c, k) for n, c in enough) if enough else None,
     )
-
-
-def _mean(values: Iterable[float]) -> float | None:
-    found = list(values)
-    return sum(found) / len(found) if found else None
 
 
 def print_pass_k(rows: Sequence[PassK], out: "Console") -> None:
@@ -109,9 +123,13 @@ def print_pass_k(rows: Sequence[PassK], out: "Console") -> None:
     for name in ("k", "cases", "pass@k", "pass^k", "(c/n)^k"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        known = row.pass_at_k is not None
-        figures = (row.pass_at_k, row.pass_hat_k_unbiased, row.pass_hat_k)
-        cells = [f"{one:.1%}" if one is not None else "-" for one in figures]
+        known = row.pass_hat_plain is not None
+        figures = (
+            row.pass_at and row.pass_at.value,
+            row.pass_hat and row.pass_hat.value,
+            row.pass_hat_plain,
+        )
+        cells = ["-" if one is None else f"{one:.1%}" for one in figures]
         table.add_row(
             Text(visible(row.metric_name or "whole set")),
             Text(visible(row.version or "-")),
@@ -121,3 +139,18 @@ def print_pass_k(rows: Sequence[PassK], out: "Console") -> None:
         )
     out.print(Text(title), soft_wrap=True)
     out.print(table, crop=False)
+    if any(row.pass_at for row in rows if row.metric_name):
+        out.print(Text("95 % intervals, over cases: pass@k, pass^k"))
+    for row in rows:
+        if row.metric_name and row.pass_at:
+            version = f" {visible(row.version)}" if row.version else ""
+            ends = f"{_interval(row.pass_at)}, {_interval(row.pass_hat)}"
+            out.print(
+                Text(f"  {visible(row.metric_name)}{version}, k {row.k}: {ends}"), soft_wrap=True
+            )
+
+
+def _interval(rate: Rate | None) -> str:
+    if rate is None:
+        return "-"
+    return f"{rate.interval.low:.0%} to {rate.interval.high:.0%}"

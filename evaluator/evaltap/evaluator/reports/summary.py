@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
 from evaltap.evaluator.analysis.estimates.rates import SliceRate, estimate_rates
-from evaltap.evaluator.analysis.estimates.scope import Scope, Signal, Unit
+from evaltap.evaluator.analysis.estimates.scope import CASE, Scope, Signal, Unit
 from evaltap.evaluator.analysis.estimates.turns import choose_turns
 from evaltap.evaluator.analysis.filters.listing import repeated_ids
-from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate
+from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate, estimate_items
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.reports.exit_status import (
@@ -22,6 +22,7 @@ from evaltap.evaluator.reports.exit_status import (
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
 from evaltap.evaluator.store.queries import Parameters, Row, Rows, Scratch, StoreReader
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import counted
 
 
 def check_run(store: StoreReader, run_id: str) -> None:
@@ -98,21 +99,43 @@ class MetricCounts:
     """Cases with a run that failed, never ended or was cut off; they did not pass."""
     mean_score: float | None = None
     """Like the rate: of all turns, if the traffic was sampled."""
-    rate: Rate | None = None
-    """Of the cases, or if the traffic was sampled, of all its turns."""
+    sample: Rate | None = None
+    """The share of the recorded cases, unweighted; repeats of a case are one cluster."""
+    all_cases: Rate | None = None
+    """The share of the cases of all traffic, if it was sampled."""
     traffic: SliceRate | None = None
-    """What the rate of all turns is estimated from."""
+    """The share of turns; of all traffic, if it was sampled."""
+    represented: Rate | None = None
+    """The share of the traffic that the cases of a curated set represent, by their weights."""
+    represented_turns: float = 0.0
+    """The number of turns of that traffic."""
+    weighted: bool = False
+    """Whether the traffic was sampled, so that the rate is of its turns."""
     flags: tuple[str, ...] = ()
     """As in `evaltap estimate` (uncovered, few_sessions); not_landed: none of its scored turns has landed."""
 
     @property
-    def sample(self) -> Rate | None:
-        """The unweighted pass rate of the recorded cases."""
-        return Rate.of_counts(self.passed, self.passed + self.failed + self.crashed, "cases")
+    def turns(self) -> Rate | None:
+        """The share of turns; of all traffic, if it was sampled."""
+        if self.traffic is None and not self.weighted and self.sample is not None:
+            return replace(self.sample, unit="turns")  # every case has one turn
+        return self.traffic.rate if self.traffic else None
+
+    @property
+    def rate(self) -> Rate | None:
+        """The share of the recorded cases, or if the traffic was sampled, of all its turns."""
+        return self.turns if self.weighted else self.sample
+
+    @property
+    def cases(self) -> Rate | None:
+        """The share of cases; of all traffic, if it was sampled."""
+        return self.all_cases if self.weighted else self.sample
 
     def data(self) -> dict[str, object]:
         """Return the counts as JSON data."""
-        found, rate, sample = self.traffic and self.traffic.estimate, self.rate, self.sample
+        rate, sample, represented = self.rate, self.sample, self.represented
+        traffic = self.traffic if self.weighted else None
+        found, cases, turns = traffic and traffic.estimate, self.cases, self.turns
         return {
             "metric_name": self.metric_name,
             "passed": self.passed,
@@ -120,15 +143,23 @@ class MetricCounts:
             "not_evaluated": self.not_evaluated,
             "errors": self.errors,
             "pass_rate": rate and rate.value,
+            "pass_rate_unit": rate and rate.unit,
             "mean_score": self.mean_score,
             "interval": rate and rate.interval,
             "crashed": self.crashed,
             "sample_pass_rate": sample and sample.value,
+            "case_pass_rate": cases and cases.value,
+            "case_interval": cases and cases.interval,
+            "turn_pass_rate": turns and turns.value,
+            "turn_interval": turns and turns.interval,
+            "represented_pass_rate": represented and represented.value,
+            "represented_interval": represented and represented.interval,
+            "represented_turns": self.represented_turns if represented else None,
             "effective_turns": found and found.rate.effective_n,
             "estimated_turns": found and found.estimated_turns,
             "turns": found and found.rate.n,
             "sessions": found and found.sessions,
-            "covered": self.traffic and self.traffic.covered,
+            "covered": traffic and traffic.covered,
             "flags": self.flags,
         }
 
@@ -302,27 +333,36 @@ def _summarise(
         {scope} GROUP BY metric_name ORDER BY metric_name""")
     places = metric_places(store)
     counts.sort(key=lambda row: places.get(row[0], len(places)))
-    ((cases, crashed),) = read(f"""
+    ((cases, crashed, most_turns),) = read(f"""
         SELECT count(DISTINCT (app_name, eval_set_id, eval_id)),
-               count(DISTINCT (app_name, eval_set_id, eval_id)) FILTER (status = 'crashed')
+               count(DISTINCT (app_name, eval_set_id, eval_id)) FILTER (status = 'crashed'),
+               coalesce(max(turn_count), 0)
         {scope}""")
     worst_rows = read(_WORST.format(scope=scope), limit=worst)
     unscored = read(f"""
         SELECT metric_name, status, coalesce(reason, ''), count(*), min(eval_id)
         {scope} AND status IN ('not_evaluated', 'error')
         GROUP BY metric_name, status, reason ORDER BY count(*) DESC, metric_name, status, reason LIMIT 20""")
+    recordings = store.column(
+        "SELECT DISTINCT eval_set_id FROM turns WHERE eval_set_id = coalesce(run, version)"
+    )
+    trials = read(_TRIALS.format(scope=scope), recordings=recordings)
+    crashes = read(_CRASHES.format(scope=scope), recordings=recordings)
+    curated = store.rows("SELECT 1 FROM curated_cases LIMIT 1")
+    represented = read(_REPRESENTED.format(scope=scope), recordings=recordings) if curated else []
     ((gated, *verdicts),) = read(_GATE.format(scope=scope))
     summary = Summary(
         run_id,
         cases,
-        tuple(_metric_counts(row) for row in counts),
+        tuple(_metric_counts(row, trials, represented) for row in counts),
         _with_readable_reasons(store, _named(store, [CaseRow(*row) for row in worst_rows])),
         tuple(_merge_same_reasons(Unscored(*row) for row in unscored)),
-        CrashedCases(cases, crashed, Rate.of_counts(crashed, cases, "cases")),
+        CrashedCases(cases, crashed, _repeated([row[1:] for row in crashes])),
         gate=GateCounts(gated, *verdicts) if gated else None,
     )
-    summary = _of_all_traffic(summary, store, metrics)
-    return replace(summary, notes=(*_mostly_crashed(summary.metrics), *summary.notes))
+    summary = _with_turns(summary, store, metrics, of_several=most_turns > 1)
+    repeats = _repeats(cases, sum(row[-1] for row in crashes))
+    return replace(summary, notes=(*repeats, *_mostly_crashed(summary.metrics), *summary.notes))
 
 
 # A crashed case is crashed under every metric and listed once.  Half of the places are for failed scores.
@@ -400,7 +440,7 @@ ORDER BY ALL
 
 
 _SCORES: Final = """
-SELECT run_id, app_name, eval_set_id, eval_id, revision, metric_name, status, score,
+SELECT run_id, app_name, eval_set_id, eval_id, revision, metric_name, status, score, turn_count,
        CASE WHEN status <> 'passed' THEN reason END AS reason
 """
 
@@ -435,23 +475,91 @@ FROM run_metrics JOIN runs USING (run_id) GROUP BY metric_name
 """
 
 
-def _metric_counts(row: Row) -> MetricCounts:
+# As scope.CASE: a case across its recordings, whose names end the names of their sets.
+_OF_CASE: Final = """
+hash(app_name, if(list_contains($recordings::VARCHAR[], eval_set_id), '',
+                  regexp_replace(eval_set_id, '@[^@]*$', '')), {eval_id})"""
+
+_TRIALS: Final = f"""
+SELECT metric_name, trials, passed, count(*)
+FROM (
+  SELECT metric_name, {_OF_CASE.format(eval_id="eval_id")} AS of_case, count(*) AS trials,
+         count(*) FILTER (status = 'passed') AS passed
+  {{scope}} AND status IN ('passed', 'failed', 'crashed') GROUP BY ALL
+) GROUP BY ALL ORDER BY ALL
+"""
+
+# Counts crashed recordings of a case in the place of passed ones.
+_CRASHES: Final = _TRIALS.replace(
+    "{scope}",
+    """FROM (
+    SELECT '' AS metric_name, app_name, eval_set_id, eval_id,
+           if(bool_or(status = 'crashed'), 'passed', 'failed') AS status
+    {scope} GROUP BY app_name, eval_set_id, eval_id
+  ) WHERE TRUE""",
+)
+
+# Turns of one session that became cases of their own (`<session>#<turn>`) are a cluster.
+_REPRESENTED: Final = f"""
+SELECT metric_name, {_OF_CASE.format(eval_id="regexp_replace(eval_id, '#[^#]*$', '')")} AS of_case, weight,
+       status = 'passed'
+FROM (SELECT * {{scope}} AND status IN ('passed', 'failed', 'crashed'))
+JOIN curated_cases USING (run_id, app_name, eval_set_id, eval_id)
+WHERE weight > 0
+ORDER BY ALL
+"""
+
+
+def _metric_counts(row: Row, trials: Rows, represented: Rows) -> MetricCounts:
     found = MetricCounts(*row)
-    return replace(found, rate=found.sample)
+    sample = _repeated([row[1:] for row in trials if row[0] == found.metric_name])
+    weighed = [row[1:] for row in represented if row[0] == found.metric_name]
+    weights = sum(weight for _, weight, _ in weighed)
+    share = estimate_items((case, 1 / weight, passed) for case, weight, passed in weighed)
+    rate = share.rate if share else None
+    return replace(found, sample=sample, represented=rate, represented_turns=weights)
 
 
-def _of_all_traffic(summary: Summary, store: StoreReader, metrics: Sequence[str]) -> Summary:
-    """Return the summary with the rates of all traffic if any weight differs from 1."""
-    traffic, notes = read_traffic(store, summary.run_id, metrics)
+def _repeated(rows: Rows) -> Rate | None:
+    """Return a share of cases from their numbers of trials, of those that have it, and of such cases."""
+    if all(trials == 1 for trials, *_ in rows):
+        having = sum(having * cases for _, having, cases in rows)
+        return Rate.of_counts(having, sum(cases for *_, cases in rows), "cases")
+    found = estimate(
+        (Profile((Cell(1, trials, having, having),), cases) for trials, having, cases in rows),
+        unit="trials",
+    )
+    return found.rate if found else None
+
+
+def _repeats(recordings: int, cases: int) -> Iterator[str]:
+    if cases < recordings:
+        yield (
+            f"{recordings:,} recordings of {counted(cases, 'case')}: the intervals count the repeats of a"
+            " case as one cluster."
+        )
+
+
+def _with_turns(
+    summary: Summary, store: StoreReader, metrics: Sequence[str], *, of_several: bool
+) -> Summary:
+    """Return the summary with the rates of turns, and of all traffic if any weight differs from 1."""
+    traffic, notes = read_traffic(store, summary.run_id, metrics, of_several=of_several)
     if traffic is None:
         return replace(summary, notes=notes)
+    if not traffic.weighted:
+        of_turns = (
+            replace(row, traffic=traffic.rates.get(row.metric_name)) for row in summary.metrics
+        )
+        return replace(summary, metrics=tuple(of_turns), notes=notes)
     crashed = summary.crashed
     if traffic.crashed is not None:
         crashed = replace(crashed, rate=traffic.crashed)
     return replace(
         summary,
         metrics=tuple(
-            _weighted(row, traffic.rates.get(row.metric_name)) for row in summary.metrics
+            _weighted(row, traffic.rates.get(row.metric_name), traffic.cases.get(row.metric_name))
+            for row in summary.metrics
         ),
         crashed=crashed,
         weighted=True,
@@ -460,12 +568,13 @@ def _of_all_traffic(summary: Summary, store: StoreReader, metrics: Sequence[str]
     )
 
 
-def _weighted(row: MetricCounts, found: SliceRate | None) -> MetricCounts:
+def _weighted(
+    row: MetricCounts, found: SliceRate | None, of_cases: SliceRate | None
+) -> MetricCounts:
+    row = replace(row, weighted=True, all_cases=of_cases.rate if of_cases else None)
     if found is None:  # none of its turns has landed, or they have grown since
-        return replace(row, rate=None, mean_score=None, flags=("not_landed",))
-    return replace(
-        row, rate=found.rate, mean_score=found.mean_score, traffic=found, flags=found.flags
-    )
+        return replace(row, mean_score=None, flags=("not_landed",))
+    return replace(row, mean_score=found.mean_score, traffic=found, flags=found.flags)
 
 
 _VERDICT: Final = Signal("verdict", "TRUE", of_metric=True)
@@ -482,6 +591,9 @@ class Traffic:
     """The share of cases with a run that failed, never ended or was cut off."""
     passing: Rate | None
     """The share of evaluated cases without a failure."""
+    cases: Mapping[str, SliceRate] = field(default_factory=dict)
+    """Like the rates, the share of cases."""
+    weighted: bool = True
 
 
 def is_sampled(store: StoreReader) -> bool:
@@ -497,21 +609,25 @@ def is_sampled(store: StoreReader) -> bool:
 
 
 def read_traffic(
-    store: StoreReader, run_id: str | None, digests: Sequence[str]
+    store: StoreReader, run_id: str | None, digests: Sequence[str], *, of_several: bool = False
 ) -> tuple[Traffic | None, tuple[str, ...]]:
     """Return the figures of all traffic for a run, or for the latest scores, and notes on them.
 
-    None if every weight is 1, so that the figures of the cases apply.
+    None if every weight is 1, so that the figures of the cases apply, unless some have several turns.
     """
-    if not is_sampled(store):
+    sampled = is_sampled(store)
+    if not sampled and not of_several:
         return None, ()
-    found = estimate_rates(store, Scope(digests=tuple(digests), run_id=run_id, files=True))
+    scope = Scope(digests=tuple(digests), run_id=run_id, files=True)
+    found = estimate_rates(store, scope)
     rates = {rate.metric: rate for rate in found.rates if rate.metric is not None}
+    notes = found.notes if sampled else ()
     if not any(rate.rate and rate.rate.weighted for rate in rates.values()):
-        return None, found.notes
+        return (Traffic(rates, None, None, weighted=False) if of_several else None), notes
+    of_cases = estimate_rates(store, scope, unit=Unit.CASE).rates
     newest = tuple(rate.metric_digest or "" for rate in rates.values())
     scope = Scope(digests=newest, run_id=run_id, files=True)
-    with choose_turns(store, scope, (), _VERDICT, Unit.CASE) as turns:
+    with choose_turns(store, scope, (), _VERDICT, Unit.CASE, cluster=CASE) as turns:
         cases = turns.rows(
             "SELECT probability, verdicts, count(*) FROM ("
             " SELECT any_value(probability) AS probability, list_sort(list(DISTINCT has)) AS verdicts"
@@ -531,4 +647,5 @@ def read_traffic(
 
     crashed = share(lambda one: "crashed" in one)
     passing = share(lambda one: not one & _FAILING, lambda one: one != {"not_evaluated"})
-    return Traffic(rates, crashed, passing), found.notes
+    by_name = {rate.metric: rate for rate in of_cases if rate.metric is not None}
+    return Traffic(rates, crashed, passing, by_name), found.notes

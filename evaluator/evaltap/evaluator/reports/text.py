@@ -1,10 +1,11 @@
 """Lines about cases, calls and differences, shared by text formats."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, urlsplit
 
+from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.model import Call, CaseReport, Cell, Step, TurnEvidence
 from evaltap.evaluator.reports.summary import GateCounts, MetricCounts, Summary
@@ -27,14 +28,15 @@ def summary_notes(summary: Summary) -> list[str]:
     notes = [one[0].upper() + one[1:] for one in summary.notes]
     if summary.gate is not None:
         notes.insert(0, f"{gate_line(summary.gate)}.")
+    both = [line for row in summary.metrics for line in _both_units(row)]
     if not summary.weighted:
-        return notes
+        return [*both, *notes]
     about = (
         "Not all turns were recorded and scored. Pass rates, intervals and means are estimates for all turns"
         " of the traffic, weighted by one over the inclusion probability; counts are of recorded cases."
     )
     behind = [line for row in summary.metrics if (line := traffic_line(row))]
-    return [about, *behind, *notes]
+    return [about, *behind, *both, *notes]
 
 
 def sampled_line(cases: int) -> str:
@@ -57,9 +59,26 @@ def gate_line(gate: GateCounts) -> str:
     return ", ".join([passed, *others])
 
 
+def _both_units(row: MetricCounts) -> Iterator[str]:
+    """Yield the rates of cases and of turns where they differ, and that of the traffic of a curated set."""
+    cases, turns = row.cases, row.turns
+    if cases and turns and abs(cases.value - turns.value) > 0.0005:
+        yield f"{row.metric_name}: {_share(cases)} of the cases passed, {_share(turns)} of the turns."
+    if row.represented is not None:
+        yield (
+            f"{row.metric_name}: {_share(row.represented)} of the traffic that these"
+            f" {counted(row.represented.n, 'curated case')} represent, by their weights"
+            f" ({row.represented_turns:,.0f} turns)."
+        )
+
+
+def _share(rate: Rate) -> str:
+    return f"{rate.value:.1%} ({rate.interval.low:.0%} to {rate.interval.high:.0%})"
+
+
 def traffic_line(row: MetricCounts) -> str:
     """Return the basis of the estimated rate of all traffic; empty if it was not estimated."""
-    found = row.traffic.estimate if row.traffic else None
+    found = row.traffic.estimate if row.traffic and row.weighted else None
     if found is None:
         return ""
     raw = f", {row.sample.value:.1%} of the recorded cases" if row.sample else ""

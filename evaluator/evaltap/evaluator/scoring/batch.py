@@ -8,9 +8,10 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
-from evaltap.evaluator.cases.identity import CaseIdentity, NamedCase, is_sampled
+from evaltap.evaluator.cases.identity import CaseIdentity, NamedCase, is_sampled, traffic_weight
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.results.rows import (
+    CuratedCaseRow,
     JudgedTurn,
     ScoreRow,
     ScoreRows,
@@ -43,6 +44,10 @@ def add_rows(
     app, eval_set, eval_id, revision, turn_revisions = identity
     rows.case_count += 1
     rows.sampled += is_sampled(case)
+    if (weight := traffic_weight(case)) is not None:
+        rows.curated.append(
+            CuratedCaseRow(app_name=app, eval_set_id=eval_set, eval_id=eval_id, weight=weight)
+        )
     if not score.metrics:
         # The turns could not be paired, so no metric has a score, and each gets the reason.
         status = Status.CRASHED if score.status is Status.CRASHED else Status.ERROR

@@ -12,7 +12,7 @@ import duckdb
 
 from evaltap.evaluator.store.errors import StoreError
 
-RESULT_TABLES: Final = ("scores", "turn_scores", "rubric_votes", "judge_calls")
+RESULT_TABLES: Final = ("scores", "turn_scores", "rubric_votes", "judge_calls", "curated_cases")
 FOLDER_KEY: Final = "results_folder"
 WORD_KEY: Final = "results_folder_word"
 _READERS: Final = "readers"

@@ -18,12 +18,13 @@ from evaltap.recorder.conventions.livekit import LiveKit
 from evaltap.recorder.conventions.logfire import Logfire
 from evaltap.recorder.conventions.mcp import Mcp
 from evaltap.recorder.conventions.message_events import MessageEvents
-from evaltap.recorder.conventions.messages import without_fragments
+from evaltap.recorder.conventions.messages import with_answers_apart, without_fragments
 from evaltap.recorder.conventions.mlflow import MLflow
 from evaltap.recorder.conventions.openinference import OpenInference
 from evaltap.recorder.conventions.provider_clients import ProviderClients
 from evaltap.recorder.conventions.pydantic_ai import PydanticAI
 from evaltap.recorder.conventions.reading import Dialect, Reading, drop_empty_ids, merge
+from evaltap.recorder.conventions.requests import Requests
 from evaltap.recorder.conventions.spring_ai import SpringAI
 from evaltap.recorder.conventions.traceloop import Traceloop
 from evaltap.recorder.conventions.vercel import Vercel
@@ -47,6 +48,7 @@ DIALECTS: tuple[Dialect, ...] = (
     MessageEvents(),
     Langfuse(),
     ProviderClients(),
+    Requests(),
 )
 """All dialects, the most specific first."""
 
@@ -88,6 +90,9 @@ def read_span(span: Span, logs: Sequence[LogRecord] = ()) -> Reading | None:
     merged = merge(readings)
     if merged is not None and merged.kind == "model" and merged.output is not None:
         merged.output = tuple(without_fragments(merged.output))
+    if merged is not None and merged.kind in ("model", "run", "agent"):
+        merged.input = merged.input and with_answers_apart(merged.input)
+        merged.output = merged.output and with_answers_apart(merged.output)
     if merged is not None and merged.repair is not None:
         merged.repair(merged)
     return merged

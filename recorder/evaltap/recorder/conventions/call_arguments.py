@@ -4,7 +4,8 @@ import ast
 import re
 from typing import Final
 
-from evaltap.recorder.conventions.evidence import Evidence
+from evaltap.recorder.conventions.evidence import Evidence, decode
+from evaltap.recorder.conventions.messages import Call
 
 _FUNCTION: Final = {"args", "kwargs", "sanitize_inputs_outputs"}
 """Parameters of a wrapped function: decorators, LlamaIndex, DSPy, smolagents (`Tool.__call__`)."""
@@ -30,6 +31,26 @@ def take_arguments(entered: Evidence) -> Evidence:
     if set(value) >= _CREW:
         return _of_crew(value["calling"])
     return entered
+
+
+_NAMES: Final = ("tool_name", "toolName")
+_IDS: Final = ("tool_call_id", "toolCallId", "call_id")
+_GIVEN: Final = ("args", "arguments", "input")
+
+
+def whole_call(entered: Evidence) -> Call | None:
+    """Return the call with which a tool manager's wrapper was called; None for a tool's own arguments."""
+    value = entered.value
+    if isinstance(value, dict) and len(value) == 1:
+        (value,) = value.values()
+    if not isinstance(value, dict):
+        return None
+    name, call_id, given = (
+        next((value[key] for key in keys if key in value), None) for keys in (_NAMES, _IDS, _GIVEN)
+    )
+    if not isinstance(name, str) or not isinstance(call_id, str) or given is None:
+        return None
+    return Call(call_id, name, decode(given))
 
 
 def _of_crew(calling: object) -> Evidence:

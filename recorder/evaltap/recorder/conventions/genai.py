@@ -111,6 +111,8 @@ class GenAI:
             tool_name=first_text(attributes, TOOL_NAME),
             call_id=_call_id(attributes),
         )
+        if reading.tool_name is None and attributes.get(OPERATION) == "execute_tool":
+            reading.tool_name = span.name.removeprefix("execute_tool").strip() or None
         if attributes.get("gen_ai.agent.name") is None and reading.kind == "agent":
             reading.agent_name = agent_in_name(span.name)
         _read_content(reading, span, logs)

@@ -54,7 +54,7 @@ _KINDS: dict[str, Kind] = {
     "retriever": "other",
     "embedding": "other",
     "evaluator": "other",
-    "guardrail": "other",
+    "guardrail": "guardrail",
     "event": "other",
 }
 

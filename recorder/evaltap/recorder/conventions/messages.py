@@ -131,6 +131,29 @@ def _is_users(message: Message) -> bool:
     return message.role == "user" and (message.text is not None or not message.parts)
 
 
+def with_answers_apart(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Split messages of the assistant in which the provider wrote results of tools, too."""
+    if not any(one.role == "assistant" and one.answers for one in messages):
+        return messages
+    found: list[Message] = []
+    for message in messages:
+        if message.role != "assistant" or not message.answers:
+            found.append(message)
+            continue
+        said: list[Part] = []
+        for part in message.parts:
+            if not isinstance(part, Answer):
+                said.append(part)
+                continue
+            if said:
+                found.append(Message(message.role, tuple(said)))
+            found.append(Message("tool", (part,)))
+            said = []
+        if said:
+            found.append(Message(message.role, tuple(said)))
+    return tuple(found)
+
+
 def without_fragments(messages: Sequence[Message]) -> Sequence[Message]:
     """Drop the fragments of a streamed answer when the whole answer follows them (ADK)."""
     if len(messages) < 2 or messages[-1].text is None:

@@ -6,9 +6,10 @@ Source: the spans of mlflow-tracing 3 (decorators and autologging). Without a ty
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from evaltap.recorder.conventions.call_arguments import take_arguments
+from evaltap.recorder.conventions.call_arguments import take_arguments, whole_call
 from evaltap.recorder.conventions.chain_values import answer_of, question_of, structured_answer
 from evaltap.recorder.conventions.evidence import Evidence, decode, decode_words
+from evaltap.recorder.conventions.genai import TOOL_NAME
 from evaltap.recorder.conventions.message_shapes import (
     read_generations,
     read_messages,
@@ -107,8 +108,16 @@ def _read_tool(reading: Reading, span: Span, entered: Evidence, left: Evidence) 
     function = decode(span.attributes.get(FUNCTION)).value
     name, _, number = span.name.rpartition("_")
     # MLflow 2 numbers spans of the same name: `search_1`.
-    reading.tool_name = name if name == function and number.isdigit() else span.name
-    if INPUTS in span.attributes:
+    # OpenTelemetry's spans keep the name in an attribute; a wrapper around all tools in its inputs.
+    stated = first_text(span.attributes, TOOL_NAME)
+    reading.tool_name = stated or (name if name == function and number.isdigit() else span.name)
+    if (call := whole_call(entered)) is not None:
+        reading.tool_name, reading.call_id, reading.arguments = (
+            call.name,
+            call.call_id,
+            call.arguments,
+        )
+    elif INPUTS in span.attributes:
         reading.arguments = take_arguments(entered)
     if OUTPUTS in span.attributes:
         take_output(reading, left)

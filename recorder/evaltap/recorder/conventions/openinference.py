@@ -8,7 +8,7 @@ gaps, so they are ordered by number.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from evaltap.recorder.conventions.call_arguments import take_arguments
+from evaltap.recorder.conventions.call_arguments import take_arguments, whole_call
 from evaltap.recorder.conventions.chain_values import answer_of, question_of, structured_answer
 from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, decode, decode_words
 from evaltap.recorder.conventions.media_shapes import media_in
@@ -50,7 +50,13 @@ ADK_SCOPE = "gcp.vertex.agent"
 _HANDOFF = "handoff to "
 _EVENT = "StopEvent("
 """How LlamaIndex writes a workflow's output: `repr`, cut off."""
-_KINDS: dict[str, Kind] = {"AGENT": "agent", "CHAIN": "run", "LLM": "model", "TOOL": "tool"}
+_KINDS: dict[str, Kind] = {
+    "AGENT": "agent",
+    "CHAIN": "run",
+    "LLM": "model",
+    "TOOL": "tool",
+    "GUARDRAIL": "guardrail",
+}
 
 
 class OpenInference:
@@ -87,6 +93,8 @@ class OpenInference:
             if kind == "agent" and reading.agent_name is None:
                 reading.agent_name = agent_in_name(span.name)
             _read_run(reading, attributes)
+        elif kind == "guardrail":
+            pass
         elif stated.upper() == "RETRIEVER" and isinstance(attributes.get(INPUT_VALUE), str):
             reading.user = Evidence(attributes[INPUT_VALUE])
         else:
@@ -252,7 +260,10 @@ def _read_tool(reading: Reading, span: Span) -> None:
             return
         reading.tool_name = span.name.removeprefix("execute_tool ").removesuffix(".__call__")
     if INPUT_VALUE in attributes:
-        reading.arguments = take_arguments(decode(attributes[INPUT_VALUE]))
+        entered = decode(attributes[INPUT_VALUE])
+        if (call := whole_call(entered)) is not None:
+            reading.tool_name, reading.call_id = call.name, call.call_id
+        reading.arguments = take_arguments(entered) if call is None else call.arguments
     elif span.scope == ADK_SCOPE or span.scope.endswith("google_adk"):
         # By the specification tool.parameters is the schema; this instrumentation writes arguments.
         parameters = attributes.get("tool.parameters")

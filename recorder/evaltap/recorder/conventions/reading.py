@@ -16,7 +16,7 @@ from evaltap.recorder.conventions.messages import Answer, Message
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import STATUS_ERROR, LogRecord, Span
 
-Kind = Literal["run", "agent", "model", "tool", "handoff", "other", "dropped"]
+Kind = Literal["run", "agent", "model", "tool", "handoff", "guardrail", "other", "dropped"]
 """What a span represents.
 
 run      a runner or workflow: may be the root of a turn, is not an agent
@@ -24,6 +24,7 @@ agent    one agent's work: may be the root of a turn
 model    one call of a language model
 tool     one execution of a tool
 handoff  control passes to another agent; not a tool call
+guardrail  a check beside the dialogue; what happens within it is no part of the turn
 other    recognized, but none of the above (embedding, retrieval, setup)
 dropped  an artifact of the instrumentation, to be ignored
 """
@@ -155,6 +156,8 @@ def failure_of(span: Span, stated: Failure | None = None) -> Failure | None:
     error_type = _text(attributes.get("error.type"))
     if stated is None and event is None and error_type is None and span.status_code != STATUS_ERROR:
         return None
+    if (stated is None or stated.type is None) and _PAUSE.match(span.status_message or ""):
+        return None
     kind, message = error_type, span.status_message or None
     if event is not None:
         kind = _text(event.attributes.get("exception.type")) or kind
@@ -163,6 +166,8 @@ def failure_of(span: Span, stated: Failure | None = None) -> Failure | None:
     if stated is not None:
         stated_kind, stated_message = _split(stated.type, stated.message)
         kind, message = stated_kind or kind, stated_message or message
+    if _PAUSE.match(kind or message or ""):
+        return None
     return Failure(type=kind, message=message if message != kind else None)
 
 
@@ -172,6 +177,11 @@ def failure_of_answer(answer: Answer) -> Failure:
     return Failure(message=words if isinstance(words, str) else None)
 
 
+_PAUSE = re.compile(
+    r"(?:[A-Za-z_]\w*\.)*(?:GraphInterrupt|NodeInterrupt|ApprovalRequired|CallDeferred"
+    r"|(?:Tool)?(?:Input|Output)GuardrailTripwireTriggered)\b|Guardrail tripwire triggered\b"
+)
+"""What frameworks raise to wait for a person, or to stop on purpose: the run did not crash."""
 _CONSTRUCTED = re.compile(r"^([A-Za-z_][\w.]*)\((['\"])(.*?)\2,?\)(?:\s*Traceback.*)?$", re.DOTALL)
 _PREFIXED = re.compile(
     r"^(?:Error: )?([A-Za-z_][\w.]*(?:Error|Exception|Retry|Timeout|Interrupt))(?:: | - )(.*)$",

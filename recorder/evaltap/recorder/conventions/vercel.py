@@ -16,6 +16,7 @@ PROMPT = "ai.prompt"
 PROMPT_MESSAGES = "ai.prompt.messages"
 TEXT = ("ai.response.text", "ai.result.text")
 OBJECT = ("ai.response.object", "ai.result.object")
+FINISH = ("ai.response.finishReason", "ai.finishReason")
 TOOL_CALLS = ("ai.response.toolCalls", "ai.result.toolCalls")
 METADATA = "ai.telemetry.metadata."
 SESSION_METADATA = (
@@ -81,7 +82,9 @@ def _read_run(reading: Reading, attributes: Mapping[str, object]) -> None:
             reading.user = last_user_text(read_messages(prompt.get("messages", given)))
     elif isinstance(prompt, str):
         reading.user = Evidence(prompt)
-    reading.final = _response_text(attributes)
+    # What a model says while it asks for tools is no answer: an own loop continues after it.
+    if first_text(attributes, *FINISH) != "tool-calls":
+        reading.final = _response_text(attributes)
 
 
 def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:

@@ -196,6 +196,9 @@ class EvaltapHooks(HookProvider):
         if error is not None and error is not level.outer_error:
             level.run.end_with(error)
             return
+        if _has_failed(source):
+            level.run.end("error", Failure(message="the graph or swarm failed"))
+            return
         if result is not None and result.structured_output is not None:
             level.run.framework_result(text_of(result.structured_output))
         level.run.end()
@@ -268,6 +271,12 @@ class EvaltapHooks(HookProvider):
 def _text(content: Sequence[ContentBlock]) -> str | None:
     texts = [text for block in content if isinstance(text := block.get("text"), str)]
     return "".join(texts) if texts else None
+
+
+def _has_failed(source: object) -> bool:
+    """Return whether a graph or swarm ended as failed, which it may do without raising."""
+    status = getattr(getattr(source, "state", None), "completion_status", None)
+    return getattr(status, "value", None) == "failed"
 
 
 def _state(source: object) -> JsonObject:

@@ -119,7 +119,8 @@ def read_transcripts(
             if line.get("type") in ("user", "assistant") or picked_up(line):
                 sessions.setdefault(str(line.get("sessionId") or path.stem), []).append(line)
     report.sessions = len(sessions)
-    for session_id, lines in sessions.items():
+    for session_id, every in sessions.items():
+        lines = _without_snapshots(every)
         side = [line for line in lines if line.get("isSidechain")]
         prompts = prompts_of([line for line in lines if not line.get("isSidechain")])
         works = _works(side, prompts)
@@ -130,6 +131,35 @@ def read_transcripts(
             if prompt.line.get("uuid") in rewound:
                 case["source"]["tags"] = [REWOUND]
             yield case
+
+
+def _without_snapshots(lines: Sequence[JsonObject]) -> list[JsonObject]:
+    """Leave out lines that a later one of the same message repeats, as written while it streamed."""
+    kept: list[JsonObject] = []
+    latest: dict[str, JsonObject] = {}
+    for line in reversed(lines):
+        message = line.get("message") if line.get("type") == "assistant" else None
+        key = message.get("id") if isinstance(message, Mapping) else None
+        if key is not None:
+            after = latest.get(key)
+            latest[key] = line
+            if after is not None and _begins(blocks_of(line), blocks_of(after)):
+                latest[key] = after
+                continue
+        kept.append(line)
+    return kept[::-1]
+
+
+def _begins(one: Sequence[JsonObject], other: Sequence[JsonObject]) -> bool:
+    """Return whether the blocks of a message are the beginning of others; the last text may go on."""
+    if not one or len(one) > len(other):
+        return False
+    *first, last = one
+    after = other[len(one) - 1]
+    goes_on = last.get("type") == after.get("type") == "text" and after["text"].startswith(
+        last["text"]
+    )
+    return list(other[: len(first)]) == first and (last == after or goes_on)
 
 
 def _files(paths: Iterable[str | Path]) -> list[Path]:
@@ -324,7 +354,7 @@ def _model(
     messages: dict[str, None],
     agent: str = AGENT,
 ) -> ModelCalled:
-    """Return a model call; all lines of one message repeat its usage."""
+    """Return a model call; the lines of one message have the same usage."""
     message = line["message"]
     used = of_anthropic(message.get("usage") if message.get("id") not in messages else None)
     messages[message.get("id")] = None

@@ -1,7 +1,9 @@
 """Corrections to the spans of a run before they are read as a trajectory."""
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Final
 
 from evaltap.recorder.conventions.messages import since_user
 from evaltap.recorder.traces.node import Node
@@ -21,6 +23,30 @@ def name_tools(nodes: list[Node]) -> None:
     for node in unnamed:
         if node.reading.tool_name in asked:
             node.reading.kind = "tool"
+
+
+_CHECK: Final = re.compile(r"(?<!with)[ _.-]?guardrails?(?:[ _.:-].*)?$", re.IGNORECASE)
+
+
+def checks_beside(root: Node) -> dict[Node, Node | None]:
+    """Return the spans within a run's guardrails, each with the guardrail's span.
+
+    Some instrumentations write a guardrail as a chain: then its name tells, unless nothing else answers.
+    """
+    checks = [node for node in root.descendants() if _is_check(node)]
+    stated = [node for node in checks if node.kind == "guardrail"]
+    for chosen in (checks, stated):
+        beside: dict[Node, Node | None] = {
+            below: check for check in chosen for below in (check, *check.descendants())
+        }
+        if any(node.kind == "model" and node not in beside for node in root.descendants()):
+            return beside
+    return beside
+
+
+def _is_check(node: Node) -> bool:
+    named = node.kind in ("run", "other", None) and _CHECK.search(node.span.name)
+    return node.kind == "guardrail" or bool(named)
 
 
 def flattens(nodes: list[Node]) -> bool:

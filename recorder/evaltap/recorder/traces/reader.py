@@ -73,7 +73,7 @@ def find_runs(tops: Sequence[Node]) -> list[Node]:
         node = pending.pop()
         if node.kind in ("run", "agent"):
             roots.append(node)
-        elif node.kind not in ("tool", "model"):
+        elif node.kind not in ("tool", "model", "guardrail"):
             pending.extend(reversed(node.children))
     runs = [root for root in roots if _is_run(root)]
     if len(runs) > 1 and any(map(_has_content, runs)):

@@ -1,22 +1,29 @@
 """Texts in the evidence of spans: a model's output, and comparisons of two texts."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from evaltap.recorder.conventions.evidence import Evidence, decode
+from evaltap.recorder.conventions.messages import Message, closing_text
 from evaltap.recorder.conventions.reading import Reading
 
 _COMPLETED: Final = "[[ ## completed ## ]]"
 
 
 def requests_tool(reading: Reading) -> bool:
-    """Return whether a model's output requests a tool that the provider does not run."""
-    return any(not call.hosted for message in reading.output or () for call in message.calls)
+    """Return whether a model's output ends with the request of a tool that the provider does not run."""
+    output = reading.output or ()
+    if _answers_after_tools(output):
+        return False
+    return any(not call.hosted for message in output for call in message.calls)
 
 
 def output_text(reading: Reading) -> Evidence | None:
-    """Return the whole text of a model's output."""
+    """Return the whole text of a model's output; with results of tools in it, what follows them."""
+    if _answers_after_tools(reading.output or ()):
+        return closing_text(reading.output or ())
     words = [m.text for m in reading.output or () if m.text is not None]
     texts = [word.value for word in words if isinstance(word.value, str)]
     media = tuple(part for word in words for part in word.media)
@@ -25,6 +32,11 @@ def output_text(reading: Reading) -> Evidence | None:
     if not texts:
         return Evidence(None, next((word.flaw for word in words if word.flaw), None), media)
     return Evidence("".join(texts), media=media)
+
+
+def _answers_after_tools(output: Sequence[Message]) -> bool:
+    """Return whether results of tools are in a model's output, and a text after them."""
+    return any(one.answers for one in output) and closing_text(output) is not None
 
 
 def ends_with(words: Evidence | None, answer: Evidence | None) -> bool:

@@ -178,8 +178,11 @@ class ToolCalls:
         nameless: dict[tuple[int, str | None], list[Answer]] = {}
         by_id: dict[str, Answer] = {}
         for node in (*self._models, *self._run_nodes):
-            received = node.reading.input if node.kind == "model" else node.reading.output
-            found = [a for message in since_user(received or ()) for a in message.answers]
+            reading = node.reading
+            received = reading.input if node.kind == "model" else reading.output
+            # A provider that runs tools itself writes their results into its answer.
+            own = (reading.output or ()) if node.kind == "model" else ()
+            found = [a for one in (*since_user(received or ()), *own) for a in one.answers]
             for answer in found:
                 if answer.call_id is not None:
                     by_id.setdefault(answer.call_id, answer)

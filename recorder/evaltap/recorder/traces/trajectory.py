@@ -15,6 +15,7 @@ from evaltap.recorder.conventions.messages import closing_text, context_of, last
 from evaltap.recorder.observation import Failure, ModelCalled, RunEvent
 from evaltap.recorder.tokens import tokens
 from evaltap.recorder.traces.corrections import (
+    checks_beside,
     flattened_agents,
     flattens,
     name_tools,
@@ -41,12 +42,14 @@ class Trajectory:
 
     def __init__(self, root: Node) -> None:
         self.root = root
-        self._nodes = [root, *root.descendants()]
+        every = [root, *root.descendants()]
+        beside = checks_beside(root)
+        self._nodes = [node for node in every if node not in beside]
         name_tools(self._nodes)
         self._adopted = flattened_agents(self._nodes) if flattens(self._nodes) else {}
-        self._owner = {node: self._find_owner(node) for node in self._nodes}
+        self._owner = {node: self._find_owner(node) for node in self._nodes} | beside
         self._models = sorted(
-            without_repeats(node for node in self._nodes if node.kind == "model"),
+            without_repeats(node for node in every if node.kind == "model"),
             key=lambda node: (node.span.start_ns, node.span.end_ns),
         )
         self._level = [node for node in self._models if self._owner[node] is None]
@@ -151,13 +154,13 @@ class Trajectory:
 
     @cached_property
     def session_id(self) -> str | None:
-        """The session id: the root's, else the shallowest one outside sub-agents."""
-        return self._nearest("session_id")
+        """The session id: the root's, else the shallowest outside sub-agents, else a request's around it."""
+        return self._nearest("session_id") or self._around("session_id")
 
     @property
     def user_id(self) -> str | None:
         """The user id, found like the session id."""
-        return self._nearest("user_id")
+        return self._nearest("user_id") or self._around("user_id")
 
     @property
     def app_name(self) -> str | None:
@@ -194,7 +197,8 @@ class Trajectory:
 
     @cached_property
     def _tool_calls(self) -> ToolCalls:
-        return ToolCalls(self.root, self._nodes, self._models, self._owner)
+        models = [node for node in self._models if node in self._nodes]
+        return ToolCalls(self.root, self._nodes, models, self._owner)
 
     @property
     def contradictions(self) -> dict[str, str]:
@@ -332,6 +336,10 @@ class Trajectory:
     def _missing_final(self) -> Evidence | None:
         flaw = self.root.reading.flaws.get("output")
         return Evidence(None, flaw) if flaw else None
+
+    def _around(self, name: str) -> str | None:
+        found = (getattr(node.reading, name) for node in self.root.ancestors())
+        return next((str(one) for one in found if one), None)
 
     def _nearest(self, name: str) -> str | None:
         for node in self._nodes:

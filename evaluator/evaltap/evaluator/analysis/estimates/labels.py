@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -139,16 +139,16 @@ class Corrected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LabelledTurns:
-    """Labels by slice, metric and digest: the judge's verdict, the weight, and the person's verdict."""
+    """Labels by slice, metric and digest: the judge's verdict, session, weight, the person's verdict."""
 
-    found: Mapping[tuple[object, ...], Sequence[tuple[bool, float, bool]]]
+    found: Mapping[tuple[object, ...], Sequence[tuple[bool, Hashable, float, bool]]]
     notes: tuple[str, ...]
 
     def correct(self, key: tuple[object, ...], judge: Estimate) -> Corrected:
         """Return the judge's estimate of a slice, corrected by its labels."""
         of_slice = self.found.get(key, ())
-        passed = Labels.of((weight, good) for verdict, weight, good in of_slice if verdict)
-        failed = Labels.of((weight, good) for verdict, weight, good in of_slice if not verdict)
+        passed = Labels.of(row[1:] for row in of_slice if row[0])
+        failed = Labels.of(row[1:] for row in of_slice if not row[0])
         process, traffic = (
             Judged(judge.rate.value, (end.high - end.low) / 2, passed, failed).rate_of(people)
             for end in (judge.rate.interval, judge.traffic)
@@ -183,14 +183,15 @@ def choose_labels(turns: Turns, labels: Sequence[Label]) -> LabelledTurns:
     with turns.store.scratch(_NO_LABEL, rows=rows) as given:
         _check_named(turns.store, given)
         matched = turns.rows(_MATCHED, labels=given)
-    found: dict[tuple[object, ...], list[tuple[bool, float, bool]]] = {}
+    found: dict[tuple[object, ...], list[tuple[bool, Hashable, float, bool]]] = {}
     seen: dict[tuple[object, ...], int] = {}
     for *turn, line, verdict, probability, passes in matched:
         first = seen.setdefault(tuple(turn), line)
         if first != line:
             raise InputError(f"line {line}: labels the same turn as line {first}; keep one")
         key = tuple(turn[: len(turns.by) + 2])
-        found.setdefault(key, []).append((verdict, 1 / probability, passes))
+        session = turn[-2]
+        found.setdefault(key, []).append((verdict, session, 1 / probability, passes))
     used = len(set(seen.values()))
     if not used:
         raise InputError(

@@ -8,8 +8,10 @@ from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.analysis.estimates.labels import Label, LabelledTurns, choose_labels
 from evaltap.evaluator.analysis.estimates.scope import (
+    CASE,
     DIMENSIONS,
     TIMES,
+    Cluster,
     Scope,
     Unit,
     check_by,
@@ -99,11 +101,12 @@ def estimate_rates(
     unit: Unit = Unit.TURN,
     labels: Sequence[Label] = (),
     now: datetime | None = None,
+    cluster: Cluster = CASE,
 ) -> Rates:
     """Return the estimated rate of each slice and metric version.
 
-    Human `labels` correct the judge's verdicts; `now` (aware) identifies windows that are not over.  Raises
-    InputError for an invalid slice, signal, condition or label.
+    A session, across its repeats, is one cluster.  Human `labels` correct the judge's verdicts; `now` (aware)
+    identifies windows that are not over.  Raises InputError for an invalid slice, signal, condition or label.
     """
     scope = scope or Scope()
     check_by(by, unit)
@@ -114,7 +117,7 @@ def estimate_rates(
     uncovered = read_uncovered(store, scope, by)
     now = now or datetime.now(UTC)
     rates = []
-    with choose_turns(store, scope, by, found, unit, limit=limit) as turns:
+    with choose_turns(store, scope, by, found, unit, limit=limit, cluster=cluster) as turns:
         labelled = choose_labels(turns, labels) if labels else None
         profiles = turns.profiles()
         spread = not scope.where and all(name in TIMES for name in by)

@@ -10,6 +10,7 @@ from typing import Final
 import duckdb
 
 from evaltap.evaluator.analysis.estimates.scope import (
+    CASE,
     DIMENSIONS,
     SESSION,
     Cluster,
@@ -267,7 +268,7 @@ def newest_verdicts(
     """
     ((last,),) = store.rows("SELECT coalesce(max(rowid), 0) FROM turn_scores")
     query = sql(__name__, "newest_verdicts").format(
-        first=max(0, last - MOST_NEWEST), session=SESSION.key
+        first=max(0, last - MOST_NEWEST), session=CASE.key
     )
     with store.scratch(query, {"since": since, "until": until, "app": app}) as table:
         yield Turns(store, table)

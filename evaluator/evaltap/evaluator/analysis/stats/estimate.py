@@ -254,6 +254,14 @@ def estimate_items(
     return estimate((Profile(cells, count) for cells, count in alike.items()), unit=unit)
 
 
+def mean_of_cases(values: Iterable[float]) -> Rate | None:
+    """Return the mean of a figure in [0, 1] that each case has, with its interval; None without cases."""
+    found = estimate_items(
+        ((place, 1.0, value) for place, value in enumerate(values)), unit="cases"
+    )
+    return found.rate if found else None
+
+
 def _layer(stratum: Stratum, count: float) -> Layer:
     """Return a stratum as a layer."""
     mean, weight = stratum.mean, stratum.all.weight

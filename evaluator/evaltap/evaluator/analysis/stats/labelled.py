@@ -2,14 +2,16 @@
 
 Labels only have to be a random sample *within* each verdict of the judge: taking half of them from the
 failures is a good design, not a bias.  The judge's verdict is the predictor of prediction-powered inference
-(Angelopoulos et al., Science 382, 2023), which works best for a judge that returns pass or fail.
+(Angelopoulos et al., Science 382, 2023), which works best for a judge that returns pass or fail.  Labels of
+one session are a cluster.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from evaltap.evaluator.analysis.stats.estimate import estimate_items
 from evaltap.evaluator.analysis.stats.rate import Interval, Rate, wilson_of
 
 Figure: TypeAlias = Callable[[float, float, float], float | None]
@@ -25,17 +27,27 @@ class Labels:
     """The sum of the squares of the weights."""
     passes: float = 0.0
     """The weight of the turns that people pass."""
+    clustered: Rate | None = None
+    """The share, if a session has several labels: they resemble each other."""
 
     @classmethod
-    def of(cls, labels: Iterable[tuple[float, bool]]) -> "Labels":
-        """Return the sums of labels, each given as its weight and whether people pass the turn."""
+    def of(cls, labels: Iterable[tuple[Hashable, float, bool]]) -> "Labels":
+        """Return the sums of labels, each given as its session, weight and whether people pass the turn."""
         found = list(labels)
+        alone = len({session for session, *_ in found}) == len(found)
+        shared = None if alone else estimate_items((s, 1 / w, float(p)) for s, w, p in found)
         return cls(
             len(found),
-            sum(weight for weight, _ in found),
-            sum(weight * weight for weight, _ in found),
-            sum(weight for weight, passes in found if passes),
+            sum(weight for _, weight, _ in found),
+            sum(weight * weight for _, weight, _ in found),
+            sum(weight for _, weight, passes in found if passes),
+            shared.rate if shared else None,
         )
+
+    @property
+    def trials(self) -> float:
+        """The effective number of independent labels of equal weight."""
+        return self.clustered.effective_n if self.clustered else self.weight**2 / self.squares
 
     @property
     def share(self) -> float:
@@ -44,10 +56,10 @@ class Labels:
 
     @property
     def interval(self) -> Interval:
-        """Wilson's interval, with the effective number of equally weighted trials; 0 to 1 without labels."""
-        if not self.count:
-            return Interval(0.0, 1.0)
-        return wilson_of(self.share, self.weight**2 / self.squares)
+        """Wilson's interval with the effective number of trials; 0 to 1 without labels."""
+        if self.clustered is not None:
+            return self.clustered.interval
+        return wilson_of(self.share, self.trials) if self.count else Interval(0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +97,7 @@ class Judged:
             return None
         value, ends = found
         parts = (self.passed, self.failed)
-        effective = sum(one.weight**2 / one.squares for one in parts if one.count)
+        effective = sum(one.trials for one in parts if one.count)
         within = Interval(max(low, ends.low), min(1.0, ends.high))
         return Rate(value, within, sum(one.count for one in parts), effective, "labels")
 

@@ -75,7 +75,7 @@ CASE_KEY: Final = key_of_case("app_name", "eval_set_id", "eval_id")
 
 
 _KEYS: Final = "app_name, eval_set_id, eval_id"
-_UNITS: Final = ("turns", "scores", "latency", "tools")
+_UNITS: Final = ("turns", "scores", "latency", "tools", "left_out")
 _TURNS_AT_ONCE: Final = 200_000
 """The number of turns whose cases one statement summarises in a full rebuild."""
 MOST_CAUGHT_UP: Final = 20_000

@@ -1,12 +1,14 @@
 """Convert chat messages to turns: each user message with the agent's actions until the next one.
 
 Supports the forms of OpenAI (`tool_calls`, `function_call`, messages of role `tool`), Anthropic (blocks
-`tool_use` and `tool_result`) and ShareGPT (`from`, `value`).
+`tool_use` and `tool_result`), Bedrock's Converse (`toolUse`, `toolResult`) and ShareGPT (`from`, `value`).
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
+
+import orjson
 
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.formats.model import Json
@@ -100,7 +102,9 @@ def part_text(part: Json) -> str:
 def _apart(given: Json, cells: Cells) -> Iterator[Json]:
     """Yield a message with its calls as `tool_calls`, preceded by the results that it contains."""
     content = given.get("content") if isinstance(given, Mapping) else None
-    parts = content if isinstance(content, list) else []
+    parts = [_block(one) for one in content] if isinstance(content, list) else []
+    if isinstance(content, list):
+        given = {**given, "content": parts}
     blocks = [one for one in parts if isinstance(one, Mapping)]
     results = [one for one in blocks if one.get("type") == "tool_result"]
     calls = [one for one in blocks if one.get("type") == "tool_use"]
@@ -124,6 +128,32 @@ def _apart(given: Json, cells: Cells) -> Iterator[Json]:
         yield given
     elif others:
         yield {**given, "content": others}
+
+
+def _block(part: Json) -> Json:
+    """Return a block of Bedrock's Converse form in Anthropic's; others are returned unchanged."""
+    if not isinstance(part, Mapping) or "type" in part:
+        return part
+    if isinstance(call := part.get("toolUse"), Mapping):
+        given = {"name": call.get("name"), "input": call.get("input")}
+        return {"type": "tool_use", "id": call.get("toolUseId"), **given}
+    if isinstance(result := part.get("toolResult"), Mapping):
+        found = result.get("content")
+        blocks = [
+            orjson.dumps(one["json"]).decode()
+            if isinstance(one, Mapping) and "json" in one
+            else one
+            for one in (found if isinstance(found, list) else [found])
+        ]
+        return {
+            "type": "tool_result",
+            "tool_use_id": result.get("toolUseId"),
+            "content": blocks,
+            "is_error": result.get("status") == "error",
+        }
+    if "reasoningContent" in part:
+        return {"type": "reasoning"}
+    return {"type": "text", **part} if isinstance(part.get("text"), str) else part
 
 
 def _mark_parts(turn: Fields, message: str, given: Mapping[str, Json]) -> None:

@@ -34,15 +34,58 @@ def inspect_sample(row: Row) -> Row | None:
     if not row.keys() >= _SAMPLE:
         return None
     messages = row["messages"]
+    if isinstance(messages, list):
+        messages = _whole([_message(one) for one in messages], row)
     return {
         "id": row["id"],
-        "messages": [_message(one) for one in messages] if isinstance(messages, list) else messages,
+        "messages": messages,
         "expected_output": row.get("target") or None,
         "scores": row.get("scores") or None,
         "metadata": row.get("metadata") or None,
         RUN: f"epoch-{row['epoch']}",
         TELEMETRY: _telemetry(row),
     }
+
+
+def _whole(messages: list[Json], row: Row) -> list[Json]:
+    """Return the messages with what only the sample's input and events hold.
+
+    Compaction replaces messages; the calls that it removed are still in the events.
+    """
+    roles = [one.get("role") if isinstance(one, Mapping) else None for one in messages]
+    if "user" not in roles and isinstance(row["input"], str):
+        place = sum(role == "system" for role in roles)
+        messages = [*messages[:place], {"role": "user", "content": row["input"]}, *messages[place:]]
+        roles.insert(place, "user")
+    events = [one for one in row.get("events") or () if isinstance(one, Mapping)]
+    known = {
+        call.get("id")
+        for one in messages
+        if isinstance(one, Mapping)
+        for call in one.get("tool_calls") or ()
+        if isinstance(call, Mapping)
+    }
+    if known and not any(one.get("event") == "compaction" for one in events):
+        return messages
+    lost = [one for one in events if one.get("event") == "tool" and one.get("id") not in known]
+    if not lost or "user" not in roles:
+        return messages
+    calls = [
+        {"id": one.get("id"), "name": one.get("function"), "arguments": one.get("arguments")}
+        for one in lost
+    ]
+    made: list[Json] = [{"role": "assistant", "content": None, "tool_calls": calls}]
+    made += [
+        {
+            "role": "tool",
+            "tool_call_id": one.get("id"),
+            "content": one.get("result"),
+            "error": one.get("error"),
+        }
+        for one in lost
+    ]
+    after = roles.index("user") + 1
+    return [*messages[:after], *made, *messages[after:]]
 
 
 def _message(given: Json) -> Json:

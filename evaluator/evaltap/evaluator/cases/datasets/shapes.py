@@ -31,10 +31,11 @@ def unwrapped(row: Row) -> Row:
 
 def is_trajectory(data: Mapping[str, Json]) -> bool:
     """Return whether an object is one dialogue, not a wrapper around rows."""
-    return _is_atif(data) or _is_swe_agent(data) or _is_dialogue(data.get("messages"))
+    return _is_atif(data) or _is_swe_agent(data) or is_dialogue(data.get("messages"))
 
 
-def _is_dialogue(said: Json) -> bool:
+def is_dialogue(said: Json) -> bool:
+    """Return whether a value is a list of chat messages."""
     return (
         isinstance(said, list)
         and bool(said)
@@ -43,7 +44,7 @@ def _is_dialogue(said: Json) -> bool:
 
 
 def _is_swe_agent(row: Row) -> bool:
-    return "trajectory" in row and _is_dialogue(row.get("history"))
+    return "trajectory" in row and is_dialogue(row.get("history"))
 
 
 def _swe_agent(row: Row) -> Row | None:
@@ -84,10 +85,18 @@ def _atif(row: Row) -> Row | None:
     """Read Harbor's Agent Trajectory Interchange Format: steps of user and agent as chat messages."""
     if not _is_atif(row):
         return None
-    messages: list[Json] = []
-    for step in row["steps"]:
-        if not isinstance(step, Mapping):
-            continue
+    steps = [step for step in row["steps"] if isinstance(step, Mapping)]
+    # Copied steps are those of the trajectory before: what was said then, and nothing that was done.
+    copied = [step for step in steps if step.get("is_copied_context")]
+    own = [step for step in steps if not step.get("is_copied_context")]
+    if not any(step.get("source") == "user" for step in own):
+        own = [step for step in copied if step.get("source") == "user"][-1:] + own
+    messages: list[Json] = [
+        {"role": "assistant", "content": step.get("message")}
+        for step in copied
+        if step.get("source") == "agent" and step.get("message")
+    ]
+    for step in own:
         speaker = str(step.get("source"))
         calls = [_atif_call(one) for one in step.get("tool_calls") or ()]
         said: dict[str, Json] = {

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, samples_of
-from evaltap.evaluator.cases.datasets.shapes import is_trajectory
+from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
 from evaltap.schemas.errors import ConfigurationError, FormatError, InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.devices import regular_files
@@ -66,6 +66,9 @@ def _json(path: Path) -> Iterator[Row]:
     data = canonical.loads(read_bytes(path), path=str(path))
     if isinstance(data, dict) and is_trajectory(data):
         yield "", data
+        return
+    if is_dialogue(data):
+        yield "", {"messages": data}
         return
     if isinstance(data, dict) and is_inspect_log(data):
         for number, sample in enumerate(samples_of(data)):

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -75,6 +75,8 @@ class Labelled(NamedTuple):
     judge_passes: bool
     person_passes: bool
     weight: float = 1.0
+    session: Hashable = None
+    """Its cluster; None: it has none."""
 
 
 class Verdicts(NamedTuple):
@@ -117,8 +119,14 @@ def calibrate(labels: Sequence[Labelled], verdicts: Verdicts) -> Calibration:
     judged = Judged(
         verdicts.rate,
         verdicts.half_width,
-        Labels.of((one.weight, one.person_passes) for one in labels if one.judge_passes),
-        Labels.of((one.weight, one.person_passes) for one in labels if not one.judge_passes),
+        *(
+            Labels.of(
+                (place if one.session is None else one.session, one.weight, one.person_passes)
+                for place, one in enumerate(labels)
+                if one.judge_passes == verdict
+            )
+            for verdict in (True, False)
+        ),
     )
     known = _has_labels(judged)
 
@@ -214,7 +222,7 @@ def _more(judged: Judged, labels: Labels) -> int | None:
     """Return how many more labels of a verdict suffice; None if no number does."""
 
     def bounded(more: int) -> bool:
-        trials = labels.weight**2 / labels.squares + more
+        trials = labels.trials + more
         grown = Labels(labels.count + more, trials, trials, labels.share * trials)
         passes = labels is judged.passed
         with_more = replace(judged, passed=grown) if passes else replace(judged, failed=grown)
@@ -382,7 +390,8 @@ def _calibrated(
     for label, verdict in found:
         if verdict.passes is None:
             continue
-        labels.append(Labelled(verdict.passes, label.passes, 1 / verdict.probability))
+        weight = 1 / verdict.probability
+        labels.append(Labelled(verdict.passes, label.passes, weight, label.key.eval_id))
         if verdict.passes != label.passes:
             key = label.key
             differing.append((key.eval_id, key.invocation_id, key.rubric_id, verdict.passes))

@@ -1,6 +1,6 @@
--- Turns as they are compared; `chosen`: rows of the window, with how much traffic each stands for.
+-- Turns as they are compared; `chosen`: rows of the window, with the number of turns each stands for.
 SELECT c.app, c.eval_set_id, c.eval_id, c.invocation_id, c.tool_path, c.outcome,
-       coalesce(t.user_text, ''), c.stands_for
+       coalesce(t.user_text, ''), c.weight, c.copies
 FROM ({chosen}) c JOIN turns t
   ON t.app_name = c.app AND t.eval_set_id = c.eval_set_id AND t.eval_id = c.eval_id
  AND t.invocation_id = c.invocation_id AND t.landed_seq = c.landed_seq

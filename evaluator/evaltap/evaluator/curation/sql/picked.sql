@@ -18,7 +18,7 @@ taken AS (
   FROM chosen {joins}
   WHERE {condition}
 )
-SELECT app, eval_set_id, eval_id, invocation_id, {value}::VARCHAR AS value
+SELECT app, eval_set_id, eval_id, invocation_id, {value}::VARCHAR AS value, draw
 FROM taken
 ORDER BY {measure} draw, app, eval_set_id, eval_id, invocation_id
 LIMIT $most

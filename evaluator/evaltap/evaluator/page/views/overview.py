@@ -12,6 +12,7 @@ from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.traffic import (
     Change,
     Latency,
+    LeftOut,
     MetricRate,
     Newest,
     ScoreBucket,
@@ -138,7 +139,8 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
     found = traffic.rates(scores, newest)
     chosen = _chosen(found, request["metric"])
     latencies = traffic.latencies(reader, span, app)
-    tools = traffic.tools(reader, span, app)
+    others = traffic.left_out(reader, span, app)
+    tools = traffic.tools(reader, span, app, others)
     turns, weight = sum(row.turns for row in rows), sum(row.weight for row in rows)
     # Recorders leave out turns, score rules leave out verdicts.
     sampled = weight > turns * 1.001 or any(row.weight > row.turns * 1.001 for row in scores)
@@ -148,7 +150,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
     return Overview(
         True, landed, span, spans, apps, app, chosen.metric if chosen else "",
         sampled, chosen.rate.effective_n if chosen and chosen.rate else 0.0,
-        _tiles(request, span, rows, chosen, latencies, tools, delivery),
+        _tiles(request, span, rows, others.get(("turns", "")), chosen, latencies, tools, delivery),
         charts(
             span, rows, scores, chosen, newest, latencies, _usual(before, chosen), alarms_in(reader, span)
         ),
@@ -264,6 +266,7 @@ def _tiles(
     request: PageRequest,
     span: Span,
     rows: Sequence[TurnBucket],
+    others: LeftOut | None,
     chosen: MetricRate | None,
     latencies: Mapping[datetime | None, Latency],
     tools: Sequence[ToolUse],
@@ -272,6 +275,11 @@ def _tiles(
     turns, errors = sum(row.turns for row in rows), sum(row.errors for row in rows)
     costs = [row.cost_usd for row in rows if row.cost_usd is not None]
     remark = f"{errors:,} crashed" if errors else "none crashed"
+    whole, cost = float(turns), sum(costs)
+    if others is not None:
+        whole, cost = whole + others.n, cost + others.cost_usd
+        crashed = (errors + others.errors) / whole if whole else 0.0
+        remark = f"recorded, of {whole:,.0f}; {100 * crashed:.1f} % of all crashed"
     tiles = [Tile("turns", f"{turns:,}", remark, _cases(request, "", span))]
     if chosen and chosen.rate:
         ends = f"{100 * chosen.rate.interval.low:.1f} to {100 * chosen.rate.interval.high:.1f} %"
@@ -287,13 +295,23 @@ def _tiles(
             Tile("latency, p95", duration(latency.p95), f"median {duration(latency.median)}", slow)
         )
     if costs:
-        known = f"{money(sum(costs) / turns)} a turn" if turns else ""
-        tiles.append(Tile("cost", money(sum(costs)), known, _cases(request, "cost:>0", span)))
+        known = f"{money(cost / whole)} a turn" if whole else ""
+        if others is not None:
+            known += f", {money(sum(costs))} of it recorded"
+        tiles.append(Tile("cost", money(cost), known, _cases(request, "cost:>0", span)))
     calls, failed = sum(one.calls for one in tools), sum(one.errors for one in tools)
-    if calls:
-        remark = f"{failed:,} of {calls:,} calls"
+    if all_calls := sum(one.all_calls for one in tools):
+        share = sum(one.all_errors for one in tools) / all_calls
+        recorded = " recorded" if others is not None else ""
         href = _cases(request, "error:*", span) if failed else ""
-        tiles.append(Tile("tool errors", f"{100 * failed / calls:.1f} %", remark, href))
+        tiles.append(
+            Tile(
+                "tool errors",
+                f"{100 * share:.1f} %",
+                f"{failed:,} of {calls:,}{recorded} calls",
+                href,
+            )
+        )
     href = _cases(request, "status:unscored", span) if delivery.unscored else ""
     tiles.append(Tile("not scored", f"{delivery.unscored:,}", "cases, all time", href))
     return tuple(tiles)

@@ -58,7 +58,7 @@ def prune(path: Path, before: datetime, *, dry_run: bool = False) -> Pruned:
 
 _OF_SESSIONS: Final = (
     "cases", "turns", "tool_calls", "feedback", "scores", "turn_scores", "rubric_votes", "judge_calls",
-    "sampling_decisions", "gate_results", "gate_dimensions",
+    "curated_cases", "sampling_decisions", "gate_results", "gate_dimensions",
 )  # fmt: skip
 
 _SESSIONS: Final = """

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from evaltap.evaluator.analysis.estimates.rates import SliceRate, estimate_rates
-from evaltap.evaluator.analysis.estimates.scope import SLICES, Scope, condition
+from evaltap.evaluator.analysis.estimates.scope import SESSION, SLICES, Scope, condition
 from evaltap.evaluator.analysis.stats.difference import detectable_difference, difference
 from evaltap.evaluator.reports.compare.metrics import verdict_of, with_adjusted_p
 from evaltap.evaluator.reports.compare.model import Comparison, MetricChange, Rules, Stratum, Totals
@@ -141,7 +141,7 @@ def _by_slice(side: Selection, by: str) -> Mapping[str, Mapping[str, Mapping[str
     """Return rates by the most frequent values of a slice, then metric and digest."""
     found: dict[str, dict[str, dict[str, SliceRate]]] = {}
     with open_to_read(side.path) as store:
-        rates = estimate_rates(store, side.scope, by=[by]).rates
+        rates = estimate_rates(store, side.scope, by=[by], cluster=SESSION).rates
     turns: Counter[str] = Counter()
     for rate in rates:
         value = rate.slice[by]
@@ -156,7 +156,8 @@ def _by_slice(side: Selection, by: str) -> Mapping[str, Mapping[str, Mapping[str
 def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, SliceRate]], list[str]]:
     """Return the rates of a slice by metric and digest, with the newest version last."""
     with open_to_read(side.path) as store:
-        found = estimate_rates(store, side.scope)
+        # The cases that both sides repeat are no difference between them.
+        found = estimate_rates(store, side.scope, cluster=SESSION)
     rates: dict[str, dict[str, SliceRate]] = {}
     for rate in found.rates:
         if rate.rate is not None:

@@ -93,6 +93,18 @@ class CallRow(JudgedTurn, kw_only=True):
     scored_at: datetime = datetime.min
 
 
+class CuratedCaseRow(Struct, kw_only=True):
+    """A row of `curated_cases`: how much traffic a scored case represents."""
+
+    run_id: str = ""
+    """Set when the row is written, as is `scored_at`."""
+    app_name: str
+    eval_set_id: str
+    eval_id: str
+    weight: float
+    scored_at: datetime = datetime.min
+
+
 @dataclass(slots=True)
 class ScoreRows:
     """The rows of a batch of scored cases."""
@@ -101,6 +113,7 @@ class ScoreRows:
     turn_scores: list[TurnScoreRow] = field(default_factory=list)
     votes: list[VoteRow] = field(default_factory=list)
     calls: list[CallRow] = field(default_factory=list)
+    curated: list[CuratedCaseRow] = field(default_factory=list)
     case_count: int = 0
     without_reference: int = 0
     """Cases that were compared with placeholders because they have no reference."""
@@ -113,6 +126,7 @@ class ScoreRows:
         self.turn_scores.extend(other.turn_scores)
         self.votes.extend(other.votes)
         self.calls.extend(other.calls)
+        self.curated.extend(other.curated)
         self.case_count += other.case_count
         self.without_reference += other.without_reference
         self.sampled += other.sampled
@@ -127,6 +141,7 @@ class ScoreRows:
             self.case_count,
             self.without_reference,
             self.sampled,
+            self.curated,
         )
 
 
@@ -141,6 +156,7 @@ class PackedRows:
     case_count: int = 0
     without_reference: int = 0
     sampled: int = 0
+    curated: Sequence[CuratedCaseRow] = ()
 
 
 _MOST_TOKENS: Final = 10**15

@@ -12,6 +12,7 @@ from evaltap.evaluator.scoring.results.rows import (
     SCORE_COLUMNS,
     TURN_SCORE_COLUMNS,
     CallRow,
+    CuratedCaseRow,
     PackedRows,
     VoteRow,
 )
@@ -72,8 +73,11 @@ class ScoreWriter:
                     self._store.execute(insert, parameters)
             self._append("rubric_votes", [vote for batch in batches for vote in batch.votes], now)
             self._append("judge_calls", [call for batch in batches for call in batch.calls], now)
+            self._append("curated_cases", [one for batch in batches for one in batch.curated], now)
 
-    def _append(self, table: str, rows: Sequence[VoteRow | CallRow], now: datetime) -> None:
+    def _append(
+        self, table: str, rows: Sequence[VoteRow | CallRow | CuratedCaseRow], now: datetime
+    ) -> None:
         for row in rows:
             row.run_id, row.scored_at = self._run.run_id, now
         if rows:

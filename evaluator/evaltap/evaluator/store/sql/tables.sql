@@ -317,6 +317,16 @@ CREATE TABLE IF NOT EXISTS judge_calls (
   scored_at     TIMESTAMP NOT NULL
 );
 
+-- The scored cases of curated sets, and how much traffic each represents.
+CREATE TABLE IF NOT EXISTS curated_cases (
+  run_id        VARCHAR NOT NULL,
+  app_name      VARCHAR NOT NULL,
+  eval_set_id   VARCHAR NOT NULL,
+  eval_id       VARCHAR NOT NULL,
+  weight        DOUBLE NOT NULL,       -- turns of the traffic; 0: none
+  scored_at     TIMESTAMP NOT NULL
+);
+
 -- The gates of runs of kind gate.
 CREATE TABLE IF NOT EXISTS gate_runs (
   run_id    VARCHAR NOT NULL,
@@ -609,6 +619,27 @@ CREATE TABLE IF NOT EXISTS tools_by_hour (
   bin       SMALLINT,
   calls     BIGINT NOT NULL,
   errors    BIGINT NOT NULL
+);
+
+-- Turns and calls that sampling left out, as the recorded ones of their kind stand for them: all traffic is their
+-- sum with turns_by_minute or tools_by_minute.  Without sampling there is no row.
+CREATE TABLE IF NOT EXISTS left_out_by_minute (
+  bucket    TIMESTAMP NOT NULL,
+  app_name  VARCHAR NOT NULL,
+  kind      VARCHAR NOT NULL,              -- turns | calls
+  tool_name VARCHAR,                       -- of calls
+  n         DOUBLE NOT NULL,               -- below 0: recorded without a chance to stand for any traffic
+  errors    DOUBLE NOT NULL,               -- turns with status error or incomplete; calls that failed
+  cost_usd  DOUBLE                         -- of turns
+);
+CREATE TABLE IF NOT EXISTS left_out_by_hour (
+  bucket    TIMESTAMP NOT NULL,
+  app_name  VARCHAR NOT NULL,
+  kind      VARCHAR NOT NULL,
+  tool_name VARCHAR,
+  n         DOUBLE NOT NULL,
+  errors    DOUBLE NOT NULL,
+  cost_usd  DOUBLE
 );
 
 -- How far the summaries are up to date; no row: not built yet.

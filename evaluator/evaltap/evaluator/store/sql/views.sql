@@ -228,6 +228,7 @@ WHERE status IN ('not_evaluated', 'error')
 GROUP BY ALL
 ORDER BY cases DESC, metric_name;
 
+-- Recorded calls by tool; what sampling left out is not in them.
 CREATE OR REPLACE VIEW v_tools AS
 SELECT
   tool_name,

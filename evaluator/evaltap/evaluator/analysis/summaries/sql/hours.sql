@@ -20,3 +20,8 @@ INSERT INTO tools_by_hour
 SELECT date_trunc('hour', bucket), app_name, tool_name, bin, sum(calls), sum(errors)
 FROM tools_by_minute WHERE {minutes}
 GROUP BY ALL;
+
+INSERT INTO left_out_by_hour
+SELECT date_trunc('hour', bucket), app_name, kind, tool_name, sum(n), sum(errors), sum(cost_usd)
+FROM left_out_by_minute WHERE {minutes}
+GROUP BY ALL;

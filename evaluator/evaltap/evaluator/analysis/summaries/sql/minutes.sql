@@ -52,3 +52,18 @@ SELECT bucket, app_name, tool_name,
 FROM {calls} c
 JOIN minute_turns USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
 GROUP BY ALL;
+
+INSERT INTO left_out_by_minute
+WITH standing AS (
+  SELECT *, coalesce(weight, 0) - 1 AS more FROM minute_turns WHERE weight IS DISTINCT FROM 1
+)
+SELECT bucket, app_name, 'turns', NULL, sum(more),
+       coalesce(sum(more) FILTER (status IN ('error', 'incomplete')), 0), sum(more * cost_usd)
+FROM standing
+GROUP BY ALL
+UNION ALL
+SELECT bucket, app_name, 'calls', tool_name, sum(more),
+       coalesce(sum(more) FILTER (error_type IS NOT NULL OR error_message IS NOT NULL), 0), NULL
+FROM {calls} c
+JOIN standing USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
+GROUP BY ALL;

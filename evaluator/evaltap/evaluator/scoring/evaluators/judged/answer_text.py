@@ -15,6 +15,8 @@ from evaltap.evaluator.scoring.contract.judge import JudgeInvalid
 from evaltap.schemas.formats.model import Json
 
 _FENCE: Final = re.compile(r"\s*(```+|~~~+)")
+_JSON_FENCE: Final = re.compile(r"\s*(?:```+|~~~+)\s*(?:json)?\s*$", re.IGNORECASE)
+_OBJECT: Final = re.compile(r"\{\s*\"")
 _QUOTATION: Final = re.compile(r"\s*[>|]")
 _ENDS: Final = re.compile(r"\s*(Verdict|is_the_agent_response_valid)\s*:")
 """The start of a verdict line in the line-based formats."""
@@ -42,7 +44,7 @@ def own_lines(text: str, against: re.Pattern[str]) -> list[str]:
     fence, and for a quotation at the end with a line that matches `against`, as no later line outside could
     contradict it: the author of the quoted text may have swapped inside and outside.
     """
-    lines = text.strip().splitlines()
+    lines = own_words(text).strip().splitlines()
     if [place for place, line in enumerate(lines) if _FENCE.match(line)] == [0, len(lines) - 1]:
         lines = lines[1:-1]
     own: list[str] = []
@@ -68,14 +70,52 @@ def own_lines(text: str, against: re.Pattern[str]) -> list[str]:
 
 
 def answer_json(text: str) -> Json:
-    """Return the answer as a single JSON value; raise JudgeInvalid if it is anything else."""
-    body = strip_fence(text)
+    """Return the answer as a single JSON value; raise JudgeInvalid if it is anything else.
+
+    A judge may talk before its answer: then the answer is what ends the text, in lines of its own, and there
+    is no other answer, which could be the one of the judged text.
+    """
+    body = strip_fence(own_words(text))
     try:
-        answer = parse(body)
-        json.loads(body, object_pairs_hook=_once)
+        return _parsed(body)
     except (ValueError, RecursionError) as error:
-        raise JudgeInvalid(f"unmarshal response json: {error}; found {quoted(body)}") from None
+        found = _at_the_end(body)
+        if found is None:
+            raise JudgeInvalid(f"unmarshal response json: {error}; found {quoted(body)}") from None
+        return found
+
+
+def own_words(text: str) -> str:
+    """Return what a reasoning model says after its thoughts, which some endpoints leave in the text."""
+    before, ends, after = text.rpartition("</think>")
+    thought = ends and ("<think>" not in before or before.lstrip().startswith("<think>"))
+    return after if thought else text
+
+
+def _parsed(body: str) -> Json:
+    answer = parse(body)
+    json.loads(body, object_pairs_hook=_once)
     return answer
+
+
+def _at_the_end(body: str) -> Json | None:
+    """Return the only JSON object of a text, which ends it; None if there is none, or another one."""
+    lines = body.splitlines()
+    fences = [place for place, line in enumerate(lines) if _FENCE.match(line)]
+    if len(fences) == 2 and fences[1] == len(lines) - 1 and _JSON_FENCE.match(lines[fences[0]]):
+        start, end = fences[0], fences[1]
+        words, given = lines[:start], "\n".join(lines[start + 1 : end])
+    elif not fences and (start := next((n for n, one in enumerate(lines) if one[:1] == "{"), 0)):
+        words, given = lines[:start], "\n".join(lines[start:])
+    else:
+        return None
+    if any(_OBJECT.search(line) or _ENDS.match(line) for line in words):
+        return None
+    try:
+        answer = _parsed(given.strip())
+    except (ValueError, RecursionError):
+        return None
+    return answer if isinstance(answer, dict) else None
 
 
 def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
