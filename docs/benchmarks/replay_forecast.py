@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from evaltap.evaluator.analysis.forecast.model import ReplayedTurn
 from replay_simulation import AGENTS, CHANGES, FORKS, Agent, Change, Design, Forks, Tally
 
-FEW, MANY = FORKS[:2]
+FEW: Final = FORKS[0]
 SMALL: Final = tuple(replace(one, sessions=one.sessions // 6) for one in AGENTS)
 DESIGNS: Final = (
     ("150 drawn of 320 and 450", AGENTS[:2], FEW, Design(sample=150), None),
@@ -33,7 +33,6 @@ DESIGNS: Final = (
     ("15 to 70 sessions", SMALL, FEW, Design(), None),
     ("deterministic agent", AGENTS[:4], FEW, Design(deterministic=True), None),
     ("flaw: weights left out", AGENTS, FEW, Design(), "unweighted"),
-    ("flaw: no old verdicts", AGENTS, MANY, Design(), "old"),
     ("flaw: turns as sessions", AGENTS[2:4], FEW, Design(), "turns"),
 )
 """How a replay is done, and what is done wrong."""
@@ -43,8 +42,6 @@ def spoiled(flaw: str | None, place: int, row: ReplayedTurn) -> ReplayedTurn:
     """Return a turn as it is to somebody who makes a mistake."""
     if flaw == "unweighted":
         return replace(row, weight=1.0, replayed=row.replayed and 1.0)
-    if flaw == "old":
-        return replace(row, old=True)
     if flaw == "turns":
         return replace(row, session=f"{row.session}-{place}")
     return row
