@@ -33,6 +33,16 @@ def test_near_duplicates_are_a_table_of_80_columns(evaltap: Evaltap) -> None:
     assert lines[3].rstrip().endswith("a-session")
 
 
+@pytest.mark.parametrize("command", [["runs"], ["cases"], ["report"], ["estimate"]])
+def test_lines_in_a_pipe_do_not_end_in_blanks(evaltap: Evaltap, command: list[str]) -> None:
+    name, *options = command
+
+    _, out, _ = evaltap(name, "x.duckdb", *options)
+
+    assert out
+    assert [line for line in out.splitlines() if line.endswith(" ")] == []
+
+
 def test_without_turns_there_is_no_table(evaltap: Evaltap) -> None:
     _, out, _ = evaltap("duplicates", "x.duckdb", "--since", "2100-01-01T00:00:00Z")
 

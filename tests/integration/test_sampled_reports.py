@@ -301,3 +301,25 @@ def test_a_rate_says_its_unit_and_a_report_gives_those_of_cases_and_turns(
     shown = capsys.readouterr().out
     assert "rule_avg_score: 90.0% (" in shown
     assert "of the cases passed, 95.0% (" in shown
+
+
+def test_a_report_flags_the_turns_that_were_lost_beside_those_that_a_rule_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = make_case("s", [make_turn("1", answer="no")], source={"samplingReason": "failures"})
+    manifest = Manifest("p", 1, START, {"shutdown": 30}, closing=True)
+    write_log(
+        tmp_path / "log.db",
+        [encode_case(case, producer_id="p", seq=1, time=START), encode_manifest(manifest)],
+    )
+    (tmp_path / "m.json").write_text(json.dumps(METRICS))
+    db = tmp_path / "x.duckdb"
+    consume = ["consume", "--log", str(tmp_path / "log.db"), "--db", str(db), "--until-idle"]
+    main([*consume, "--metrics", str(tmp_path / "m.json")])
+    capsys.readouterr()
+
+    main(["report", str(db), "--json"])
+
+    found = json.loads(capsys.readouterr().out)
+    assert found["metrics"][0]["flags"] == ["uncovered"]
+    assert any("shutdown 30" in note for note in found["notes"])

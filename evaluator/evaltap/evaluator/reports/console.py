@@ -1,6 +1,7 @@
 """A summary of scores for a terminal."""
 
 import os
+import re
 import shlex
 import sys
 import textwrap
@@ -48,9 +49,26 @@ def visible_console(stream: object, width: int | None = None) -> "Console":
                 yield Segment(text if control else visible(text), style, control)
 
     raw: Any = getattr(stream, "raw", stream)  # the codes for colours are not recorded text
+    if not raw.isatty():
+        raw = _Trimmed(raw)
     # With NO_COLOR, rich drops colours but not bold and dim; here nothing is styled then.
     system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     return VisibleConsole(file=raw, highlight=False, width=width, color_system=system)
+
+
+class _Trimmed:
+    """A stream for a pipe or file: lines are written without the blanks that fill a table's width."""
+
+    def __init__(self, stream: Any) -> None:  # any text stream
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text without blanks at the ends of its lines."""
+        self._stream.write(re.sub(r" +(?=\n)", "", text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:  # whatever rich looks up
+        return getattr(self._stream, name)
 
 
 def print_summary(

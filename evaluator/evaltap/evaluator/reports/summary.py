@@ -548,9 +548,7 @@ def _with_turns(
     if traffic is None:
         return replace(summary, notes=notes)
     if not traffic.weighted:
-        of_turns = (
-            replace(row, traffic=traffic.rates.get(row.metric_name)) for row in summary.metrics
-        )
+        of_turns = (_unweighted(row, traffic.rates.get(row.metric_name)) for row in summary.metrics)
         return replace(summary, metrics=tuple(of_turns), notes=notes)
     crashed = summary.crashed
     if traffic.crashed is not None:
@@ -566,6 +564,12 @@ def _with_turns(
         passing_rate=traffic.passing.value if traffic.passing else None,
         notes=notes,
     )
+
+
+def _unweighted(row: MetricCounts, found: SliceRate | None) -> MetricCounts:
+    """Return the counts with the rate of turns, and whether some turns had no chance of being kept."""
+    flags = tuple(flag for flag in found.flags if flag == "uncovered") if found else ()
+    return replace(row, traffic=found, flags=flags)
 
 
 def _weighted(
@@ -597,13 +601,12 @@ class Traffic:
 
 
 def is_sampled(store: StoreReader) -> bool:
-    """Return whether the traffic was sampled, by its weights, the drops in manifests, or score rules."""
+    """Return whether turns were left out, by their weights, the drops in manifests, or score rules."""
     return bool(
         store.rows(
             "SELECT 1 FROM turns WHERE inclusion_probability < 1"
             " UNION ALL SELECT 1 FROM sampling_decisions WHERE decision <> 'score'"
-            " UNION ALL SELECT 1 FROM manifests, json_each(drops) AS d"
-            " WHERE d.key LIKE 'sampled_out%' OR d.key LIKE 'rate_limited%' LIMIT 1"
+            " UNION ALL SELECT 1 FROM manifests WHERE drops::VARCHAR <> '{}' LIMIT 1"
         )
     )
 
@@ -623,7 +626,7 @@ def read_traffic(
     rates = {rate.metric: rate for rate in found.rates if rate.metric is not None}
     notes = found.notes if sampled else ()
     if not any(rate.rate and rate.rate.weighted for rate in rates.values()):
-        return (Traffic(rates, None, None, weighted=False) if of_several else None), notes
+        return Traffic(rates, None, None, weighted=False), notes
     of_cases = estimate_rates(store, scope, unit=Unit.CASE).rates
     newest = tuple(rate.metric_digest or "" for rate in rates.values())
     scope = Scope(digests=newest, run_id=run_id, files=True)
