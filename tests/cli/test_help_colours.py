@@ -29,7 +29,7 @@ def test_headings_are_bold_and_names_are_coloured_on_a_terminal() -> None:
     text = printed(Terminal())
 
     assert "\033[1moptions:\033[0m\n  \033[36m-h, --help\033[0m " in text
-    assert "\033[1mscore:\033[0m\n  \033[36mrun\033[0m " in text
+    assert "\033[1mrun:\033[0m\n  \033[36mrun\033[0m " in text
 
 
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])

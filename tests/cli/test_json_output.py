@@ -13,6 +13,7 @@ from evaltap.cli.main import COMMANDS
 from shop import Asked, landed
 
 WITHOUT_JSON = {
+    "mocks": "speaks MCP or HTTP until it is stopped",
     "attach": "prints SQL",
     "collect": "runs until it is stopped",
     "completion": "prints a script",

@@ -26,7 +26,7 @@ COMMANDS = {
     "convert": "create eval cases from the data sets of other tools",
     "consume": "land the cases of a log in a DuckDB file and score them",
     "run": "run an agent on the cases of an eval set, and score it",
-    "replay": "run a changed agent on recorded traffic, and forecast its pass rate",
+    "replay": "run a changed agent on recorded traffic; forecast its pass rate",
     "mocks": "offer recorded tools to agents in any language",
     "score": "score eval cases from files or a DuckDB file",
     "metrics": "list the evaluators, with an example of each",

@@ -259,7 +259,7 @@ class MocksOptions:
 
     examples:
       evaltap mocks golden.evalset.json --mcp
-      evaltap mocks golden.evalset.json --case order-late --mcp --misses misses.jsonl
+      evaltap mocks golden.evalset.json --case late --mcp --misses m.jsonl
       evaltap mocks golden.evalset.json --port 8765
       evaltap mocks "$EVALTAP_MOCKS_URL" --mcp
 
