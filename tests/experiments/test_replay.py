@@ -141,6 +141,7 @@ def test_what_the_changed_agent_does_worse_is_named_with_the_difference(evaltap:
     lines = found["differences"][metric["newly_failing"][0]]
     assert "- answer: Refunded." in lines
     assert "+ answer: Refunded" in lines
+    assert lines[-1].startswith("  latency: ")
 
 
 def test_a_call_without_a_recorded_result_forks_and_the_bounds_do_not_guess(
@@ -178,6 +179,7 @@ def test_a_renamed_tool_is_mapped_or_leaves_no_estimate(evaltap: Evaltap) -> Non
     assert code == 3
     assert found["metrics"]["run_succeeded"]["estimate"] is None
     assert "get_order" in found["metrics"]["run_succeeded"]["unsupported"]["tools"]
+    assert "--rename-tool fetch_order=get_order" in found["notes"][0]
 
     _, found, _ = replay(evaltap, "renamed", "--rename-tool", "fetch_order=get_order")
     assert found["faithful"]["share"] == 1.0

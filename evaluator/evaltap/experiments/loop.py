@@ -43,7 +43,7 @@ from evaltap.experiments.worker import UnitEnd
 POLL_SECONDS: Final = 0.02
 SCORE_EVERY_SECONDS: Final = 0.2
 MOST_READY: Final = 200
-AHEAD: Final = 2
+AHEAD: Final = 4
 """Units in the agent's process, as a multiple of those that run: it need not wait for this one."""
 PATIENCE_SECONDS: Final = 10.0
 """How long the turns of a unit that has ended may take to land before the unit counts as invalid."""

@@ -21,7 +21,10 @@ def conversations(store: StoreReader, keys: Iterable[CaseKey]) -> dict[CaseKey, 
 
 
 def difference_of(old: list[CaseData], new: list[CaseData]) -> list[str]:
-    """Return the lines of a diff, calls and answers; the lines of turns that are alike are left out."""
+    """Return the lines of a diff: calls and answers of turns that are not alike, cost and latency.
+
+    Cost and latency are those of the turns that both have.  The tools of the new ones took no time.
+    """
     lines: list[str] = []
     for number, turn in enumerate(new):
         before = [*_lines(old[number])] if number < len(old) else []
@@ -29,7 +32,20 @@ def difference_of(old: list[CaseData], new: list[CaseData]) -> list[str]:
         if before != after:
             lines += [f"  user: {_said(turn.get('userContent'))}"]
             lines += [one for one in difflib.ndiff(before, after) if not one.startswith("?")]
-    return lines
+    return [*lines, *_figures(old[: len(new)], new)] if lines else []
+
+
+def _figures(old: list[CaseData], new: list[CaseData]) -> Iterator[str]:
+    for name, key, form in (("cost", "costUsd", "${:.4f}"), ("latency", "latencyMs", "{:,.0f} ms")):
+        sums = [_sum(turns, key) for turns in (old, new)]
+        if None not in sums:
+            yield f"  {name}: {' -> '.join(map(form.format, sums))}"
+
+
+def _sum(turns: list[CaseData], key: str) -> float | None:
+    values = [(turn.get("telemetry") or {}).get(key) for turn in turns]
+    known = [one for one in values if isinstance(one, int | float)]
+    return float(sum(known)) if len(known) == len(values) else None
 
 
 def _lines(turn: CaseData) -> Iterator[str]:

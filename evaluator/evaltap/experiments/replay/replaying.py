@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,8 +17,8 @@ from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.experiments.loop import Progress, UnitDone
-from evaltap.experiments.mocks.drift import drift_of
-from evaltap.experiments.mocks.recorded import recording_of
+from evaltap.experiments.mocks.drift import ToolDrift, drift_of, suggested
+from evaltap.experiments.mocks.recorded import names, recording_of
 from evaltap.experiments.plan import CaseSet, RunCase, read_case
 from evaltap.experiments.process import AgentProcess
 from evaltap.experiments.replay.differences import conversations, difference_of
@@ -209,8 +209,16 @@ def result_of(
         runs=runs,
         recorded=len(drawn.sessions) if len(replayed) < len(drawn.sessions) else None,
         drift={name: one.data() for name, one in drift.items()},
-        notes=(*notes, *lost),
+        notes=(*notes, *lost, *_renamed(drawn, drift)),
     )
+
+
+def _renamed(drawn: Drawn, drift: Mapping[str, ToolDrift]) -> Iterator[str]:
+    """Say which tools seem to have another name now."""
+    recorded = names(one.recording for one in drawn.cases.cases)
+    missing = [one.tool for one in drift.values() if one.misses and one.tool not in recorded]
+    for new, old in suggested(missing, recorded).items():
+        yield f"{new} was not recorded; if {old} is its old name: --rename-tool {new}={old}"
 
 
 def _forks(drawn: Drawn, replayed: Sequence[ReplayedSession]) -> list[ForkedTool]:
