@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from evaltap.evaluator.analysis.forecast.fates import Fork, fates
 from evaltap.evaluator.pipeline.maintenance.erasure import Subject, erase_from_store
 from evaltap.evaluator.pipeline.maintenance.pruning import prune
 from evaltap.evaluator.reports.beside import CallCell, SessionBeside, sessions_beside
@@ -70,7 +71,7 @@ def test_a_fork_stands_beside_the_recorded_call_with_its_arguments_and_why(store
         ("amount", "10", "11")
     ]
     assert {one.name for one in new.arguments} == {"id", "note"}, "the equal arguments, too"
-    assert new.why == "has no recorded result for these arguments"
+    assert new.why == "refund has no recorded result for these arguments"
     assert [end.answer for end in forked.ends] == ["Refunded.", None, None]
     assert "ended at the call" in forked.ends[1].note
     assert "not run: the user's message answers something else" in after.ends[1].note
@@ -93,6 +94,16 @@ def test_recorded_calls_that_were_not_made_are_marked_and_the_next_turn_is_off_s
     assert [kinds(row)[1] for row in skipped.rows] == ["missing get_order", "missing refund"]
     assert skipped.ends[1].answer == "Ask later."
     assert "answers something else" in after.ends[1].note
+
+
+def test_a_result_that_was_not_recorded_is_invalid_and_no_fork_of_the_agent() -> None:
+    lost = Fork("refund", {"id": 1}, "result of refund was not recorded")
+    asked = {"misses": [{"tool": lost.tool, "arguments": lost.arguments, "why": lost.why}],
+             "unused": [], "real": [], "invented": []}  # fmt: skip
+
+    assert [one.fate for one in fates("forked", [asked], 2)] == ["invalid", "off_script"]
+    assert lost.sentence == "result of refund was not recorded"
+    assert Fork("refund", {}, "ran for real").sentence == "refund ran for real"
 
 
 def test_verdicts_stand_where_they_differ(store: Store) -> None:

@@ -68,10 +68,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def replayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def replay(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of a replay, with its HTML file beside it."""
+    return replayed_store(tmp_path_factory.mktemp("replayed"))
+
+
+@pytest.fixture(scope="module")
+def replayed(replay: Path) -> Iterator[Served]:
     """The page of a store with a replay."""
-    folder = tmp_path_factory.mktemp("replayed")
-    with served(replayed_store(folder), folder) as found:
+    with served(replay, replay.parent) as found:
         yield found
 
 
@@ -133,6 +138,27 @@ def test_experiments_are_quiet_fit_and_can_be_read_by_everybody(
     browser: "Browser", replayed: Served, path: str, scheme: Any, width: int
 ) -> None:
     assert_fits(browser, replayed, of_replay(replayed, path), scheme, width)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_the_file_of_a_replay_fits_loads_nothing_and_can_be_read_by_everybody(
+    browser: "Browser", replay: Path, scheme: Any, width: int
+) -> None:
+    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
+    asked: list[str] = []
+    context.on("request", lambda request: asked.append(request.url))
+    page = context.new_page()
+    page.goto(replay.with_name("replay.html").as_uri())
+    for one in page.locator("summary").all():
+        one.evaluate("summary => { summary.parentElement.open = true }")
+
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.evaluate(AXE.read_text("utf-8"))
+    found = [one["id"] for one in page.evaluate("axe.run()")["violations"]]
+    assert found == []
+    assert asked == [page.url]
+    context.close()
 
 
 def assert_fits(browser: "Browser", site: Served, path: str, scheme: Any, width: int) -> None:

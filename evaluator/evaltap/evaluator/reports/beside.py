@@ -272,7 +272,7 @@ def _of_run(run: _Run, place: int, fate: Sequence[TurnFate]) -> _Column:
     fork = fork_of(asked) if asked is not None else None
     if fork is None or asked is None or found.calls is None:
         return found
-    found.why, found.is_cut = fork.why, bool(asked["misses"])
+    found.why, found.is_cut = fork.sentence, bool(asked["misses"])
     places = [at for at, one in enumerate(found.calls) if one.get("name") == fork.tool]
     if found.is_cut:  # the call is the last one, if the turn has landed at all
         failed = [at for at in places if turn is not None and found.calls[at].get("error")]

@@ -72,9 +72,10 @@ def _groups(
     for number, (title, count, names) in enumerate(_chosen(found)):
         shown = []
         for session, part in _beside(store, experiment_id, [*names], f"g{number}s"):
-            room -= len(part.encode())
-            if room < 0:
-                break
+            size = len(part.encode())
+            if size > room:
+                continue
+            room -= size
             shown.append((names[session], part))
         yield _Group(title, count, tuple(shown))
 

@@ -20,6 +20,16 @@ class Fork:
     arguments: Any  # JSON
     why: str
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the call was recorded, but not what its answer needs: this is no fork of the agent's."""
+        return self.why.startswith(_LOST)
+
+    @property
+    def sentence(self) -> str:
+        """Why the recording did not answer, with the tool."""
+        return self.why if self.is_lost else f"{self.tool} {self.why}"
+
 
 @dataclass(frozen=True, slots=True)
 class TurnFate:
@@ -57,7 +67,7 @@ def fates(
         if fork is None:
             yield TurnFate("faithful")
         else:
-            yield TurnFate("invalid" if fork.why.startswith(_LOST) else "forked", fork)
+            yield TurnFate("invalid" if fork.is_lost else "forked", fork)
 
 
 def fork_of(turn: Mapping[str, Any]) -> Fork | None:

@@ -304,8 +304,10 @@ class _Unit:
 
     @property
     def kind(self) -> str:
-        if self.state == "scored" and any(one.fate == "off_script" for one in self.fates):
-            return "off script"
+        left = {one.fate for one in self.fates} if self.state in ("scored", "forked") else set()
+        for fate in ("forked", "invalid", "off_script"):
+            if fate in left and (fate != "off_script" or self.passed is not False):
+                return fate.replace("_", " ")
         if self.state == "scored":
             return "no verdict" if self.passed is None else "passed" if self.passed else "failed"
         return "unfinished" if self.state in ("begun", "ran") else self.state
@@ -382,11 +384,12 @@ def _reasons(units: Mapping[str, Sequence[_Unit]]) -> list[UnitReason]:
     found: dict[tuple[str, str, str], list[str]] = {}
     for eval_id, runs in units.items():
         for one in runs:
-            if one.state not in ("forked", "crashed", "invalid"):
+            if one.kind not in ("forked", "crashed", "invalid"):
                 continue
             fork = one.fork
-            tool, why = (fork.tool, fork.why) if fork is not None else ("", pattern(one.reason))
-            found.setdefault((one.state, tool, why), []).append(eval_id)
+            tool = fork.tool if fork is not None and not fork.is_lost else ""
+            why = pattern(one.reason) if fork is None else fork.why
+            found.setdefault((one.kind, tool, why), []).append(eval_id)
     reasons = [
         UnitReason(*key, len(ids), tuple(dict.fromkeys(ids))[:3]) for key, ids in found.items()
     ]
