@@ -173,7 +173,7 @@ def drop_last_turns(store: Store, keys: Iterable[CaseKey]) -> None:
     """Delete the last turn of each case, in which a replay forked: it has not ended, so it has no verdict."""
     with store.transaction():
         for key in keys:
-            given = dict(zip(("app", "set", "id"), key, strict=True))
+            given: dict[str, object] = {"app": key[0], "set": key[1], "id": key[2]}
             last = store.rows(_LAST_TURN, given)
             for (invocation,) in last:
                 for table in ("turns", "tool_calls"):

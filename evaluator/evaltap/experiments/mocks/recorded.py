@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from evaltap.recorder.answering import RecordedError
 from evaltap.schemas.formats.case import CaseData
@@ -103,10 +103,8 @@ def failure_of(call: RecordedCall) -> RecordedError:
         bases.insert(0, (RecordedError, known))
     for some in bases:
         with suppress(TypeError):  # some of Python's exceptions want other arguments
-            made: RecordedError = type(
-                name or "RecordedError", some, {"__module__": module or "builtins"}
-            )(call.error)
-            return made
+            named = {"__module__": module or "builtins"}
+            return cast(RecordedError, type(name or "RecordedError", some, named)(call.error))
     return RecordedError(call.error)
 
 
