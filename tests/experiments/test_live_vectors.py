@@ -12,25 +12,29 @@ from typing import Any
 import pytest
 
 from evaltap.schemas.errors import EvaltapError
-from live_rows import capture, managers, runs, tool_mocks
+from live_rows import capture, evaluating, managers, runs, simulation, tool_mocks
 from live_rows.comparing import Row
 
 OWN = Path(__file__).parents[1] / "data" / "trpc-live" / "vectors.json"
-NOT_YET = {"evaluate", "http", "simulation"}
+NOT_YET = {"http"}
 """Kinds that are not implemented."""
 CHECKS: dict[str, Callable[[Row], None]] = {
     "capture": capture.check,
+    "evaluate": evaluating.check,
     "locator_list": managers.check_locator_list,
     "locator_path": managers.check_locator_path,
     "manager": managers.check,
     "mysql_tables": managers.check_tables,
     "runs": runs.check,
+    "simulation": simulation.check,
     "tool_mock": tool_mocks.check,
 }
 DEVIATIONS: dict[str, Callable[[Row], None]] = {
     **capture.DEVIATIONS,
+    **evaluating.DEVIATIONS,
     **managers.DEVIATIONS,
     **runs.DEVIATIONS,
+    **simulation.DEVIATIONS,
 }
 """What evaltap does instead, by the id of the row."""
 

@@ -81,7 +81,7 @@ class TurnMocks:
             return RUN
         if not mock.prompt:
             return mock.result
-        return _waited(self._generated(mock, arguments, output_schema))
+        return waited(self._generated(mock, arguments, output_schema))
 
     async def answer_later(
         self, name: str, arguments: object, output_schema: Mapping[str, Any] | None = None
@@ -136,14 +136,14 @@ class TurnMocks:
         return miss
 
 
-def _waited(answer: Awaitable[Json]) -> Json:
-    """Return the answer to a caller that cannot wait for it, whether or not it is on an event loop."""
+def waited(answer: Awaitable[Any]) -> Any:
+    """Return what is awaited to a caller that cannot await, whether or not it is on an event loop."""
     outcome: list[Any] = []
 
     async def awaited() -> None:
         try:
             outcome.append(await answer)
-        except BaseException as error:  # a ToolMiss is raised in the caller's thread
+        except BaseException as error:  # raised in the caller's thread
             outcome.append(error)
 
     thread = threading.Thread(target=lambda: asyncio.run(awaited()), name="evaltap-mock")
