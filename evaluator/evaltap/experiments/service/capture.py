@@ -42,17 +42,17 @@ class TurnCapture:
     """Takes the events of a run in order; `end` returns the turn."""
 
     user_content: Mapping[str, Any]
-    _invocation_id: str = ""
-    _completed: Mapping[str, Any] | None = None
-    _finals: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    _invocation_id: str = field(default="", init=False)
+    _completed: Mapping[str, Any] | None = field(default=None, init=False)
+    _finals: dict[str, Mapping[str, Any]] = field(default_factory=dict, init=False)
     """The last final response by invocation id, which may be empty."""
-    _tools: list[dict[str, Any]] = field(default_factory=list)
-    _newest: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _tools: list[dict[str, Any]] = field(default_factory=list, init=False)
+    _newest: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
     """The newest call by id."""
-    _parts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _parts: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
     """Calls by id of which only parts have come."""
-    _errors: list[str] = field(default_factory=list)
-    _trace: Any = None  # JSON of the peer's run
+    _errors: list[str] = field(default_factory=list, init=False)
+    _trace: Any = field(default=None, init=False)  # JSON of the peer's run
 
     def add(self, event: Event | None) -> None:
         """Take an event; null events are skipped."""

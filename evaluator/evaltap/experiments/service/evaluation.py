@@ -209,8 +209,9 @@ def _as_recorded(case: EvalCase, inference: InferenceResult) -> CaseData:
     if len(actual) != len(expected):
         raise InputError(f"the agent had {len(actual)} turns, and {len(expected)} were expected")
     left_out = ("conversationScenario", "expectedRunnerEnabled", "source")
-    return {key: value for key, value in data.items() if key not in left_out} | {
-        "evalMode": "trace",
-        "actualConversation": actual,
-        "conversation": expected,
-    }
+    as_recorded = {key: value for key, value in data.items() if key not in left_out}
+    as_recorded |= {"evalMode": "trace", "actualConversation": actual, "conversation": expected}
+    if case.eval_mode == "trace" and not case.actual_conversation and None in actual:
+        # The format's older form, in which a turn may be absent; what is compared is the same.
+        as_recorded |= {"actualConversation": [], "conversation": actual}
+    return as_recorded

@@ -43,8 +43,10 @@ class FileLocator:
         try:
             with os.scandir(Path(base, app)) as entries:
                 names = [one.name for one in entries if one.is_file()]
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return []
+        except OSError as error:
+            raise InputError(f"{Path(base, app)}: cannot be listed ({error.strerror})") from None
         found = [one.removesuffix(self.suffix) for one in names if one.endswith(self.suffix)]
         return sorted(found, key=os.fsencode)
 
