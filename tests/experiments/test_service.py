@@ -18,6 +18,7 @@ from evaltap.experiments.service import (
     InferenceRequest,
     LocalService,
     Options,
+    RecordedAgent,
     ServiceError,
     UserSimulator,
     capture_turn,
@@ -26,6 +27,8 @@ from evaltap.experiments.service import (
 from evaltap.experiments.stores import NotFoundError, Stores, memory_stores
 from evaltap.recorder.answering import TOOL_ANSWERS
 from evaltap.schemas.errors import ConfigurationError, InputError
+from evaltap.schemas.formats.case import Invocation
+from evaltap.schemas.formats.result import EvalCaseResult
 
 EXACT = {
     "metricName": "final_response_avg_score",
@@ -430,3 +433,41 @@ def test_a_result_marked_as_done_is_no_final_response() -> None:
 
     assert found.turn["tools"][0]["result"] == 1
     assert "finalResponse" not in found.turn
+
+
+def test_an_agent_of_evaltap_run_is_a_runner_and_its_tools_are_mocked() -> None:
+    def weather(city: str) -> str:
+        raise AssertionError("the tool must not run")
+
+    def agent(messages: list[dict[str, Any]], turn: Any) -> str:
+        found = turn.run_tool("weather", {"city": "Oslo"}, weather)
+        return f"{len(messages)}: {found}"
+
+    mocks = {"actual": [{"name": "weather", "result": "rain"}]}
+    called = [{"name": "weather", "arguments": {"city": "Oslo"}, "result": "rain"}]
+    first = turn("w", "1: rain", toolMock=mocks, tools=called)
+    second = turn("again", "3: rain", toolMock=mocks, tools=called)
+    stores = stored(case("c", first, second), metrics=(EXACT, TRAJECTORY))
+    runner = RecordedAgent(agent)
+
+    found = AgentEvaluator("app", runner, stores=stores).evaluate("set")
+
+    runner.close()
+    result = found.eval_cases[0].eval_case_results[0]
+    assert result.final_eval_status == "passed", result
+    assert [len(one.tools) for one in actual_turns(result)] == [1, 1]
+
+
+def test_an_agent_that_takes_no_state_fails_a_case_with_one() -> None:
+    runner = RecordedAgent(lambda messages: "x")
+    stores = stored(case("c", turn("hi"), sessionInput={"state": {"a": 1}}))
+
+    found = AgentEvaluator("app", runner, stores=stores).evaluate("set")
+
+    runner.close()
+    assert "takes no state" in found.eval_cases[0].eval_case_results[0].error_message
+
+
+def actual_turns(result: EvalCaseResult) -> list[Invocation]:
+    rows = result.eval_metric_result_per_invocation
+    return [one.actual_invocation for one in rows if one.actual_invocation is not None]

@@ -26,6 +26,7 @@ from evaltap.experiments.service.evaluator import (
     Service,
 )
 from evaltap.experiments.service.options import Options
+from evaltap.experiments.service.recorded import RecordedAgent
 from evaltap.experiments.service.requests import (
     EvaluateRequest,
     InferenceRequest,
@@ -63,6 +64,7 @@ __all__ = [
     "InferenceResult",
     "LocalService",
     "Options",
+    "RecordedAgent",
     "RunDetails",
     "Runner",
     "Service",

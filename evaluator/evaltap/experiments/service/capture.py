@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from evaltap.evaluator.cases.turn import run_failure
 from evaltap.experiments.mocks.recorded import arguments_of, json_or_text
 from evaltap.schemas.formats.case import CaseData, Invocation
 
@@ -16,7 +17,7 @@ COMPLETION: Final = "runner.completion"
 
 Event = Mapping[str, Any]
 """As JSON: `invocationId`, `object`, `is_partial`, `done`, `error`, `choices[{message, delta}]`,
-`executionTrace`.
+`executionTrace`; or `turn`, the whole turn as in a case.
 """
 
 
@@ -54,9 +55,14 @@ class TurnCapture:
     _errors: list[str] = field(default_factory=list, init=False)
     _trace: Any = field(default=None, init=False)  # JSON of the peer's run
 
+    _whole: Mapping[str, Any] | None = field(default=None, init=False)
+
     def add(self, event: Event | None) -> None:
         """Take an event; null events are skipped."""
         if event is None:
+            return
+        if "turn" in event:
+            self._whole = event["turn"]
             return
         has_completed = _is_completion(event)
         said = event.get("invocationId") or ""
@@ -79,11 +85,14 @@ class TurnCapture:
 
     def end(self) -> CapturedTurn:
         """Return the turn."""
+        if self._whole is not None:
+            whole = Invocation.model_validate({**self._whole, "userContent": self.user_content})
+            return CapturedTurn(whole.model_dump(by_alias=True), run_failure(self._whole) or "")
         for call in [*self._parts]:
             self._complete(call)
         final = self._completed
         if final is None:
-            final = self._finals.get(self._invocation_id) or self._finals.get("")
+            final = self._finals.get(self._invocation_id, self._finals.get(""))
         turn: dict[str, Any] = {
             "invocationId": self._invocation_id,
             "userContent": self.user_content,

@@ -1,14 +1,14 @@
 """Run the turns of a case with an agent: given ones, or those that a simulated user says."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evaltap.experiments.mocks.declared import Side
 from evaltap.experiments.mocks.turn_mocks import Generator, turn_mocks
 from evaltap.experiments.service.capture import CapturedTurn, TurnCapture
-from evaltap.experiments.service.runners import AgentCall, Runner, events_of
+from evaltap.experiments.service.runners import AgentCall, Runner, events_of, session_of
 from evaltap.experiments.service.simulation import (
     SimulatedConversation,
     SimulationError,
@@ -45,11 +45,13 @@ class Conversation:
         """Run turns with the mocks of one side; raise CaseFailed at the first that fails."""
         if not turns:
             raise CaseFailed("there are no turns to run")
-        for number, turn in enumerate(turns, 1):
-            if turn is None or turn.get("userContent") is None:
-                raise CaseFailed(f"turn {number} has no user message")
-            mocks = (turn.get("toolMock") or {}).get(side) if side else None
-            await self._turn(turn["userContent"], mocks or (), side or "actual", generator)
+        async with self._session() as runner:
+            for number, turn in enumerate(turns, 1):
+                if turn is None or turn.get("userContent") is None:
+                    raise CaseFailed(f"turn {number} has no user message")
+                mocks = (turn.get("toolMock") or {}).get(side) if side else None
+                said = turn["userContent"]
+                await self._turn(runner, said, mocks or (), side or "actual", generator)
 
     async def simulate(self, simulator: Simulator, start: SimulationStart) -> None:
         """Run what a simulated user says until it ends; raise CaseFailed."""
@@ -59,7 +61,8 @@ class Conversation:
             self.ended_by = "simulator_error"
             raise CaseFailed(f"the simulated user cannot start: {error}") from error
         try:
-            await self._simulated(user)
+            async with self._session() as runner:
+                await self._simulated(runner, user)
         except SimulationError as error:
             self.turns, self.ended_by = [], "simulator_error"
             raise CaseFailed(str(error)) from error
@@ -69,10 +72,20 @@ class Conversation:
         finally:
             user.close()
 
-    async def _simulated(self, user: SimulatedConversation) -> None:
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[Runner]:
+        try:
+            async with session_of(self.runner, self.call) as runner:
+                yield runner
+        except (CaseFailed, SimulationError):
+            raise
+        except Exception as error:  # of the agent, as it begins or ends
+            raise CaseFailed(f"the agent failed: {type(error).__name__}: {error}") from error
+
+    async def _simulated(self, runner: Runner, user: SimulatedConversation) -> None:
         answer = ""
         while (text := await user.next(answer)) is not None:
-            turn = await self._turn({"role": "user", "content": text}, (), "actual", None)
+            turn = await self._turn(runner, {"role": "user", "content": text}, (), "actual", None)
             final = turn.get("finalResponse")
             if final is None:
                 self.turns.pop()
@@ -82,6 +95,7 @@ class Conversation:
 
     async def _turn(
         self,
+        runner: Runner,
         message: Mapping[str, Any],
         mocks: Sequence[Any],  # entries of `toolMock`, as JSON
         side: Side,
@@ -93,7 +107,7 @@ class Conversation:
             raise CaseFailed(f"tool mocks: {error}") from error
         token = TOOL_ANSWERS.set(answers)
         try:
-            captured = await self._captured(message)
+            captured = await self._captured(runner, message)
         except ToolMiss as miss:
             raise CaseFailed(str(miss)) from miss
         except Exception as error:  # of the agent: it fails its case
@@ -108,10 +122,10 @@ class Conversation:
         self.turns.append(captured.turn)
         return captured.turn
 
-    async def _captured(self, message: Mapping[str, Any]) -> CapturedTurn:
+    async def _captured(self, runner: Runner, message: Mapping[str, Any]) -> CapturedTurn:
         capture = TurnCapture(message)
         call = replace(self.call, message=message)
-        async with aclosing(events_of(self.runner, call)) as events:
+        async with aclosing(events_of(runner, call)) as events:
             async for event in events:
                 capture.add(event)
         return capture.end()

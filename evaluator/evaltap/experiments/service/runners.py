@@ -1,8 +1,16 @@
 """The agent as the service calls it: once for each turn, with the same session for all turns of a case."""
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -38,10 +46,24 @@ class AgentCall:
 
 
 Runner: TypeAlias = Callable[[AgentCall], Any]
-"""An agent: returns its answer as a text, None for no answer, or its events, also as a generator; sync (on a
-thread of its own) or async.  An exception fails the turn.  Its tools ask `TOOL_ANSWERS` before they run, as
-those of `@evaltap.tool` do.
+"""An agent: returns its answer as a text, its turn as in a case, None for no answer, or its events, also as a
+generator; sync (on a thread of its own) or async.  An exception fails the turn.  Its tools ask `TOOL_ANSWERS`
+before they run, as those of `@evaltap.tool` do.
 """
+
+Session: TypeAlias = Callable[[AgentCall], AbstractAsyncContextManager[Runner]]
+"""A runner may have this as `session`: called once for each case, it returns what runs its turns."""
+
+
+@asynccontextmanager
+async def session_of(runner: Runner, call: AgentCall) -> AsyncIterator[Runner]:
+    """Return what runs the turns of one case: of the runner's `session`, or the runner itself."""
+    session: Session | None = getattr(runner, "session", None)
+    if session is None:
+        yield runner
+        return
+    async with session(call) as turns:
+        yield turns
 
 
 async def events_of(runner: Runner, call: AgentCall) -> AsyncGenerator[Event | None, None]:
@@ -50,6 +72,8 @@ async def events_of(runner: Runner, call: AgentCall) -> AsyncGenerator[Event | N
     if returned is None or isinstance(returned, str):
         message = {"role": "assistant", "content": returned}
         yield {"done": True, "choices": [] if returned is None else [{"message": message}]}
+    elif isinstance(returned, Mapping):
+        yield {"turn": returned}
     elif hasattr(returned, "__aiter__"):
         async for event in returned:
             yield event
