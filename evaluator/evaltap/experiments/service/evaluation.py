@@ -211,7 +211,13 @@ def _as_recorded(case: EvalCase, inference: InferenceResult) -> CaseData:
     left_out = ("conversationScenario", "expectedRunnerEnabled", "source")
     as_recorded = {key: value for key, value in data.items() if key not in left_out}
     as_recorded |= {"evalMode": "trace", "actualConversation": actual, "conversation": expected}
-    if case.eval_mode == "trace" and not case.actual_conversation and None in actual:
-        # The format's older form, in which a turn may be absent; what is compared is the same.
+    if None in (data.get("contextMessages") or ()):
+        as_recorded["contextMessages"] = [one for one in data["contextMessages"] if one is not None]
+    if (
+        case.eval_mode == "trace"
+        and not case.actual_conversation
+        and not case.expected_runner_enabled
+    ):
+        # The format's older form, in which turns and messages may be absent; it has the same placeholders.
         as_recorded |= {"actualConversation": [], "conversation": actual}
     return as_recorded
