@@ -471,3 +471,18 @@ def test_an_agent_that_takes_no_state_fails_a_case_with_one() -> None:
 def actual_turns(result: EvalCaseResult) -> list[Invocation]:
     rows = result.eval_metric_result_per_invocation
     return [one.actual_invocation for one in rows if one.actual_invocation is not None]
+
+
+def test_an_agent_that_hangs_fails_its_case() -> None:
+    begun = threading.Event()
+
+    def agent(call: AgentCall) -> str:
+        begun.set()
+        threading.Event().wait(60)
+        return call.text
+
+    stores = stored(case("c", turn("hi", "hi")))
+    found = AgentEvaluator("app", agent, stores=stores, turn_seconds=0.05).evaluate("set")
+
+    assert begun.is_set()
+    assert "did not answer within 0.05 s" in found.eval_cases[0].eval_case_results[0].error_message

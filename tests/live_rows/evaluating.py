@@ -163,7 +163,11 @@ def _same_log(found: list[Row], wanted: list[Row], *, in_order: bool) -> None:
 
 def _entry(text: str) -> Row:
     at, *facts = text.split(" ")
-    return {"at": at, **dict(one.partition("=")[::2] for one in facts if "=" in one)}
+    entry = {"at": at}
+    for fact in facts:
+        name, _, value = fact.partition("=")
+        entry[name] = value
+    return entry
 
 
 def _seen(given: Row, call: CallbackCall) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Run the turns of a case with an agent: given ones, or those that a simulated user says."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ class Conversation:
     runner: Runner
     call: AgentCall
     """User, session, state and messages, which all turns share."""
+    turn_seconds: float | None = None
     turns: list[CaseData | None] = field(default_factory=list)
     """Those that have ended well."""
     traces: list[Any] = field(default_factory=list)
@@ -106,11 +108,16 @@ class Conversation:
         except InputError as error:
             raise CaseFailed(f"tool mocks: {error}") from error
         token = TOOL_ANSWERS.set(answers)
+        limit = asyncio.timeout(self.turn_seconds)
         try:
-            captured = await self._captured(runner, message)
+            async with limit:
+                captured = await self._captured(runner, message)
         except ToolMiss as miss:
             raise CaseFailed(str(miss)) from miss
         except Exception as error:  # of the agent: it fails its case
+            if limit.expired():
+                why = f"the agent did not answer within {self.turn_seconds:g} s"
+                raise CaseFailed(why) from error
             raise CaseFailed(f"the agent failed: {type(error).__name__}: {error}") from error
         finally:
             TOOL_ANSWERS.reset(token)

@@ -136,7 +136,7 @@ class _Inference:
             return
         if not written:
             raise CaseFailed("there are no turns in conversation, and no conversationScenario")
-        conversation = Conversation(self._runner, self._call(case, result.session_id))
+        conversation = self._conversation(self._runner, case, result.session_id)
         try:
             await conversation.run(written, "actual", self._generator)
         finally:
@@ -152,7 +152,7 @@ class _Inference:
         driver = scenario.driver or "actual"
         if driver not in ("actual", "expected"):
             raise CaseFailed(f"unknown driver {driver!r}; expected actual or expected")
-        actual = Conversation(self._runner, self._call(case, result.session_id))
+        actual = self._conversation(self._runner, case, result.session_id)
         start = SimulationStart(case.eval_id, scenario, result.session_id, _state(case))
         if driver == "actual":
             try:
@@ -184,7 +184,7 @@ class _Inference:
         runner = self._options.expected_runner
         if runner is None:
             raise CaseFailed("the case needs an expected runner; none is configured")
-        return Conversation(runner, self._call(case, f"{result.session_id}-expected"))
+        return self._conversation(runner, case, f"{result.session_id}-expected")
 
     async def _expected(
         self, case: EvalCase, result: InferenceResult, inputs: Turns
@@ -195,6 +195,9 @@ class _Inference:
         except CaseFailed as why:
             raise CaseFailed(f"run expected runner: {why}") from why
         return expected.turns
+
+    def _conversation(self, runner: Runner, case: EvalCase, session_id: str) -> Conversation:
+        return Conversation(runner, self._call(case, session_id), self._options.turn_seconds)
 
     def _call(self, case: EvalCase, session_id: str) -> AgentCall:
         context = [

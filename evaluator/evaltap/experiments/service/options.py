@@ -43,6 +43,8 @@ class Options:
     parallel_evaluation: bool = False
     parallelism: int = field(default_factory=lambda: os.cpu_count() or 1)
     """Cases at once, in a step that is parallel."""
+    turn_seconds: float | None = None
+    """How long an agent may take for a turn; None lets it take any time.  One that hangs fails its case."""
     run_details: bool = False
     """Whether the result holds what the agent did in each run."""
     aggregator: Aggregator = by_metric_statuses
@@ -69,6 +71,8 @@ class Options:
         ):
             if value < 1:
                 raise ConfigurationError(f"{name} is {value}; expected 1 or more")
+        if self.turn_seconds is not None and self.turn_seconds <= 0:
+            raise ConfigurationError(f"turn_seconds is {self.turn_seconds}; expected more than 0")
         if (self.parallel_inference or self.parallel_evaluation) and self.parallelism < 1:
             raise ConfigurationError(f"parallelism is {self.parallelism}; expected 1 or more")
         for name in ("stores", "callbacks", "aggregator", "session_id"):
