@@ -43,6 +43,7 @@ def evaltap_on_path(folder: Path) -> dict[str, str]:
         ("../README.md", 4),
         ("tutorial.md", 8),
         pytest.param("how-to/run-an-agent.md", 5, marks=pytest.mark.slow),
+        pytest.param("how-to/come-from-trpc-agent-go.md", 2, marks=pytest.mark.slow),
         pytest.param("how-to/replay.md", 7, marks=pytest.mark.slow),
         pytest.param("how-to/report.md", 5, marks=pytest.mark.slow),
         pytest.param("how-to/use-in-pytest.md", 3, marks=pytest.mark.slow),
@@ -58,6 +59,7 @@ def test_a_page_does_what_it_says(tmp_path: Path, page: str, commands_at_least: 
     ran = 0
     for kind, name, content in BLOCK.findall((DOCS / page).read_text()):
         if name:
+            (work / name).parent.mkdir(parents=True, exist_ok=True)
             (work / name).write_text(content)
         elif kind == "console":
             for command, expected in commands(content):

@@ -127,7 +127,7 @@ def _turn_rows(
     except (UnscorableCaseError, TypeError, AttributeError, KeyError):
         return []  # the case's error message says so
     scored = [outcome for outcome in outcomes if outcome.turns]
-    if not scored:
+    if outcomes and not scored:
         return []
     return [_turn_row(conversation, index, scored) for index in range(len(conversation.actual))]
 

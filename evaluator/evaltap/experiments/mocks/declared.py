@@ -2,11 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from evaltap.evaluator.scoring.criteria.content.json_value import compile_json
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import JsonCriterion
 from evaltap.schemas.formats.model import Json
+
+Side: TypeAlias = Literal["actual", "expected"]
+"""Whose tools are mocked: those of the agent under test, or of the agent that gives the reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +36,16 @@ class DeclaredMock:
         return check(arguments, given.get("expected")) is None
 
 
-def declared_mocks(turn: CaseData, place: str, problems: list[str]) -> Iterator[DeclaredMock]:
-    """Yield the mocks of a turn; what is wrong with one is added to the problems."""
-    for number, one in enumerate((turn.get("toolMock") or {}).get("actual") or (), 1):
+def declared_mocks(
+    turn: CaseData, place: str, problems: list[str], side: Side = "actual"
+) -> Iterator[DeclaredMock]:
+    """Yield the mocks of a turn for the agent or, as `expected`, for the one that gives its reference.
+
+    What is wrong with a mock is added to the problems.
+    """
+    for number, one in enumerate((turn.get("toolMock") or {}).get(side) or (), 1):
         if problem := _problem(one):
-            problems.append(f"{place} toolMock.actual {number}: {problem}")
+            problems.append(f"{place} toolMock.{side} {number}: {problem}")
             continue
         generator = one.get("llmGenerator") or {}
         yield DeclaredMock(
@@ -58,9 +67,12 @@ def _problem(mock: CaseData | None) -> str:
         return ""
     trees = [name for name in ("onlyTree", "ignoreTree") if arguments.get(name)]
     if arguments.get("ignore"):
-        others = [name for name in arguments if name != "ignore" and arguments[name]]
-        return f"ignores its arguments, and has {', '.join(others)} all the same" if others else ""
-    if "expected" not in arguments:
+        given = [
+            name for name in ("expected", "numberTolerance") if arguments.get(name) is not None
+        ]
+        others = ", ".join([*given, *trees])
+        return f"ignores its arguments, and has {others} all the same" if others else ""
+    if arguments.get("expected") is None:
         return "has arguments without expected"
     if len(trees) == 2:
         return "has both onlyTree and ignoreTree; keep one"

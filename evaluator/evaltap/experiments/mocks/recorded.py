@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 from evaltap.recorder.answering import RecordedError
 from evaltap.schemas.formats.case import CaseData
@@ -82,14 +82,23 @@ def _message(error: Mapping[str, Any]) -> str:
 
 def arguments_of(given: object) -> Json:
     """Return arguments as they are compared: none are an empty object, and JSON in a text is read."""
-    if given is None or given == "":
+    if given is None:
         return {}
     if isinstance(given, str):
-        try:
-            return json.loads(given)
-        except ValueError:
-            return given
+        return json_or_text(given) if given.strip() else {}
     return json.loads(json.dumps(given, default=str))
+
+
+def json_or_text(text: str) -> Json:
+    """Return the value of a text that is JSON, otherwise the text itself."""
+    try:
+        return json.loads(text, parse_constant=_no_json)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _no_json(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def failure_of(call: RecordedCall) -> RecordedError:

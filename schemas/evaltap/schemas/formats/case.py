@@ -224,7 +224,7 @@ class EvalCase(WireModel):
     eval_mode: str = ""
     """Empty for the default mode, `trace` for recorded turns."""
     expected_runner_enabled: bool = False
-    context_messages: list[Message] = []
+    context_messages: list[Message | None] = []
     conversation: list[Invocation | None] = []
     conversation_scenario: ConversationScenario | None = None
     actual_conversation: list[Invocation | None] = []

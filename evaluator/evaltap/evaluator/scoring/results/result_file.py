@@ -169,7 +169,7 @@ def _case_run(result: EvalCaseResult) -> CaseRunSummary:
                 eval_status=row.eval_status,
                 threshold=row.threshold,
             )
-            for row in result.overall_eval_metric_results
+            for row in sorted(result.overall_eval_metric_results, key=lambda r: r.metric_name)
         ],
     )
 
@@ -199,7 +199,12 @@ def _metric_summaries(rows: Iterable[EvalMetricResult]) -> list[MetricSummary]:
 
 def _metric_summary(name: str, average: _Average) -> MetricSummary:
     overall_status(average.statuses)
-    mean = sum(average.scores) / len(average.scores) if average.scores else 0.0
+    total = 0.0
+    for (
+        score
+    ) in average.scores:  # left to right, as the peer adds: `sum` compensates from Python 3.12
+        total += score
+    mean = total / len(average.scores) if average.scores else 0.0
     status = PASSED if mean >= average.threshold else FAILED
     return MetricSummary(
         metric_name=name,

@@ -1,0 +1,138 @@
+"""Run the turns of a case with an agent: given ones, or those that a simulated user says."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from evaltap.experiments.mocks.declared import Side
+from evaltap.experiments.mocks.turn_mocks import Generator, turn_mocks
+from evaltap.experiments.service.capture import CapturedTurn, TurnCapture
+from evaltap.experiments.service.runners import AgentCall, Runner, events_of, session_of
+from evaltap.experiments.service.simulation import (
+    SimulatedConversation,
+    SimulationError,
+    SimulationStart,
+    Simulator,
+)
+from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.formats.case import CaseData
+
+Turns = Sequence[CaseData | None]
+
+
+class CaseFailed(Exception):
+    """Raised when a case cannot go on; its text is the case's error message."""
+
+
+@dataclass(slots=True)
+class Conversation:
+    """The turns of one case with one agent."""
+
+    runner: Runner
+    call: AgentCall
+    """User, session, state and messages, which all turns share."""
+    turn_seconds: float | None = None
+    turns: list[CaseData | None] = field(default_factory=list)
+    """Those that have ended well."""
+    traces: list[Any] = field(default_factory=list)
+    """The execution traces, also of a turn that failed."""
+    ended_by: str = ""
+
+    async def run(
+        self, turns: Turns, side: Side | None = None, generator: Generator | None = None
+    ) -> None:
+        """Run turns with the mocks of one side; raise CaseFailed at the first that fails."""
+        if not turns:
+            raise CaseFailed("there are no turns to run")
+        async with self._session() as runner:
+            for number, turn in enumerate(turns, 1):
+                if turn is None or turn.get("userContent") is None:
+                    raise CaseFailed(f"turn {number} has no user message")
+                mocks = (turn.get("toolMock") or {}).get(side) if side else None
+                said = turn["userContent"]
+                await self._turn(runner, said, mocks or (), side or "actual", generator)
+
+    async def simulate(self, simulator: Simulator, start: SimulationStart) -> None:
+        """Run what a simulated user says until it ends; raise CaseFailed."""
+        try:
+            user = simulator.start(start)
+        except InputError as error:
+            self.ended_by = "simulator_error"
+            raise CaseFailed(f"the simulated user cannot start: {error}") from error
+        try:
+            async with self._session() as runner:
+                await self._simulated(runner, user)
+        except SimulationError as error:
+            self.turns, self.ended_by = [], "simulator_error"
+            raise CaseFailed(str(error)) from error
+        except CaseFailed:
+            self.ended_by = "agent_error"
+            raise
+        finally:
+            user.close()
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[Runner]:
+        try:
+            async with session_of(self.runner, self.call) as runner:
+                yield runner
+        except (CaseFailed, SimulationError):
+            raise
+        except Exception as error:  # of the agent, as it begins or ends
+            raise CaseFailed(f"the agent failed: {type(error).__name__}: {error}") from error
+
+    async def _simulated(self, runner: Runner, user: SimulatedConversation) -> None:
+        answer = ""
+        while (text := await user.next(answer)) is not None:
+            turn = await self._turn(runner, {"role": "user", "content": text}, (), "actual", None)
+            final = turn.get("finalResponse")
+            if final is None:
+                self.turns.pop()
+                raise CaseFailed("the agent gave no final response to the simulated user")
+            answer = str(final.get("content") or "")
+        self.ended_by = user.ended_by
+
+    async def _turn(
+        self,
+        runner: Runner,
+        message: Mapping[str, Any],
+        mocks: Sequence[Any],  # entries of `toolMock`, as JSON
+        side: Side,
+        generator: Generator | None,
+    ) -> CaseData:
+        try:
+            answers = turn_mocks(mocks, generator, side=side)
+        except InputError as error:
+            raise CaseFailed(f"tool mocks: {error}") from error
+        token = TOOL_ANSWERS.set(answers)
+        limit = asyncio.timeout(self.turn_seconds)
+        try:
+            async with limit:
+                captured = await self._captured(runner, message)
+        except ToolMiss as miss:
+            raise CaseFailed(str(miss)) from miss
+        except Exception as error:  # of the agent: it fails its case
+            if limit.expired():
+                why = f"the agent did not answer within {self.turn_seconds:g} s"
+                raise CaseFailed(why) from error
+            raise CaseFailed(f"the agent failed: {type(error).__name__}: {error}") from error
+        finally:
+            TOOL_ANSWERS.reset(token)
+        self.traces.append(captured.turn.get("executionTrace"))
+        if answers is not None and answers.missed:
+            raise CaseFailed(str(answers.missed[0]))
+        if captured.error:
+            raise CaseFailed(captured.error)
+        self.turns.append(captured.turn)
+        return captured.turn
+
+    async def _captured(self, runner: Runner, message: Mapping[str, Any]) -> CapturedTurn:
+        capture = TurnCapture(message)
+        call = replace(self.call, message=message)
+        async with aclosing(events_of(runner, call)) as events:
+            async for event in events:
+                capture.add(event)
+        return capture.end()

@@ -1,0 +1,223 @@
+"""Evaluation: score what inference has brought, case by case."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from evaltap.evaluator.cases.pairing import UnscorableCaseError, placeholder, with_case_rubrics
+from evaltap.evaluator.scoring.evaluate import case_result
+from evaltap.evaluator.scoring.results.result_file import FAILED, NOT_EVALUATED
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.experiments.service.aggregation import Aggregated, aggregated, by_metric_statuses
+from evaltap.experiments.service.callbacks import CallbackCall
+from evaltap.experiments.service.concurrency import in_order
+from evaltap.experiments.service.judging import judged_by
+from evaltap.experiments.service.options import Options
+from evaltap.experiments.service.requests import (
+    EvaluateRequest,
+    InferenceResult,
+    ServiceError,
+    SetRunResult,
+)
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.formats.case import CaseData, EvalCase
+from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.formats.result import (
+    EvalCaseResult,
+    EvalMetricResult,
+    EvalMetricResultDetails,
+)
+
+
+def scorer_of(metrics: Sequence[EvalMetric], options: Options) -> CaseScorer:
+    """Return what scores cases; raise UnknownEvaluatorError for an evaluator that is not installed."""
+    metrics, services = judged_by(
+        options.judge_runner, options.judge_samples, metrics, options.services
+    )
+    return CaseScorer(
+        metrics,
+        services=services,
+        registry=options.registry,
+        unknown_metrics=options.unknown_metrics,
+        broken_metrics="fail",
+    )
+
+
+async def evaluate_set(request: EvaluateRequest, options: Options) -> SetRunResult:
+    """Score inference results, in their order.
+
+    A case that cannot be scored, or whose callback fails, is a failed case.  Raises ServiceError if a
+    callback of the set fails, and UnknownEvaluatorError.
+    """
+    if not request.app_name or not request.eval_set_id:
+        raise InputError("the request has no app name or no eval set id")
+    callbacks = options.callbacks
+    before = await callbacks.run(CallbackCall("before_evaluate_set", request))
+    evaluation = _Evaluation(request, options, before.context)
+    started, run, error = datetime.now(UTC), None, None
+    try:
+        parallel = options.parallelism if options.parallel_evaluation else 1
+        results = await in_order(evaluation.case, request.inference_results, parallel)
+        run = SetRunResult(request.app_name, request.eval_set_id, results)
+    except Exception as caught:  # the after-callbacks see it, and it goes on
+        error = caught
+    await callbacks.run(
+        CallbackCall(
+            "after_evaluate_set", request, before.context, result=run, error=error, started=started
+        )
+    )
+    if run is None:
+        assert error is not None
+        raise error
+    return run
+
+
+class _Evaluation:
+    """Scores single cases of a request."""
+
+    def __init__(self, request: EvaluateRequest, options: Options, context: object) -> None:
+        self._request, self._options, self._context = request, options, context
+        self._scorer = scorer_of(request.metrics, options)
+        self._stored: dict[str, EvalCase] | None = None
+
+    async def case(self, inference: InferenceResult) -> EvalCaseResult:
+        """Score a case with its callbacks."""
+        request, callbacks = self._request, self._options.callbacks
+        case_id = inference.eval_case_id
+        call = CallbackCall("before_evaluate_case", request, self._context, eval_case_id=case_id)
+        try:
+            before = await callbacks.run(call)
+        except ServiceError as error:
+            return self._failed(inference, str(error))
+        started = datetime.now(UTC)
+        if inference.status == "passed":
+            try:
+                result = await asyncio.to_thread(self._scored, inference)
+            except Exception as error:  # of the user's aggregator, too: it fails its case
+                result = self._failed(inference, str(error) or type(error).__name__)
+        else:
+            result = self._failed(inference, inference.error_message)
+        call = CallbackCall(
+            "after_evaluate_case",
+            request,
+            before.context,
+            eval_case_id=case_id,
+            inference=inference,
+            result=result,
+            started=started,
+        )
+        try:
+            after = await callbacks.run(call)
+        except ServiceError as error:
+            return result.model_copy(
+                update={"final_eval_status": FAILED, "score": 0.0, "error_message": str(error)}
+            )
+        return result if after.result is None else after.result
+
+    def _failed(self, inference: InferenceResult, why: str) -> EvalCaseResult:
+        return EvalCaseResult(
+            eval_set_id=self._request.eval_set_id,
+            eval_id=inference.eval_case_id,
+            final_eval_status=FAILED,
+            error_message=why,
+            session_id=inference.session_id,
+            user_id=inference.user_id,
+        )
+
+    def _scored(self, inference: InferenceResult) -> EvalCaseResult:
+        case = inference.eval_case or self._of_store(inference.eval_case_id)
+        data = _as_recorded(case, inference)
+        if not inference.inferences:
+            return self._unspoken(case, inference)
+        result = case_result(data, self._scorer.score(data), eval_set_id=self._request.eval_set_id)
+        changed = {"session_id": inference.session_id}
+        return self._aggregated(case, inference, result.model_copy(update=changed))
+
+    def _unspoken(self, case: EvalCase, inference: InferenceResult) -> EvalCaseResult:
+        """Return the result of a conversation that ended before its first turn: nothing to evaluate."""
+        rows = [
+            EvalMetricResult(
+                metric_name=one.metric_name,
+                eval_status=NOT_EVALUATED,
+                threshold=one.threshold or 0.0,
+                criterion=one.criterion,
+                details=EvalMetricResultDetails(),
+            )
+            for one in self._metrics(case)
+        ]
+        result = self._failed(inference, "").model_copy(
+            update={
+                "final_eval_status": NOT_EVALUATED,
+                "overall_eval_metric_results": rows,
+            }
+        )
+        return self._aggregated(case, inference, result)
+
+    def _aggregated(
+        self, case: EvalCase, inference: InferenceResult, result: EvalCaseResult
+    ) -> EvalCaseResult:
+        if self._options.aggregator is by_metric_statuses or result.error_message:
+            return result
+        request = self._request
+        given = Aggregated(
+            request.app_name,
+            request.eval_set_id,
+            case,
+            inference,
+            self._metrics(case),
+            result.overall_eval_metric_results,
+        )
+        score, status = aggregated(self._options.aggregator, given)
+        return result.model_copy(update={"score": score, "final_eval_status": status})
+
+    def _metrics(self, case: EvalCase) -> list[EvalMetric]:
+        rubrics = [one.model_dump(by_alias=True) for one in case.rubrics]
+        try:
+            return with_case_rubrics(self._scorer.metrics, rubrics)
+        except UnscorableCaseError as error:
+            raise InputError(str(error)) from error
+
+    def _of_store(self, eval_id: str) -> EvalCase:
+        """Return a case whose inference result came without it."""
+        if self._stored is None:
+            stored = self._options.stores.sets.get(
+                self._request.app_name, self._request.eval_set_id
+            )
+            self._stored = {one.eval_id: one for one in stored.eval_cases}
+        if eval_id not in self._stored:
+            raise InputError(f"case {eval_id!r} is no longer in the eval set")
+        return self._stored[eval_id]
+
+
+def _as_recorded(case: EvalCase, inference: InferenceResult) -> CaseData:
+    """Return a case with what the agent did as its record, and with what it is compared with."""
+    data: CaseData = case.model_dump(by_alias=True)
+    actual, written = inference.inferences, data.get("conversation") or []
+    if case.session_input is None:
+        raise InputError("sessionInput is missing")
+    if case.expected_runner_enabled:
+        expected = inference.expected_inferences
+        if not expected:
+            raise InputError("the expected runner gave no turns")
+    elif case.eval_mode == "trace":
+        has_reference = bool(written and data.get("actualConversation"))
+        expected = written if has_reference else [dict(placeholder(one) or {}) for one in actual]
+    elif case.conversation_scenario is not None:
+        expected = [dict(placeholder(one) or {}) for one in actual]
+    else:
+        expected = written
+    if len(actual) != len(expected):
+        raise InputError(f"the agent had {len(actual)} turns, and {len(expected)} were expected")
+    left_out = ("conversationScenario", "expectedRunnerEnabled", "source")
+    as_recorded = {key: value for key, value in data.items() if key not in left_out}
+    as_recorded |= {"evalMode": "trace", "actualConversation": actual, "conversation": expected}
+    if None in (data.get("contextMessages") or ()):
+        as_recorded["contextMessages"] = [one for one in data["contextMessages"] if one is not None]
+    if (
+        case.eval_mode == "trace"
+        and not case.actual_conversation
+        and not case.expected_runner_enabled
+    ):
+        # The format's older form, in which turns and messages may be absent; it has the same placeholders.
+        as_recorded |= {"actualConversation": [], "conversation": actual}
+    return as_recorded

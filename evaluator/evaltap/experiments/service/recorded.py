@@ -1,0 +1,92 @@
+"""Agents of frameworks and plain functions as runners: what they do is recorded as in production."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from evaltap.experiments.agents.base import Conversation, Unit
+from evaltap.experiments.agents.loading import agent_of, load_agent
+from evaltap.experiments.pseudonyms import Inventions, restoring
+from evaltap.experiments.service.runners import AgentCall, Runner
+from evaltap.recorder import MemorySink, Recorder
+from evaltap.schemas.errors import ConfigurationError, InputError
+from evaltap.schemas.formats.case import CaseData
+
+_FLUSH_SECONDS: Final = 30.0
+_SET: Final = "evaluation"
+
+
+class RecordedAgent:
+    """A runner of whatever `evaltap run` runs: a function `(messages)` or `(messages, turn)`, a factory, an
+    object of a framework, or the text of `--agent`.
+
+        AgentEvaluator("my-app", RecordedAgent(langgraph_agent), stores=stores)
+
+    The turns have what the recorder sees: tools with errors and durations, intermediate responses, tokens.
+    Raises InputError for what is no agent.  `close` ends the recorder.
+    """
+
+    def __init__(self, agent: object) -> None:
+        self._sink = MemorySink()
+        redactor = restoring(Inventions(), None)
+        self._recorder = Recorder(sink=self._sink, redactor=redactor, sample_rate=1.0)
+        try:
+            self._agent = (
+                load_agent(agent, self._recorder)
+                if isinstance(agent, str)
+                else agent_of(agent, self._recorder)
+            )
+        except InputError:
+            self._recorder.close()
+            raise
+
+    async def __call__(self, call: AgentCall) -> Any:
+        """Run a single turn in a session of its own."""
+        async with self.session(call) as turn:
+            return await turn(call)
+
+    @asynccontextmanager
+    async def session(self, call: AgentCall) -> AsyncIterator[Runner]:
+        """Return what runs the turns of one case."""
+        abilities = self._agent.abilities
+        if call.context_messages and not abilities.context:
+            raise ConfigurationError("the agent takes no context messages; leave them out")
+        if call.state and not abilities.state:
+            raise ConfigurationError("the agent takes no state; leave sessionInput.state out")
+        unit = Unit(
+            eval_set_id=_SET,
+            eval_id=call.session_id,
+            trial=1,
+            attempt=1,
+            run=call.session_id,
+            turns=(),
+            context=tuple(dict(one) for one in call.context_messages),
+            state=call.state,
+            user_id=call.user_id,
+        )
+        conversation = Conversation(unit)
+        with self._recorder.run_labels(
+            run=unit.run, trial=1, attempt=1, eval_set_id=_SET, eval_id=unit.eval_id
+        ):
+            async with self._agent.session(unit) as session:
+
+                async def turn(asked: AgentCall) -> CaseData:
+                    answer = await session.answer(conversation.ask(asked.text))
+                    conversation.answered(answer)
+                    return await asyncio.to_thread(self._recorded, unit.eval_id)
+
+                yield turn
+
+    def close(self) -> None:
+        """End the recorder."""
+        self._recorder.close()
+
+    def _recorded(self, eval_id: str) -> CaseData:
+        """Return the turn that has just ended."""
+        self._recorder.flush(_FLUSH_SECONDS)
+        own = [one for one in self._sink.cases if one.get("evalId") == eval_id]
+        turns = [turn for one in own for turn in one.get("actualConversation") or ()]
+        if not turns:
+            raise InputError("the turn was not recorded")
+        return dict(turns[-1])

@@ -1,0 +1,191 @@
+"""Simulated users: a model that plays the user of a `conversationScenario` by its plan."""
+
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from evaltap.experiments.service.capture import COMPLETION, error_text, final_message
+from evaltap.experiments.service.runners import AgentCall, Runner, events_of
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.formats.case import ConversationScenario
+
+
+class SimulationError(Exception):
+    """Raised when the simulated user does not say anything usable: not the agent's fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationStart:
+    """The case whose user is to be simulated."""
+
+    eval_case_id: str
+    scenario: ConversationScenario
+    session_id: str
+    """Of the agent that the user talks to."""
+    state: Mapping[str, Any] | None = None
+
+
+class SimulatedConversation(Protocol):
+    """One conversation of a simulated user."""
+
+    @property
+    def ended_by(self) -> str:
+        """Why it ended: stop_signal or limit; empty while it goes on."""
+        ...
+
+    async def next(self, last_response: str) -> str | None:
+        """Return what the user says to the agent's last answer, empty at the start; None at the end.
+
+        Raises SimulationError.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what belongs to the conversation."""
+        ...
+
+
+class Simulator(Protocol):
+    """Simulates users."""
+
+    def start(self, start: SimulationStart) -> SimulatedConversation:
+        """Begin the conversation of a case; raise InputError for a scenario that cannot be played."""
+        ...
+
+
+class UserSimulator:
+    """Simulates users with any runner.  What is given here comes before the scenario's own.
+
+    A blank `stop_signal` takes the scenario's away; `max_turns` 0 means no limit.  `system_prompt` returns
+    the model's instruction for a scenario.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        stop_signal: str | None = None,
+        max_turns: int | None = None,
+        system_prompt: Callable[[ConversationScenario], str] | None = None,
+        user_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        session_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        if max_turns is not None and max_turns < 0:
+            raise InputError(f"max_turns is {max_turns}; expected 0 (no limit) or more")
+        self._runner = runner
+        self._stop_signal, self._max_turns = stop_signal, max_turns
+        self._system_prompt = system_prompt or default_system_prompt
+        self._user_id, self._session_id = user_id, session_id
+
+    def start(self, start: SimulationStart) -> SimulatedConversation:
+        """Begin the conversation of a case."""
+        given = start.scenario
+        signal = given.stop_signal if self._stop_signal is None else self._stop_signal
+        limit = given.max_allowed_invocations if self._max_turns is None else self._max_turns
+        scenario = given.model_copy(
+            update={"stop_signal": signal.strip(), "max_allowed_invocations": limit or 0}
+        )
+        if not scenario.conversation_plan.strip():
+            raise InputError("the conversationPlan is blank; say what the user wants")
+        if (limit or 0) < 0:
+            raise InputError(f"maxAllowedInvocations is {limit}; expected 0 (no limit) or more")
+        if not scenario.stop_signal and not limit:
+            raise InputError("nothing ends the conversation; give stopSignal or a limit")
+        prompt = self._system_prompt(scenario)
+        if not prompt.strip():
+            raise InputError("the simulator's system prompt is blank")
+        call = AgentCall(
+            self._user_id(),
+            self._session_id(),
+            {},
+            state=dict(start.state or {}),
+            context_messages=({"role": "system", "content": prompt},),
+        )
+        if not call.user_id or not call.session_id:
+            raise InputError("the simulator's user id or session id is blank")
+        return _Conversation(self._runner, scenario, call)
+
+
+class _Conversation:
+    def __init__(self, runner: Runner, scenario: ConversationScenario, call: AgentCall) -> None:
+        self._runner, self._scenario, self._call = runner, scenario, call
+        self._said = 0
+        self.ended_by = ""
+
+    async def next(self, last_response: str) -> str | None:
+        limit = self._scenario.max_allowed_invocations
+        if limit and self._said >= limit:
+            self.ended_by = "limit"
+            return None
+        if not self._said and self._scenario.starting_prompt:
+            text = self._scenario.starting_prompt
+        else:
+            text = await self._reply(last_response)
+        signal = self._scenario.stop_signal
+        is_first = not self._said and bool(self._scenario.starting_prompt)
+        if signal and not is_first and text.strip().casefold() == signal.casefold():
+            self.ended_by = "stop_signal"
+            return None
+        self._said += 1
+        return text
+
+    def close(self) -> None:
+        """Do nothing: the session is the runner's."""
+
+    async def _reply(self, last_response: str) -> str:
+        """Return what the model says: the root's reply before those of others, and errors before replies."""
+        call = replace(self._call, message={"role": "user", "content": last_response})
+        root, replies, errors = "", {}, []
+        try:
+            async with aclosing(events_of(self._runner, call)) as events:
+                async for event in events:
+                    if event is None:
+                        continue
+                    said, ends = event.get("invocationId") or "", event.get("object") == COMPLETION
+                    if said and (not root or (ends and event.get("done"))):
+                        root = said
+                    if (message := final_message(event)) is not None:
+                        replies[COMPLETION if ends else said] = str(message.get("content") or "")
+                    if error := error_text(event):
+                        errors.append(error)
+        except Exception as error:  # of the user's model
+            raise SimulationError(
+                f"the simulator failed: {type(error).__name__}: {error}"
+            ) from error
+        if errors:
+            raise SimulationError(f"the simulator failed: {'; '.join(errors)}")
+        text = replies.get(COMPLETION) or replies.get(root) or replies.get("") or ""
+        if not text.strip():
+            raise SimulationError(
+                "the simulator said nothing; expected a message or the stop signal"
+            )
+        return text
+
+
+def default_system_prompt(scenario: ConversationScenario) -> str:
+    """Return the instruction of a model that plays the user of a scenario."""
+    rules = [
+        "Write exactly one message, in the words that this user would naturally use.",
+        "The plan below is what you go by first.",
+        "Keep to the goal, the limits and what was said before.",
+        "Choose the step that helps most: answer a question, give a missing detail, ask for the next action,"
+        " correct a mistake.",
+        "Be brief, but say enough for the assistant to go on.",
+        "Give no reasoning, do not mention the plan, and never write several turns.",
+    ]
+    if scenario.stop_signal:
+        rules.append(
+            f"Once the goal is reached, write this and nothing else: {scenario.stop_signal}"
+        )
+    parts = [
+        "You play the user in a test of an assistant.",
+        "Write the one message that brings the user closest to the goal.",
+        "You are given the assistant's latest reply; it is empty when the conversation begins.",
+        "\n".join(f"- {one}" for one in rules),
+    ]
+    if scenario.starting_prompt:
+        parts.append(f"The user has begun with this message:\n{scenario.starting_prompt}")
+    parts.append(f"The plan:\n{scenario.conversation_plan}")
+    return "\n\n".join(parts)

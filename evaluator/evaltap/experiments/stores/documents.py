@@ -1,0 +1,129 @@
+"""Documents in memory and in files: what both kinds of stores are made of.
+
+Files are replaced atomically; a store's lock is for the threads of one process.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+from evaltap.experiments.stores.eval_sets import EvalSetStore
+from evaltap.experiments.stores.locator import (
+    EVAL_SET_FILES,
+    METRICS_FILES,
+    RESULT_FILES,
+    Locator,
+)
+from evaltap.experiments.stores.metrics import MetricStore
+from evaltap.experiments.stores.results import ResultStore
+from evaltap.schemas.errors import FormatError
+from evaltap.schemas.files import canonical
+from evaltap.schemas.files.documents import (
+    read_bytes,
+    read_eval_set,
+    read_metrics,
+    read_result,
+    write_document,
+)
+from evaltap.schemas.formats.case import EvalSet
+from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.formats.result import EvalSetResult
+
+Document = TypeVar("Document", EvalSet, list[EvalMetric], EvalSetResult)
+
+
+class Stores(NamedTuple):
+    """The stores of an evaluation."""
+
+    sets: EvalSetStore
+    metrics: MetricStore
+    results: ResultStore
+
+
+def memory_stores() -> Stores:
+    """Return stores in this process's memory; what they return and take is copied."""
+    return Stores(
+        EvalSetStore(MemoryDocuments[EvalSet]()),
+        MetricStore(MemoryDocuments[list[EvalMetric]]()),
+        ResultStore(MemoryDocuments[EvalSetResult]()),
+    )
+
+
+def file_stores(
+    base: str | Path = ".",
+    *,
+    sets: Locator = EVAL_SET_FILES,
+    metrics: Locator = METRICS_FILES,
+    results: Locator = RESULT_FILES,
+) -> Stores:
+    """Return stores in files below a folder, at the places that the locators name."""
+    return Stores(
+        EvalSetStore(FileDocuments(base, sets, read_eval_set)),
+        MetricStore(FileDocuments(base, metrics, _metrics)),
+        ResultStore(FileDocuments(base, results, read_result)),
+    )
+
+
+class MemoryDocuments(Generic[Document]):
+    """Documents in memory."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, dict[str, Document]] = {}
+
+    def read(self, app: str, name: str) -> Document | None:
+        """Return a copy of a document."""
+        return deepcopy(self._held.get(app, {}).get(name))
+
+    def write(self, app: str, name: str, document: Document) -> None:
+        """Keep a copy of a document."""
+        self._held.setdefault(app, {})[name] = deepcopy(document)
+
+    def remove(self, app: str, name: str) -> None:
+        """Remove a document."""
+        del self._held[app][name]
+
+    def names(self, app: str) -> list[str]:
+        """Return names in the order in which the documents came."""
+        return [*self._held.get(app, {})]
+
+
+class FileDocuments(Generic[Document]):
+    """Documents in files, read each time; raises FormatError for a broken one."""
+
+    def __init__(
+        self, base: str | Path, locator: Locator, read: Callable[[Path], Document]
+    ) -> None:
+        self._base = str(base)
+        self._locator = locator
+        self._read: Callable[[Path], Document] = read
+
+    def read(self, app: str, name: str) -> Document | None:
+        """Return the content of a file."""
+        path = self._path(app, name)
+        return self._read(path) if path.exists() else None
+
+    def write(self, app: str, name: str, document: Document) -> None:
+        """Replace a file in canonical form."""
+        write_document(self._path(app, name), document)
+
+    def remove(self, app: str, name: str) -> None:
+        """Remove a file."""
+        self._path(app, name).unlink()
+
+    def names(self, app: str) -> list[str]:
+        """Return the names of the files in byte order."""
+        return self._locator.list(self._base, app)
+
+    def _path(self, app: str, name: str) -> Path:
+        return Path(self._locator.build(self._base, app, name))
+
+
+def _metrics(path: Path) -> list[EvalMetric]:
+    """Return the metrics of a file; `null` means none."""
+    try:
+        if canonical.loads(read_bytes(path), path=str(path)) is None:
+            return []
+    except FormatError:
+        pass  # read_metrics says where it is broken
+    return read_metrics(path)

@@ -1,0 +1,23 @@
+"""What a store refuses.
+
+InputError           a blank id, a case that cannot be run, a name that no path may hold
+├── NotFoundError    no such set, case, metric or result
+└── ExistsError      there is one with this id
+"""
+
+from evaltap.schemas.errors import InputError
+
+
+class NotFoundError(InputError):
+    """Raised for a set, case, metric or result that is not there."""
+
+
+class ExistsError(InputError):
+    """Raised for a second set, case or metric with one id."""
+
+
+def required(**given: str) -> None:
+    """Raise InputError for a blank id."""
+    for name, value in given.items():
+        if not value:
+            raise InputError(f"the {name.replace('_', ' ')} is empty; give one")

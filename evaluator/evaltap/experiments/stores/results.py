@@ -1,0 +1,94 @@
+"""Results of evaluations by app, one document for each."""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Protocol
+
+from evaltap.experiments.stores.errors import NotFoundError, required
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.formats.result import EvalSetResult
+
+Ids = list[str]
+
+
+class ResultStoring(Protocol):
+    """Stores results by app; called from any thread.  Raises InputError for a blank id."""
+
+    def save(self, app: str, result: EvalSetResult) -> str:
+        """Store a result, replacing one with its id, and return the id."""
+        ...
+
+    def get(self, app: str, result_id: str) -> EvalSetResult:
+        """Return a result; raise NotFoundError."""
+        ...
+
+    def list(self, app: str) -> Ids:
+        """Return the ids of the app's results; none for an app that is not known."""
+        ...
+
+    def close(self) -> None:
+        """Release what the store holds."""
+        ...
+
+
+class ResultDocuments(Protocol):
+    """Holds the documents of results."""
+
+    def read(self, app: str, name: str) -> EvalSetResult | None:
+        """Return a document that is the caller's own; None if there is none."""
+        ...
+
+    def write(self, app: str, name: str, document: EvalSetResult) -> None:
+        """Replace a document."""
+        ...
+
+    def names(self, app: str) -> Ids:
+        """Return the names of the app's documents."""
+        ...
+
+
+class ResultStore:
+    """Results in documents; `now` gives the time in Unix seconds."""
+
+    def __init__(self, documents: ResultDocuments, *, now: Callable[[], float] = time.time) -> None:
+        self._documents = documents
+        self._now = now
+        self._lock = threading.RLock()
+
+    def save(self, app: str, result: EvalSetResult) -> str:
+        """Store a result under its id, or under a new one; name and time are set if absent."""
+        if result is None:
+            raise InputError("the result is null; give one")
+        required(app_name=app, eval_set_id=result.eval_set_id)
+        result_id = result.eval_set_result_id or f"{app}_{result.eval_set_id}_{uuid.uuid4()}"
+        time_of = self._now() if result.creation_timestamp is None else result.creation_timestamp
+        stored = result.model_copy(
+            update={
+                "eval_set_result_id": result_id,
+                "eval_set_result_name": result.eval_set_result_name or result_id,
+                "creation_timestamp": time_of,
+            }
+        )
+        with self._lock:
+            self._documents.write(app, result_id, stored)
+        return result_id
+
+    def get(self, app: str, result_id: str) -> EvalSetResult:
+        """Return a result."""
+        required(app_name=app, result_id=result_id)
+        with self._lock:
+            found = self._documents.read(app, result_id)
+        if found is None:
+            raise NotFoundError(f"no result {result_id!r} in app {app!r}")
+        return found
+
+    def list(self, app: str) -> Ids:
+        """Return the ids of the app's results."""
+        required(app_name=app)
+        with self._lock:
+            return self._documents.names(app)
+
+    def close(self) -> None:
+        """Do nothing: documents are held open by nobody."""
