@@ -10,6 +10,7 @@ from evaltap.experiments.agents.loading import agent_of, load_agent
 from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.experiments.service.runners import AgentCall, Runner
 from evaltap.recorder import Recorder
+from evaltap.recorder.answering import TOOL_ANSWERS
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.wire.record import DecodedCase, WireRecord, decode_record
@@ -57,6 +58,8 @@ class RecordedAgent:
             raise ConfigurationError("the agent takes no context messages; leave them out")
         if call.state and not abilities.state:
             raise ConfigurationError("the agent takes no state; leave sessionInput.state out")
+        if TOOL_ANSWERS.get() is not None and not abilities.mocks:
+            raise ConfigurationError("the agent's tools cannot be mocked; leave toolMock out")
         unit = Unit(
             eval_set_id=_SET,
             eval_id=call.session_id,
