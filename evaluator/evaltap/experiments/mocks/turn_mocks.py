@@ -136,6 +136,31 @@ class TurnMocks:
         return miss
 
 
+class CaseMocks:
+    """The mocks of a case, turn by turn: agents of frameworks ask who answers when their session begins."""
+
+    def __init__(self) -> None:
+        self.missed: list[ToolMiss] = []
+        """The misses of this turn."""
+        self._turn: TurnMocks | None = None
+
+    def begin(self, turn: TurnMocks | None) -> None:
+        """Begin a turn with its mocks, if it has any."""
+        self._turn = turn
+        self.missed = [] if turn is None else turn.missed
+
+    def answer(self, name: str, arguments: object) -> Any:
+        """Return the result of a call, or RUN; raise ToolMiss."""
+        return RUN if self._turn is None else self._turn.answer(name, arguments)
+
+    async def answer_later(self, name: str, arguments: object) -> Any:
+        """Do the same without holding up the event loop."""
+        return RUN if self._turn is None else await self._turn.answer_later(name, arguments)
+
+    def delegated(self, name: str) -> None:
+        """Do nothing: what another agent calls is answered by the same mocks."""
+
+
 def waited(answer: Awaitable[Any]) -> Any:
     """Return what is awaited to a caller that cannot await, whether or not it is on an event loop."""
     outcome: list[Any] = []

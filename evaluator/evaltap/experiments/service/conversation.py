@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evaltap.experiments.mocks.declared import Side
-from evaltap.experiments.mocks.turn_mocks import Generator, turn_mocks
+from evaltap.experiments.mocks.turn_mocks import CaseMocks, Generator, TurnMocks, turn_mocks
 from evaltap.experiments.service.capture import CapturedTurn, TurnCapture
 from evaltap.experiments.service.runners import AgentCall, Runner, events_of, session_of
 from evaltap.experiments.service.simulation import (
@@ -47,13 +47,19 @@ class Conversation:
         """Run turns with the mocks of one side; raise CaseFailed at the first that fails."""
         if not turns:
             raise CaseFailed("there are no turns to run")
-        async with self._session() as runner:
-            for number, turn in enumerate(turns, 1):
-                if turn is None or turn.get("userContent") is None:
-                    raise CaseFailed(f"turn {number} has no user message")
-                mocks = (turn.get("toolMock") or {}).get(side) if side else None
-                said = turn["userContent"]
-                await self._turn(runner, said, mocks or (), side or "actual", generator)
+        mocks = [((one or {}).get("toolMock") or {}).get(side) or () for one in turns]
+        answers = CaseMocks() if side and any(mocks) else None
+        token = TOOL_ANSWERS.set(answers)
+        try:
+            async with self._session() as runner:
+                for number, (turn, entries) in enumerate(zip(turns, mocks, strict=True), 1):
+                    if turn is None or turn.get("userContent") is None:
+                        raise CaseFailed(f"turn {number} has no user message")
+                    if answers is not None:
+                        answers.begin(_mocks(entries, side or "actual", generator))
+                    await self._turn(runner, turn["userContent"], answers)
+        finally:
+            TOOL_ANSWERS.reset(token)
 
     async def simulate(self, simulator: Simulator, start: SimulationStart) -> None:
         """Run what a simulated user says until it ends; raise CaseFailed."""
@@ -87,7 +93,7 @@ class Conversation:
     async def _simulated(self, runner: Runner, user: SimulatedConversation) -> None:
         answer = ""
         while (text := await user.next(answer)) is not None:
-            turn = await self._turn(runner, {"role": "user", "content": text}, (), "actual", None)
+            turn = await self._turn(runner, {"role": "user", "content": text})
             final = turn.get("finalResponse")
             if final is None:
                 self.turns.pop()
@@ -96,18 +102,8 @@ class Conversation:
         self.ended_by = user.ended_by
 
     async def _turn(
-        self,
-        runner: Runner,
-        message: Mapping[str, Any],
-        mocks: Sequence[Any],  # entries of `toolMock`, as JSON
-        side: Side,
-        generator: Generator | None,
+        self, runner: Runner, message: Mapping[str, Any], answers: CaseMocks | None = None
     ) -> CaseData:
-        try:
-            answers = turn_mocks(mocks, generator, side=side)
-        except InputError as error:
-            raise CaseFailed(f"tool mocks: {error}") from error
-        token = TOOL_ANSWERS.set(answers)
         limit = asyncio.timeout(self.turn_seconds)
         try:
             async with limit:
@@ -119,8 +115,6 @@ class Conversation:
                 why = f"the agent did not answer within {self.turn_seconds:g} s"
                 raise CaseFailed(why) from error
             raise CaseFailed(f"the agent failed: {type(error).__name__}: {error}") from error
-        finally:
-            TOOL_ANSWERS.reset(token)
         self.traces.append(captured.turn.get("executionTrace"))
         if answers is not None and answers.missed:
             raise CaseFailed(str(answers.missed[0]))
@@ -136,3 +130,12 @@ class Conversation:
             async for event in events:
                 capture.add(event)
         return capture.end()
+
+
+def _mocks(
+    entries: Sequence[Any], side: Side, generator: Generator | None
+) -> TurnMocks | None:  # entries of `toolMock`, as JSON
+    try:
+        return turn_mocks(entries, generator, side=side)
+    except InputError as error:
+        raise CaseFailed(f"tool mocks: {error}") from error

@@ -1,7 +1,7 @@
 """Agents of frameworks and plain functions as runners: what they do is recorded as in production."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -9,9 +9,11 @@ from evaltap.experiments.agents.base import Conversation, Unit
 from evaltap.experiments.agents.loading import agent_of, load_agent
 from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.experiments.service.runners import AgentCall, Runner
-from evaltap.recorder import MemorySink, Recorder
+from evaltap.recorder import Recorder
+from evaltap.recorder.answering import TOOL_ANSWERS
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.wire.record import DecodedCase, WireRecord, decode_record
 
 _FLUSH_SECONDS: Final = 30.0
 _SET: Final = "evaluation"
@@ -28,9 +30,11 @@ class RecordedAgent:
     """
 
     def __init__(self, agent: object) -> None:
-        self._sink = MemorySink()
+        self._sink = _LastTurns()
         redactor = restoring(Inventions(), None)
-        self._recorder = Recorder(sink=self._sink, redactor=redactor, sample_rate=1.0)
+        self._recorder = Recorder(
+            sink=self._sink, redactor=redactor, sample_rate=1.0, flush_interval_seconds=0.01
+        )
         try:
             self._agent = (
                 load_agent(agent, self._recorder)
@@ -54,6 +58,8 @@ class RecordedAgent:
             raise ConfigurationError("the agent takes no context messages; leave them out")
         if call.state and not abilities.state:
             raise ConfigurationError("the agent takes no state; leave sessionInput.state out")
+        if TOOL_ANSWERS.get() is not None and not abilities.mocks:
+            raise ConfigurationError("the agent's tools cannot be mocked; leave toolMock out")
         unit = Unit(
             eval_set_id=_SET,
             eval_id=call.session_id,
@@ -76,7 +82,10 @@ class RecordedAgent:
                     conversation.answered(answer)
                     return await asyncio.to_thread(self._recorded, unit.eval_id)
 
-                yield turn
+                try:
+                    yield turn
+                finally:
+                    self._sink.turns.pop(unit.eval_id, None)
 
     def close(self) -> None:
         """End the recorder."""
@@ -85,8 +94,29 @@ class RecordedAgent:
     def _recorded(self, eval_id: str) -> CaseData:
         """Return the turn that has just ended."""
         self._recorder.flush(_FLUSH_SECONDS)
-        own = [one for one in self._sink.cases if one.get("evalId") == eval_id]
-        turns = [turn for one in own for turn in one.get("actualConversation") or ()]
-        if not turns:
+        if eval_id not in self._sink.turns:
             raise InputError("the turn was not recorded")
-        return dict(turns[-1])
+        return self._sink.turns.pop(eval_id)
+
+
+class _LastTurns:
+    """A sink that keeps the last turn of each case."""
+
+    def __init__(self) -> None:
+        self.turns: dict[str, CaseData] = {}
+
+    def append(self, records: Sequence[WireRecord]) -> None:
+        for record in records:
+            item = decode_record(record)
+            turns = item.case.get("actualConversation") if isinstance(item, DecodedCase) else None
+            if isinstance(item, DecodedCase) and turns:
+                self.turns[item.case["evalId"]] = dict(turns[-1])
+
+    def flush(self, timeout_seconds: float) -> bool:
+        return True
+
+    def backlog(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Do nothing."""
