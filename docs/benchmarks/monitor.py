@@ -4,11 +4,12 @@ Months are drawn (tests/watch_simulation.py) and watched by `analysis.stats.dete
 an alarm on every day that is five points worse than usual, and the test that knows how far the share rises.
 Then come months whose nights, office hours or weekends differ, and rises that last, whose alarms must not
 resolve before they end.  Then slices are broken (tests/planted_changes.py): is the broken one named first?
-Last come months of latencies (tests/latency_simulation.py) under both streams of `slow_rate`, and under its
-first one alone.
+Last come months of latencies (tests/latency_simulation.py) under both streams of `slow_rate`, under its first
+one alone, and under a watch on their mean.
 
     python docs/benchmarks/monitor.py [--rounds 500] [--seed 2026] [--plot docs/assets/watches.svg]
     python docs/benchmarks/monitor.py --latencies
+    python docs/benchmarks/monitor.py --means
 """
 
 import argparse
@@ -21,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from plots import Axis, Dots, draw
 
-from latency_simulation import LatencyMonth, simulate_latencies
+from latency_simulation import LatencyMonth, simulate_latencies, simulate_means
 from planted_changes import PLANTED, named_first
 from watch_simulation import FoundMonths, Month, simulate_months, simulate_rises
 
@@ -58,20 +59,36 @@ LATENCIES = (
     LatencyMonth(50, 0.3), LatencyMonth(200, 0.3), LatencyMonth(500, 0.3),
     LatencyMonth(200, 0.3, day_spread=0.05),
 )  # fmt: skip
+MEANS = {
+    "nothing": (
+        LatencyMonth(50), LatencyMonth(200), LatencyMonth(200, day_spread=0.1),
+        LatencyMonth(200, night=1.0), LatencyMonth(50, spread=1.2), LatencyMonth(200, spread=1.2),
+    ),
+    "all turns 30 % more": (
+        LatencyMonth(50, 0.3), LatencyMonth(200, 0.3), LatencyMonth(200, 0.3, day_spread=0.05),
+        LatencyMonth(200, 0.3, spread=1.2),
+    ),
+    "all turns twice as much": (LatencyMonth(50, 1.0), LatencyMonth(50, 1.0, spread=1.2)),
+    "2 % of the turns 20 times as much": (LatencyMonth(200, tail=0.02),),
+}  # fmt: skip
 
 
 def main() -> None:
-    """Print six tables in Markdown, and draw the first two."""
+    """Print seven tables in Markdown, and draw the first two."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--plot", type=Path, help="also draw it, as SVG; a second file has -delays")
     parser.add_argument("--latencies", action="store_true", help="only the table of latencies")
+    parser.add_argument("--means", action="store_true", help="only the table of means")
     options = parser.parse_args()
-    if not options.latencies:
+    if not options.latencies and not options.means:
         _rates(options)
         print()
-    _latencies(options)
+    if not options.means:
+        _latencies(options)
+    if not options.latencies:
+        _means(options)
 
 
 def _rates(options: argparse.Namespace) -> None:
@@ -132,6 +149,22 @@ def _latencies(options: argparse.Namespace) -> None:
             f" {shares[1]} | {delays[1]} |",
             flush=True,
         )
+
+
+def _means(options: argparse.Namespace) -> None:
+    print(
+        "\n| what changes | sessions a day | sigma | days differ by | nights |"
+        " months with an alarm | after days |\n|---|---:|---:|---:|---:|---:|---:|"
+    )
+    for name, months in MEANS.items():
+        for month in months:
+            alarms, delay = simulate_means(month, options.rounds, chance=CHANCE, seed=options.seed)
+            days = "" if name == "nothing" else f"{delay:.1f}"
+            print(
+                f"| {name} | {month.sessions} | {month.spread} | {month.day_spread:.0%} |"
+                f" +{month.night:.0%} | {alarms:.1%} | {days} |",
+                flush=True,
+            )
 
 
 def _simulated(month: Month, options: argparse.Namespace) -> FoundMonths:

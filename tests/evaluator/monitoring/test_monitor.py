@@ -1,6 +1,7 @@
 """Watches on live traffic: quiet in quiet months, fast when something breaks, and naming the change."""
 
 import json
+import math
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +22,10 @@ from evaltap.evaluator.analysis.stats.detector import (
     usual,
 )
 from evaltap.evaluator.monitoring.learned import Alarms
+from evaltap.evaluator.monitoring.measures import mean_of
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import AlertReceiver, ScoreRule, Watch
-from latency_simulation import LatencyMonth, simulate_latencies
+from latency_simulation import LatencyMonth, simulate_latencies, simulate_means
 from planted_changes import PLANTED, named_first
 from traffic import binomial_bounds
 from watch_simulation import Month, alarm_of, simulate_months, simulate_rises
@@ -171,6 +173,51 @@ def test_a_shift_of_all_latencies_is_found_sooner_than_by_the_slowest_turns_alon
 
     assert found.alarms == 1
     assert found.delay < 0.8 * found.tail_delay
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "month",
+    [
+        LatencyMonth(50),
+        LatencyMonth(100, day_spread=0.1),
+        LatencyMonth(100, night=1.0),
+        LatencyMonth(50, spread=1.2),
+    ],
+)
+def test_means_of_quiet_months_stay_quiet(month: LatencyMonth) -> None:
+    rounds = 100
+
+    alarms, _ = simulate_means(month, rounds, chance=CHANCE, seed=5)
+
+    assert alarms <= CHANCE + 3 * math.sqrt(CHANCE * (1 - CHANCE) / rounds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("month", "days"),
+    [(LatencyMonth(50, 0.5), 2), (LatencyMonth(200, 0.3), 1), (LatencyMonth(200, tail=0.02), 5)],
+)
+def test_a_rise_of_a_mean_is_found_within_days(month: LatencyMonth, days: float) -> None:
+    alarms, delay = simulate_means(month, 20, chance=CHANCE, seed=5)
+
+    assert alarms >= 0.9
+    assert delay <= days
+
+
+@pytest.mark.parametrize("spread", [0.3, 0.8])
+def test_the_interval_of_a_mean_contains_the_truth_and_the_mean(spread: float) -> None:
+    source, truth, held = random.Random(3), math.exp(spread**2 / 2), 0
+    for _ in range(300):
+        sessions = [[source.lognormvariate(0, spread)] * source.randint(1, 3) for _ in range(60)]
+        largest = max(map(max, sessions))
+
+        found = mean_of([(sum(one), len(one), len(one)) for one in sessions], largest)
+
+        assert found is not None
+        assert found.low < found.value < found.high
+        held += found.low <= truth <= found.high
+    assert held >= binomial_bounds(300, 0.94)[0]
 
 
 @pytest.mark.slow
@@ -340,6 +387,59 @@ def test_most_turns_that_take_longer_are_found_though_the_slowest_take_no_longer
     assert found[0.5]["rate_after"] == pytest.approx(1)
     _, text, _ = evaltap("monitor", "replay", db, "--rules", "monitor.json")
     assert "firing slow (slow_rate, turns above the median), 2026-11-1" in text
+
+
+def test_a_mean_that_rises_is_an_alarm_in_its_unit_that_names_the_slice(evaltap: Evaltap) -> None:
+    db = store_of(
+        evaltap, lambda tool, day: 0.0, latency=lambda day, number: 300.0 if day >= 16 else 100.0
+    )
+
+    code, events = replayed(evaltap, db, {"name": "latency", "signal": "mean_latency"})
+
+    assert code == 1
+    (alarm,) = events
+    assert (alarm["status"], alarm["unit"]) == ("firing", "ms")
+    assert (alarm["rate_before"], alarm["rate_after"]) == (pytest.approx(100), pytest.approx(300))
+    assert alarm["low"] <= alarm["rate_after"] <= alarm["high"]
+    assert alarm["rate_before"] < alarm["most"] < alarm["rate_after"]
+    assert alarm["cases_filter"].startswith("sort:latency since:2026-11-1")
+    text = evaltap("monitor", "replay", db, "--rules", "monitor.json")[1]
+    assert "firing latency (mean_latency)" in text
+    assert "100 ms -> 300 ms (95 %: " in text
+
+
+def test_a_mean_score_that_falls_is_an_alarm_that_names_the_broken_tool(evaltap: Evaltap) -> None:
+    db = store_of(evaltap, lambda tool, day: 0.9 if tool == "refund" and day >= 16 else 0.05)
+
+    watch = {"name": "quality", "signal": "mean_score", "metric": "helpful"}
+    code, (alarm,) = replayed(evaltap, db, watch)
+
+    assert code == 1
+    assert (alarm["status"], alarm["unit"]) == ("firing", "score")
+    assert alarm["rate_after"] < alarm["most"] < alarm["rate_before"]
+    assert alarm["low"] <= alarm["rate_after"] <= alarm["high"]
+    assert (alarm["changed"][0]["by"], alarm["changed"][0]["value"]) == ("tool", "refund")
+    assert alarm["cases"]
+
+
+def test_a_fixed_limit_on_a_mean_fires_in_its_unit(evaltap: Evaltap) -> None:
+    def latency(day: int, number: int) -> float:
+        return (900.0 if day == 5 else 100.0) + number
+
+    db = store_of(evaltap, lambda tool, day: 0.0, days=8, latency=latency)
+
+    watch = {"name": "latency", "signal": "mean_latency", "above": 500, "hours": 24}
+    code, (fires, ends) = replayed(evaltap, db, watch)
+
+    assert code == 0
+    assert (fires["status"], ends["status"]) == ("firing", "resolved")
+    assert 500 < fires["low"] <= fires["rate_after"] <= fires["high"]
+    assert ends["rate_after"] <= 500
+    assert {one[:4] for one in fires["cases"]} == {"s-5-"}
+    assert (
+        "in 40 sessions), limit 500 ms"
+        in evaltap("monitor", "replay", db, "--rules", "monitor.json")[1]
+    )
 
 
 def test_silence_is_an_alarm_until_the_next_turn(evaltap: Evaltap) -> None:

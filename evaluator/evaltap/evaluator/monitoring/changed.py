@@ -64,18 +64,19 @@ NONE: Final = Ratio(0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def changed_slices(
-    turns: Turns, begins: datetime, since: datetime, *, good: bool
+    turns: Turns, begins: datetime, since: datetime, *, good: bool, scale: float = 1.0
 ) -> list[Candidate]:
     """Return the values of the turns' slice with the effect of each on the bad share of all turns.
 
     Of the turns, those before `begins`, when the baseline ended, are compared with those since the change;
-    times are UTC, without a time zone.  `good`: turns with the signal are not bad.
+    times are UTC, without a time zone.  `good`: turns with the signal are not bad.  Values
+    are parts of `scale`.
 
     The effects are Kitagawa's components (1955): if the rate in the slice rose, the share after times the
     rise; if its share rose, the rise of the share times how much worse it is than all.  A slice whose rate
     rose no more than that of the others explains nothing.  Errors are by sessions.
     """
-    given = {"begins": begins, "since": since, "good": good}
+    given = {"begins": begins, "since": since, "good": good, "scale": scale}
     wholes = {before: Ratio(*sums) for before, *sums in turns.rows(_WHOLE, given)}
     usual = wholes.get(True, NONE).value or 0.0
     sides: dict[str, dict[bool, Side]] = {}
@@ -86,7 +87,7 @@ def changed_slices(
     found: list[Candidate] = []
     for value, pair in sorted(sides.items()):
         both = [pair.get(before) or _absent(wholes.get(before, NONE)) for before in (True, False)]
-        found += _candidates(turns.by[0], value, both, usual, good=good)
+        found += _candidates(turns.by[0], value, both, usual, good=good, scale=scale)
     return found
 
 
@@ -111,7 +112,7 @@ def explaining(candidates: Sequence[Candidate]) -> tuple[Changed, ...]:
 
 
 def _candidates(
-    by: str, value: str, sides: Sequence[Side], usual: float, *, good: bool
+    by: str, value: str, sides: Sequence[Side], usual: float, *, good: bool, scale: float
 ) -> list[Candidate]:
     share, share_now = (one.share.value or 0.0 for one in sides)
     if min(share, share_now) > _NEARLY_ALL:
@@ -121,8 +122,10 @@ def _candidates(
     rate = usual if inside[0].value is None else inside[0].value
     rate_now = rate if inside[1].value is None else inside[1].value
     rise, elsewhere = rate_now - rate, _rise(outside)
-    shown, shown_now = (1 - rate, 1 - rate_now) if good else (rate, rate_now)
-    effect, mixed = share_now * rise, (share_now - share) * (rate - usual)
+    shown, shown_now = (scale * (1 - one if good else one) for one in (rate, rate_now))
+    effect, mixed = (
+        scale * one for one in (share_now * rise, (share_now - share) * (rate - usual))
+    )
     worse = Changed(by, value, "rate", share, share_now, shown, shown_now, effect)
     more = Changed(by, value, "mix", share, share_now, shown, shown_now, mixed)
     noise = sum(one.variance for one in (*inside, *outside))
@@ -145,7 +148,8 @@ def _two_sided(value: float, spread: float) -> float:
 _TURNS: Final = """
 WITH chosen AS (
   SELECT by_0 AS value, session, invocation_id, 1 / probability AS weight,
-         if(has <> $good, 1 / probability, 0) AS bad, started_at < $begins AS before
+         if($good, 1 - has::DOUBLE / $scale, has::DOUBLE / $scale) / probability AS bad,
+         started_at < $begins AS before
   FROM {turns}
   WHERE counts AND (started_at < $begins OR started_at >= $since)
 ),

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator
 
 from evaltap.evaluator.monitoring.learned import LEAST_DAYS, LEAST_SESSIONS
+from evaltap.evaluator.monitoring.measures import shown
 from evaltap.evaluator.monitoring.model import (
     UNKNOWN,
     Event,
@@ -30,10 +31,10 @@ def event_lines(event: Event, store: str) -> Iterator[str]:
         yield f"  {of_limit(event)}"
     elif event.rate_before is not None and event.rate_after is not None:
         since = "" if event.since is None else f" since {event.since:%Y-%m-%d}"
-        yield (
-            f"  {event.rate_before:.1%} -> {event.rate_after:.1%}{interval(event)}{since}; limit of a"
-            f" normal day: {event.most or 0:.1%}"
+        before, after, most = (
+            shown(one, event.unit) for one in (event.rate_before, event.rate_after, event.most or 0)
         )
+        yield f"  {before} -> {after}{interval(event)}{since}; limit of a normal day: {most}"
     elif event.since is not None:
         over = event.status == "resolved" and event.at is not None
         until = f" until {event.at:%Y-%m-%d %H:%M}" if over else ""
@@ -49,9 +50,9 @@ def event_lines(event: Event, store: str) -> Iterator[str]:
 
 def state_line(event: Event) -> str:
     """Return the state of a watch in a line."""
-    rate = "" if event.rate_after is None else f" {event.rate_after:.1%}"
+    rate = "" if event.rate_after is None else f" {shown(event.rate_after, event.unit)}"
     if event.most is not None:
-        rate += f", limit {event.most:.1%}"
+        rate += f", limit {shown(event.most, event.unit)}"
     progress = f" {event.progress}" if event.progress else ""
     return f"{event.status}{progress}: {subject(event)}{rate}"
 

@@ -18,6 +18,9 @@ _BAD: Final[Mapping[str, str]] = {
     "negative_feedback": "feedback:down",
     "slow_rate": "sort:latency",
     "costly_rate": "sort:cost",
+    "mean_score": "metric:{metric}=failed,crashed",
+    "mean_cost": "sort:cost",
+    "mean_latency": "sort:latency",
 }
 _FIELDS: Final[Mapping[str, str]] = {"tool_path": "path"}
 _UNLIKE: Final = frozenset({"run"})
@@ -51,12 +54,17 @@ _MOST_READ: Final = 2_000
 """The number of bad turns that are read, the worst first."""
 
 
-def example_cases(turns: Turns, *, good: bool) -> tuple[str, ...]:
-    """Return eval ids of bad turns; `good`: turns with the signal are not bad.
+def example_cases(turns: Turns, *, good: bool, mean: bool = False) -> tuple[str, ...]:
+    """Return eval ids of bad turns; `good`: turns with the signal, or large values, are not bad.
+
+    Where a `mean` is watched, the turns with the worst values come first.
 
     Near-duplicates have the same tools and similar words, as in `evaltap duplicates`.
     """
-    bad = turns.rows(_BAD_TURNS, {"good": good, "most": _MOST_READ})
+    worst = _WORST_VALUES.format("ASC" if good else "DESC") if mean else _WORST
+    bad = turns.rows(
+        _BAD_TURNS, {"most": _MOST_READ, **({} if mean else {"good": good})}, worst=worst
+    )
     return tuple(dict.fromkeys([*_unlike(bad), *(case for case, _, _ in bad)]))[:EXAMPLES]
 
 
@@ -91,7 +99,8 @@ LEFT JOIN (
   GROUP BY ALL
 ) k ON (k.app_name, k.eval_set_id, k.eval_id, k.invocation_id)
      = (t.app_name, t.eval_set_id, t.eval_id, t.invocation_id)
-WHERE e.counts AND coalesce(e.has, false) <> $good AND e.started_at IS NOT NULL
-ORDER BY e.score NULLS FIRST, e.started_at, e.eval_id, e.invocation_id
+WHERE e.counts AND e.started_at IS NOT NULL {worst}, e.started_at, e.eval_id, e.invocation_id
 LIMIT $most
 """
+_WORST: Final = "AND coalesce(e.has, false) <> $good ORDER BY e.score NULLS FIRST"
+_WORST_VALUES: Final = "ORDER BY e.has {}"

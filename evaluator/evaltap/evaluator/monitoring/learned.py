@@ -1,4 +1,4 @@
-"""A watch that learns what is normal, and raises an alarm when a share of turns is higher.
+"""A watch that learns what is normal, and raises an alarm when a share of turns, or a mean, is worse.
 
 An evaluation continues from the beginning of a day at which an earlier one stopped, so its cost depends on
 that day and not on all stored turns.
@@ -17,12 +17,14 @@ from evaltap.evaluator.analysis.stats.detector import (
     Recovery,
     Usual,
     longest_session,
+    share_of,
     usual,
 )
-from evaltap.evaluator.analysis.stats.estimate import Estimate, Profile, estimate
+from evaltap.evaluator.analysis.stats.estimate import Profile, estimate
 from evaltap.evaluator.analysis.stats.rate import wilson_of
 from evaltap.evaluator.monitoring.changed import Candidate, changed_slices, explaining
 from evaltap.evaluator.monitoring.evidence import example_cases, filter_of
+from evaltap.evaluator.monitoring.measures import Found, is_good, unit_of
 from evaltap.evaluator.monitoring.model import Event, Status
 from evaltap.evaluator.monitoring.turns import (
     MOST_POINTS,
@@ -37,6 +39,7 @@ from evaltap.evaluator.monitoring.turns import (
     counting_of,
     counts_at_once,
     has_ended,
+    mean_of_turns,
     read_turns,
     sessions_of,
     turns_of,
@@ -188,6 +191,8 @@ class LearnedBaseline:
     """The maximum weight of a session."""
     ends: date
     """The first day after the baseline."""
+    mean: Found | None = None
+    """For means, that of the baseline, with no value cut."""
 
 
 @dataclass(slots=True)
@@ -392,9 +397,11 @@ class LearnedWatch:
         alarms: Alarms | None = None,
     ) -> Event:
         assert stream.learned is not None
-        good, known = self._watch.signal == "pass_rate", stream.learned.usual
+        assert self._counting is not None
+        known, scale = stream.learned.usual, self._counting.largest
         before, after, most = (
-            1 - one if good and one is not None else one for one in (known.share, share, known.most)
+            None if one is None else (1 - one if is_good(self._watch) else one) * scale
+            for one in (known.share, share, known.most)
         )
         since = datetime.combine(alarms.since, time()) if alarms and status == "firing" else None
         evidence = None if alarms is None else alarms.evidence
@@ -426,47 +433,65 @@ class LearnedWatch:
 def explained(
     store: StoreReader, watch: Watch, counting: Counting, event: Event, learned: LearnedBaseline
 ) -> Event:
-    """Return an alarm with its interval, and the slices that changed since the baseline."""
+    """Return an alarm with its interval, and the slices that changed since the baseline.
+
+    Its means are those of the values themselves, however large.
+    """
     assert event.since is not None
     assert event.at is not None
     since, until = event.since.replace(tzinfo=UTC), event.at.replace(tzinfo=UTC)
     until += timedelta(microseconds=1)  # include the turn that raised the alarm
     ended = datetime.combine(learned.ends, time())
-    good = watch.signal == "pass_rate"
+    good, scale = is_good(watch), counting.largest
     candidates: list[Candidate] = []
     for by in SLICES:
         with turns_of(store, watch, counting, by, event.slice, until=until) as turns:
-            candidates += changed_slices(turns, ended, event.since, good=good)
+            candidates += changed_slices(turns, ended, event.since, good=good, scale=scale)
     changed = explaining(candidates)
     whole = read_turns(store, watch, counting, "", event.slice, since=since, until=until)
-    found = _since_change(whole, learned.longest, good=good)
+    found = _since_change(whole, learned.longest, watch)
     within = dict(event.slice)
     if changed:
         within[changed[0].by] = changed[0].value
     with turns_of(store, watch, counting, "", within, since=since, until=until) as turns:
-        cases = example_cases(turns, good=good)
+        cases = example_cases(turns, good=good, mean=bool(unit_of(watch)))
     listed = filter_of(watch, event.slice, changed, event.since, event.at)
     event = replace(event, changed=changed, cases=cases, cases_filter=listed)
     if found is None:
         return event
-    low, high = found.rate.interval
+    if (mean := learned.mean) is not None and event.rate_before is not None:
+        # The limit is known for values that are cut: the margin is kept.
+        most = None if event.most is None else mean.value + event.most - event.rate_before
+        event = replace(event, rate_before=mean.value, most=most)
     return replace(
-        event, rate_after=found.rate.value, low=low, high=high, turns=found.rate.n, sessions=found.sessions
+        event, rate_after=found.value, low=found.low, high=found.high, turns=found.turns,
+        sessions=found.sessions,
     )  # fmt: skip
 
 
-def _since_change(turns: Sequence[WatchedTurn], longest: int, *, good: bool) -> Estimate | None:
-    """Return the estimate of the share since the change, from the turns that count in each session."""
-    sessions = [one._replace(turns=one.turns[:longest]) for one in sessions_of(turns)]
-    return estimate(Profile(cells_of(one.turns, good=good)) for one in sessions)
+def _since_change(turns: Sequence[WatchedTurn], longest: int, watch: Watch) -> Found | None:
+    """Return the share or mean since the change, from the turns that count in each session."""
+    sessions = [one.turns[:longest] for one in sessions_of(turns)]
+    if unit_of(watch):
+        return mean_of_turns(sessions)
+    found = estimate(Profile(cells_of(one)) for one in sessions)
+    if found is None:
+        return None
+    return Found(found.rate.value, *found.rate.interval, found.rate.n, found.sessions)
 
 
 def _learn(sessions: Sequence[WatchedSession], watch: Watch, ends: date) -> LearnedBaseline:
     longest = longest_session([len(one.turns) for one in sessions])
-    days = groupby(sessions, key=lambda one: one.began.date())
-    known = usual([[one.bad(longest) for one in day] for _, day in days], watch.smallest_change)
+    days = [
+        [one.bad(longest) for one in day]
+        for _, day in groupby(sessions, key=lambda one: one.began.date())
+    ]
+    smallest = watch.smallest_change
+    if unit_of(watch) and not is_good(watch):  # a part of the usual mean
+        smallest *= share_of([one for day in days for one in day])[0]
     heaviest = max(turn.weight for one in sessions for turn in one.turns)
-    return LearnedBaseline(known, longest, heaviest * longest, ends)
+    mean = mean_of_turns(one.turns[:longest] for one in sessions) if unit_of(watch) else None
+    return LearnedBaseline(usual(days, smallest), longest, heaviest * longest, ends, mean)
 
 
 def _alarms(learned: LearnedBaseline, chance: float) -> Alarms:

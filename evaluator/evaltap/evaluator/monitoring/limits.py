@@ -1,4 +1,4 @@
-"""A fixed limit on a share: raise an alarm if the whole 95 % interval of a window is beyond it.
+"""A fixed limit on a share or mean: raise an alarm if the whole 95 % interval of a window is beyond it.
 
 The window ends every five minutes in which there was a turn, and contains the turns that started in it, so
 later turns change nothing about it.  It slides: the cost of a long history grows with its turns only.
@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.analysis.stats.estimate import Cell, Estimate, Profile, estimate
+from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate
 from evaltap.evaluator.monitoring.evidence import filter_of
+from evaltap.evaluator.monitoring.measures import Found, unit_of
 from evaltap.evaluator.monitoring.model import Event, Status
 from evaltap.evaluator.monitoring.turns import (
     EXAMPLES,
@@ -23,6 +24,7 @@ from evaltap.evaluator.monitoring.turns import (
     by_value,
     cells_of,
     counting_of,
+    mean_of_turns,
     read_turns,
 )
 from evaltap.evaluator.store.queries import StoreReader
@@ -47,7 +49,7 @@ class _State(NamedTuple):
 
     firing: bool = False
     events: tuple[Event, ...] = ()
-    seen: tuple[datetime, Estimate] | None = None
+    seen: tuple[datetime, Found] | None = None
     """The end of the last window with a result, and the result."""
 
 
@@ -63,9 +65,9 @@ class _Stream:
 class _Window:
     """The turns of the last hours, by session."""
 
-    def __init__(self, hours: int, *, good: bool) -> None:
+    def __init__(self, hours: int, *, mean: bool) -> None:
         self._length = timedelta(hours=hours)
-        self._good = good
+        self._mean = mean
         self.turns: deque[WatchedTurn] = deque()
         self._sessions: dict[int, list[WatchedTurn]] = {}
         self._profiles: Counter[_Cells] = Counter()
@@ -95,12 +97,16 @@ class _Window:
             changed[session] = self._cells(session)
 
     def _cells(self, session: int) -> _Cells:
-        return cells_of(self._sessions.get(session, ()), good=self._good)
+        return () if self._mean else cells_of(self._sessions.get(session, ()))
 
-    def estimate(self) -> Estimate | None:
-        """Return the share in the window; None if there are too few sessions for a decision."""
+    def estimate(self) -> Found | None:
+        """Return the share or mean in the window; None if there are too few sessions for a decision."""
+        if self._mean:
+            return mean_of_turns(self._sessions.values(), fewest=_FEWEST)
         found = estimate([Profile(cells, count) for cells, count in self._profiles.items()])
-        return None if found is None or found.effective_sessions < _FEWEST else found
+        if found is None or found.effective_sessions < _FEWEST:
+            return None
+        return Found(found.rate.value, *found.rate.interval, found.rate.n, found.sessions)
 
 
 class LimitWatch:
@@ -158,7 +164,7 @@ class LimitWatch:
             return
         points = self._points.setdefault(tuple(stream.slice.items()), [])
         state, begins = (points[-1].state, points[-1].day) if points else (_State(), date.min)
-        window = _Window(self._watch.hours, good=self._watch.signal == "pass_rate")
+        window = _Window(self._watch.hours, mean=bool(unit_of(self._watch)))
         done = 0
         for ends in dict.fromkeys(_end_of(turn.started_at) for turn in stream.turns):
             day = (ends - _EVERY).date()
@@ -195,11 +201,11 @@ class LimitWatch:
         if found is None:
             return state
         firing, events = state.firing, state.events
-        if not firing and _beyond(watch, *found.rate.interval):
+        if not firing and _beyond(watch, found.low, found.high):
             firing = True
             event = _event(watch, slice_, "firing", ends, found, window.turns[0].started_at)
             events += (_with_cases(event, watch, window.turns),)
-        elif firing and not _beyond(watch, found.rate.value, found.rate.value):
+        elif firing and not _beyond(watch, found.value, found.value):
             firing = False
             events += (_event(watch, slice_, "resolved", ends, found),)
         return _State(firing, events, (ends, found))
@@ -222,20 +228,26 @@ def _event(
     slice_: Mapping[str, str],
     status: Status,
     at: datetime,
-    found: Estimate,
+    found: Found,
     since: datetime | None = None,
 ) -> Event:
-    rate = found.rate
     limits = [one for one in (watch.below, watch.above) if one is not None]
-    passed = watch.below if watch.below is not None and rate.value < watch.below else limits[-1]
-    low, high = rate.interval
+    passed = watch.below if watch.below is not None and found.value < watch.below else limits[-1]
     return Event(
-        watch.name, slice_, status, at, since, None, rate.value, passed, low=low, high=high,
-        turns=rate.n, sessions=found.sessions,
+        watch.name, slice_, status, at, since, None, found.value, passed, low=found.low, high=found.high,
+        turns=found.turns, sessions=found.sessions,
     )  # fmt: skip
 
 
+def _is_bad(watch: Watch, turn: WatchedTurn) -> bool:
+    """Return whether a turn is bad; for a mean, whether its own value is beyond the limit."""
+    return _beyond(watch, turn.amount, turn.amount) if unit_of(watch) else turn.bad > 0
+
+
 def _with_cases(event: Event, watch: Watch, turns: Iterable[WatchedTurn]) -> Event:
-    cases = dict.fromkeys(turn.eval_id for turn in turns if turn.bad)
+    bad = [turn for turn in turns if _is_bad(watch, turn)]
+    if unit_of(watch):
+        bad.sort(key=lambda turn: -abs(turn.amount - (event.most or 0.0)))
+    cases = dict.fromkeys(turn.eval_id for turn in bad)
     within = filter_of(watch, event.slice, (), event.since, event.at)
     return replace(event, cases=tuple(cases)[:EXAMPLES], cases_filter=within)

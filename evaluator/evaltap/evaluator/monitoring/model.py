@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from evaltap.evaluator.analysis.estimates.turns import MEDIAN
+from evaltap.evaluator.monitoring.measures import shown
 from evaltap.schemas.formats.model import Json
 from evaltap.schemas.text import counted, utc_text
 
@@ -64,6 +65,8 @@ class Event:
     """UTC, without a time zone: until then, receivers are not notified about this watch."""
     measure: str = ""
     """What is watched, for those who only know the watch's name: `pass_rate of helpful`."""
+    unit: str = ""
+    """usd, ms, tokens or score, of which the rates are means; empty if they are shares."""
     progress: str = ""
     """How far a watch is that learns, such as `day 2 of 14, 31 sessions`."""
 
@@ -119,12 +122,13 @@ def summary(event: Event) -> str:
         return f"{name}: {UNKNOWN if ended_unknown(event) else _of_silence(event)}"
     before, after = event.rate_before, event.rate_after
     if event.status == "resolved":
-        return f"{name} is back at {after:.1%} (usual: {before:.1%})"
+        return f"{name} is back at {shown(after, event.unit)} (usual: {shown(before, event.unit)})"
     verb = "fell" if after < before else "rose"
     since = "" if event.since is None else f" since {event.since:%Y-%m-%d}"
-    said = f"{name} {verb} from {before:.1%} to {after:.1%}{interval(event)}{since}"
+    said = f"{name} {verb} from {shown(before, event.unit)} to {shown(after, event.unit)}"
+    said += f"{interval(event)}{since}"
     if event.most is not None:
-        said += f" (limit of a normal day: {event.most:.1%})"
+        said += f" (limit of a normal day: {shown(event.most, event.unit)})"
     return "; ".join([said, *(explanation(one, event) for one in event.changed[:1])])
 
 
@@ -140,12 +144,14 @@ def interval(event: Event) -> str:
     behind = ""
     if event.turns is not None and event.sessions is not None:
         behind = f", {counted(event.turns, 'turn')} in {counted(event.sessions, 'session')}"
-    return f" (95 %: {event.low:.1%} to {event.high:.1%}{behind})"
+    low, high = (shown(one, event.unit) for one in (event.low, event.high))
+    return f" (95 %: {low} to {high}{behind})"
 
 
 def of_limit(event: Event) -> str:
     """Return the rate of a window with its fixed limit."""
-    return f"{event.rate_after or 0.0:.1%}{interval(event)}, limit {event.most or 0.0:.1%}"
+    rate, most = (shown(one or 0.0, event.unit) for one in (event.rate_after, event.most))
+    return f"{rate}{interval(event)}, limit {most}"
 
 
 def explanation(one: Changed, event: Event) -> str:
@@ -153,7 +159,7 @@ def explanation(one: Changed, event: Event) -> str:
     if one.kind == "mix":
         shares = f"{one.share_before:.1%} -> {one.share_after:.1%} of the turns"
         return f"{one.by} {one.value}: {shares}; the mix of traffic changed, not the agent"
-    rates = f"{one.rate_before:.1%} -> {one.rate_after:.1%}"
+    rates = f"{shown(one.rate_before, event.unit)} -> {shown(one.rate_after, event.unit)}"
     before, after = event.rate_before or 0.0, event.rate_after or 0.0
     if before == after:
         return f"{one.by} {one.value}: {rates}"

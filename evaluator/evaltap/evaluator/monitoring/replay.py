@@ -10,6 +10,7 @@ from evaltap.evaluator.analysis.estimates.scope import Scope, Signal
 from evaltap.evaluator.analysis.estimates.turns import Turns, choose_turns
 from evaltap.evaluator.monitoring.learned import LearnedWatch
 from evaltap.evaluator.monitoring.limits import LimitWatch
+from evaltap.evaluator.monitoring.measures import unit_of
 from evaltap.evaluator.monitoring.model import Event
 from evaltap.evaluator.monitoring.rules import SILENCE, chance_of, start_of, where_of
 from evaltap.evaluator.monitoring.turns import ChangeFinder, Changes, quantiles_of
@@ -176,6 +177,7 @@ def _described(event: Event, watch: Watch | None) -> Event:
         event,
         silenced_until=None if ends is None else stored_time(ends),
         measure=f"{watch.signal}{metric}",
+        unit=unit_of(watch),
     )
 
 

@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic.alias_generators import to_camel
 
 from evaltap.evaluator.analysis.estimates.scope import SIGNALS, SLICES, condition
+from evaltap.evaluator.monitoring.measures import MEANS, signal_of, unit_of
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.times import stored_time
@@ -121,11 +122,11 @@ def where_of(watch: Watch, within: Mapping[str, str]) -> str:
 
 
 def _problem(watch: Watch, where: str) -> str:
-    known = (*SIGNALS, SILENCE)
+    known = (*SIGNALS, *MEANS, SILENCE)
     if watch.signal not in known:
         hint = did_you_mean_one_of(watch.signal, known)
         return f"unknown signal {watch.signal!r}; {hint}"
-    of_metric = watch.signal in SIGNALS and SIGNALS[watch.signal].of_metric
+    of_metric = watch.signal != SILENCE and signal_of(watch).of_metric
     if of_metric and not watch.metric:
         return f"`{watch.signal}` needs a `metric`; name one"
     if watch.metric and not of_metric:
@@ -166,6 +167,10 @@ def _limit_problem(watch: Watch) -> str:
         return "`hours` needs `below` or `above`; add one" if "hours" in given else ""
     if watch.signal == SILENCE:
         return "`silence` takes no `below` or `above`; its limit is `minutes`"
+    for key in ("below", "above"):
+        limit = getattr(watch, key)
+        if limit is not None and limit > 1 and unit_of(watch) in ("", "score"):
+            return f"`{key}` is {limit:g}; expected 0 to 1"
     for key in _LEARNING:
         if key in given:
             return f"`{to_camel(key)}` does not work with a fixed limit; leave one of them out"

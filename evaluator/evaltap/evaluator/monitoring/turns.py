@@ -6,10 +6,19 @@ from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final, NamedTuple
 
-from evaltap.evaluator.analysis.estimates.scope import SIGNALS, Scope, Signal
+from evaltap.evaluator.analysis.estimates.scope import Scope, Signal
 from evaltap.evaluator.analysis.estimates.turns import COMMON, MEDIAN, Turns, choose_turns, quantile
 from evaltap.evaluator.analysis.stats.detector import BadTurns
 from evaltap.evaluator.analysis.stats.estimate import Cell
+from evaltap.evaluator.monitoring.measures import (
+    CAP_SHARE,
+    CAP_TIMES,
+    Found,
+    is_good,
+    mean_of,
+    signal_of,
+    unit_of,
+)
 from evaltap.evaluator.monitoring.rules import start_of, where_of
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
@@ -130,6 +139,8 @@ class Counting(NamedTuple):
     """For slow, costly and long: a quantile of the baseline's turns."""
     limit_until: datetime = EVERYTHING
     """UTC, without a time zone: the end of that baseline."""
+    largest: float = 1.0
+    """For learned means: larger values count as much as this one."""
 
     def holds(self, changes: Changes, metric: str) -> bool:
         """Return whether the rules remain the same after some changes."""
@@ -138,7 +149,7 @@ class Counting(NamedTuple):
 
 
 class WatchedTurn(NamedTuple):
-    """One turn: its weight, and whether it is bad."""
+    """One turn: its weight, its value, and how bad it is."""
 
     value: str | None
     """The value of the slice."""
@@ -148,7 +159,10 @@ class WatchedTurn(NamedTuple):
     """The invocation id."""
     started_at: datetime
     weight: float
-    bad: bool
+    bad: float
+    """0 or 1; for means, from 0 to 1."""
+    amount: float
+    """Whether it has the signal, 0 or 1; for means, its value."""
 
 
 class WatchedSession(NamedTuple):
@@ -165,7 +179,7 @@ class WatchedSession(NamedTuple):
         """Return the counted turns of the session."""
         counted = self.turns[:longest]
         return BadTurns(
-            sum(turn.weight for turn in counted if turn.bad),
+            sum(turn.weight * turn.bad for turn in counted),
             sum(turn.weight for turn in counted),
             self.began.hour,
             self.began.weekday() >= SATURDAY,
@@ -203,7 +217,7 @@ def counts_at_once(watch: Watch) -> bool:
 
     Errors, latency and cost are final with the turn, and so is what a fixed limit counts.
     """
-    signal = SIGNALS[watch.signal]
+    signal = signal_of(watch)
     return watch.has_limit or not (signal.of_metric or watch.signal in _LATE)
 
 
@@ -212,14 +226,19 @@ def quantiles_of(watch: Watch) -> tuple[float | None, ...]:
 
     The 95th percentile reveals a tail that has grown; the median reveals sooner that all turns have changed.
     """
-    return (COMMON, MEDIAN) if SIGNALS[watch.signal].limit else (None,)
+    return (COMMON, MEDIAN) if signal_of(watch).limit else (None,)
 
 
 def counting_of(store: StoreReader, watch: Watch, quantile: float | None = None) -> Counting | None:
     """Return the counting rules for a watch, from all of its turns; None if there are no turns."""
-    signal = SIGNALS[watch.signal]
+    signal = signal_of(watch)
     if signal.limit:
         return _above(store, signal.limit, COMMON if quantile is None else quantile, watch)
+    if not signal.of_metric and unit_of(watch) and not watch.has_limit:
+        found = _above(store, signal.has, CAP_SHARE, watch)
+        if found is None or found.limit is None:
+            return None
+        return found._replace(limit=None, largest=CAP_TIMES * found.limit or 1.0)
     if not signal.of_metric:
         return Counting(None)
     with choose_turns(store, _scope(store, watch, _ALL), [], signal) as turns:
@@ -242,7 +261,7 @@ def turns_of(
     `within` restricts the turns to some slices.
     """
     scope = _scope(store, watch, within, since, until, counting.digest)
-    signal = SIGNALS[watch.signal]
+    signal = signal_of(watch)
     return choose_turns(store, scope, [by] if by else [], signal, limit=counting.limit)
 
 
@@ -262,11 +281,14 @@ def read_turns(
     """
     with turns_of(store, watch, counting, by, within, since=since, until=until) as turns:
         rows = turns.rows(_TURNS, value="by_0" if by else "NULL")
-    good = watch.signal == "pass_rate"
-    return [
-        WatchedTurn(value, session, eval_id, turn, started, weight, bool(has) != good)
-        for value, session, eval_id, turn, started, weight, has in rows
-    ]
+    good = is_good(watch)
+    found = []
+    for value, session, eval_id, turn, started, weight, has in rows:
+        amount = float(has or 0)
+        part = min(1.0, max(0.0, amount / counting.largest))
+        bad = 1 - part if good else part
+        found.append(WatchedTurn(value, session, eval_id, turn, started, weight, bad, amount))
+    return found
 
 
 def _scope(
@@ -295,14 +317,27 @@ def sessions_of(turns: Iterable[WatchedTurn]) -> list[WatchedSession]:
     ]
 
 
-def cells_of(turns: Iterable[WatchedTurn], *, good: bool) -> tuple[Cell, ...]:
-    """Return the turns of a session as cells for estimators; for a pass rate, passed turns count."""
-    counts = Counter((1 / turn.weight, turn.bad != good) for turn in turns)
+def cells_of(turns: Iterable[WatchedTurn]) -> tuple[Cell, ...]:
+    """Return the turns of a session as cells for the estimator of a share."""
+    counts = Counter((1 / turn.weight, turn.amount > 0) for turn in turns)
     found = []
     for chance in sorted({chance for chance, _ in counts}):
         has = counts[chance, True]
         found.append(Cell(chance, has + counts[chance, False], has, has))
     return tuple(found)
+
+
+def mean_of_turns(
+    sessions: Iterable[Sequence[WatchedTurn]], *, fewest: float = 0.0
+) -> Found | None:
+    """Return the mean of the values of turns, by session; None with fewer effective sessions."""
+    listed = [many for many in sessions if many]
+    largest = max((turn.amount for many in listed for turn in many), default=0.0)
+    sums = (
+        (sum(one.weight * one.amount for one in many), sum(one.weight for one in many), len(many))
+        for many in listed
+    )
+    return mean_of(sums, largest, fewest=fewest)
 
 
 def has_ended(session: WatchedSession, until: datetime | None, quiet: timedelta) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 from jinja2 import Environment
 
+from evaltap.evaluator.monitoring.measures import shown
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.statements import Statement
 from evaltap.evaluator.reports.charts import STATUS_WORDS, amount, money
@@ -176,7 +177,7 @@ def environment() -> Environment:
     """Return the template environment with its functions."""
     made = templates("evaltap.evaluator.page", "templates")
     made.filters.update(
-        amount=amount, money=money, number=number, percent=percent, when=when,
+        amount=amount, money=money, number=number, percent=percent, measured=measured, when=when,
         day_time=day_time, typeset=typeset,
     )  # fmt: skip
     made.globals.update(
@@ -215,6 +216,11 @@ def number(value: float | None) -> str:
 def percent(value: float | None, digits: int = 1) -> str:
     """Return a share in per cent."""
     return "–" if value is None else f"{100 * value:.{digits}f} %"
+
+
+def measured(value: float, unit: str) -> str:
+    """Return a watched share or mean."""
+    return shown(value, unit) if unit else percent(value)
 
 
 def typeset(text: str) -> str:

@@ -18,26 +18,29 @@ class StrictModel(WireModel):
 
 
 class Watch(StrictModel):
-    """A share of turns that must not rise."""
+    """A share of turns, or a mean of their values, that must not get worse."""
 
     name: str = ""
     signal: str = "pass_rate"
-    """`pass_rate`, `error_rate`, `silence`, ...: those of `evaltap estimate --signal`."""
+    """`pass_rate`, `error_rate`, ...: those of `evaltap estimate --signal`; or `silence`, `mean_cost`, ..."""
     metric: str = ""
-    """For `pass_rate`, `not_scored` and `judge_disagreement`."""
+    """For `pass_rate`, `not_scored`, `judge_disagreement` and `mean_score`."""
     where: dict[str, str] = {}
     """Only turns of these slices: `{"app": "shop"}`."""
     by: list[str] = []
     """Also watch each value of a slice separately."""
     smallest_change: Share = 0.0
-    """A rise up to this, from 0 to 1, does not count."""
+    """A rise up to this, from 0 to 1, does not count; for cost, latency and tokens, a part of the mean."""
     baseline_days: Annotated[int, Always, Field(ge=7, le=366)] = 14
     false_alarms_per_month: Annotated[Chance | None, Keep] = None
     """None: a share of the file's."""
-    below: Annotated[float | None, Keep, Field(ge=0, le=1)] = None
-    """A fixed limit instead of a learned one: the share must not be below it."""
-    above: Annotated[float | None, Keep, Field(ge=0, le=1)] = None
-    """A fixed limit instead of a learned one: the share must not be above it."""
+    below: Annotated[float | None, Keep, Field(ge=0)] = None
+    """A fixed limit instead of a learned one: the share or mean must not be below it."""
+    above: Annotated[float | None, Keep, Field(ge=0)] = None
+    """A fixed limit instead of a learned one: the share or mean must not be above it.
+
+    Of costs in US dollars, of latencies in milliseconds; otherwise, of shares and scores, from 0 to 1.
+    """
     hours: Annotated[int, Keep, Field(ge=1, le=8784)] = 24
     """For a fixed limit: the window."""
     minutes: Annotated[int, Keep, Field(ge=1)] = 30
