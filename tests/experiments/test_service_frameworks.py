@@ -9,6 +9,7 @@ import pytest
 from evaltap.experiments.service import AgentEvaluator, RecordedAgent
 from evaltap.experiments.stores import memory_stores
 from framework_runs import FRAMEWORKS, agent_for_a_run
+from plugin_drivers import ClaudeAgent
 from plugin_drivers.driver import AgentSpec, Driver, call, get_order, says
 
 
@@ -55,7 +56,10 @@ def test_an_agent_of_a_framework_is_evaluated(kind: type[Driver]) -> None:
 
     runner.close()
     result = found.eval_cases[0].eval_case_results[0]
-    assert result.final_eval_status == "passed", result
+    if kind is ClaudeAgent:  # its own tools cannot be mocked: it is refused, and nothing runs
+        assert "is run by Claude Code" in result.error_message
+        return
+    assert result.final_eval_status == "passed", result.error_message
     turns = [one.actual_invocation for one in result.eval_metric_result_per_invocation]
     assert turns[0] is not None
     assert turns[0].tools[0] is not None
