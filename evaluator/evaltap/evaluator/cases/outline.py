@@ -10,7 +10,7 @@ only rejected when a metric reads it.
 
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -42,10 +42,16 @@ class LazyCall(Struct, gc=False):
         if type(value) is Raw:
             text = bytes(value)
             return canonical.loads(text) if text else None
-        return None if value is UNSET else value
+        if isinstance(value, Struct):
+            return msgspec.to_builtins(value)
+        return None if value is UNSET or value == "" else value
 
     def __bool__(self) -> bool:
         return True
+
+
+AnyCall: TypeAlias = dict[str, Any] | LazyCall  # JSON data
+"""A tool call, decoded or not; read it with `get`."""
 
 
 class LazyTurn(Turn, eq=False, gc=False, kw_only=True):

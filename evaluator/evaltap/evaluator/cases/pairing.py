@@ -234,4 +234,6 @@ def _extended(metric: EvalMetric, rubrics: list[Rubric] | None) -> EvalMetric:
 
 def has_references(case: Mapping[str, Json]) -> bool:
     """Return whether the case has expected turns of its own, not placeholders."""
+    if isinstance(case, LazyCase):
+        return bool(case.outline.actualConversation) and bool(case.outline.conversation)
     return bool(case.get("actualConversation")) and bool(case.get("conversation"))

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import orjson
 
 from evaltap.evaluator.cases.costs import cost_of
+from evaltap.evaluator.cases.outline import AnyCall
 from evaltap.evaluator.cases.pairing import (
     UnscorableCaseError,
     has_references,
@@ -12,7 +13,7 @@ from evaltap.evaluator.cases.pairing import (
     unpaired_turns,
 )
 from evaltap.evaluator.cases.text import cut
-from evaltap.evaluator.cases.turn import Case, ToolCall, Turn, gaps_of
+from evaltap.evaluator.cases.turn import Case, Turn, gaps_of
 from evaltap.evaluator.reports.model import (
     ArgumentDifference,
     Call,
@@ -46,7 +47,7 @@ class Comparison:
         given = next((part.trajectory for part in criteria if part.trajectory), None)
         matched = next((part.tool_trajectory for part in criteria if part.tool_trajectory), None)
         self.attempts = "all"
-        self.references: list[list[ToolCall]] = []
+        self.references: list[list[AnyCall]] = []
         self.similarity = _similarity(matched) if matched else CallSimilarity()
         if given is not None:
             self.similarity = CallSimilarity(given.arguments, given.tool_arguments)
@@ -125,21 +126,21 @@ def _turn(
 
 
 def compared_calls(
-    expected: Sequence[ToolCall], actual: Sequence[ToolCall], limits: Limits
+    expected: Sequence[AnyCall], actual: Sequence[AnyCall], limits: Limits
 ) -> tuple[Step, ...]:
     """Return the difference between two trajectories, whose names and arguments should be equal."""
     given = [[*expected[: limits.calls]]]
     return _steps(given, actual[: limits.calls], Comparison(), limits)
 
 
-def made_calls(calls: Sequence[ToolCall], limits: Limits) -> tuple[Step, ...]:
+def made_calls(calls: Sequence[AnyCall], limits: Limits) -> tuple[Step, ...]:
     """Return the calls of a trajectory that is compared with none."""
     return _steps((), calls[: limits.calls], Comparison(), limits)
 
 
 def _steps(
-    references: Sequence[list[ToolCall]],
-    calls: Sequence[ToolCall],
+    references: Sequence[list[AnyCall]],
+    calls: Sequence[AnyCall],
     comparison: Comparison,
     limits: Limits,
 ) -> tuple[Step, ...]:
@@ -166,7 +167,7 @@ def _steps(
     return (*steps, *_made("left_out", calls[done:], done, limits))
 
 
-def _made(kind: StepKind, calls: Sequence[ToolCall], before: int, limits: Limits) -> list[Step]:
+def _made(kind: StepKind, calls: Sequence[AnyCall], before: int, limits: Limits) -> list[Step]:
     """Return calls without anything to compare; `before` is the number of preceding calls."""
     return [
         Step(kind, None, _call(call, limits.text), actual_place=place)
@@ -197,7 +198,7 @@ def _value(value: object, limit: int) -> str | None:
     return "null" if value is None else _json(value, limit)
 
 
-def _call(call: ToolCall, limit: int) -> Call:
+def _call(call: AnyCall, limit: int) -> Call:
     error = call.get("error") or {}
     if not isinstance(error, Mapping):
         error = {"message": str(error)}

@@ -25,6 +25,7 @@ from evaltap.evaluator.scoring.contract.context import (
     JudgeProvider,
     MetricScore,
     Services,
+    Shared,
     Status,
     TurnScore,
 )
@@ -309,13 +310,13 @@ class CaseScorer:
                 return CaseScore(eval_id, Status.CRASHED, 0.0, f"{failure}; {text}", ())
             return CaseScore(eval_id, Status.FAILED, None, text, ())
         failures = run_failures(conversation.actual)
-        outcomes, statuses = [], []
+        outcomes, statuses, shared = [], [], Shared()
         for index, bound in enumerate(bounds):
             before = known.get(index, ()) if known else ()
             if failures is None:
-                outcome = self._evaluate(case, conversation, bound, before)
+                outcome = self._evaluate(case, conversation, bound, before, shared)
             else:
-                outcome = self._of_crashed(case, conversation, bound, before, failures)
+                outcome = self._of_crashed(case, conversation, bound, before, shared, failures)
             outcomes.append(outcome)
             statuses.append(outcome.status)
         status = summarize(statuses)
@@ -347,11 +348,12 @@ class CaseScorer:
         conversation: PairedTurns,
         bound: BoundMetric,
         known: Sequence[TurnScore | None],
+        shared: Shared,
         failures: RunFailures,
     ) -> MetricOutcome:
         """Return the outcome for a case with a failed run; turns without an answer are not scored."""
         if not reads_answer(bound.applied.metric, bound.evaluator):
-            found = self._evaluate(case, conversation, bound, known)
+            found = self._evaluate(case, conversation, bound, known, shared)
             return crashed(found, failures, found.turns, found.score)
         turns = no_answers(failures)
         kept = [place for place, failure in enumerate(failures) if failure is None]
@@ -361,10 +363,10 @@ class CaseScorer:
             # The crashed turns are not scored but remain part of the conversation.
             before = known or [None] * len(turns)
             known = [here or gone for here, gone in zip(turns, before, strict=True)]
-            found = self._evaluate(case, conversation, bound, known)
+            found = self._evaluate(case, conversation, bound, known, shared)
             rows = [found.turns[place] for place in kept if found.turns]
         else:
-            found = self._evaluate(case, conversation.only(kept), bound, ())
+            found = self._evaluate(case, conversation.only(kept), bound, (), shared)
             rows = [*found.turns]
         for place, row in zip(kept, rows, strict=False):
             turns[place] = row
@@ -376,10 +378,17 @@ class CaseScorer:
         conversation: PairedTurns,
         bound: BoundMetric,
         known: Sequence[TurnScore | None],
+        shared: Shared,
     ) -> MetricOutcome:
         applied = bound.applied
         context = EvaluationContext(
-            case, conversation.actual, conversation.expected, applied.metric, self._services, known
+            case,
+            conversation.actual,
+            conversation.expected,
+            applied.metric,
+            self._services,
+            known,
+            shared,
         )
         if bound.shares_thread:
             result = self._result(bound, context)

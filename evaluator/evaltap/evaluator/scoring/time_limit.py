@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from msgspec import Struct
+
 DEFAULT_SECONDS: Final = 60.0
 STUCK: Final = 2.0
 """The multiple of the limit after which the process ends."""
@@ -29,17 +31,14 @@ class TookTooLongError(BaseException):
     """Raised in a thread whose case takes too long; no `except Exception` of an evaluator stops it."""
 
 
-class Work:
+class Work(Struct, eq=False):
     """A thread's task with a time limit."""
 
-    __slots__ = ("around", "interrupted", "seconds", "since", "thread")
-
-    def __init__(self, seconds: float, around: "Work | None", thread: int) -> None:
-        self.thread = thread
-        self.since = time.monotonic()
-        self.seconds = seconds
-        self.around = around
-        self.interrupted = False
+    seconds: float
+    around: "Work | None"
+    thread: int
+    since: float
+    interrupted: bool = False
 
 
 class Watch:
@@ -70,7 +69,7 @@ class Watch:
     def begin(self, seconds: float) -> Work:
         """Start a task in this thread; after `seconds`, TookTooLongError is raised in the thread."""
         thread = threading.get_ident()
-        work = Work(seconds, self._under_way.get(thread), thread)
+        work = Work(seconds, self._under_way.get(thread), thread, time.monotonic())
         self._under_way[thread] = work
         if seconds < self._shortest:
             self._shortest = seconds

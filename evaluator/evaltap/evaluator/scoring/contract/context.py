@@ -5,13 +5,13 @@ of turns are processed.  Values that are created for each case and metric are fr
 tuple takes six times as long, a frozen dataclass more than ten times.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from evaltap.evaluator.cases.turn import Turn
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from evaltap.evaluator.scoring.contract.judge import Judge
     from evaltap.schemas.formats.criteria import EmbeddingModel
     from evaltap.schemas.formats.metric import EvalMetric, JudgeModel
+
+Arguments = ParamSpec("Arguments")
+Found = TypeVar("Found")
 
 JudgeProvider = Callable[["JudgeModel | None"], "Judge"]
 """Return the judge for a metric's `judgeModel`; raise `JudgeNotConfigured` if none is configured."""
@@ -134,13 +137,42 @@ class Services:
     embeddings: EmbedderProvider = no_embeddings
 
 
+class Shared:
+    """What several metrics of one case need; it lives as long as the scoring of the case.
+
+    Only one metric of a case is evaluated at a time, so there is no lock.
+    """
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, Any] = {}  # whatever evaluators compute
+
+    def once(
+        self,
+        key: Hashable,
+        compute: Callable[Arguments, Found],
+        *args: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Found:
+        """Return the result of `compute`, which is only called by the first metric with this key.
+
+        The key must hold all that the result depends on, apart from the case.
+        """
+        found: Found | None = self._found.get(key)
+        if found is None:
+            found = self._found[key] = compute(*args, **named)
+        return found
+
+
 class EvaluationContext(Struct, frozen=True):
     """Everything that an evaluator may read for one case and one metric.
 
     `actual` and `expected` have the same length, one turn for each position; an expected turn may be a
     placeholder that only contains the user's message.  `metric` includes the rubrics that the case adds.
     `known` may contain scores that turns already have under this very metric, and None for the other turns:
-    an evaluator that pays for its scores reuses them; other evaluators may ignore them.
+    an evaluator that pays for its scores reuses them; other evaluators may ignore them.  `shared` holds what
+    the metrics of the case compute in common.
     """
 
     case: Mapping[str, Any]
@@ -149,3 +181,4 @@ class EvaluationContext(Struct, frozen=True):
     metric: "EvalMetric"
     services: Services
     known: Sequence[TurnScore | None] = ()
+    shared: Shared = field(default_factory=Shared)

@@ -151,6 +151,26 @@ class TurnEvaluator:
         return average(turns, self.threshold)
 
 
+class PerfectScores:
+    """The scores of turns and cases without any fault, as shared objects: most of millions are perfect."""
+
+    def __init__(self, threshold: float) -> None:
+        self.turn: Final = turn_score(1.0, threshold)
+        self._threshold = threshold
+        self._cases: dict[int, MetricScore] = {}
+
+    def of_case(self, turns: tuple[TurnScore, ...]) -> MetricScore | None:
+        """Return the score of a case whose turns all have the shared score; None for other cases."""
+        perfect = self.turn
+        for turn in turns:
+            if turn is not perfect:
+                return None
+        known = self._cases.get(len(turns))
+        if known is None:
+            known = self._cases[len(turns)] = average(turns, self._threshold)
+        return known
+
+
 def best_reference(results: Sequence[TurnScore]) -> TurnScore:
     """Return the best of a turn's scores against several references; the reason names the reference."""
     ranks = [-1.0 if one.score is None else one.score for one in results]
@@ -164,16 +184,16 @@ def best_reference(results: Sequence[TurnScore]) -> TurnScore:
 
 def turn_score(found: TurnResult, threshold: float) -> TurnScore:
     """Convert a result for a turn into its score; anything that is not a score becomes an error."""
-    if isinstance(found, TurnScore):
+    if isinstance(found, Finding):  # first, since it is the most frequent
+        finding = found
+    elif isinstance(found, TurnScore):
         return found
-    if found is None:
+    elif found is None:
         return TurnScore(Status.NOT_EVALUATED, reason="there is nothing to score")
-    if isinstance(found, MissingEvidence):
+    elif isinstance(found, MissingEvidence):
         told = found.reason.startswith(NO_REFERENCE)
         reason = found.reason if told else f"evidence missing: {found.reason}"
         return TurnScore(Status.NOT_EVALUATED, reason=reason)
-    if isinstance(found, Finding):
-        finding = found
     elif isinstance(found, tuple) and len(found) == 2:
         finding = Finding(*found)
     else:
@@ -181,7 +201,7 @@ def turn_score(found: TurnResult, threshold: float) -> TurnScore:
     score, reason, rows, value = finding
     if score is None:
         return TurnScore(Status.NOT_EVALUATED, reason=reason, rubric_scores=rows)
-    if not isinstance(score, bool | int | float) or not isinstance(reason, str):
+    if not isinstance(score, (bool, int, float)) or not isinstance(reason, str):
         wrong = f"the evaluator returned {found!r:.200}; expected a score, or a score and a reason"
         return TurnScore(Status.ERROR, reason=wrong)
     if not isfinite(score) or not 0 <= score <= 1:

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from evaltap.evaluator.cases.turn import Case, ToolCall, Turn
+from evaltap.evaluator.cases.outline import AnyCall
+from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.scoring.contract.context import RubricVerdict
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.contract.turn_evaluator import Finding, TurnEvaluator
@@ -18,7 +19,7 @@ from evaltap.evaluator.scoring.evaluators.against_references import criterion_of
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import counted
 
-Measure = Callable[[Sequence[ToolCall]], Finding]
+Measure = Callable[[Sequence[AnyCall]], Finding]
 
 _NAME: Final = ("tools.name",)
 _CALL: Final = ("tools.name", "tools.arguments")
@@ -53,7 +54,7 @@ def forbidden(metric: EvalMetric) -> CallsEvaluator:
     if not names:
         raise MetricError("criterion.trajectory.forbidden is empty; name the tools")
 
-    def measure(calls: Sequence[ToolCall]) -> Finding:
+    def measure(calls: Sequence[AnyCall]) -> Finding:
         found = [name for name in names if any(call.get("name") == name for call in calls)]
         reason = f"forbidden tools called: {', '.join(found)}" if found else ""
         return Finding(float(not found), reason)
@@ -70,7 +71,7 @@ def max_calls(metric: EvalMetric) -> CallsEvaluator:
     if min(by_tool.values(), default=0) < 0 or (total is not None and total < 0):
         raise MetricError("criterion.trajectory.maxCalls is below 0; expected 0 or more")
 
-    def measure(calls: Sequence[ToolCall]) -> Finding:
+    def measure(calls: Sequence[AnyCall]) -> Finding:
         counts = Counter(call.get("name") for call in calls)
         exceeded = [
             f"{counted(counts[name], 'call')} of {name}, at most {bound}"
@@ -92,7 +93,7 @@ def single_tool_use(metric: EvalMetric) -> CallsEvaluator:
     if not names:
         raise MetricError("criterion.trajectory.requiredTools is empty; name at least one tool")
 
-    def measure(calls: Sequence[ToolCall]) -> Finding:
+    def measure(calls: Sequence[AnyCall]) -> Finding:
         called = {call.get("name") for call in calls}
         missing = [name for name in names if name not in called]
         rows = tuple(RubricVerdict(name, float(name in called), "") for name in names)
@@ -115,7 +116,7 @@ def no_loop(metric: EvalMetric) -> CallsEvaluator:
             "criterion.trajectory.repeats is 1; one call is not a loop, expected 2 or more"
         )
 
-    def measure(calls: Sequence[ToolCall]) -> Finding:
+    def measure(calls: Sequence[AnyCall]) -> Finding:
         loop = find_loop(identities(calls, similarity), repeats, period)
         if loop is None:
             return Finding(1.0)
@@ -131,7 +132,7 @@ def redundancy(metric: EvalMetric) -> CallsEvaluator:
     criterion = criterion_of(metric)
     similarity = CallSimilarity(criterion.arguments, criterion.tool_arguments)
 
-    def measure(calls: Sequence[ToolCall]) -> Finding:
+    def measure(calls: Sequence[AnyCall]) -> Finding:
         distinct = len({*identities(calls, similarity)})
         score = distinct / len(calls) if calls else 1.0
         return Finding(score, "" if score == 1 else f"{distinct} distinct calls of {len(calls)}")
@@ -149,7 +150,7 @@ def error_recovery(metric: EvalMetric) -> CallsEvaluator:
         raise MetricError("error recovery looks at all attempts; leave trajectory.attempts out")
     unchanged = criterion.unchanged_retries
 
-    def measure(calls: Sequence[ToolCall]) -> Finding:
+    def measure(calls: Sequence[AnyCall]) -> Finding:
         found = recoveries(calls, similarity, unchanged=unchanged)
         if not found:
             return Finding(None, "no call failed")

@@ -13,6 +13,7 @@ from evaltap.evaluator.scoring.contract.context import (
 from evaltap.evaluator.scoring.contract.turn_evaluator import (
     NOTHING_EXPECTED,
     MissingEvidence,
+    PerfectScores,
     TurnEvaluator,
     best_reference,
     turn_score,
@@ -38,10 +39,7 @@ class Matcher(Protocol):
 
 
 class PairwiseEvaluator(TurnEvaluator):
-    """Scores each turn 1 or 0 with a matcher, and the case with their mean.
-
-    The scores of perfect turns and cases are shared objects: most of millions of recorded cases are perfect.
-    """
+    """Scores each turn 1 or 0 with a matcher, and the case with their mean."""
 
     version = "2"
     outline_suffices = True
@@ -49,9 +47,8 @@ class PairwiseEvaluator(TurnEvaluator):
     def __init__(self, metric: EvalMetric, matcher: Matcher) -> None:
         super().__init__(metric)
         self._matcher = matcher
-        self._match: Final = turn_score(1.0, self.threshold)
+        self._perfect: Final = PerfectScores(self.threshold)
         self._missed: Final = status_of(0.0, self.threshold)
-        self._all_match: dict[int, MetricScore] = {}
 
     def evaluate(self, context: EvaluationContext) -> MetricScore | EvaluatorFailure:
         """Return 1 or 0 for each turn and their mean, without the base class's steps, a tenth of the time."""
@@ -61,15 +58,8 @@ class PairwiseEvaluator(TurnEvaluator):
         return self.sum_up(tuple(map(self._match_turn, actual, expected)))
 
     def sum_up(self, turns: tuple[TurnScore, ...]) -> MetricScore:
-        """Return the mean; perfect cases with the same number of turns share one object."""
-        match = self._match
-        for turn in turns:
-            if turn is not match:
-                return super().sum_up(turns)
-        known = self._all_match.get(len(turns))
-        if known is None:
-            known = self._all_match[len(turns)] = super().sum_up(turns)
-        return known
+        """Return the mean."""
+        return self._perfect.of_case(turns) or super().sum_up(turns)
 
     def score(self, turn: Turn, expected: Turn, case: Case) -> TurnScore:
         """Return 1 or 0, or a description of the missing evidence."""
@@ -90,5 +80,5 @@ class PairwiseEvaluator(TurnEvaluator):
                 return turn_score(MissingEvidence(lacking), self.threshold)
         reason = self._matcher.mismatch(turn, expected)
         if reason is None:
-            return self._match
+            return self._perfect.turn
         return TurnScore(self._missed, 0.0, reason, 0.0)

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from evaltap.evaluator.cases.turn import Case, ToolCall, Turn
+from evaltap.evaluator.cases.outline import AnyCall
+from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.scoring.contract.context import RubricVerdict
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.contract.turn_evaluator import Finding, TurnEvaluator
@@ -53,7 +54,7 @@ class ToolUseChecks(TurnEvaluator):
         reason = "; ".join(f"{row.id}: {row.reason}" for row in rows if row.score < 1)
         return Finding(score, reason, tuple(rows))
 
-    def _verdict(self, tool: ToolUse, calls: Sequence[ToolCall]) -> RubricVerdict:
+    def _verdict(self, tool: ToolUse, calls: Sequence[AnyCall]) -> RubricVerdict:
         own = [call for call in calls if call.get("name") == tool.name]
         low = tool.min_calls if tool.min_calls is not None else int(not tool.optional)
         if len(own) < low:

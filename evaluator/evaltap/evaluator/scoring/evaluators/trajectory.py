@@ -6,7 +6,7 @@ Each public name here is the factory of one evaluator; they only differ in their
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from evaltap.evaluator.cases.turn import ToolCall
+from evaltap.evaluator.cases.outline import AnyCall
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.contract.evaluator import comparing_calls
 from evaltap.evaluator.scoring.contract.turn_evaluator import Finding
@@ -21,6 +21,8 @@ from evaltap.evaluator.scoring.criteria.calls.partial_order import (
 )
 from evaltap.evaluator.scoring.criteria.calls.similarity import Similarity
 from evaltap.evaluator.scoring.evaluators.against_references import (
+    MISSED,
+    PERFECT,
     AgainstReferences,
     criterion_of,
     positive,
@@ -39,30 +41,30 @@ def _whole(name: str, holds: Callable[[CallPairs], bool]) -> Factory:
     """Return the factory of an evaluator that scores a turn 1 if `holds`, otherwise 0."""
 
     def measure(pairs: CallPairs) -> Finding:
-        return Finding(float(holds(pairs)))
+        return PERFECT if holds(pairs) else MISSED
 
     return comparing_calls(
         lambda metric: AgainstReferences(
-            name, metric, measure, fields=_MATCHED, all_or_nothing=True
+            name, metric, measure, fields=_MATCHED, all_or_nothing=True, same_is_perfect=True
         )
     )
 
 
 def _same_calls(pairs: CallPairs) -> bool:
-    return len(pairs.actual) == len(pairs.reference) and pairs.covers()
+    return len(pairs.actual) == len(pairs.reference) and pairs.covers
 
 
-exact = _whole("trajectory_exact", CallPairs.equals)
+exact = _whole("trajectory_exact", lambda pairs: pairs.equals)
 """1 if both sides have the same calls in the same order."""
-strict = _whole("trajectory_strict", CallPairs.equals)
+strict = _whole("trajectory_strict", lambda pairs: pairs.equals)
 """Another name for exact."""
-in_order = _whole("trajectory_in_order", CallPairs.follows)
+in_order = _whole("trajectory_in_order", lambda pairs: pairs.follows)
 """1 if the reference is a subsequence of the actual calls."""
-any_order = _whole("trajectory_any_order", CallPairs.covers)
+any_order = _whole("trajectory_any_order", lambda pairs: pairs.covers)
 """1 if each expected call matches a different actual call."""
-superset = _whole("trajectory_superset", CallPairs.covers)
+superset = _whole("trajectory_superset", lambda pairs: pairs.covers)
 """1 if each expected call matches a different actual call."""
-subset = _whole("trajectory_subset", CallPairs.covered)
+subset = _whole("trajectory_subset", lambda pairs: pairs.covered)
 """1 if each actual call matches a different expected call."""
 unordered = _whole("trajectory_unordered", _same_calls)
 """1 if the calls can be paired one to one without remainder."""
@@ -81,7 +83,7 @@ def _share(name: str, choose: Callable[[trajectory_scores.Shares], float]) -> Fa
             )
             return Finding(choose(found), reason)
 
-        return AgainstReferences(name, metric, measure, fields=_MATCHED)
+        return AgainstReferences(name, metric, measure, fields=_MATCHED, same_is_perfect=True)
 
     return comparing_calls(make)
 
@@ -105,7 +107,9 @@ def edit_similarity(metric: EvalMetric) -> AgainstReferences:
         score, script = trajectory_scores.edit_similarity(pairs, costs, substitute)
         return Finding(score, trajectory_scores.describe_script(script, pairs))
 
-    return AgainstReferences("trajectory_edit_similarity", metric, measure, fields=_MATCHED)
+    return AgainstReferences(
+        "trajectory_edit_similarity", metric, measure, fields=_MATCHED, same_is_perfect=True
+    )
 
 
 @comparing_calls
@@ -163,7 +167,7 @@ def step_efficiency(metric: EvalMetric) -> AgainstReferences:
 
     optimal = criterion_of(metric).optimal_steps
     steps = None if optimal is None else positive(optimal, 1, "optimalSteps")
-    references: Sequence[list[ToolCall]] = () if steps is None else ([{}] * steps,)
+    references: Sequence[list[AnyCall]] = () if steps is None else ([{}] * steps,)
     return AgainstReferences(
         "trajectory_step_efficiency", metric, measure, attempts="all", instead=references,
         with_diff=False,

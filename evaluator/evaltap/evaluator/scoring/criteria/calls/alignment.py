@@ -16,7 +16,7 @@ EditKind = Literal["keep", "substitute", "insert", "delete", "swap"]
 def align(weights: Weights, width: int) -> list[int]:
     """Return the column of each row, or -1, with ascending columns and the greatest total weight.
 
-    Pairs of weight 0 are not paired.
+    Pairs of weight 0 or less are not paired.
     """
     rows = [[0.0] * (width + 1)]
     for weight in weights:

@@ -18,6 +18,8 @@ def assign(weights: Weights) -> list[int]:
     """
     if not weights or not weights[0]:
         return [-1] * len(weights)
+    if len(weights) == 1:
+        return [weights[0].index(max(weights[0]))]
     if len(weights) <= len(weights[0]):
         return _assign_rows(weights)
     columns = _assign_rows([*zip(*weights, strict=True)])

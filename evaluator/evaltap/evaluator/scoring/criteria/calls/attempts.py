@@ -3,13 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from evaltap.evaluator.cases.turn import ToolCall, Turn, absent_state
+from evaltap.evaluator.cases.outline import AnyCall, LazyCall
+from evaltap.evaluator.cases.turn import Turn, absent_state
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.schemas.text import did_you_mean_one_of
 
 ATTEMPTS: Final = ("all", "successful", "final")
 
-_NO_CALL: Final[ToolCall] = {}
+_NO_CALL: Final[AnyCall] = {}
 
 
 def check_attempts(given: str, default: str) -> str:
@@ -19,19 +20,21 @@ def check_attempts(given: str, default: str) -> str:
     return given or default
 
 
-def calls_of(turn: Turn) -> list[ToolCall]:
+def calls_of(turn: Turn) -> list[AnyCall]:
     """Return the tool calls of a turn; a null entry becomes a call without a name."""
-    return [call or _NO_CALL for call in turn.tools]
+    return [call or _NO_CALL for call in turn.calls]
 
 
-def failed(call: ToolCall) -> bool:
+def failed(call: AnyCall) -> bool:
     """Return whether a call is known to have failed."""
+    if isinstance(call, LazyCall) and not getattr(call, "error", None):
+        return False
     return bool(call.get("error"))
 
 
 def select(
-    calls: Sequence[ToolCall], attempts: str, reference: Sequence[ToolCall] = ()
-) -> list[ToolCall]:
+    calls: Sequence[AnyCall], attempts: str, reference: Sequence[AnyCall] = ()
+) -> list[AnyCall]:
     """Return the calls that count.
 
     `successful` omits failed calls, except those that the reference also contains and that no successful call
@@ -51,8 +54,10 @@ def select(
     ]
 
 
-def _successful(calls: Sequence[ToolCall], reference: Sequence[ToolCall]) -> list[ToolCall]:
-    if not reference or not any(map(failed, calls)):
+def _successful(calls: Sequence[AnyCall], reference: Sequence[AnyCall]) -> list[AnyCall]:
+    if not any(map(failed, calls)):
+        return [*calls]
+    if not reference:
         return [call for call in calls if not failed(call)]
     # A call that is expected to fail is omitted on both sides; a call with a result did not fail.
     expected = [one for one in reference if not failed(one) and one.get("result") is None]
@@ -62,7 +67,7 @@ def _successful(calls: Sequence[ToolCall], reference: Sequence[ToolCall]) -> lis
     return [call for call in calls if not failed(call) or _take(call, expected)]
 
 
-def _take(call: ToolCall, expected: list[ToolCall]) -> bool:
+def _take(call: AnyCall, expected: list[AnyCall]) -> bool:
     """Remove the first expected call with this call's name and arguments; return whether there was one."""
     for place, one in enumerate(expected):
         if one.get("name") == call.get("name") and one.get("arguments") == call.get("arguments"):
@@ -82,11 +87,10 @@ def lacking(
     reason = turn.lacks("tools")
     if reason is not None:
         return reason
-    for call in turn.tools:
-        if call and "capture" in call:
-            for field in fields:
-                state = absent_state(call, field)
-                name = call.get("name") or ""
-                if state is not None and not (field == "arguments" and ignores_arguments(name)):
-                    return f"{field} of tool {name} is {state}"
+    for call in turn.marked_calls:
+        for field in fields:
+            state = absent_state(call, field)
+            name = call.get("name") or ""
+            if state is not None and not (field == "arguments" and ignores_arguments(name)):
+                return f"{field} of tool {name} is {state}"
     return None

@@ -13,6 +13,8 @@ from evaltap.schemas.text import did_you_mean_one_of
 MODES: Final = ("exact", "ignore", "subset", "superset")
 MATCHES: Final = ("exact", "regex", "set", "present")
 
+PLAIN: Final = frozenset({str, int, bool, type(None)})
+
 _TRUE: Final = ("true",)
 _FALSE: Final = ("false",)
 
@@ -26,7 +28,7 @@ class Comparison:
 
     __slots__ = (
         "_default", "_inherited", "_only", "ignore", "key", "match", "mode", "parts",
-        "required", "tolerance", "weight", "whole",
+        "plain", "required", "tolerance", "weight", "whole",
     )  # fmt: skip
 
     def __init__(self, rule: PathRule, *, leaf: bool = False) -> None:
@@ -38,6 +40,8 @@ class Comparison:
         self.mode = "exact"
         self.parts: dict[str, Comparison] = {}
         self.key, self.whole = _key_of(rule)
+        self.plain = self.key is identity and self.match == "exact" and rule.tolerance is None
+        """Whether two values of one kind in PLAIN are compared as in Python."""
         self._inherited = PathRule(
             tolerance=rule.tolerance, case_fold=rule.case_fold, coerce=rule.coerce
         )
@@ -46,6 +50,8 @@ class Comparison:
 
     def part(self, key: str) -> "Comparison":
         """Return how the value under a key is compared."""
+        if not self.parts:
+            return self._default
         found = self.parts.get(key) or self.parts.get("*")
         if found is not None:
             return found

@@ -1,11 +1,13 @@
 """The differences between expected and actual tool calls, as data for reasons and reports."""
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
+from msgspec import Struct
+
+from evaltap.evaluator.cases.outline import AnyCall
 from evaltap.evaluator.cases.text import quoted
 from evaltap.evaluator.scoring.criteria.calls.alignment import align
-from evaltap.evaluator.scoring.criteria.calls.pairs import CallPairs
+from evaltap.evaluator.scoring.criteria.calls.pairs import OTHER_TOOL, CallPairs
 from evaltap.evaluator.scoring.criteria.calls.similarity_matrix import Value
 
 DiffKind = Literal["same", "changed", "moved", "missing", "extra"]
@@ -14,8 +16,7 @@ _SHOWN: Final = 8
 _HINT: Final = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """One argument path with its expected and actual value; `...` stands for a missing value."""
 
     path: str
@@ -28,8 +29,7 @@ class Change:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class DiffRow:
+class DiffRow(Struct, frozen=True):
     """One call on one or both sides; an index is None if the side has no such call.
 
     same: equal and in order; changed: same tool and in order, with other arguments; moved: a pair out of
@@ -60,7 +60,7 @@ def trajectory_diff(pairs: CallPairs) -> list[DiffRow]:
     partner = _in_order(pairs)
     for one, other in enumerate(partner):
         if other >= 0:
-            kinds[one] = "same" if pairs.weights[one][other] == 1 else "changed"
+            kinds[one] = "same" if pairs.table[one][other] == 1 else "changed"
     for one, other in _pair_anywhere(pairs, partner):
         partner[one], kinds[one] = other, "moved"
     by_actual = {other: one for one, other in enumerate(partner) if other >= 0}
@@ -87,32 +87,23 @@ def describe(rows: list[DiffRow]) -> str:
 
 def _in_order(pairs: CallPairs) -> list[int]:
     """Align the calls; two calls to one tool are paired even if their arguments have nothing in common."""
-    other_tool = 2.0
     weights = [
-        [0.0 if cost == other_tool else 1.0 - cost + _HINT for cost in row]
-        for row in pairs.steps(other_tool)
+        [0.0 if score == OTHER_TOOL else 1.0 - (1.0 - score) + _HINT for score in row]
+        for row in pairs.table
     ]
     return align(weights, len(pairs.actual))
 
 
 def _pair_anywhere(pairs: CallPairs, partner: list[int]) -> list[tuple[int, int]]:
     """Return pairs among the unpaired calls, by greatest similarity."""
-    taken = {*partner}
-    ones = [one for one, other in enumerate(partner) if other < 0]
-    others = [other for other in range(len(pairs.actual)) if other not in taken]
-    if not ones or not others:
-        return []
-    rest = CallPairs(
-        [pairs.reference[one] for one in ones],
-        [pairs.actual[other] for other in others],
-        pairs.similarity,
-    )
-    return [(ones[one], others[other]) for one, other in enumerate(rest.assigned) if other >= 0]
+    ones = {one for one, other in enumerate(partner) if other < 0}
+    others = {*range(len(pairs.actual))}.difference(partner) if ones else ones
+    return pairs.assigned_among(ones, others) if others else []
 
 
 def _paired(pairs: CallPairs, kind: DiffKind, one: int, other: int) -> DiffRow:
     call, found = pairs.reference[one], pairs.actual[other]
-    weight = pairs.weights[one][other]
+    weight = pairs.table[one][other]
     changes = pairs.similarity.changes(call, found) if weight < 1 else []
     return DiffRow(kind, _name(call), one, other, weight, tuple(Change(*each) for each in changes))
 
@@ -125,7 +116,7 @@ def _missing(pairs: CallPairs, kinds: list[DiffKind], places: range) -> list[Dif
     ]
 
 
-def _name(call: dict[str, Value]) -> str:
+def _name(call: AnyCall) -> str:
     return call.get("name") or "(no name)"
 
 

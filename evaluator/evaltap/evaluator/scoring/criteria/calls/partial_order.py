@@ -8,11 +8,11 @@ the set of nodes that are already used.
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from evaltap.evaluator.cases.outline import AnyCall
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.criteria.calls.alignment import align
 from evaltap.evaluator.scoring.criteria.calls.assignment import assign
 from evaltap.evaluator.scoring.criteria.calls.similarity_matrix import Rows
-from evaltap.schemas.formats.model import Json
 
 MAX_STATES: Final = 5_000
 
@@ -35,7 +35,7 @@ class OrderedMatch(NamedTuple):
     exact: bool
 
 
-def read_nodes(calls: Sequence[dict[str, Json]]) -> list[Node]:
+def read_nodes(calls: Sequence[AnyCall]) -> list[Node]:
     """Return the nodes of a reference: calls with `after` (ids or groups), `optional`, `alternative`.
 
     Without any `after` the calls may be in any order.  Raises MetricError for an unknown id or a cycle.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from evaltap.evaluator.cases.turn import ToolCall
+from evaltap.evaluator.cases.outline import AnyCall
 from evaltap.evaluator.scoring.criteria.calls.attempts import failed
 from evaltap.evaluator.scoring.criteria.calls.pairs import CallSimilarity
 
@@ -16,10 +16,10 @@ class Loop(NamedTuple):
     repeats: int
 
 
-def identities(calls: Sequence[ToolCall], similarity: CallSimilarity) -> list[int]:
+def identities(calls: Sequence[AnyCall], similarity: CallSimilarity) -> list[int]:
     """Number the calls so that equal calls (same tool, similar arguments) have the same number."""
     numbers: list[int] = []
-    by_name: dict[object, list[tuple[int, ToolCall]]] = {}
+    by_name: dict[object, list[tuple[int, AnyCall]]] = {}
     for place, call in enumerate(calls):
         seen = by_name.setdefault(call.get("name"), [])
         number = next(
@@ -51,7 +51,7 @@ def _repeats(numbers: Sequence[int], start: int, period: int) -> int:
 
 
 def recoveries(
-    calls: Sequence[ToolCall], similarity: CallSimilarity, *, unchanged: bool
+    calls: Sequence[AnyCall], similarity: CallSimilarity, *, unchanged: bool
 ) -> list[tuple[int, int]]:
     """Return each failed call with the later call that recovered from it, or -1.
 
@@ -71,7 +71,7 @@ def recoveries(
 
 
 def _makes_up(
-    call: ToolCall, broken: ToolCall, similarity: CallSimilarity, *, unchanged: bool
+    call: AnyCall, broken: AnyCall, similarity: CallSimilarity, *, unchanged: bool
 ) -> bool:
     if failed(call) or not call.get("name") or call.get("name") != broken.get("name"):
         return False

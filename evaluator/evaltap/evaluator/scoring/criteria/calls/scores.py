@@ -6,10 +6,11 @@ If both sides are empty, every score is 1; if only one side is empty, precision,
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from evaltap.evaluator.cases.outline import AnyCall
 from evaltap.evaluator.scoring.contract.context import RubricVerdict
 from evaltap.evaluator.scoring.contract.turn_evaluator import Finding
 from evaltap.evaluator.scoring.criteria.calls.alignment import Costs, Edit, edit_script
-from evaltap.evaluator.scoring.criteria.calls.pairs import CallPairs
+from evaltap.evaluator.scoring.criteria.calls.pairs import OTHER_TOOL, CallPairs
 from evaltap.evaluator.scoring.criteria.calls.similarity import Similarity
 from evaltap.schemas.text import counted
 
@@ -28,15 +29,20 @@ def shares(pairs: CallPairs, *, ordered: bool) -> Shares:
     n, m = len(pairs.actual), len(pairs.reference)
     if not n or not m:
         return Shares(1.0, 1.0, 1.0) if n == m else Shares(0.0, 0.0, 0.0)
-    total = pairs.total(pairs.aligned if ordered else pairs.assigned)
+    total = pairs.aligned_total if ordered else pairs.assigned_total
     return Shares(total / n, total / m, 2 * total / (n + m))
 
 
 def edit_similarity(pairs: CallPairs, costs: Costs, substitute: float) -> tuple[float, list[Edit]]:
     """Return 1 - cost / longer length, not below 0, and the cheapest edit script."""
+    if pairs.equals:
+        return 1.0, []
     width = len(pairs.actual)
     longer = max(width, len(pairs.reference))
-    script = edit_script(pairs.steps(substitute), width, costs)
+    steps = [
+        [substitute if score == OTHER_TOOL else 1.0 - score for score in row] for row in pairs.table
+    ]
+    script = edit_script(steps, width, costs)
     cost = sum(edit.cost for edit in script)
     return (max(0.0, 1 - cost / longer) if longer else 1.0), script
 
@@ -44,7 +50,7 @@ def edit_similarity(pairs: CallPairs, costs: Costs, substitute: float) -> tuple[
 def describe_script(script: Sequence[Edit], pairs: CallPairs) -> str:
     """Return an edit script as one line, without the unchanged calls."""
 
-    def name(calls: Sequence[dict[str, object]], place: int) -> str:
+    def name(calls: Sequence[AnyCall], place: int) -> str:
         return str(calls[place].get("name") or "(no name)")
 
     steps = []
@@ -66,10 +72,10 @@ def argument_score(pairs: CallPairs) -> Finding:
     A call that was never made has no arguments to score; recall accounts for missing calls.
     """
     by_tool: dict[str, list[float]] = {}
-    for one, other in enumerate(pairs.assigned):
+    chosen = pairs.assigned
+    for call, other, score in zip(pairs.reference, chosen, pairs.scores(chosen), strict=True):
         if other >= 0:
-            name = pairs.reference[one].get("name") or ""
-            by_tool.setdefault(name, []).append(pairs.weights[one][other])
+            by_tool.setdefault(call.get("name") or "", []).append(score)
     scores = [score for tool in by_tool.values() for score in tool]
     if not scores:
         return Finding(None, "no expected tool was called")
@@ -88,11 +94,12 @@ def result_score(pairs: CallPairs, results: Similarity, *, ordered: bool) -> Fin
     chosen = pairs.aligned if ordered else pairs.assigned
     scores, differing = [], []
     for one, call in enumerate(pairs.reference):
-        if call.get("result") is None:
+        wanted = call.get("result")
+        if wanted is None:
             continue
         other, score = chosen[one], 0.0
         if other >= 0:
-            score = results.pair(call["result"], pairs.actual[other].get("result"))
+            score = results.pair(wanted, pairs.actual[other].get("result"))
         scores.append(score)
         if score < 1:
             found = f"{score:.3g}" if other >= 0 else "not called"

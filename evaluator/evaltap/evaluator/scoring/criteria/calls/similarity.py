@@ -11,7 +11,11 @@ from typing import Final
 
 import orjson
 
-from evaltap.evaluator.scoring.criteria.calls.comparison import Comparison, compile_comparison
+from evaltap.evaluator.scoring.criteria.calls.comparison import (
+    PLAIN,
+    Comparison,
+    compile_comparison,
+)
 from evaltap.evaluator.scoring.criteria.calls.similarity_matrix import (
     VETO,
     Object,
@@ -21,7 +25,7 @@ from evaltap.evaluator.scoring.criteria.calls.similarity_matrix import (
 )
 from evaltap.schemas.formats.criteria import ValueCriterion
 
-_FEW: Final = 9  # up to this number of pairs, comparing each is faster than building columns
+FEW: Final = 9  # up to this number of pairs, comparing each is faster than building columns
 
 
 class Similarity:
@@ -35,25 +39,29 @@ class Similarity:
         mode = self._root.mode
         # A pattern need not match itself; any other value equals itself.
         paths = criterion.paths if criterion else ()
-        self._same_bytes_are_alike = all(rule.match != "regex" for rule in paths)
+        self.same_bytes_are_alike = all(rule.match != "regex" for rule in paths)
         self.ignores_values = mode == "ignore"
         self._counts_missing = mode != "subset"
         self._counts_extra = mode != "superset"
 
     def pair(self, reference: Value, actual: Value) -> float:
         """Return the similarity of two values; exactly 1 if and only if no compared part differs."""
+        if self.same_bytes_are_alike and _same_bytes(reference, actual):
+            return 1.0
+        return self.compare(reference, actual)
+
+    def compare(self, reference: Value, actual: Value) -> float:
+        """Return what `pair` returns, without expecting that most values are equal."""
         if self.ignores_values:
             return 1.0
-        if self._same_bytes_are_alike and _same_bytes(reference, actual):
-            return 1.0
-        reference, actual = _stated(reference), _stated(actual)
-        return max(0.0, self._score(self._root, reference, actual))
+        score = self._score(self._root, _stated(reference), _stated(actual))
+        return score if score > 0 else 0.0
 
     def matrix(self, references: Sequence[Value], actuals: Sequence[Value]) -> Rows:
         """Return the similarity of each reference (a row) with each actual value."""
         if self.ignores_values:
             return [[1.0] * len(actuals) for _ in references]
-        if len(references) * len(actuals) <= _FEW:
+        if len(references) * len(actuals) <= FEW:
             return [[self.pair(one, other) for other in actuals] for one in references]
         references, actuals = [*map(_stated, references)], [*map(_stated, actuals)]
         rows = similarity_rows(self._root, references, actuals, self._score, self._counts)
@@ -67,7 +75,7 @@ class Similarity:
 
     def _score(self, node: Comparison, reference: Value, actual: Value) -> float:
         score = self._raw_score(node, reference, actual)
-        return VETO if node.required and score < 1 else score
+        return VETO if score < 1 and node.required else score
 
     def _raw_score(self, node: Comparison, reference: Value, actual: Value) -> float:
         if not node.whole:
@@ -85,7 +93,13 @@ class Similarity:
                 continue
             if key in reference and key in actual:
                 total += part.weight
-                score += part.weight * self._score(part, reference[key], actual[key])
+                one, other = reference[key], actual[key]
+                kind = type(one)
+                if kind in PLAIN and kind is type(other) and part.plain:  # most values
+                    alike = 1.0 if one == other else VETO if part.required else 0.0
+                else:
+                    alike = self._score(part, one, other)
+                score += part.weight * alike
             elif self._counts(node, key in reference, key in actual):
                 total += part.weight
                 if part.required:

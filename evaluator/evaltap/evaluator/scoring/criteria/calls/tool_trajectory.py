@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from evaltap.evaluator.cases.outline import LazyCall
+from evaltap.evaluator.cases.outline import AnyCall, LazyCall
 from evaltap.evaluator.cases.turn import Turn, absent_state
 from evaltap.evaluator.scoring.criteria.calls.matching import match_left
 from evaltap.evaluator.scoring.criteria.content import json_value, text
@@ -21,8 +21,6 @@ from evaltap.schemas.formats.metric import (
     ToolTrajectoryCriterion,
     ToolTrajectoryStrategy,
 )
-
-ToolCall = dict[str, Any] | LazyCall
 
 _EXACT: Final = ToolTrajectoryStrategy(
     name=TextCriterion(), arguments=JsonCriterion(), result=JsonCriterion()
@@ -82,7 +80,7 @@ class ToolTrajectoryMatcher:
                     return f"{field} of {_label(tool)} is {state}"
         return None
 
-    def _rule(self, actual: ToolCall, expected: ToolCall) -> "_Rule":
+    def _rule(self, actual: AnyCall, expected: AnyCall) -> "_Rule":
         if not self._by_tool:
             return self._default
         return (
@@ -91,7 +89,7 @@ class ToolTrajectoryMatcher:
             or self._default
         )
 
-    def _match_unordered(self, calls: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> str | None:
+    def _match_unordered(self, calls: Sequence[AnyCall], wanted: Sequence[AnyCall]) -> str | None:
         keys, spare, alone = self._keys(calls), [*range(len(calls))], []
         for one, key in enumerate(self._keys(wanted)):
             if key in keys:
@@ -110,7 +108,7 @@ class ToolTrajectoryMatcher:
         # them.
         return _uncovered(wanted, alone, rows, spare)
 
-    def _rearrange(self, calls: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> str | None:
+    def _rearrange(self, calls: Sequence[AnyCall], wanted: Sequence[AnyCall]) -> str | None:
         """Find a maximum matching, using equal calls first."""
         keys = self._keys(calls)
         candidates = [
@@ -128,7 +126,7 @@ class ToolTrajectoryMatcher:
             return None
         return _uncovered(wanted, matching.uncovered_left, rows, matching.free_right)
 
-    def _row(self, calls: Sequence[ToolCall], tool: ToolCall) -> list[str | None]:
+    def _row(self, calls: Sequence[AnyCall], tool: AnyCall) -> list[str | None]:
         """Return, for each actual call, why it does not match the expected call; None if it does."""
         if self._by_tool or not self._default.exact_name or tool is None:
             compare = self._compare
@@ -142,7 +140,7 @@ class ToolTrajectoryMatcher:
             for call in calls
         ]
 
-    def _match_ordered(self, calls: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> str | None:
+    def _match_ordered(self, calls: Sequence[AnyCall], wanted: Sequence[AnyCall]) -> str | None:
         keys, wanted_keys = self._keys(calls), self._keys(wanted)
         position = 0
         for tool, wanted_key in zip(wanted, wanted_keys, strict=True):
@@ -156,7 +154,7 @@ class ToolTrajectoryMatcher:
                 return _explain(tool, [self._compare(call, tool) for call in calls[start:]])
         return None
 
-    def _compare(self, actual: ToolCall | None, expected: ToolCall | None) -> str | None:
+    def _compare(self, actual: AnyCall | None, expected: AnyCall | None) -> str | None:
         """Return why two calls do not match; an empty text if their names differ."""
         if actual is None or expected is None:
             return ""
@@ -165,7 +163,7 @@ class ToolTrajectoryMatcher:
             return ""  # most pairs end here, so no reason is formatted
         return rule.mismatch(actual, expected)
 
-    def _keys(self, tools: Sequence[ToolCall | None]) -> list[object]:
+    def _keys(self, tools: Sequence[AnyCall | None]) -> list[object]:
         """Return a key for each call; two keys are equal only if the calls match."""
         rule = self._default
         if not self._by_tool and rule.parts is not None:
@@ -177,7 +175,7 @@ class ToolTrajectoryMatcher:
                 pass  # a call without arguments or a null call: compute the keys separately
         return [self._key(tool) for tool in tools]
 
-    def _key(self, tool: ToolCall | None) -> object:
+    def _key(self, tool: AnyCall | None) -> object:
         if tool is None:
             return object()
         rule = self._rule(tool, tool)
@@ -222,14 +220,14 @@ class _Rule:
             self.parts = itemgetter("name", *more)
         self.outline_parts: Callable[[object], object] = attrgetter("name", *more)
 
-    def mismatch(self, actual: ToolCall, expected: ToolCall) -> str | None:
+    def mismatch(self, actual: AnyCall, expected: AnyCall) -> str | None:
         if self._name is not None:
             reason = self._name(actual.get("name") or "", expected.get("name") or "")
             if reason is not None:
                 return f"name: {reason}"
         return self.evidence_mismatch(actual, expected)
 
-    def evidence_mismatch(self, actual: ToolCall, expected: ToolCall) -> str | None:
+    def evidence_mismatch(self, actual: AnyCall, expected: AnyCall) -> str | None:
         """Return why two calls with the same name do not match; None if they do."""
         if self._arguments is not None:
             reason = self._arguments(actual.get("arguments"), expected.get("arguments"))
@@ -249,7 +247,7 @@ def _compiled(criterion: JsonCriterion | None) -> json_value.JsonCheck | None:
 
 
 def _uncovered(
-    wanted: Sequence[ToolCall],
+    wanted: Sequence[AnyCall],
     uncovered: Sequence[int],
     rows: Mapping[int, Sequence[str | None]],
     spare: Sequence[int],
@@ -262,7 +260,7 @@ def _uncovered(
     return f"{len(lines)} errors occurred:\n\t* " + "\n\t* ".join(lines) + "\n\n"
 
 
-def _explain(tool: ToolCall | None, reasons: Sequence[str | None]) -> str:
+def _explain(tool: AnyCall | None, reasons: Sequence[str | None]) -> str:
     """Name the expected call, and how the first spare call of that name differs from it."""
     if tool is None:
         return "tool call is nil"
@@ -270,5 +268,5 @@ def _explain(tool: ToolCall | None, reasons: Sequence[str | None]) -> str:
     return f"{_label(tool)} mismatch: {reason}" if reason else f"{_label(tool)} mismatch"
 
 
-def _label(tool: ToolCall) -> str:
+def _label(tool: AnyCall) -> str:
     return f"tool id {tool.get('id') or ''} with name {tool.get('name') or ''}"
