@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,8 +14,17 @@ import pytest
 from alert_server import wait_for
 from cases import make_case, make_tool, make_turn, write_log
 from commands import Evaltap, runner
-from evaltap.evaluator.monitoring.history import Alert, firing, note_alerts, read_alerts
-from evaltap.evaluator.monitoring.model import Event, summary
+from evaltap.evaluator.monitoring.history import (
+    Alert,
+    as_stored,
+    firing,
+    note_alerts,
+    note_states,
+    read_alerts,
+    read_states,
+)
+from evaltap.evaluator.monitoring.incidents import joined
+from evaltap.evaluator.monitoring.model import BadSpan, Event, summary
 from evaltap.evaluator.page.request import PageRequest
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.views.delivery import view_alerts
@@ -86,6 +96,11 @@ def test_an_alarm_is_stored_once_named_and_ends_across_restarts(evaltap: Evaltap
     assert all("refund" in one["tools"] for one in found)
 
 
+def named(alarm: Any) -> list[str]:
+    """Return the watches of an alarm, with those of the alarms that are part of it."""
+    return [alarm["watch"], *(one["subject"] for one in alarm["also"])]
+
+
 @pytest.mark.slow
 def test_a_replay_finds_what_was_stored_live(evaltap: Evaltap) -> None:
     watches = [
@@ -106,7 +121,7 @@ def test_a_replay_finds_what_was_stored_live(evaltap: Evaltap) -> None:
 
     assert code == 0
     turned = [one for one in replayed if one["status"] in ("firing", "resolved")]
-    assert {one["watch"] for one in turned} == {"helpful", "floor"}
+    assert {name.split()[0] for one in turned for name in named(one)} == {"helpful", "floor"}
     assert sorted(
         [{k: v for k, v in one.items() if k != "alert_id"} for one in stored],
         key=lambda one: (one["at"], one["watch"]),
@@ -343,3 +358,111 @@ def test_an_outage_of_a_tool_is_an_alarm_though_no_session_has_ended(evaltap: Ev
     assert [{k: v for k, v in one.items() if k != "alert_id"} for one in stored] == json.loads(
         replayed
     )
+
+
+# One cause is one alarm.
+
+
+@pytest.mark.slow
+def test_a_tool_that_breaks_is_one_alarm_with_its_slices_live_and_in_the_replay(
+    evaltap: Evaltap,
+) -> None:
+    watches = [
+        {
+            "name": "helpful",
+            "signal": "pass_rate",
+            "metric": "helpful",
+            "by": ["tool", "tool_path"],
+        },
+        {"name": "quality", "signal": "mean_score", "metric": "helpful"},
+    ]
+    Path("monitor.json").write_text(json.dumps({"watch": watches}))
+    write_log(Path("t.log.db"), traffic(breaks, days=24))
+
+    consume(evaltap)
+    code, stored = alerts(evaltap)
+    replay_code, replayed, _ = evaltap(
+        "monitor", "replay", "t.duckdb", "--rules", "monitor.json", "--json"
+    )
+    status_code, states, _ = evaltap("monitor", "status", "t.duckdb")
+
+    assert (code, replay_code, status_code) == (1, 1, 1)
+    (alarm,) = stored
+    (again,) = [one for one in json.loads(replayed) if one["status"] == "firing"]
+    assert alarm["also"] == again["also"]
+    assert {one.split()[0] for one in named(alarm)} == {"helpful", "quality"}
+    assert len(named(alarm)) >= 3
+    assert states.count("firing") == 1
+
+
+def alarm_of(
+    watch: str, hour: int, bad: Iterable[int], ends: int | None = None, **more: Any
+) -> list[Event]:
+    """Return an alarm of a day, whose bad turns are given by the hours in which they started."""
+    day = datetime(2026, 11, 10)
+    turns = {(at, "1"): day + timedelta(hours=at) for at in bad}
+    fires = replace(event("firing", 10, watch), at=day + timedelta(hours=hour), **more)
+    found = [replace(fires, bad=BadSpan(day, turns))]
+    if ends is not None:
+        found.append(replace(fires, status="resolved", at=day + timedelta(hours=ends)))
+    return found
+
+
+def test_alarms_about_the_same_bad_turns_are_one_that_ends_with_the_last_of_them() -> None:
+    first = alarm_of("errors", 6, [1, 2, 3, 4, 5], ends=12, slice={"tool": "refund"})
+    wider = alarm_of("errors", 7, [0, 1, 2, 3, 4, 5, 6], ends=20)
+    other = alarm_of("slow", 8, [2, 3, 4, 5, 7], ends=15)
+
+    found = joined([*first, *wider, *other])
+
+    whole = [one for one in found if not one.part_of]
+    assert [(one.watch, one.status, one.at and one.at.hour) for one in whole] == [
+        ("errors", "firing", 6), ("errors", "resolved", 20),
+    ]  # fmt: skip
+    assert [one.subject for one in whole[0].also] == ["errors", "slow"]
+    assert {one.part_of for one in found if one not in whole} == {"errors tool=refund"}
+    with Store(":memory:") as store:
+        assert [one.event.status for one in note_alerts(store, found)] == ["firing", "resolved"]
+        note_states(store, joined([first[0], wider[0]]))
+        assert [one.event.status for one in read_states(store)] == ["firing"]
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param(alarm_of("slow", 8, [0, 1, 2, 6]), id="half of its bad turns are others"),
+        pytest.param(alarm_of("slow", 8, [6, 7]), id="its bad turns are all later"),
+        pytest.param(alarm_of("slow", 14, [1, 2, 3]), id="the first one is over"),
+    ],
+)
+def test_alarms_of_different_causes_stay_two(later: list[Event]) -> None:
+    first = alarm_of("errors", 6, [2, 3, 4, 5], ends=12)
+
+    found = joined([*first, *later])
+
+    assert [one.part_of for one in found] == [""] * 3
+    assert found == [*first, *later]
+
+
+def test_an_alarm_that_is_on_lists_what_joins_it_later_and_nobody_is_told_again() -> None:
+    first, wider = alarm_of("errors", 6, [3, 4, 5]), alarm_of("helpful", 8, [3, 4, 5, 6])
+    with Store(":memory:") as store:
+        (alert,) = note_alerts(store, joined(first))
+
+        assert note_alerts(store, joined([*first, *wider])) == []
+
+        (known,) = read_alerts(store)
+        assert [one.subject for one in known.event.also] == ["helpful"]
+        assert as_stored(store, alert).event.also == known.event.also
+        assert summary(known.event).endswith("; also helpful")
+
+
+def test_late_turns_do_not_make_another_alarm_of_the_cause_lead() -> None:
+    first, wider = alarm_of("errors", 6, [3, 4, 5]), alarm_of("helpful", 8, [3, 4, 5, 6])
+    with Store(":memory:") as store:
+        note_alerts(store, joined([*first, *wider]))
+        earlier = [replace(wider[0], at=first[0].at and first[0].at - timedelta(minutes=5))]
+
+        leading = {one.event.stream for one in firing(read_alerts(store))}
+
+        assert note_alerts(store, joined([*first, *earlier], leading)) == []

@@ -84,3 +84,21 @@ def test_a_fixed_limit_is_shown_with_its_rate_and_counted_in_the_bar(tmp_path: P
     assert "the limit is 2.0 %" in shown
     assert "silenced: nobody is notified until 2999-01-01 00:00 UTC" in shown
     assert "1 alarm is firing" in overview
+
+
+def test_an_alarm_on_a_mean_is_shown_in_its_unit_with_what_it_caused(tmp_path: Path) -> None:
+    event = '{"rate_before": 0.0123, "rate_after": 0.031, "low": 0.02, "high": 0.045, "most": 0.014,' \
+            ' "turns": 40, "sessions": 20, "unit": "usd", "changed": [], "also": [{"subject":' \
+            ' "latency (mean_latency)", "rate_before": 900, "rate_after": 2100, "unit": "ms"}]}'  # fmt: skip
+    path = tmp_path / "x.duckdb"
+    with Store(path) as store:
+        store.execute(
+            "INSERT INTO alerts VALUES ('1', 'cost', '{}', 'firing', now()::TIMESTAMP, $event, true,"
+            " now()::TIMESTAMP)", {"event": event},
+        )  # fmt: skip
+    with served(path, tmp_path) as page:
+        shown = page.ask("/alerts").text
+
+    assert "from $0.012 to <b>$0.031</b>" in shown
+    assert "($0.02\u2013$0.045), 40 turns in 20 sessions" in shown
+    assert ">latency (mean_latency)</span>: 900 ms to 2,100 ms" in shown

@@ -11,6 +11,7 @@ from evaltap.evaluator.monitoring.model import (
     ended_unknown,
     explanation,
     interval,
+    joined_text,
     of_limit,
     subject,
 )
@@ -42,6 +43,7 @@ def event_lines(event: Event, store: str) -> Iterator[str]:
     elif state := _why_no_rate(event):
         yield f"  {state}"
     yield from (f"  {explanation(one, event)}" for one in event.changed)
+    yield from (f"  {joined_text(one)}" for one in event.also)
     if event.cases:
         yield f"  cases: {' '.join(event.cases)}"
     if event.cases_filter:
@@ -54,7 +56,8 @@ def state_line(event: Event) -> str:
     if event.most is not None:
         rate += f", limit {shown(event.most, event.unit)}"
     progress = f" {event.progress}" if event.progress else ""
-    return f"{event.status}{progress}: {subject(event)}{rate}"
+    more = "".join(f", also {one.subject}" for one in event.also)
+    return f"{event.status}{progress}: {subject(event)}{rate}{more}"
 
 
 def fixed_limit(watch: Watch) -> str:

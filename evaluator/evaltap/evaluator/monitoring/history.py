@@ -46,6 +46,8 @@ class Standing(NamedTuple):
     firing: bool
     at: datetime
     quantile: float | None
+    joined: int = 0
+    """The number of alarms that are part of it."""
 
 
 class Key(NamedTuple):
@@ -62,16 +64,18 @@ def note_alerts(
 ) -> list[Alert]:
     """Store the new alarms of an evaluation in one transaction, and return them in chronological order.
 
+    Alarms that are part of another one are stored with it.
     `watches` are the names of all watches: an alarm of a removed watch has ended.
     """
     known = _standings(store)
     streams: dict[Key, list[Event]] = {}
+    measures: dict[str, str] = {}
     for event in events:
-        streams.setdefault(_key(event), []).append(event)
-    looked_at = {key.watch for key in streams}
-    measures = {many[0].watch: many[0].measure for many in streams.values()}
+        measures[event.watch] = event.measure
+        if not event.part_of:
+            streams.setdefault(_key(event), []).append(event)
     for key, one in known.items():
-        gone = key.watch in looked_at or (watches and key.watch not in watches)
+        gone = key.watch in measures or (watches and key.watch not in watches)
         if one.firing and gone and key not in streams:
             slice_ = json.loads(key.slice)
             streams[key] = [
@@ -82,6 +86,7 @@ def note_alerts(
         alert for key, many in streams.items() for alert in _new(key, known.get(key), many, store)
     ]
     found.sort(key=lambda one: (one.event.at or datetime.min, one.event.watch))
+    _note_joined(store, known, streams)
     if found:
         with store.transaction():
             store.append("alerts", [_row(one) for one in found])
@@ -92,15 +97,54 @@ def note_alerts(
     return found
 
 
+def _note_joined(
+    store: Store, known: Mapping[Key, Standing], streams: Mapping[Key, Sequence[Event]]
+) -> None:
+    """Update alarms that are on and have become larger."""
+    for key, events in streams.items():
+        one = known.get(key)
+        if one is None or not one.firing:
+            continue
+        # Late turns may have moved its beginning; a later alarm is another one.
+        begun = [event for event in events if event.status == "firing" and event.at is not None]
+        known_begun = [event for event in begun if event.at and event.at <= one.at] or begun[:1]
+        if known_begun and len(known_begun[-1].also) > one.joined:
+            also = json.dumps({"also": known_begun[-1].data()["also"]})
+            with store.transaction():
+                store.execute(_JOINED, {"also": also, "alert_id": one.alert_id})
+
+
+def as_stored(store: StoreReader, alert: Alert) -> Alert:
+    """Return an alert with the alarms that have become part of it since it was noted."""
+    if not alert.began:
+        return alert
+    given = {"alert_id": alert.alert_id}
+    for (event,) in store.rows(_STORED, given):
+        return replace(alert, event=event_of(json.loads(event), alert.event.cases))
+    return alert
+
+
+_JOINED: Final = """
+UPDATE alerts SET event = json_merge_patch(event, $also::JSON)
+WHERE alert_id = $alert_id AND status = 'firing'
+"""
+_STORED: Final = """
+SELECT event FROM alerts WHERE alert_id = $alert_id AND status = 'firing'
+"""
+
+
 def note_states(store: Store, events: Iterable[Event]) -> None:
-    """Replace the states of the watches; an alarm that is over is ok."""
+    """Replace the states of the watches; an alarm that is over is ok, a part of another has none."""
     last = {_key(event): event for event in events}
     now = store.now()
     rows = []
     for event in last.values():
+        if event.part_of and event.status == "firing":
+            continue
         status = "ok" if event.status == "resolved" else event.status
-        data = {name: value for name, value in event.data().items() if name != "cases"}
-        data["status"] = status
+        data = {**_data(event), "status": status, "part_of": "", "also": []}
+        if status == "firing":
+            data["also"] = event.data()["also"]
         slice_ = json.dumps(dict(event.slice), sort_keys=True)
         rows.append((event.watch, slice_, status, json.dumps(data), now))
     with store.transaction():
@@ -191,8 +235,13 @@ def _alert_id(key: Key, event: Event) -> str:
     return hashlib.sha256(named.encode()).hexdigest()[:16]
 
 
+def _data(event: Event) -> dict[str, Json]:
+    """Return an event as it is stored: its cases are in a table of their own."""
+    return {name: value for name, value in event.data().items() if name != "cases"}
+
+
 def _row(alert: Alert) -> tuple[object, ...]:
-    event = {name: value for name, value in alert.event.data().items() if name != "cases"}
+    event = _data(alert.event)
     return (
         alert.alert_id, alert.event.watch, json.dumps(dict(alert.event.slice), sort_keys=True),
         alert.event.status, alert.event.at or alert.noted_at, json.dumps(event), alert.notify, alert.noted_at,
@@ -201,13 +250,17 @@ def _row(alert: Alert) -> tuple[object, ...]:
 
 def _standings(store: StoreReader) -> Mapping[Key, Standing]:
     return {
-        Key(watch, slice_, quantile or COMMON): Standing(alert_id, status == "firing", at, quantile)
-        for watch, slice_, quantile, alert_id, status, at in store.rows(_STANDINGS)
+        Key(watch, slice_, quantile or COMMON): Standing(
+            alert_id, status == "firing", at, quantile, joined or 0
+        )
+        for watch, slice_, quantile, alert_id, status, at, joined in store.rows(_STANDINGS)
     }
 
 
 _STANDINGS: Final = f"""
-SELECT watch, slice, (event ->> 'quantile')::DOUBLE AS quantile, alert_id, status, turned_at FROM alerts
+SELECT watch, slice, (event ->> 'quantile')::DOUBLE AS quantile, alert_id, status, turned_at,
+       json_array_length(event, 'also')
+FROM alerts
 QUALIFY row_number() OVER (
   PARTITION BY watch, slice, coalesce(quantile, {COMMON}) ORDER BY noted_at DESC
 ) = 1

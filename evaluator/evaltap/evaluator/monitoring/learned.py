@@ -24,8 +24,9 @@ from evaltap.evaluator.analysis.stats.estimate import Profile, estimate
 from evaltap.evaluator.analysis.stats.rate import wilson_of
 from evaltap.evaluator.monitoring.changed import Candidate, changed_slices, explaining
 from evaltap.evaluator.monitoring.evidence import example_cases, filter_of
+from evaltap.evaluator.monitoring.incidents import bad_span
 from evaltap.evaluator.monitoring.measures import Found, is_good, unit_of
-from evaltap.evaluator.monitoring.model import Event, Status
+from evaltap.evaluator.monitoring.model import BadSpan, Event, Status
 from evaltap.evaluator.monitoring.turns import (
     MOST_POINTS,
     OTHER,
@@ -238,8 +239,9 @@ class LearnedWatch:
         self._kept: Mapping[str, frozenset[str]] = {}
         """The values of slices that have their own stream."""
         self._points: list[_Point] = []
-        self._learning: tuple[datetime | None, datetime | None] | None = None
-        """While a stream learns: the hours of the last evaluation, by the clock and by the traffic."""
+        self._learning: tuple[datetime | None, ...] | None = None
+        """While a stream learns: the hours of its last evaluation: of the clock, traffic and scores."""
+        self._scored: datetime | None = None
         self._found: Sequence[Event] = ()
         self._explained: dict[tuple[object, ...], Event] = {}
 
@@ -250,7 +252,8 @@ class LearnedWatch:
         self._explained = {
             key: one for key, one in self._explained.items() if one.at and one.at < changes.since
         }
-        hours = _hour(until), _hour(changes.newest)
+        self._scored = max((one for one in (self._scored, changes.scored) if one), default=None)
+        hours = _hour(until), _hour(changes.newest), _hour(self._scored)
         point = self._point(changes)
         learns_more = self._learning is not None and self._learning != hours
         if point is not None and not learns_more and (turns := self._read(store, point.day)):
@@ -413,7 +416,7 @@ class LearnedWatch:
     def _with_reasons(self, store: StoreReader, stream: _Stream, event: Event) -> Event:
         """Return an alarm with the slices that changed and example cases, computed once for each alarm."""
         if OTHER in stream.slice.values():
-            return event  # rare values have no condition of their own
+            return self._with_others(store, stream, event)
         key = (*stream.slice.items(), event.at, event.since, event.rate_after)
         if key not in self._explained:
             assert self._counting is not None
@@ -422,6 +425,23 @@ class LearnedWatch:
                 store, self._watch, self._counting, event, stream.learned
             )
         return self._explained[key]
+
+    def _with_others(self, store: StoreReader, stream: _Stream, event: Event) -> Event:
+        """Return an alarm of the rare values, which have no condition of their own, with its bad turns."""
+        assert self._counting is not None
+        assert stream.learned is not None
+        assert event.since is not None
+        (by,) = stream.slice
+        own = self._kept[by] - {OTHER}
+        turns = [
+            turn
+            for turn in read_turns(
+                store, self._watch, self._counting, by,
+                since=event.since.replace(tzinfo=UTC), until=_just_after(event),
+            )
+            if turn.value is not None and turn.value not in own
+        ]  # fmt: skip
+        return replace(event, bad=_bad_span(event.since, turns, self._watch, stream.learned))
 
     def _ended(self, turns: Sequence[WatchedTurn], until: datetime | None) -> list[WatchedSession]:
         return [one for one in sessions_of(turns) if self._has_ended(one, until)]
@@ -438,9 +458,7 @@ def explained(
     Its means are those of the values themselves, however large.
     """
     assert event.since is not None
-    assert event.at is not None
-    since, until = event.since.replace(tzinfo=UTC), event.at.replace(tzinfo=UTC)
-    until += timedelta(microseconds=1)  # include the turn that raised the alarm
+    since, until = event.since.replace(tzinfo=UTC), _just_after(event)
     ended = datetime.combine(learned.ends, time())
     good, scale = is_good(watch), counting.largest
     candidates: list[Candidate] = []
@@ -456,7 +474,8 @@ def explained(
     with turns_of(store, watch, counting, "", within, since=since, until=until) as turns:
         cases = example_cases(turns, good=good, mean=bool(unit_of(watch)))
     listed = filter_of(watch, event.slice, changed, event.since, event.at)
-    event = replace(event, changed=changed, cases=cases, cases_filter=listed)
+    bad = _bad_span(event.since, whole, watch, learned)
+    event = replace(event, changed=changed, cases=cases, cases_filter=listed, bad=bad)
     if found is None:
         return event
     if (mean := learned.mean) is not None and event.rate_before is not None:
@@ -467,6 +486,20 @@ def explained(
         event, rate_after=found.value, low=found.low, high=found.high, turns=found.turns,
         sessions=found.sessions,
     )  # fmt: skip
+
+
+def _just_after(event: Event) -> datetime:
+    """Return the aware end of the turns that raised an alarm, the last one included."""
+    assert event.at is not None
+    return event.at.replace(tzinfo=UTC) + timedelta(microseconds=1)
+
+
+def _bad_span(
+    begins: datetime, turns: Sequence[WatchedTurn], watch: Watch, learned: LearnedBaseline
+) -> BadSpan:
+    """Return the bad turns among those of an alarm; for a mean, those worse than usual."""
+    over = learned.usual.share if unit_of(watch) else 0.0
+    return bad_span(begins, [turn for turn in turns if turn.bad > over])
 
 
 def _since_change(turns: Sequence[WatchedTurn], longest: int, watch: Watch) -> Found | None:

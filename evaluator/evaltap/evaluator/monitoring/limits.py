@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate
 from evaltap.evaluator.monitoring.evidence import filter_of
+from evaltap.evaluator.monitoring.incidents import bad_span
 from evaltap.evaluator.monitoring.measures import Found, unit_of
 from evaltap.evaluator.monitoring.model import Event, Status
 from evaltap.evaluator.monitoring.turns import (
@@ -250,4 +251,5 @@ def _with_cases(event: Event, watch: Watch, turns: Iterable[WatchedTurn]) -> Eve
         bad.sort(key=lambda turn: -abs(turn.amount - (event.most or 0.0)))
     cases = dict.fromkeys(turn.eval_id for turn in bad)
     within = filter_of(watch, event.slice, (), event.since, event.at)
-    return replace(event, cases=tuple(cases)[:EXAMPLES], cases_filter=within)
+    span = bad_span(event.since or datetime.min, bad)
+    return replace(event, cases=tuple(cases)[:EXAMPLES], cases_filter=within, bad=span)

@@ -1,9 +1,9 @@
 """The result of evaluating the watches: plain frozen data."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from evaltap.evaluator.analysis.estimates.turns import MEDIAN
 from evaltap.evaluator.monitoring.measures import shown
@@ -29,6 +29,27 @@ class Changed:
     rate_after: float
     effect: float
     """How much the bad share of all turns rose because of the slice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """An alarm that is part of another one, because both have one cause."""
+
+    subject: str
+    at: datetime | None
+    """UTC, without a time zone: when it would have begun."""
+    rate_before: float | None
+    rate_after: float | None
+    unit: str = ""
+
+
+class BadSpan(NamedTuple):
+    """The bad turns behind an alarm, to be compared with those of others."""
+
+    begins: datetime
+    """They are all bad turns of the alarm since then."""
+    turns: Mapping[tuple[int, str], datetime]
+    """By session and invocation id, when they started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +90,12 @@ class Event:
     """usd, ms, tokens or score, of which the rates are means; empty if they are shares."""
     progress: str = ""
     """How far a watch is that learns, such as `day 2 of 14, 31 sessions`."""
+    also: tuple[Joined, ...] = ()
+    """Alarms that are part of this one: slices first, then by how much they got worse."""
+    part_of: str = ""
+    """The subject of the alarm that this one is part of."""
+    bad: BadSpan | None = field(default=None, compare=False, repr=False)
+    """For an alarm that begins: its bad turns; not part of the data."""
 
     @property
     def stream(self) -> tuple[object, ...]:
@@ -82,7 +109,10 @@ class Event:
 
     def data(self) -> dict[str, Json]:
         """Return the event as JSON data."""
-        return {**asdict(self), **{name: _rfc3339(getattr(self, name)) for name in _TIMES}}
+        found = asdict(replace(self, bad=None))
+        del found["bad"]
+        found["also"] = [{**asdict(one), "at": _rfc3339(one.at)} for one in self.also]
+        return {**found, **{name: _rfc3339(getattr(self, name)) for name in _TIMES}}
 
 
 def _rfc3339(moment: datetime | None) -> str | None:
@@ -92,7 +122,8 @@ def _rfc3339(moment: datetime | None) -> str | None:
 def event_of(data: Mapping[str, Json], cases: Sequence[str] = ()) -> Event:
     """Return an event from its JSON data, with example cases."""
     times = {name: _moment(data.get(name)) for name in _TIMES}
-    given = {**data, "cases": tuple(cases), **times}
+    also = tuple(Joined(**{**one, "at": _moment(one["at"])}) for one in data.get("also", ()))
+    given = {**data, "cases": tuple(cases), "also": also, **times}
     return Event(**{**given, "changed": tuple(Changed(**one) for one in data["changed"])})
 
 
@@ -100,6 +131,7 @@ def _moment(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text).replace(tzinfo=None)
 
 
+_NAMED: Final = 3
 UNKNOWN: Final = "no longer known, as the watch was changed or has no baseline now"
 """The state of an alarm that ended without a rate to compare with."""
 
@@ -115,6 +147,21 @@ def subject(event: Event) -> str:
 
 def summary(event: Event) -> str:
     """Return the state of a watch as a sentence."""
+    more = ", ".join(one.subject for one in event.also[:_NAMED])
+    if len(event.also) > _NAMED:
+        more += f" and {len(event.also) - _NAMED} more"
+    return f"{_summary(event)}; also {more}" if more else _summary(event)
+
+
+def joined_text(one: Joined) -> str:
+    """Return an alarm that is part of another one."""
+    rates = [
+        shown(rate, one.unit) for rate in (one.rate_before, one.rate_after) if rate is not None
+    ]
+    return f"also {one.subject}{': ' if rates else ''}{' -> '.join(rates)}"
+
+
+def _summary(event: Event) -> str:
     name = subject(event)
     if event.of_limit:
         return f"{name} is {'back ' if event.status == 'resolved' else ''}at {of_limit(event)}"

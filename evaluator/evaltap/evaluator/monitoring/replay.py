@@ -1,6 +1,6 @@
 """Run watches over stored traffic: the alarms that they would have raised, reproducibly."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from evaltap.evaluator.analysis.estimates.scope import Scope, Signal
 from evaltap.evaluator.analysis.estimates.turns import Turns, choose_turns
+from evaltap.evaluator.monitoring.incidents import joined
 from evaltap.evaluator.monitoring.learned import LearnedWatch
 from evaltap.evaluator.monitoring.limits import LimitWatch
 from evaltap.evaluator.monitoring.measures import unit_of
@@ -129,10 +130,16 @@ class Watches:
         ]
 
     def evaluate(
-        self, store: StoreReader, now: datetime | None = None, *, continues: bool = True
+        self,
+        store: StoreReader,
+        now: datetime | None = None,
+        *,
+        continues: bool = True,
+        leading: Collection[tuple[object, ...]] = (),
     ) -> list[Event]:
         """Return the alarms of all watches in chronological order, and the state of the others.
 
+        Alarms of one cause are one, as in `incidents.joined`; `leading` are the streams of known alarms.
         With `now` (aware), sessions that may not have ended do not count yet.  If traffic `continues` then, a
         silence without a turn after it does, too.  Raises InputError for an unknown slice.
         """
@@ -151,15 +158,19 @@ class Watches:
         except BaseException:
             self._forget()  # some watches have seen the changes, others have not
             raise
-        found = described(found, self._rules)
+        found = joined(described(found, self._rules), leading)
         return sorted(found, key=lambda event: (event.at or datetime.min, event.watch))
 
 
 def replay(
     store: StoreReader, rules: MonitorFile, *, now: datetime | None = None, continues: bool = True
 ) -> list[Event]:
-    """Return the result of a first evaluation; `now` and `continues` as in `Watches.evaluate`."""
-    return Watches(rules).evaluate(store, now, continues=continues)
+    """Return the result of a first evaluation; `now` and `continues` as in `Watches.evaluate`.
+
+    Alarms that are part of another one are listed there only.
+    """
+    found = Watches(rules).evaluate(store, now, continues=continues)
+    return [event for event in found if not event.part_of]
 
 
 def described(events: Sequence[Event], rules: MonitorFile) -> list[Event]:

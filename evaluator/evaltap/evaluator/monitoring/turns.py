@@ -36,6 +36,8 @@ class Changes(NamedTuple):
     """The metrics of new scores and decisions, with their digests."""
     newest: datetime | None = None
     """The start of the newest turn in the store."""
+    scored: datetime | None = None
+    """The start of the newest turn that has a new score or decision."""
 
 
 class ChangeFinder:
@@ -57,9 +59,10 @@ class ChangeFinder:
             return Changes(newest=newest)
         if not any(added.values()):
             return Changes(NOTHING, newest=newest)
-        ((since,),) = reader.rows(_CHANGED, marks)
+        ((since, newest_scored),) = reader.rows(_CHANGED, marks)
         scored = {name: before[name] for name in ("scored_at", "decided_at")}
-        return Changes(since or NOTHING, frozenset(reader.rows(_VERSIONS, scored)), newest)
+        versions = frozenset(reader.rows(_VERSIONS, scored))
+        return Changes(since or NOTHING, versions, newest, newest_scored)
 
 
 _MARKS: Final = ("landed_seq", "scored_at", "decided_at", "feedback_at")
@@ -95,12 +98,12 @@ WITH fresh AS (
   UNION SELECT app_name, eval_set_id, eval_id, invocation_id
   FROM turns WHERE landed_seq > $landed_seq AND turn_revision > 1
 )
-SELECT min(started_at) FROM (
-  SELECT started_at FROM turns WHERE landed_seq > $landed_seq
+SELECT min(started_at), max(started_at) FILTER (scored) FROM (
+  SELECT started_at, false AS scored FROM turns WHERE landed_seq > $landed_seq
   UNION ALL
-  SELECT started_at FROM turns SEMI JOIN fresh USING (app_name, eval_set_id, eval_id, invocation_id)
+  SELECT started_at, true FROM turns SEMI JOIN fresh USING (app_name, eval_set_id, eval_id, invocation_id)
   UNION ALL
-  SELECT t.started_at FROM turns t JOIN feedback f
+  SELECT t.started_at, false FROM turns t JOIN feedback f
     ON f.eval_set_id = t.eval_set_id AND f.eval_id = t.eval_id AND f.app_name IN ('', t.app_name)
   WHERE f.landed_at > $feedback_at
 )

@@ -8,7 +8,7 @@ from typing import Final
 from evaltap.evaluator.monitoring.alerting.notice import Notice, evidence_page
 from evaltap.evaluator.monitoring.alerting.outbox import AlertOutbox
 from evaltap.evaluator.monitoring.alerting.receivers import Receiver, make_receiver
-from evaltap.evaluator.monitoring.history import Alert
+from evaltap.evaluator.monitoring.history import Alert, as_stored
 from evaltap.evaluator.monitoring.rules import name_of
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
@@ -73,6 +73,7 @@ def _notices(rules: MonitorFile, store: Store) -> Callable[[Alert, datetime, boo
     watches = {watch.name: watch for watch in rules.watch}
 
     def notice_of(alert: Alert, began_at: datetime, repeated: bool) -> Notice:
+        alert = as_stored(store, alert)
         name = alert.event.watch
         watch = watches.get(name) or Watch(name=name)  # removed from the rules: its alarm has ended
         page = evidence_page(rules, watch, alert, store)

@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import quote
 
 from evaltap.evaluator.monitoring.history import Alert
-from evaltap.evaluator.monitoring.model import explanation, summary
+from evaltap.evaluator.monitoring.model import explanation, joined_text, summary
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.model import Json
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
@@ -52,9 +52,10 @@ class Notice:
 
     @property
     def description(self) -> str:
-        """The changed slices, and the command that lists the cases."""
+        """The changed slices, the alarms of the same cause, and the command that lists the cases."""
         event = self.alert.event
         lines = [explanation(one, event) for one in event.changed]
+        lines += [joined_text(one) for one in event.also]
         if event.cases_filter:
             lines.append(f"evaltap cases {self.database} {shlex.quote(event.cases_filter)}")
         lines += self.excerpts

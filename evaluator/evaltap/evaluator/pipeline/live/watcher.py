@@ -7,7 +7,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from evaltap.evaluator.cases.identity import ChangedCases
-from evaltap.evaluator.monitoring.history import Alert, note_alerts, note_states
+from evaltap.evaluator.monitoring.history import (
+    Alert,
+    firing,
+    note_alerts,
+    note_states,
+    read_alerts,
+)
 from evaltap.evaluator.monitoring.model import Event
 from evaltap.evaluator.monitoring.replay import Watches
 from evaltap.evaluator.monitoring.rules import SILENCE
@@ -52,7 +58,13 @@ class Watcher:
         self._now = now
         watches = Watches(rules)
         self._evaluation = BackgroundRead(
-            store, lambda reader: watches.evaluate(reader, self._now()), "watch"
+            store,
+            lambda reader: watches.evaluate(
+                reader,
+                self._now(),
+                leading={one.event.stream for one in firing(read_alerts(reader))},
+            ),
+            "watch",
         )
         self._began = clock()
         self._due = True
@@ -123,7 +135,9 @@ class Watcher:
         self._keep_states(heard)
 
     def _keep_states(self, events: Sequence[Event]) -> None:
-        states = [(*one.stream, one.status, one.progress) for one in events]
+        states = [
+            (*one.stream, one.status, one.progress, one.part_of, len(one.also)) for one in events
+        ]
         now = self._clock()
         if (
             self._states is None
