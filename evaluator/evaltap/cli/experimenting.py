@@ -106,14 +106,14 @@ class ProgressLines:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._counts = {"passed": 0, "failed": 0, "crashed": 0, "invalid": 0}
+        self._counts = dict.fromkeys(("passed", "failed", "crashed", "invalid", "forked"), 0)
 
     def report(self, done: UnitDone, progress: Progress) -> None:
         """Print the line of a unit."""
         verdict = verdict_of(done)
         self._counts[verdict] += 1
         number = progress.skipped + len(progress.done)
-        evidence = sum(self._counts.values()) - self._counts["invalid"]
+        evidence = sum(self._counts[name] for name in ("passed", "failed", "crashed"))
         found = Rate.of_counts(self._counts["passed"], evidence, "trials")
         rate = ""
         if found is not None:
@@ -141,8 +141,8 @@ class ProgressLines:
 
 
 def verdict_of(done: UnitDone) -> str:
-    """Return passed, failed, crashed or invalid: a unit passes if every metric with a verdict passes."""
-    if done.row.state in ("crashed", "invalid"):
+    """Return passed, failed, crashed, invalid or forked: a unit passes if all metrics with a verdict do."""
+    if done.row.state in ("crashed", "invalid", "forked"):
         return done.row.state
     statuses = set(done.verdicts.values())
     return "passed" if "passed" in statuses and not statuses & {"failed", "crashed"} else "failed"
