@@ -48,7 +48,7 @@ def test_a_picture_made_small_is_still_the_picture() -> None:
 
 @pytest.mark.browser
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_the_pictures_are_of_the_page_as_it_is(tmp_path: Path) -> None:
     """When this fails, look at the new pictures and take them: python tests/page_pictures.py."""
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
