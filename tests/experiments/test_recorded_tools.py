@@ -346,6 +346,7 @@ def test_from_python_and_pytest_tools_are_answered_as_well(
     from evaltap.schemas.errors import InputError
 
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "shop", raising=False)  # another test's
     found = evaluate("shop.evalset.json", "metrics.json", agent="shop:answer")
     assert found.outcome.mocks["hits"] == 3
 

@@ -142,7 +142,7 @@ def test_without_a_recording_runs_are_compared_with_the_first(path: Path, tmp_pa
 def test_resuming_keeps_each_recorded_session_once(path: Path, tmp_path: Path) -> None:
     folder = tmp_path / "again"
     folder.mkdir()
-    for file in path.parent.iterdir():
+    for file in filter(Path.is_file, path.parent.iterdir()):
         (folder / file.name).write_bytes(file.read_bytes())
     with Store(folder / path.name) as store:
         store.execute("DELETE FROM recorded_sessions WHERE eval_id = 's-fork'")

@@ -120,10 +120,17 @@ def _name(call: AnyCall) -> str:
     return call.get("name") or "(no name)"
 
 
+def _ordered(value: Value) -> Value:
+    """Return a value with sorted keys: those of an outline have the order of its bytes."""
+    if isinstance(value, dict):
+        return {key: _ordered(value[key]) for key in sorted(value)}
+    return [_ordered(one) for one in value] if isinstance(value, list) else value
+
+
 def _shown(value: Value) -> str:
     if value is ...:
         return "nothing"
     if isinstance(value, str):
         return quoted(value, 60)
-    text = repr(value)
+    text = repr(_ordered(value))
     return text if len(text) <= 60 else f"{text[:60]}…"

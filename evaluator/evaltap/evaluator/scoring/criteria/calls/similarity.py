@@ -132,7 +132,7 @@ class Similarity:
             same = self._raw_score(node, reference, actual) == 1
             return [] if same else [(path, reference, actual)]
         found: list[tuple[str, Value, Value]] = []
-        for key in {**reference, **actual}:
+        for key in (*sorted(reference), *sorted(actual.keys() - reference.keys())):
             part = node.part(key)
             weightless = not part.weight and not part.required
             if part.ignore or weightless or not self._counts(node, key in reference, key in actual):
