@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import Counter
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from datetime import timedelta
 from pathlib import Path
@@ -106,7 +107,7 @@ class ProgressLines:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._counts = dict.fromkeys(("passed", "failed", "crashed", "invalid", "forked"), 0)
+        self._counts: Counter[str] = Counter()
 
     def report(self, done: UnitDone, progress: Progress) -> None:
         """Print the line of a unit."""
