@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from evaltap.cli.options.run import ToolCallOptions
 from evaltap.evaluator.reports.safe_text import visible
-from evaltap.experiments.mocks.drift import suggested
+from evaltap.experiments.mocks.drift import renamed
 from evaltap.experiments.mocks.policy import OnMiss
 from evaltap.experiments.mocks.recorded import names
 from evaltap.experiments.plan import CaseSet
@@ -54,8 +54,6 @@ def lines_of_mocks(mocks: Mapping[str, Any], cases: CaseSet) -> Iterator[str]:
         for change in tool["changed_arguments"][:1]:
             yield visible(f"  {name}: {change['difference']} ({change['count']}x)")
     recorded = names(one.recording for one in cases.cases)
-    missing = [name for name, tool in by_tool.items() if tool["misses"] and name not in recorded]
-    for name, old in suggested(missing, recorded).items():
-        yield visible(
-            f"  {name} was not recorded; if {old} is its old name: --rename-tool {name}={old}"
-        )
+    missed = (name for name, tool in by_tool.items() if tool["misses"])
+    for line in renamed(missed, recorded):
+        yield visible(f"  {line}")

@@ -9,7 +9,6 @@ from typing import Any
 from evaltap.experiments.agents.base import Agent, Unit
 from evaltap.experiments.agents.loading import agent_of, load_agent
 from evaltap.experiments.mocks.catalogue import catalogue
-from evaltap.experiments.pacing import Pace
 from evaltap.experiments.plan import CaseSet, read_case, refuse
 from evaltap.experiments.process import AgentEnd
 from evaltap.experiments.pseudonyms import Inventions, restoring
@@ -36,15 +35,7 @@ class AgentThread(AgentEnd):
             self._recorder.close()
             raise
         self.abilities = adapted.abilities
-        self._worker = Worker(
-            adapted,
-            self._recorder,
-            inventions,
-            turn_seconds=settings.turn_seconds,
-            policy=settings.policy,
-            tools=settings.tools,
-            pace=Pace(settings.turns_per_minute),
-        )
+        self._worker = Worker.of(settings, adapted, self._recorder, inventions)
         self._room = asyncio.Semaphore(settings.concurrency)
         self._ended: queue.SimpleQueue[UnitEnd] = queue.SimpleQueue()
         self._loop = asyncio.new_event_loop()

@@ -17,7 +17,6 @@ from evaltap.evaluator.pipeline.batch.ray_cluster import RayCluster, readable
 from evaltap.experiments.agents.base import Abilities, Agent, Unit
 from evaltap.experiments.agents.functions import FactoryAgent
 from evaltap.experiments.agents.loading import load_agent
-from evaltap.experiments.pacing import Pace
 from evaltap.experiments.process import START_SECONDS, AgentEnd
 from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings, config_for, unit_of
@@ -192,15 +191,7 @@ class _Actor:
     async def run(self, unit: dict[str, Any]) -> tuple[dict[str, Any], list[Record]]:
         """Run a unit; return its end, and what was recorded since the last one."""
         if self._worker is None:
-            self._worker = Worker(
-                self._agent,
-                self._recorder,
-                self._inventions,
-                turn_seconds=self._settings.turn_seconds,
-                policy=self._settings.policy,
-                tools=self._settings.tools,
-                pace=Pace(self._settings.turns_per_minute),
-            )
+            self._worker = Worker.of(self._settings, self._agent, self._recorder, self._inventions)
         async with self._room:
             end = await self._worker.run(unit_of(unit))
         await asyncio.to_thread(self._recorder.flush, _FLUSH_SECONDS)

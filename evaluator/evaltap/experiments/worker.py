@@ -81,6 +81,25 @@ class Worker:
         self._inventions = inventions or Inventions()
         self._turn_seconds = turn_seconds
 
+    @classmethod
+    def of(
+        cls,
+        settings: "WorkerSettings",
+        agent: Agent,
+        recorder: Recorder,
+        inventions: Inventions | None = None,
+    ) -> "Worker":
+        """Return the worker of some settings."""
+        return cls(
+            agent,
+            recorder,
+            inventions,
+            turn_seconds=settings.turn_seconds,
+            policy=settings.policy,
+            tools=settings.tools,
+            pace=Pace(settings.turns_per_minute),
+        )
+
     async def run(self, unit: Unit) -> UnitEnd:
         """Run the agent on a case, turn by turn, until one fails; never raises what the agent raises."""
         unit = self._inventions.filled(unit)
@@ -147,9 +166,7 @@ def _tape(unit: Unit, policy: MockPolicy | None, tools: Sequence[dict[str, Any]]
     """Return what answers the unit's tool calls; None lets every tool run."""
     if policy is None:
         return None
-    wants = "llm" in policy.on_miss.values() or any(
-        mock.prompt for turn in unit.mocks for mock in turn
-    )
+    wants = policy.invents or any(mock.prompt for turn in unit.mocks for mock in turn)
     invent = inventor(unit.recording) if wants else None
     return Tape(unit.recording, policy, declared=unit.mocks, invent=invent, tools=tools)
 
@@ -220,15 +237,7 @@ async def serve(
         if isinstance(agent, FactoryAgent):
             await agent.look()
         write({"ready": asdict(agent.abilities)})
-        worker = Worker(
-            agent,
-            recorder,
-            inventions,
-            turn_seconds=settings.turn_seconds,
-            policy=settings.policy,
-            tools=settings.tools,
-            pace=Pace(settings.turns_per_minute),
-        )
+        worker = Worker.of(settings, agent, recorder, inventions)
         running: set[asyncio.Task[None]] = set()
 
         room = asyncio.Semaphore(settings.concurrency)

@@ -32,7 +32,6 @@ from evaltap.evaluator.reports.gate import gate_data, gate_exit, print_gate
 from evaltap.evaluator.scoring.gates.gate import Gate
 from evaltap.evaluator.scoring.settings import check_code
 from evaltap.evaluator.store.file_type import is_database
-from evaltap.experiments.answered_cases import answered_cases
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import eval_set_name, iter_cases, read_gate
 from evaltap.schemas.formats.case import CaseData
@@ -139,6 +138,8 @@ def _cases(paths: Sequence[Path]) -> Iterator[CaseData]:
 
 def _answered(options: GateOptions) -> tuple[list[CaseData], list[str]]:
     """Run the agent on the cases; return them as it answered, and the runs that are no evidence."""
+    from evaltap.experiments.answered_cases import answered_cases
+
     cases: list[CaseData] = []
     invalid: list[str] = []
     for path in options.cases:

@@ -41,12 +41,12 @@ def run(options: MocksOptions) -> int:
         return 0
     cases = read_set(Path(options.set), options.case)
     policy = choice_of(options.tools).policy(cases.cases) or MockPolicy()
-    tools = _schemas(options.schemas) if options.schemas else catalogue([_merged(cases)])
+    recording = _merged(cases)
+    tools = _schemas(options.schemas) if options.schemas else catalogue([recording])
     if not tools:
         raise InputError(f"{options.set}: no case has recorded tool calls; nothing to offer")
-    wants = "llm" in policy.on_miss.values()
-    recording = _merged(cases)
-    tape = Tape(recording, policy, invent=inventor(recording) if wants else None, tools=tools)
+    invent = inventor(recording) if policy.invents else None
+    tape = Tape(recording, policy, invent=invent, tools=tools)
     tape.begin()
     with _misses(options.misses) as written:
 

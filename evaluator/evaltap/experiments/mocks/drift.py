@@ -1,7 +1,7 @@
 """The drift report: by tool, what was answered, what was not, and what was no longer asked."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,7 @@ from evaltap.evaluator.scoring.criteria.content.json_value import difference
 from evaltap.experiments.mocks.tape import likeness
 
 _EXAMPLES = 3
+_ALIKE = 0.6
 
 
 @dataclass(slots=True)
@@ -82,12 +83,9 @@ def totals(units: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
     return {**sums, "by_tool": {name: one.data() for name, one in by_tool.items()}}
 
 
-def suggested(missing: Iterable[str], recorded: Iterable[str]) -> dict[str, str]:
-    """Return, for tools without a recording, the recorded name that is most like theirs."""
-    known = list(recorded)
-    found = {}
-    for name in missing:
-        best = max(known, key=lambda one: likeness(name, one), default="")
-        if best and best != name and likeness(name, best) >= 0.6:
-            found[name] = best
-    return found
+def renamed(missed: Iterable[str], recorded: Sequence[str]) -> Iterator[str]:
+    """Say of tools with missed calls that were not recorded which recorded name is most like theirs."""
+    for name in missed:
+        old = max(recorded, key=lambda one: likeness(name, one), default="")
+        if old and name not in recorded and likeness(name, old) >= _ALIKE:
+            yield f"{name} was not recorded; if {old} is its old name: --rename-tool {name}={old}"

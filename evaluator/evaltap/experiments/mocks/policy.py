@@ -40,6 +40,11 @@ class MockPolicy:
         return self.on_miss.get(tool, "real" if self.real or not self.recorded else "fail")
 
     @property
+    def invents(self) -> bool:
+        """Whether a model invents results."""
+        return "llm" in self.on_miss.values()
+
+    @property
     def may_run(self) -> list[str]:
         """The tools named for real runs."""
         return sorted(name for name, policy in self.on_miss.items() if policy == "real")

@@ -17,7 +17,7 @@ from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.experiments.loop import Progress, UnitDone
-from evaltap.experiments.mocks.drift import ToolDrift, drift_of, suggested
+from evaltap.experiments.mocks.drift import ToolDrift, drift_of, renamed
 from evaltap.experiments.mocks.recorded import names, recording_of
 from evaltap.experiments.plan import CaseSet, RunCase, read_case
 from evaltap.experiments.process import AgentProcess
@@ -216,9 +216,7 @@ def result_of(
 def _renamed(drawn: Drawn, drift: Mapping[str, ToolDrift]) -> Iterator[str]:
     """Say which tools seem to have another name now."""
     recorded = names(one.recording for one in drawn.cases.cases)
-    missing = [one.tool for one in drift.values() if one.misses and one.tool not in recorded]
-    for new, old in suggested(missing, recorded).items():
-        yield f"{new} was not recorded; if {old} is its old name: --rename-tool {new}={old}"
+    return renamed((one.tool for one in drift.values() if one.misses), recorded)
 
 
 def _forks(drawn: Drawn, replayed: Sequence[ReplayedSession]) -> list[ForkedTool]:
