@@ -12,6 +12,7 @@ from evaltap.cli.options.shared import (
     as_json,
     case_seconds,
     metrics_file,
+    ray_address,
     thresholds,
 )
 from evaltap.cli.values import amount, argument_of, names, of_tool, positive, seconds, share
@@ -50,10 +51,7 @@ class AgentOptions:
         " folder (default: local)",
         default="local",
     )
-    ray_address: str | None = option(
-        "--ray-address ADDRESS",
-        "the cluster's address, or auto (default: RAY_ADDRESS, or start a cluster on this machine)",
-    )
+    ray_address: str | None = ray_address()
     ray_workers: int | None = option(
         "--ray-workers N",
         "processes with the agent, which share --concurrency (default: one for each processor)",

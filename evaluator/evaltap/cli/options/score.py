@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from evaltap.cli.declared import STORE, argument, group, option
 from evaltap.cli.options.shared import (
@@ -20,6 +20,7 @@ from evaltap.cli.options.shared import (
     concurrency,
     metrics_file,
     no_redact,
+    ray_address,
     reports,
 )
 from evaltap.cli.values import (
@@ -32,13 +33,6 @@ from evaltap.cli.values import (
 )
 
 
-def _ray_address() -> Any:  # as `option`
-    return option(
-        "--ray-address ADDRESS",
-        "the cluster's address, or auto (default: RAY_ADDRESS, or start a cluster on this machine)",
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
     """Where the cases of files are scored."""
@@ -48,7 +42,7 @@ class EngineOptions:
         "local: this machine; ray: a Ray cluster, for large batches of JSON Lines and Parquet",
         default="local",
     )
-    ray_address: str | None = _ray_address()
+    ray_address: str | None = ray_address()
     out: Path | None = option(
         "--out DIR",
         "with --engine ray: a folder for the Parquet results that every node can reach (default:"
@@ -65,7 +59,7 @@ class LiveEngineOptions:
         "local: this machine; ray: a Ray cluster, for expensive metrics (judges, models, commands)",
         default="local",
     )
-    ray_address: str | None = _ray_address()
+    ray_address: str | None = ray_address()
     ray_workers: int | None = option(
         "--ray-workers N",
         "number of scoring processes, each with --concurrency judged cases in flight (default: one"

@@ -259,6 +259,14 @@ def metrics_file(help: str, **declared: Any) -> Any:
     return option("--metrics M.json", help, variable="EVALTAP_METRICS", **declared)
 
 
+def ray_address() -> Any:
+    """Declare the address of a Ray cluster."""
+    return option(
+        "--ray-address ADDRESS",
+        "the cluster's address, or auto (default: RAY_ADDRESS, or start a cluster on this machine)",
+    )
+
+
 def thresholds() -> Any:
     """Declare thresholds that override those of the metrics file."""
     return option(
