@@ -283,15 +283,20 @@ class Tally:
             if spoil:
                 rows = [spoil(place, row) for place, row in enumerate(rows)]
             found = forecast(rows, Options(deterministic=design.deterministic))
-            self.sessions += replay.recorded / rounds
+            self.sessions += replay.recorded
             self._add(found, replay.traffic, held)
+        # Counts, divided once: 40 times 1/40 is a little more than 1.
+        self.forked, self.sessions = self.forked / rounds, self.sessions / rounds
+        self.withheld, self.decided = self.withheld / rounds, self.decided / rounds
+        self.wrong /= rounds
+        self.at_truth = {said: count / rounds for said, count in self.at_truth.items()}
         self.held = {name: float(np.mean(one)) if one else None for name, one in held.items()}
 
     def _add(self, found: Forecast, traffic: float, held: dict[str, list[bool]]) -> None:
         new, drop = self.truth.new, self.truth.new - self.truth.old
         assert found.faithful is not None
-        self.forked += (1 - found.faithful.value) / self.rounds
-        self.withheld += (found.estimate is None) / self.rounds
+        self.forked += 1 - found.faithful.value
+        self.withheld += found.estimate is None
         if found.estimate is not None:
             self.errors.append(found.estimate.rate.value - new)
             held["estimate"].append(_holds(found.estimate.rate.interval, new))
@@ -302,11 +307,11 @@ class Tally:
         held["bounds"].append(_holds(found.bounds_interval, new))
         held["difference_bounds"].append(_holds(found.difference_bounds_interval, drop))
         right = "worse" if drop < -found.margin else "not_worse"
-        self.decided += found.enough / self.rounds
-        self.wrong += (found.enough and found.verdict != right) / self.rounds
+        self.decided += found.enough
+        self.wrong += found.enough and found.verdict != right
         at_truth = replace(found, margin=-drop)
         if at_truth.enough:
-            self.at_truth[at_truth.verdict] += 1 / self.rounds
+            self.at_truth[at_truth.verdict] += 1
 
     @property
     def bias(self) -> float | None:
