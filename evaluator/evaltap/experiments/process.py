@@ -10,12 +10,11 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from evaltap.experiments.agents.base import Abilities, Unit
-from evaltap.experiments.worker import UnitEnd, WorkerSettings
+from evaltap.experiments.worker import UnitEnd, WorkerSettings, line_of
 from evaltap.schemas.errors import InputError
 
 START_SECONDS: Final = 120.0
@@ -80,7 +79,7 @@ class AgentProcess(AgentEnd):
         threading.Thread(
             target=self._receive, args=(out,), name="evaltap-agent-process", daemon=True
         ).start()
-        self._send(asdict(settings))
+        self._send(settings)
         self.has_ended = False
         self.abilities = self._started()
 
@@ -104,7 +103,7 @@ class AgentProcess(AgentEnd):
     def start(self, unit: Unit) -> None:
         """Give the agent a unit."""
         self.running[unit.run, unit.eval_id] = unit
-        self._send(asdict(unit))
+        self._send(unit)
 
     def take(self, seconds: float) -> list[tuple[Unit, UnitEnd]]:
         """Return the units that have ended, waiting for the first; sets `has_ended` when the process has."""
@@ -154,9 +153,9 @@ class AgentProcess(AgentEnd):
         said = _last_lines(self._output)
         return f"{how}; it printed last: {' / '.join(said)}" if said else how
 
-    def _send(self, message: dict[str, Any] | None) -> None:
+    def _send(self, message: Unit | WorkerSettings | None) -> None:
         try:
-            _write_whole(self._in, json.dumps(message).encode() + b"\n")
+            _write_whole(self._in, line_of(message))
         except OSError:  # it has died; `take` tells
             return
 

@@ -11,9 +11,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
 from evaltap.experiments.agents.base import (
@@ -236,32 +236,28 @@ async def serve(
         )
         if isinstance(agent, FactoryAgent):
             await agent.look()
-        write({"ready": asdict(agent.abilities)})
+        write({"ready": agent.abilities})
         worker = Worker.of(settings, agent, recorder, inventions)
-        running: set[asyncio.Task[None]] = set()
+        units = _units(read, lambda: _end_orphaned(recorder))
 
-        room = asyncio.Semaphore(settings.concurrency)
-
-        async def run(unit: Unit) -> None:
-            async with room:
+        async def run() -> None:
+            while (unit := await units.get()) is not None:
                 write({"begins": [unit.run, unit.eval_id]})
-                end = await worker.run(unit)
-            write({"end": asdict(end)})
+                write({"end": await worker.run(unit)})
+            units.put_nowait(None)  # for the others
 
-        def orphaned() -> None:
-            recorder.flush(2.0)
-            os._exit(1)
-
-        async for unit in _units(read, orphaned):
-            task = asyncio.create_task(run(unit))
-            running.add(task)
-            task.add_done_callback(running.discard)
-        await asyncio.gather(*running)
+        await asyncio.gather(*(run() for _ in range(settings.concurrency)))
     finally:
         recorder.close()
 
 
-async def _units(read: BinaryIO, orphaned: Callable[[], None]) -> AsyncIterator[Unit]:
+def _end_orphaned(recorder: Recorder) -> None:
+    recorder.flush(2.0)
+    os._exit(1)
+
+
+def _units(read: BinaryIO, orphaned: Callable[[], None]) -> asyncio.Queue[Unit | None]:
+    """Return a queue of the units that arrive; None is the end."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[Unit | None] = asyncio.Queue()
 
@@ -274,8 +270,16 @@ async def _units(read: BinaryIO, orphaned: Callable[[], None]) -> AsyncIterator[
         orphaned()  # the pipe ended before the units did
 
     threading.Thread(target=receive, name="evaltap-units", daemon=True).start()
-    while (unit := await arrived.get()) is not None:
-        yield unit
+    return arrived
+
+
+def line_of(message: Any) -> bytes:
+    """Return a message between the two processes as a line; dataclasses become objects."""
+    return json.dumps(message, default=_fields).encode() + b"\n"
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {one.name: getattr(value, one.name) for one in fields(value)}
 
 
 def unit_of(data: dict[str, Any]) -> Unit:
@@ -299,7 +303,7 @@ def main(arguments: Sequence[str]) -> int:
     def write(message: dict[str, Any]) -> None:
         if os.getpid() == process:  # not from a copy of the process that the agent forked
             with lock:
-                out.write(json.dumps(message).encode() + b"\n")
+                out.write(line_of(message))
 
     settings = WorkerSettings.of(json.loads(read.readline()))
     try:

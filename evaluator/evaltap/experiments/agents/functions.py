@@ -46,10 +46,12 @@ def required_parameters(function: Callable[..., Any]) -> int:
 class FunctionSession:
     """A conversation with a function, which has no memory but the messages that it is given."""
 
-    def __init__(self, function: Callable[..., Any], recorder: Recorder) -> None:
+    def __init__(
+        self, function: Callable[..., Any], recorder: Recorder, *, takes_turn: bool
+    ) -> None:
         self._function = function
         self._recorder = recorder
-        self._takes_turn = _takes_turn(function)
+        self._takes_turn = takes_turn
 
     async def answer(self, asked: Asked) -> str | None:
         """Call the function within a recorded turn; its return value is the answer."""
@@ -83,11 +85,12 @@ class FunctionAgent:
     def __init__(self, function: Callable[..., Any], recorder: Recorder) -> None:
         self._function = function
         self._recorder = recorder
+        self._takes_turn = _takes_turn(function)
 
     @asynccontextmanager
     async def session(self, unit: Unit) -> AsyncIterator[AgentSession]:
         """Return a conversation with the function."""
-        yield FunctionSession(self._function, self._recorder)
+        yield FunctionSession(self._function, self._recorder, takes_turn=self._takes_turn)
 
 
 class FactoryAgent:
