@@ -93,13 +93,27 @@ def test_no_more_samples_are_paid_for_than_decide(answers: list[float], asked: i
     assert len(judge.requests) == asked
 
 
-def test_a_sample_without_a_verdict_ends_the_asking() -> None:
+def test_an_invalid_answer_is_asked_for_once_more_and_then_ends_the_asking() -> None:
     judge = ScriptedJudge(["garbage"] * 9)
 
     outcome = score(metric(5, earlyStop=True), first=judge)
 
     assert outcome.status is Status.ERROR
-    assert len(judge.requests) == 3
+    assert [request.sample for request in judge.requests] == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_turn_on_which_samples_differ_does_not_miss_its_score_for_an_invalid_answer() -> None:
+    judge = ScriptedJudge([row(1), "garbage", row(1), row(0), row(0), row(1)])
+
+    outcome = score(metric(5, earlyStop=True), first=judge)
+
+    assert outcome.status is Status.PASSED
+    assert [request.sample for request in judge.requests] == [0, 1, 2, 1, 3, 4]
+    votes = [(vote.sample, vote.status.value) for vote in outcome.turns[0].votes]
+    assert votes == [
+        *[(0, "passed"), (1, "failed"), (2, "passed"), (3, "failed"), (4, "passed")],
+        (-1, "not_evaluated"),
+    ], "what the invalid answer cost is kept"
 
 
 # -- panels ----------------------------------------------------------------------------------------

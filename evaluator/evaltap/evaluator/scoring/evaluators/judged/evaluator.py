@@ -44,6 +44,7 @@ from evaltap.evaluator.scoring.contract.turn_evaluator import (
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.evaluators.judged.answers import Verdict
 from evaltap.evaluator.scoring.evaluators.judged.panel import (
+    PREPARATORY,
     Juror,
     Panel,
     PanelSamples,
@@ -101,9 +102,6 @@ def check_rubrics(rubrics: Sequence[Rubric]) -> None:
     if doubled:
         raise MetricError(f"two rubrics have the id {doubled[0]}; give each rubric its own id")
 
-
-PREPARATORY: Final = -1
-"""The sample number of preparatory calls that build a question."""
 
 _NO_REPLY: Final = JudgeReply("")
 

@@ -7,7 +7,8 @@ rounds.
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from itertools import compress
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
@@ -15,6 +16,10 @@ from evaltap.evaluator.scoring.contract.aggregation import majority
 from evaltap.evaluator.scoring.contract.context import Status, TurnScore, Vote
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.schemas.formats.metric import GenerationConfig, LlmJudgeCriterion
+
+PREPARATORY: Final = -1
+"""The sample number of calls that are no votes: those that build a question, and invalid answers that were
+asked for once more."""
 
 SampleAggregator = Callable[[Sequence[Vote], float], Vote]
 """Returns the vote that represents all samples of a turn, given the threshold."""
@@ -67,17 +72,19 @@ class Panel:
 
     def samples(self) -> PanelSamples:
         """Request votes from all jurors, and from the second judge if the jurors are unsure."""
-        answered = yield from self._ask(self.jurors)
+        lost: list[Vote] = []
+        answered = yield from self._ask(self.jurors, lost)
         votes = tuple(vote for given in answered for vote in given)
         score = self._count(answered, votes)
-        if self.second is None or not self._unsure(score, votes):
-            return score
-        (given,) = yield from self._ask((self.second,))
-        return structs.replace(self._count([given], given), votes=(*votes, *given))
+        if self.second is not None and self._unsure(score, votes):
+            (given,) = yield from self._ask((self.second,), lost)
+            score, votes = self._count([given], given), (*votes, *given)
+        return structs.replace(score, votes=(*votes, *lost))
 
     def _ask(
-        self, jurors: Sequence[Juror]
+        self, jurors: Sequence[Juror], lost: list[Vote]
     ) -> Generator[list[SampleRequest], Sequence[Vote], list[list[Vote]]]:
+        """Return the votes of each juror; `lost` gets those that were asked for once more."""
         answered: list[list[Vote]] = [[] for _ in jurors]
         while due := [
             SampleRequest(juror, juror.first_sample + number)
@@ -85,6 +92,8 @@ class Panel:
             for number in self._due(juror, given)
         ]:
             votes = yield due
+            if self.criterion.early_stop:
+                votes = yield from _valid(due, votes, lost)
             for request, vote in zip(due, votes, strict=True):
                 answered[request.juror.place - jurors[0].place].append(vote)
         return answered
@@ -130,3 +139,22 @@ class Panel:
         return cascade.min_confidence > 0 and any(
             one is None or one < cascade.min_confidence for one in confidences
         )
+
+
+def _valid(
+    due: Sequence[SampleRequest], votes: Sequence[Vote], lost: list[Vote]
+) -> Generator[list[SampleRequest], Sequence[Vote], list[Vote]]:
+    """Return the votes, with those without a verdict asked for once more.
+
+    If turns stop early, those on which samples differ need more of them.  If each invalid answer cost a turn
+    its score, it would be these turns that are missing from the rates.
+    """
+    is_lost = [vote.status is Status.ERROR for vote in votes]
+    if not any(is_lost):
+        return [*votes]
+    lost += [
+        replace(vote, sample=PREPARATORY, status=Status.NOT_EVALUATED)
+        for vote in compress(votes, is_lost)
+    ]
+    again = iter((yield [*compress(due, is_lost)]))
+    return [next(again) if one else vote for vote, one in zip(votes, is_lost, strict=True)]
