@@ -118,7 +118,7 @@ class Oracle:
         passes = sum(y[mine == name].max() > 0.5 for name in names)
         failures = sum(y[mine == name].min() < 0.5 for name in names)
         whole = w.sum() ** 2 / sum(w[mine == name].sum() ** 2 for name in names)
-        lean = 0.07 / min(passes, failures)
+        lean = 0.2 / min(passes, failures)
         return float(1 / ((1 - lean) / own + lean / min(own, whole)))
 
     def _effective_sessions(self) -> float:

@@ -141,7 +141,7 @@ class ForecastOracle:
         m = base
         if spread > TINY and one["v"] > 0:
             own = spread / one["v"]
-            lean = 0.07 / max(1, one["rare"])
+            lean = 0.2 / max(1, one["rare"])
             own = 1 / ((1 - lean) / own + lean / min(own, one["whole"]))
             m = min(own, one["n"] * one["gain"])
             m = m if one["C"] >= 10 else min(m, base)

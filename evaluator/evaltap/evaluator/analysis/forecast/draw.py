@@ -29,10 +29,12 @@ def draw_of(session: str) -> float:
 
 def _share(probabilities: list[float], size: int) -> float:
     """Return c, given the sorted p1: those up to c are certain, the others share the rest of the size."""
+    if size >= len(probabilities):
+        return 1.0
     inverse = sum(1 / p1 for p1 in probabilities)
     for certain, p1 in enumerate(probabilities):
         share = (size - certain) / inverse
         if share <= p1:
             return max(share, 0.0)
         inverse -= 1 / p1
-    return 1.0
+    return 1.0  # where rounding leaves a little more than the last

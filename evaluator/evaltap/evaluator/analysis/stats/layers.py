@@ -12,7 +12,7 @@ from evaltap.evaluator.analysis.stats.rate import Interval, t95, wilson_of
 
 ENOUGH_SESSIONS: Final = 10
 """With fewer sessions in a layer, its own variance alone is not reliable."""
-LEAN: Final = 0.07
+LEAN: Final = 0.2
 """Set by simulation: docs/benchmarks/estimates.py."""
 _NO_VARIANCE: Final = 1e-24
 
