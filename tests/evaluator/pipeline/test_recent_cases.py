@@ -1,6 +1,7 @@
 """Cases scored from memory as they land: their rows equal those of cases read back from the store."""
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
+from evaltap.evaluator.ingest.landing.cases import assemble
 from evaltap.evaluator.ingest.landing.recent_cases import RecentCases, RecentLimits
 from evaltap.evaluator.ingest.sources.base import SourceBatch
 from evaltap.evaluator.ingest.sources.memory import MemorySource
+from evaltap.evaluator.pipeline.batch.pending import LAST
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.pipeline.live.consumer import Consumer, ConsumerLimits
 from evaltap.evaluator.scoring.scorer import CaseScorer
@@ -32,7 +35,8 @@ FROM turn_scores ORDER BY ALL
 
 
 def scorer() -> CaseScorer:
-    return CaseScorer([EvalMetric.model_validate(metric) for metric in (TRAJECTORY, RESPONSE)])
+    alone = [{"metricName": f"trajectory_{name}", "threshold": 1} for name in ("f1", "exact")]
+    return CaseScorer([EvalMetric.model_validate(one) for one in (TRAJECTORY, RESPONSE, *alone)])
 
 
 @st.composite
@@ -50,6 +54,8 @@ def records(draw: st.DrawFn) -> list[WireRecord]:
             case["conversation"] = [actual | {"tools": wanted}]
         if draw(st.integers(0, 5)) == 0:
             case["hypothesis"] = None  # unknown to the outline: such a case is read as a whole
+        if draw(st.integers(0, 7)) == 0:
+            actual["telemetry"] = {"status": "error"}
         if draw(st.integers(0, 5)) == 0:
             case["evalSetId"] = "set"
         case["source"] = {**(case.get("source") or {}), "revision": draw(st.integers(1, 2))}
@@ -74,9 +80,9 @@ def test_scores_from_memory_are_those_of_what_is_read_back(
     rows = []
     limits = ConsumerLimits(records_per_batch=records_at_a_time, most_changed=1)
     recent = RecentLimits(scored_bytes=most_bytes)
-    for from_memory in (True, False):
+    for from_memory, long_session in ((True, LAST), (False, LAST), (True, 2)):
         with Store(":memory:") as store:
-            pending = PendingScorer(store, scorer())
+            pending = PendingScorer(store, scorer(), long_session=long_session)
             assert pending.takes_recent
             pending.takes_recent = from_memory
             source = ImpatientSource(given_records)
@@ -84,7 +90,32 @@ def test_scores_from_memory_are_those_of_what_is_read_back(
             landing.run(until_idle=True, report=lambda _: None)
             rows.append((store.rows(SCORES), store.rows(TURN_SCORES)))
 
-    assert rows[0] == rows[1]
+    assert rows[0] == rows[1] == rows[2]
+
+
+def test_only_the_new_turn_of_a_long_session_is_read_and_scored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = [make_case("s", [make_turn(f"t-{number}")]) for number in range(4)]
+    read: list[int] = []
+
+    def counted(header: str, actual: Sequence[str], expected: Sequence[str | None]) -> Any:
+        read.append(len(actual))
+        return assemble(header, actual, expected)
+
+    monkeypatch.setattr("evaltap.evaluator.pipeline.batch.pending.assemble", counted)
+    with Store(":memory:") as store:
+        source = ImpatientSource(make_records(turns))
+        pending = PendingScorer(store, scorer(), long_session=2)
+        limits = ConsumerLimits(records_per_batch=1, most_changed=1)
+        Consumer(source, store, scorer=pending, limits=limits).run(
+            until_idle=True, report=lambda _: None
+        )
+
+        assert read == [1, 1, 1]
+        assert store.rows("SELECT DISTINCT revision, turn_count FROM scores ORDER BY 1") == [
+            (1, 1), (2, 2), (3, 3), (4, 4)
+        ]  # fmt: skip
 
 
 def test_a_session_that_goes_on_is_scored_without_reading_it_back(

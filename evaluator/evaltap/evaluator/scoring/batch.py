@@ -62,7 +62,7 @@ def add_rows(
         return
     if score.placeholders:
         rows.without_reference += 1
-    ids = score.turn_ids
+    ids, stored = score.turn_ids, {*score.stored}
     revisions = turn_revisions or (1,) * len(ids)
     keys = ids if turn_revisions else [f"{place}:{name}" for place, name in enumerate(ids)]
     add_score, add_turn_score = rows.scores.append, rows.turn_scores.append
@@ -74,6 +74,8 @@ def add_rows(
             )
         )  # fmt: skip
         for place, turn in enumerate(outcome.turns):
+            if place in stored:
+                continue
             name, turn_revision = ids[place], revisions[place]
             add_turn_score(
                 TurnScoreRow(

@@ -38,6 +38,7 @@ from evaltap.evaluator.scoring.contract.evaluator import (
     reads_answer,
     traits_of,
 )
+from evaltap.evaluator.scoring.contract.turn_evaluator import TurnEvaluator
 from evaltap.evaluator.scoring.settings import checked, with_default
 from evaltap.evaluator.scoring.time_limit import DEFAULT_SECONDS, WATCH, TookTooLongError
 from evaltap.evaluator.scoring.waiting import in_thread
@@ -202,6 +203,8 @@ class CaseScore(Struct, frozen=True):
     """The invocation ids of the actual turns; empty if the turns could not be paired."""
     placeholders: bool = False
     """Whether it was compared with placeholders because it has no reference."""
+    stored: Collection[int] = ()
+    """The places of turns that the case lacks, as their scores are stored; their ids are empty."""
 
 
 class CaseScorer:
@@ -275,6 +278,14 @@ class CaseScorer:
         """Whether all evaluators declare that they rarely read the arguments and results of calls."""
         return all(traits_of(bound.evaluator).outline_suffices for bound in self._bound)
 
+    @property
+    def separate_turns(self) -> bool:
+        """Whether all evaluators score turns separately and free of charge."""
+        return not self.waits and all(
+            traits_of(bound.evaluator).separate_turns and isinstance(bound.evaluator, TurnEvaluator)
+            for bound in self._bound
+        )
+
     def versions(self) -> dict[str, str]:
         """Return the evaluator version of each metric, by metric name."""
         return {one.applied.name: one.applied.evaluator_version for one in self._bound}
@@ -291,7 +302,8 @@ class CaseScorer:
     def score(self, case: Case, known: KnownScores | None = None) -> CaseScore:
         """Return the scores of a case; never raises because of the case's content.
 
-        `known` holds earlier scores of the case's turns, by the index of the metric.
+        `known` holds earlier scores of the case's turns, by the index of the metric.  If evaluators score
+        turns separately, the case may lack the turns with known scores.
         """
         eval_id = case.get("evalId") or ""
         try:
@@ -310,13 +322,16 @@ class CaseScorer:
                 return CaseScore(eval_id, Status.CRASHED, 0.0, f"{failure}; {text}", ())
             return CaseScore(eval_id, Status.FAILED, None, text, ())
         failures = run_failures(conversation.actual)
+        lacks_turns = any(len(one) > len(conversation.actual) for one in (known or {}).values())
         outcomes, statuses, shared = [], [], Shared()
         for index, bound in enumerate(bounds):
-            before = known.get(index, ()) if known else ()
+            before = known.get(index, ()) if known and not lacks_turns else ()
             if failures is None:
                 outcome = self._evaluate(case, conversation, bound, before, shared)
             else:
                 outcome = self._of_crashed(case, conversation, bound, before, shared, failures)
+            if known and lacks_turns:
+                outcome = _completed(outcome, bound.evaluator, known[index])
             outcomes.append(outcome)
             statuses.append(outcome.status)
         status = summarize(statuses)
@@ -327,9 +342,13 @@ class CaseScorer:
                 message = _errors(outcomes)
         elif failures is not None:
             message = crash_reason(failures)
-        ids = [turn.invocation_id for turn in conversation.actual]
+        ids, stored = [turn.invocation_id for turn in conversation.actual], []
+        if known and lacks_turns:
+            stored = [place for place, one in enumerate(known[0]) if one is not None]
+            new = iter(ids)
+            ids = [next(new) if one is None else "" for one in known[0]]
         return CaseScore(
-            eval_id, status, score, message, tuple(outcomes), ids, conversation.placeholders
+            eval_id, status, score, message, tuple(outcomes), ids, conversation.placeholders, stored
         )
 
     def _with_rubrics(self, rubrics: Sequence[Case | None]) -> list[BoundMetric]:
@@ -436,6 +455,17 @@ def _bound(
     own_limits = cost_class_of(metric, evaluator) is CostClass.PAID_JUDGE
     traits = traits_of(evaluator)
     return BoundMetric(applied, evaluator, own_limits or traits.limits_itself, traits.shares_thread)
+
+
+def _completed(
+    found: MetricOutcome, evaluator: Evaluator, known: Sequence[TurnScore | None]
+) -> MetricOutcome:
+    """Return the outcome for a session, given that for its turns without a known score."""
+    if not found.turns or not isinstance(evaluator, TurnEvaluator):
+        return found  # it could not be evaluated
+    new = iter(found.turns)
+    whole = evaluator.sum_up(tuple(next(new) if one is None else one for one in known))
+    return MetricOutcome(whole.status, whole.score, whole.reason, whole.turns, found.applied)
 
 
 def failed(applied: AppliedMetric, reason: str, error_type: str) -> MetricOutcome:

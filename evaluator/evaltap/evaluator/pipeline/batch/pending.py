@@ -17,6 +17,7 @@ from evaltap.evaluator.cases.identity import (
     ChangedCases,
     FirstPosition,
 )
+from evaltap.evaluator.cases.pairing import UnscorableCaseError, pair_turns
 from evaltap.evaluator.cases.references import JoinCount, References
 from evaltap.evaluator.cases.turn import Case
 from evaltap.evaluator.ingest.landing.cases import assemble
@@ -29,7 +30,7 @@ from evaltap.evaluator.ingest.landing.documents import (
 from evaltap.evaluator.scoring.batch import Known
 from evaltap.evaluator.scoring.contract.context import Status, TurnScore
 from evaltap.evaluator.scoring.results.runs import RunMetric
-from evaltap.evaluator.scoring.scorer import KnownScores
+from evaltap.evaluator.scoring.scorer import KnownScores, run_failures
 from evaltap.evaluator.store.database import STORE, Store, sql
 from evaltap.evaluator.store.queries import Row, Rows
 
@@ -37,6 +38,9 @@ NAMES_PER_READ: Final = 50_000
 """Most names of pending cases in memory."""
 FIRST_NAMES: Final = 1_000
 """Names of the first query for turns; each such query reads all names that landed later."""
+
+LONG_SESSION: Final = 500
+"""Turns from which on looking up scores is cheaper than scoring again (docs/benchmarks/long_sessions.py)."""
 
 LAST: Final = 2**63 - 1
 """A position after every other in the order of landing."""
@@ -48,6 +52,8 @@ class PendingCase(NamedTuple):
     identity: CaseIdentity
     case: Case
     indexes: tuple[int, ...]
+    scored: Mapping[int, Sequence[TurnScore | None]] = {}
+    """By index, the scores of the turns; `case` then lacks the turns that have one."""
 
     @property
     def key(self) -> CaseKey:
@@ -91,15 +97,20 @@ class PendingCases:
         fewest: int = 1,
         ahead: int = NAMES_PER_READ,
         retry: bool = False,
+        run_id: str = "",
+        long: int = LONG_SESSION,
     ) -> Iterator[tuple[list[PendingCase], FirstPosition]]:
         """Yield the pending ones of these cases in batches, oldest first, with the first position of each.
 
         A batch has at most `at_a_time` cases, or fewer if they are large, but at least `fewest`.  Whether
         they are pending is decided for at most `ahead` cases at once: what lands later is not seen.
+
+        With `run_id`, whose metrics must score turns separately, only the turns of a session of `long` turns
+        are read that the run has not scored.
         """
         batch: list[PendingCase] = []
         size = 0
-        for case, characters in self._sized(changed, ahead, retry=retry):
+        for case, characters in self._sized(changed, ahead, retry=retry, run_id=run_id, long=long):
             batch.append(case)
             size += characters
             if len(batch) >= at_a_time or (size >= PORTION_BYTES and len(batch) >= fewest):
@@ -109,7 +120,7 @@ class PendingCases:
             yield batch, min(changed[one.key] for one in batch)
 
     def _sized(
-        self, changed: ChangedCases, ahead: int, *, retry: bool
+        self, changed: ChangedCases, ahead: int, *, retry: bool, run_id: str, long: int
     ) -> Iterator[tuple[PendingCase, int]]:
         """Yield the pending ones of some cases in the order of landing, with the length of their turns."""
         if not self._digests:
@@ -119,11 +130,16 @@ class PendingCases:
         while first < len(oldest_first):
             some = dict(oldest_first[first : first + count])
             rows = self._store.with_memory(partial(self._pending_rows, some, retry=retry))
+            if run_id:
+                for row in rows:
+                    if len(row[-1]) >= long:
+                        yield self._continued(row, run_id, min(some.values()))
+                rows = [row for row in rows if len(row[-1]) < long]
             turns = [LandedTurns((app, name, eval_id), at) for app, name, eval_id, *_, at in rows]
             for row, texts in zip(rows, self._documents.read(turns), strict=True):
                 yield self._assembled(row, texts), texts.size
             first += len(some)
-            headers = 1 + sum(len(header) for *_, header, _, _ in rows)
+            headers = 1 + sum(len(header) for *_, header, _, _, _ in rows)
             count = min(ahead, 4 * count, max(1, count * PORTION_BYTES // headers))
 
     def _pending_rows(self, changed: ChangedCases, *, retry: bool) -> Rows:
@@ -213,8 +229,59 @@ class PendingCases:
     def _scored_since(self, begin: FirstPosition) -> datetime:
         return begin.landed_at if self.scored_after_landing else OLDEST.landed_at
 
+    def _continued(self, row: Row, run_id: str, since: FirstPosition) -> tuple[PendingCase, int]:
+        """Return a long session without the turns that a run has scored, or else the whole session."""
+        app, eval_set, eval_id, _, digests, _, ids, revisions, positions = row
+        key = (app, eval_set, eval_id)
+        scored = self._scored(key, run_id, digests, list(zip(ids, revisions, strict=True)), since)
+        first, *_ = scored.values()
+        new = [at for at, one in zip(positions, first, strict=True) if one is None]
+        if 0 < len(new) < len(positions):
+            (texts,) = self._documents.read([LandedTurns(key, new)])
+            part = self._assembled(row, texts)
+            if _is_plain(part.case):
+                return part._replace(scored=scored), texts.size
+        (texts,) = self._documents.read([LandedTurns(key, positions)])
+        return self._assembled(row, texts), texts.size
+
+    def _scored(
+        self,
+        key: CaseKey,
+        run_id: str,
+        digests: Sequence[str],
+        turns: Sequence[tuple[str, int]],
+        since: FirstPosition,
+    ) -> dict[int, list[TurnScore | None]]:
+        """Return a run's scores of the turns of a session, by index; None for a turn that lacks one of them.
+
+        None for all turns if one of them crashed or could not be scored, as that decides about the session.
+        """
+        app, eval_set, eval_id = key
+        parameters = {
+            "app": app,
+            "set": eval_set,
+            "id": eval_id,
+            "run": run_id,
+            "since": since.landed_at,
+        }
+        found: dict[str, dict[tuple[str, int], TurnScore]] = {digest: {} for digest in digests}
+        for digest, score, status, reason, names, revisions in self._store.rows(
+            _SCORED, parameters
+        ):
+            if status in ("crashed", "error"):
+                found = {one: {} for one in digests}
+                break
+            if digest in found:
+                one = TurnScore(Status(status), score, reason or "", score)
+                found[digest].update(dict.fromkeys(zip(names, revisions, strict=True), one))
+        complete = set(turns).intersection(*found.values())
+        return {
+            self._digests[digest]: [scores[turn] if turn in complete else None for turn in turns]
+            for digest, scores in found.items()
+        }
+
     def _assembled(self, row: Row, turns: TurnDocuments) -> PendingCase:
-        app, eval_set, eval_id, revision, digests, header, revisions, _ = row
+        app, eval_set, eval_id, revision, digests, header, _, revisions, _ = row
         case = assemble(header, turns.actual, turns.expected)
         if self._references is not None:
             self.joined.add(self._references.attach(case), case)
@@ -222,6 +289,16 @@ class PendingCases:
         return PendingCase(
             identity, case, tuple(sorted(self._digests[digest] for digest in digests))
         )
+
+
+def _is_plain(case: Case) -> bool:
+    """Return whether scoring a case's turns decides about no other turns."""
+    if case.get("rubrics"):
+        return False
+    try:
+        return run_failures(pair_turns(case).actual) is None
+    except (UnscorableCaseError, TypeError, AttributeError, KeyError, ValueError):
+        return False
 
 
 _EVERYTHING = """
@@ -244,6 +321,7 @@ _COLUMNS: Final[Mapping[str, str]] = {
 
 _CASES = """
 SELECT m.app_name, m.eval_set_id, m.eval_id, m.revision, m.digests, c.case_json,
+       list(t.invocation_id ORDER BY t.started_at NULLS FIRST, t.first_landed_seq),
        list(t.turn_revision ORDER BY t.started_at NULLS FIRST, t.first_landed_seq),
        list(t.landed_seq    ORDER BY t.started_at NULLS FIRST, t.first_landed_seq)
 FROM missing m
@@ -270,6 +348,14 @@ SELECT app_name, eval_set_id, eval_id, min(landed_seq), min(landed_at)
 FROM these_turns SEMI JOIN missing USING (app_name, eval_set_id, eval_id)
 GROUP BY ALL HAVING min(landed_seq) > $after AND min(landed_seq) <= $until
 ORDER BY min(landed_seq) LIMIT $limit
+"""
+
+# Most turns have the same score and reason, so that few rows are returned.
+_SCORED = """
+SELECT metric_digest, score, status, reason, list(invocation_id), list(turn_revision)
+FROM turn_scores
+WHERE run_id = $run AND app_name = $app AND eval_set_id = $set AND eval_id = $id AND scored_at >= $since
+GROUP BY ALL
 """
 
 _KNOWN = """

@@ -9,7 +9,13 @@ from evaltap.evaluator.cases.references import JoinCount, References
 from evaltap.evaluator.ingest.landing.recent_cases import RecentCase
 from evaltap.evaluator.pipeline.batch.crash_guard import CrashGuard
 from evaltap.evaluator.pipeline.batch.engine import Engine, LocalEngine
-from evaltap.evaluator.pipeline.batch.pending import LAST, NAMES_PER_READ, PendingCase, PendingCases
+from evaltap.evaluator.pipeline.batch.pending import (
+    LAST,
+    LONG_SESSION,
+    NAMES_PER_READ,
+    PendingCase,
+    PendingCases,
+)
 from evaltap.evaluator.pipeline.batch.sampling import ScoreSampling
 from evaltap.evaluator.scoring.batch import Known
 from evaltap.evaluator.scoring.results.references import keep_references
@@ -61,7 +67,8 @@ class PendingScorer:
 
     Scores the latest revision of each case; with `retry`, also cases whose scoring ended in an error.  Use
     several `threads` for metrics that wait for a judge, and an `engine` to score elsewhere.  `rules` select
-    the turns to score; turns that they have left out stay left out.
+    the turns to score; turns that they have left out stay left out.  Of sessions with `long_session` turns,
+    only new turns are read and scored, if all metrics score turns separately.
     """
 
     def __init__(
@@ -74,6 +81,7 @@ class PendingScorer:
         selection: Selection | None = None,
         engine: Engine | None = None,
         rules: Sequence[ScoreRule] = (),
+        long_session: int = LONG_SESSION,
     ) -> None:
         self._store = store
         self._references = references
@@ -90,14 +98,17 @@ class PendingScorer:
         )
         self._knows = scorer.waits
         self._live: Run | None = None
-        self.takes_recent = (
+        plain = (
             self._engine.takes_outlines
-            and scorer.outline_suffices
             and references is None
             and self._pending.scored_after_landing
             and self._sampling is None
         )
+        self.takes_recent = plain and scorer.outline_suffices
         """Whether `score` uses cases that are still in memory."""
+        self._continues = plain and scorer.separate_turns
+        """Whether only the new turns of long sessions are scored."""
+        self._long_session = long_session
 
     @property
     def metrics(self) -> list[RunMetric]:
@@ -204,6 +215,13 @@ class PendingScorer:
         self, since: FirstPosition, indexes: Sequence[int], cases: Sequence[PendingCase]
     ) -> Known | None:
         """Return earlier scores of turns; None for metrics without cost, which are faster to recompute."""
+        if any(one.scored for one in cases):
+            scored = {id(one.identity): one.scored for one in cases if one.scored}
+            return lambda identity: {
+                number: turns[index]
+                for number, index in enumerate(indexes)
+                if (turns := scored.get(id(identity)))
+            }
         known = self._pending.known(indexes, cases, since) if self._knows else None
         sampling = self._sampling
         if known is None or sampling is None:
@@ -240,7 +258,12 @@ class PendingScorer:
     def _changed(
         self, changed: ChangedCases, recent: Mapping[CaseKey, RecentCase], at_a_time: int
     ) -> Iterator[_Lot]:
-        whole = [recent[key] for key in changed if key in recent]
+        run_id = self._live.run_id if self._continues and self._live is not None else ""
+        most = self._long_session if run_id else LAST
+        recent = {
+            key: recent[key] for key in changed if key in recent and len(recent[key].turns) < most
+        }
+        whole = [*recent.values()]
         for first in range(0, len(whole), RECENT_AT_A_TIME):
             cases = whole[first : first + RECENT_AT_A_TIME]
             indexes = self._pending.indexes
@@ -248,5 +271,10 @@ class PendingScorer:
             yield [PendingCase(*case.named(), indexes) for case in cases], begin
         others = {key: at for key, at in changed.items() if key not in recent}
         yield from self._pending.read(
-            others, at_a_time, fewest=self._engine.capacity, ahead=at_a_time
+            others,
+            at_a_time,
+            fewest=self._engine.capacity,
+            ahead=at_a_time,
+            run_id=run_id,
+            long=self._long_session,
         )

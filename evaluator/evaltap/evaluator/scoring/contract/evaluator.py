@@ -152,6 +152,9 @@ class Traits(NamedTuple):
     reads_answer: bool | None = None
     """Whether turns of failed runs are not scored.  None: they are not if the final response is needed, or if
     scoring costs something."""
+    separate_turns: bool = False
+    """Whether a turn's score depends on nothing but the turn and its expected turn, and `sum_up` returns the
+    score of a case.  Only the new turns of a long session are then read and scored."""
     takes_known: bool = False
     """Whether the evaluator skips turns whose scores are known."""
     limits_itself: bool = False

@@ -79,6 +79,9 @@ class TurnEvaluator:
     reads_answer: bool | None = None
     """Whether turns of failed runs are not scored.  None: they are not if it `needs` the final response, or
     if scoring costs something."""
+    separate_turns: bool = False
+    """Whether `score` reads nothing but the turn and its expected turn, so that only the new turns of a long
+    session have to be read and scored."""
     outline_suffices: bool = False
     """Whether arguments and results of calls are rarely read, so that decoding them can be deferred."""
 

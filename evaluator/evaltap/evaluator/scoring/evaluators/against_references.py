@@ -62,6 +62,7 @@ class AgainstReferences(TurnEvaluator):
     """
 
     version = "2"
+    separate_turns = True
     outline_suffices = True
 
     def __init__(

@@ -28,6 +28,8 @@ _CALL: Final = ("tools.name", "tools.arguments")
 class CallsEvaluator(TurnEvaluator):
     """Scores the calls of each turn with a measure that needs no reference."""
 
+    separate_turns = True
+
     def __init__(
         self,
         name: str,

@@ -42,6 +42,7 @@ class PairwiseEvaluator(TurnEvaluator):
     """Scores each turn 1 or 0 with a matcher, and the case with their mean."""
 
     version = "2"
+    separate_turns = True
     outline_suffices = True
 
     def __init__(self, metric: EvalMetric, matcher: Matcher) -> None:
