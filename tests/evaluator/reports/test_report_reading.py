@@ -201,6 +201,26 @@ def test_a_line_that_is_no_case_is_counted_and_hides_no_other(tmp_path: Path) ->
     assert report.notes == ("1 line of the case files skipped, because they are not eval cases.",)
 
 
+def test_a_report_lists_cases_that_did_not_pass_first_and_counts_all(tmp_path: Path) -> None:
+    good, bad = make_turn(telemetry={"latencyMs": 100}), make_turn(answer="wrong")
+    cases = [
+        make_case(f"c{number}", [bad if number == 3 else good], conversation=[good])
+        for number in range(5)
+    ]
+
+    report = report_of(tmp_path, cases, [RESPONSE], limits=Limits(listed=2))
+
+    assert [(case.eval_id, case.status) for case in report.cases] == [
+        ("c3", "failed"),
+        ("c0", "passed"),
+    ]
+    assert report.total == 5
+    assert report.case_counts["passed"] == 4
+    assert sum(report.metrics[0].histogram) == 5
+    assert report.agent.count == 5
+    assert report.notes[0].startswith("2 of 5 cases are listed")
+
+
 def test_beyond_the_limit_cases_keep_their_scores_and_the_report_says_so(tmp_path: Path) -> None:
     cases = [case(str(n), [make_tool()], [make_tool()]) for n in range(4)]
     cases.append(case("bad", [], [make_tool()]))

@@ -85,7 +85,7 @@ class CaseWords(NamedTuple):
 
 
 def landed_words(scored: ReportedScores) -> dict[CaseKey, CaseWords]:
-    """Return the words of the landed cases that have a score."""
+    """Return the words of the chosen cases that landed."""
     return {
         (app, eval_set, eval_id): CaseWords(one_line(opening, OPENING), tuple(tools[:TOOLS]))
         for app, eval_set, eval_id, opening, tools in scored.rows(sql(__name__, "report_words"))

@@ -104,7 +104,7 @@ class GroupView:
 def verdict(report: Report) -> Verdict:
     """Return the headline and the bar over all cases."""
     counts = report.case_counts
-    total = len(report.cases)
+    total = report.total
     numbers = {status: counts.get(status, 0) for status in _ORDER}
     bars = _bars(numbers, total)
     description = ", ".join(f"{numbers[s]:,} {STATUS_WORDS[s]}" for s in _ORDER if numbers[s])
@@ -127,7 +127,7 @@ def verdict(report: Report) -> Verdict:
 
 def tiles(report: Report) -> list[Tile]:
     """Return the figures of the overview; unknown ones are omitted."""
-    counts, total = report.case_counts, len(report.cases)
+    counts, total = report.case_counts, report.total
     evaluated = total - counts.get("not_evaluated", 0)
     found = [Tile("cases", f"{total:,}", counted(len(report.metrics), "metric"))]
     if evaluated:

@@ -24,9 +24,8 @@ from evaltap.evaluator.reports.model import SEVERITY, CaseReport, Report, group_
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.text import TraceUrl
 
-DETAIL_BYTES: Final = 16_000_000
-"""The maximum size of the evidence in the page: browsers read this much within a second, and only parse
-opened parts."""
+DETAIL_BYTES: Final = 6_000_000
+"""The maximum size of the evidence in the page, which has 10 MB at most: people send it to each other."""
 _PAGE: Final = Path(__file__).parent / "page"
 DIFF_STYLE: Final = _PAGE / "diff.css"
 """The style of `_diff.html.j2`."""

@@ -6,6 +6,7 @@ keeps its name from build to build.  Its time is the agent's latency for the cas
 """
 
 import io
+from collections.abc import Mapping
 from typing import Final
 from xml.sax.saxutils import XMLGenerator
 from xml.sax.xmlreader import AttributesImpl
@@ -62,18 +63,20 @@ def _suite(xml: XMLGenerator, name: str, cells: _Cells, report: Report) -> None:
         **({"time": _seconds(sum(times))} if times else {}),
     }
     xml.startElement("testsuite", AttributesImpl(attributes))
+    properties = {"cases_not_listed": float(report.total - len(report.cases)) or None}
     for row in report.summary.metrics:
         if report.summary.weighted and row.metric_name == name:
-            _properties(xml, row)
+            properties |= _estimates(row)
+    _properties(xml, properties)
     for case, cell in cells:
         _test_case(xml, case, cell)
     xml.endElement("testsuite")
 
 
-def _properties(xml: XMLGenerator, row: MetricCounts) -> None:
-    """Write the estimates for all traffic from the metric's cases; the counts are of recorded cases."""
+def _estimates(row: MetricCounts) -> dict[str, float | None]:
+    """Return the estimates for all traffic from the metric's cases; the counts are of recorded cases."""
     found = row.traffic.estimate if row.traffic and row.weighted else None
-    values = {
+    return {
         "pass_rate": row.rate and row.rate.value,
         "pass_rate_low": row.rate and row.rate.interval.low,
         "pass_rate_high": row.rate and row.rate.interval.high,
@@ -83,11 +86,16 @@ def _properties(xml: XMLGenerator, row: MetricCounts) -> None:
         "estimated_turns": found and found.estimated_turns,
         "covered": row.traffic and row.traffic.covered,
     }
+
+
+def _properties(xml: XMLGenerator, values: Mapping[str, float | None]) -> None:
+    known = {key: value for key, value in values.items() if value is not None}
+    if not known:
+        return
     xml.startElement("properties", AttributesImpl({}))
-    for key, value in values.items():
-        if value is not None:
-            xml.startElement("property", AttributesImpl({"name": key, "value": f"{value:.6g}"}))
-            xml.endElement("property")
+    for key, value in known.items():
+        xml.startElement("property", AttributesImpl({"name": key, "value": f"{value:.6g}"}))
+        xml.endElement("property")
     xml.endElement("properties")
 
 

@@ -66,7 +66,7 @@ def escape(text: str, limit: int = _CELL) -> str:
 
 
 def _verdict(report: Report) -> str:
-    counts, total = report.case_counts, len(report.cases)
+    counts, total = report.case_counts, report.total
     if not total:
         return "⏭️ No scores"
     sign = {0: "✅", 1: "❌"}.get(exit_code(report.summary), "⚠️")

@@ -22,9 +22,11 @@ count."""
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits on the evidence in a report; scores are always complete."""
+    """The limits of a report; counts, rates and usage are always of all cases."""
 
-    cases: int = 5_000
+    listed: int = 5_000
+    """The number of cases with their scores; those that did not pass have priority."""
+    cases: int = 1_000
     """The number of cases with turns, votes and turn scores; those that did not pass have priority."""
     turns: int = 50
     """The number of turns of a case."""
@@ -279,17 +281,23 @@ class Report:
     source: Source
     generated_at: str
     summary: Summary
-    metrics: tuple[MetricReport, ...]
-    cases: tuple[CaseReport, ...]
-    """Worst first: crashed, failed, error, not evaluated, passed."""
-    reasons: tuple[ReasonGroup, ...]
-    agent: Usage
-    judge: Usage | None
+    metrics: tuple[MetricReport, ...] = ()
+    cases: tuple[CaseReport, ...] = ()
+    """Those that are listed, worst first: crashed, failed, error, not evaluated, passed."""
+    reasons: tuple[ReasonGroup, ...] = ()
+    """The reasons of the listed cases."""
+    agent: Usage = Usage(0)
+    judge: Usage | None = None
     """None if no judge was called."""
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
     """Notes for readers: omitted cases, missing evidence, the meaning of rates."""
     case_counts: Mapping[str, int] = field(default_factory=dict)
-    """Cases by status."""
+    """All cases by status."""
+
+    @property
+    def total(self) -> int:
+        """The number of cases, listed or not."""
+        return sum(self.case_counts.values())
 
     def data(self) -> dict[str, Any]:
         """Return the report as JSON data."""

@@ -1,6 +1,6 @@
 """Read a report from the store: scores in bulk, evidence only for the cases shown in full."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -46,9 +46,11 @@ from evaltap.evaluator.reports.summary import (
 from evaltap.evaluator.reports.text import difference_lines, sampled_line, summary_notes
 from evaltap.evaluator.reports.usage import (
     TurnUse,
+    landed_usage,
     landed_uses,
     total,
     traffic_usage,
+    usage_in,
     usage_of,
 )
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
@@ -81,53 +83,66 @@ def read_report(
     """
     limits = limits or Limits()
     source = _source(store, run_id)
-    summary = summarise(store, run_id=run_id, metrics=digests)
-    with _scores(store, run_id, digests) as scores:
-        scored = ReportedScores(store, scores, scores)
-        cases = with_verdicts(scored, scored_cases(scored, limits))
-        detailed = {_key(case) for case in cases[: limits.cases]}
-        with these_cases(store, detailed) as shown:
-            return _report(
-                replace(scored, cases=shown), source, summary, cases, case_files, references, limits
-            )
+    with (
+        _scores(store, run_id, digests) as scores,
+        store.scratch(_BY_SEVERITY.format(scores=scores)) as every,
+        store.scratch(f"FROM {every} ORDER BY ALL LIMIT {limits.listed}") as listed,
+        store.scratch(f"FROM {every} ORDER BY ALL LIMIT {limits.cases}") as shown,
+    ):
+        summary = summarise(store, run_id=run_id, metrics=digests, scores=scores)
+        counts = {
+            SEVERITY[place]: number
+            for place, number in store.rows(f"SELECT severity, count(*) FROM {every} GROUP BY ALL")
+        }
+        return _report(
+            ReportedScores(store, scores, listed),
+            ReportedScores(store, scores, shown),
+            Report(
+                source,
+                datetime.now(UTC).isoformat(timespec="seconds"),
+                summary,
+                case_counts={name: counts.get(name, 0) for name in SEVERITY},
+            ),
+            case_files,
+            references,
+            limits,
+        )
 
 
 def _report(
-    scored: ReportedScores,
-    source: Source,
-    summary: Summary,
-    cases: Sequence[CaseReport],
+    listed: ReportedScores,
+    shown: ReportedScores,
+    report: Report,
     case_files: Sequence[Path],
     references: References | None,
     limits: Limits,
 ) -> Report:
-    detailed = {_key(case) for case in cases[: limits.cases]}
+    """Return the report with the `listed` cases, and those `shown` in full."""
+    cases = with_verdicts(listed, scored_cases(listed, limits))
+    judged = dict(judged_cases(listed))
     files = FileCases(
         case_files,
-        wanted=detailed,
-        scored={_key(case) for case in cases},
-        judged=judged_cases(scored),
+        wanted={_key(case) for case in cases[: limits.cases]},
+        scored=_keys(listed) if case_files or judged else (),
+        judged=judged.items(),
     )
-    uses = _uses(scored, files)
-    calls = JudgeCalls(scored, detailed, limits)
-    shown = with_details(scored, cases[: limits.cases], calls, limits)
-    shown = _with_evidence(
-        shown, expected_data(scored, references), files, _comparison(scored), limits
+    calls = JudgeCalls(shown, limits)
+    detailed = with_details(shown, cases[: limits.cases], calls, limits)
+    detailed = _with_evidence(
+        detailed, expected_data(shown, references), files, _comparison(listed), limits
     )
-    words = {**files.words, **landed_words(scored)}
-    cases = list(_with_usage([*shown, *cases[limits.cases :]], uses, words))
-    used = usage_of(uses)
-    return Report(
-        source,
-        datetime.now(UTC).isoformat(timespec="seconds"),
-        summary,
-        _metric_reports(scored),
-        tuple(cases),
-        reason_groups(cases),
-        traffic_usage(scored, used) if summary.weighted else used,
-        calls.usage,
-        (*_notes(cases, limits, files), *summary_notes(summary)),
-        {name: sum(case.status == name for case in cases) for name in SEVERITY},
+    words = {**files.words, **landed_words(listed)}
+    uses = [*landed_uses(listed), *files.uses]
+    cases = list(_with_usage([*detailed, *cases[limits.cases :]], uses, words))
+    used = _usage(listed, files)
+    return replace(
+        report,
+        metrics=_metric_reports(listed),
+        cases=tuple(cases),
+        reasons=reason_groups(cases),
+        agent=traffic_usage(listed, used) if report.summary.weighted else used,
+        judge=calls.usage,
+        notes=(*_notes(report, cases, limits, files), *summary_notes(report.summary)),
     )
 
 
@@ -141,10 +156,8 @@ def read_uses(
     """Return the usage of each turn of the scored cases: landed ones, and those of the given files."""
     with _scores(store, run_id, digests) as scores:
         scored = ReportedScores(store, scores, scores)
-        keys = scored.rows("SELECT DISTINCT app_name, eval_set_id, eval_id FROM {scores}")
-        named = {(app, eval_set, eval_id) for app, eval_set, eval_id in keys}
         judged = judged_cases(scored)
-        return _uses(scored, FileCases(case_files, wanted=(), scored=named, judged=judged))
+        return _uses(scored, FileCases(case_files, wanted=(), scored=_keys(scored), judged=judged))
 
 
 def read_differences(
@@ -206,12 +219,13 @@ def _scores(
 
 
 def scored_cases(scored: ReportedScores, limits: Limits) -> list[CaseReport]:
-    """Return the cases of some scores, worst first, then sorted by name."""
+    """Return the chosen cases of some scores, worst first, then sorted by name."""
     found: dict[CaseKey, tuple[int, list[Cell]]] = {}
     query = """
         SELECT app_name, eval_set_id, eval_id, revision, metric_name, status, score, threshold,
                coalesce(reason, '')
-        FROM {scores} ORDER BY app_name, eval_set_id, eval_id, metric_name"""
+        FROM {scores} SEMI JOIN {cases} USING (app_name, eval_set_id, eval_id)
+        ORDER BY app_name, eval_set_id, eval_id, metric_name"""
     for row in scored.rows(query):
         app, eval_set, eval_id, revision, name, status, score, threshold, reason = row
         if status not in SEVERITY:
@@ -288,6 +302,18 @@ def _uses(scored: ReportedScores, files: FileCases) -> list[TurnUse]:
     return [*landed, *(use for use in files.uses if use.key not in here)]
 
 
+def _usage(scored: ReportedScores, files: FileCases) -> Usage:
+    """Return what the turns of the scored cases used; that of landed ones is added up in the store."""
+    if not files.uses:
+        return landed_usage(scored)
+    return usage_of(_uses(replace(scored, cases=scored.scores), files))
+
+
+def _keys(scored: ReportedScores) -> set[CaseKey]:
+    keys = scored.rows("SELECT DISTINCT app_name, eval_set_id, eval_id FROM {scores}")
+    return {(app, eval_set, eval_id) for app, eval_set, eval_id in keys}
+
+
 def _with_usage(
     cases: Iterable[CaseReport], uses: Sequence[TurnUse], words: Mapping[CaseKey, CaseWords]
 ) -> Iterable[CaseReport]:
@@ -326,11 +352,18 @@ def _metric_reports(scored: ReportedScores) -> tuple[MetricReport, ...]:
     )
 
 
-def _notes(cases: Sequence[CaseReport], limits: Limits, files: FileCases) -> list[str]:
+def _notes(
+    report: Report, cases: Sequence[CaseReport], limits: Limits, files: FileCases
+) -> list[str]:
     notes = []
+    if report.total > len(cases):
+        notes.append(
+            f"{len(cases):,} of {report.total:,} cases are listed, beginning with those that did not pass;"
+            " all are counted. See `evaltap cases` for the others."
+        )
     if len(cases) > limits.cases:
         notes.append(
-            f"Turns, differences and votes are shown for {limits.cases:,} of {len(cases):,} cases,"
+            f"Turns, differences and votes are shown for {limits.cases:,} of {report.total:,} cases,"
             " beginning with those that did not pass; see `evaltap show` for the others."
         )
     bare = sum(case.detailed and not case.evidence for case in cases)
@@ -377,11 +410,12 @@ def _judged(case: CaseReport, verdicts: Mapping[CaseKey, GateVerdict]) -> CaseRe
     if verdict is None:
         return case
     status = case.status
-    if verdict.status == "incomplete" and status == "passed":
+    if verdict.status == _INCOMPLETE and status == "passed":
         status = "not_evaluated"
     return replace(case, status=status, gate=verdict)
 
 
+_INCOMPLETE: Final = "incomplete"
 _BEHIND: Final = """
 FROM gate_results
 SEMI JOIN {scores} USING (run_id, app_name, eval_set_id, eval_id, revision)
@@ -389,6 +423,20 @@ QUALIFY row_number() OVER (PARTITION BY app_name, eval_set_id, eval_id ORDER BY 
 """
 _VERDICTS: Final = f"SELECT app_name, eval_set_id, eval_id, status, attempt, feedback {_BEHIND}"
 _CASES: Final = f"SELECT app_name, eval_set_id, eval_id, case_json {_BEHIND}"
+_BY_SEVERITY: Final = f"""
+SELECT list_position({[*SEVERITY]}, CASE
+         WHEN bool_or(status = 'crashed') THEN 'crashed'
+         WHEN bool_or(status = 'failed') THEN 'failed'
+         WHEN bool_or(status = 'error') THEN 'error'
+         WHEN bool_or(status = 'passed') AND any_value(gate) IS DISTINCT FROM '{_INCOMPLETE}' THEN 'passed'
+         ELSE 'not_evaluated' END) - 1 AS severity,
+       app_name, eval_set_id, eval_id
+FROM {{scores}}
+LEFT JOIN (SELECT app_name, eval_set_id, eval_id, status AS gate {_BEHIND})
+  USING (app_name, eval_set_id, eval_id)
+GROUP BY ALL
+"""
+"""The status of each case, as `case_status` and `_judged` find it; the first column sorts."""
 
 
 CellKey: TypeAlias = tuple[str, str, str, str]
@@ -397,30 +445,27 @@ Row = TypeVar("Row")
 
 
 class JudgeCalls:
-    """The judges' answers for the scores of a report: in full for some cases, totals for all."""
+    """The judges' answers for the scores of a report: in full for the chosen cases, totals for all."""
 
-    def __init__(
-        self, scored: ReportedScores, detailed: Collection[CaseKey], limits: Limits
-    ) -> None:
+    def __init__(self, scored: ReportedScores, limits: Limits) -> None:
         self.by_cell: dict[CellKey, list[JudgeCall]] = {}
-        uses: list[TurnUse] = []
-        cached = 0
-        for row in scored.rows(sql(__name__, "report_judge_calls")):
+        calls = sql(__name__, "report_judge_calls")
+        chosen = f"FROM ({calls}) SEMI JOIN {{cases}} USING (app_name, eval_set_id, eval_id)"
+        for row in scored.rows(f"{chosen} ORDER BY ALL"):
             app, eval_set, eval_id, metric_name, invocation, sample, judge, model, status, *rest = (
                 row
             )
             reason, from_cache, tokens_in, tokens_out, cost, latency = rest
-            key = app, eval_set, eval_id
-            if status != "not_evaluated" or sample < 0:  # otherwise, the judge was not called
-                uses.append(TurnUse(key, cost, tokens_in, tokens_out, latency))
-                cached += from_cache
-            if key in detailed:
-                call = JudgeCall(
-                    invocation, sample + 1, judge, model, status, cut(reason, limits.text),
-                    from_cache, tokens_in, tokens_out, cost, latency,
-                )  # fmt: skip
-                self.by_cell.setdefault((*key, metric_name), []).append(call)
-        self.usage: Usage | None = replace(usage_of(uses), cached=cached) if uses else None
+            call = JudgeCall(
+                invocation, sample + 1, judge, model, status, cut(reason, limits.text),
+                from_cache, tokens_in, tokens_out, cost, latency,
+            )  # fmt: skip
+            self.by_cell.setdefault((app, eval_set, eval_id, metric_name), []).append(call)
+        # Otherwise, the judge was not called.
+        asked = f"FROM ({calls}) WHERE status <> 'not_evaluated' OR sample_index < 0"
+        used = usage_in(scored, asked)
+        ((cached,),) = scored.rows(f"SELECT count(*) FILTER (cached) {asked}")
+        self.usage: Usage | None = replace(used, cached=cached) if used.count else None
 
 
 def with_details(
@@ -511,7 +556,7 @@ def read_case(
         found = ReportedScores(store, scores, cases)
         scored = scored_cases(found, limits)
         one = scored[0] if scored else CaseReport(*key, 0, "not_evaluated", ())
-        calls = JudgeCalls(found, {key}, limits)
+        calls = JudgeCalls(found, limits)
         (one,) = with_details(found, [one], calls, limits)
         data = dict(expected_data(found, references)).get(key)
         metrics = _metrics(found, metric)

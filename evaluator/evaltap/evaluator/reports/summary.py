@@ -304,8 +304,14 @@ def summarise(
     run_id: str | None = None,
     metrics: Sequence[str] = (),
     worst: int = WORST_CASES,
+    scores: Scratch | None = None,
 ) -> Summary:
-    """Read the summary of a run, or of the latest scores; `metrics` restricts it to metric digests."""
+    """Read the summary of a run, or of the latest scores; `metrics` restricts it to metric digests.
+
+    `scores` are the latest scores, if they have been found already.
+    """
+    if run_id is None and scores is not None:
+        return _summarise(store, None, metrics, worst, f"FROM {scores} WHERE TRUE", {})
     scope, chosen = score_scope(store, run_id, metrics)
     if run_id is not None:
         return _summarise(store, run_id, metrics, worst, scope, chosen)

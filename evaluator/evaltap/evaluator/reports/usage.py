@@ -64,8 +64,34 @@ def usage_of(uses: Sequence[TurnUse]) -> Usage:
     )
 
 
+def usage_in(scored: ReportedScores, rows: str) -> Usage:
+    """Return the same of the rows of a query, added up in the store."""
+    ((count, cost, costs, tokens_in, tokens_out, latencies, known),) = scored.rows(
+        "SELECT count(*), sum(cost_usd), count(cost_usd), sum(input_tokens), sum(output_tokens),"
+        f" quantile_cont(latency_ms, [0.5, 0.95]), count(latency_ms) {rows}"
+    )
+    p50, p95 = latencies or (None, None)
+    return Usage(
+        count,
+        cost,
+        costs,
+        None if tokens_in is None else int(tokens_in),
+        None if tokens_out is None else int(tokens_out),
+        p50,
+        p95,
+        known,
+    )
+
+
+def landed_usage(scored: ReportedScores) -> Usage:
+    """Return what the landed turns of all scored cases used."""
+    return usage_in(
+        scored, "FROM latest_turns SEMI JOIN {scores} USING (app_name, eval_set_id, eval_id)"
+    )
+
+
 def landed_uses(scored: ReportedScores) -> list[TurnUse]:
-    """Return the usage of each landed turn of the scored cases."""
+    """Return the usage of each landed turn of the chosen cases."""
     rows = scored.rows(sql(__name__, "report_usage"))
     return [TurnUse((app, eval_set, eval_id), *use) for app, eval_set, eval_id, *use in rows]
 

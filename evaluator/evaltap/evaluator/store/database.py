@@ -15,18 +15,18 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Final, TypeVar
 
 import duckdb
 
 from evaltap.evaluator.store.contents import Contents, contents_of, refuse_strange
 from evaltap.evaluator.store.damage import translated
-from evaltap.evaluator.store.errors import StorageError, StoreError
+from evaltap.evaluator.store.errors import NoMemoryError, StorageError, StoreError
 from evaltap.evaluator.store.file_type import is_database, not_a_store
 from evaltap.evaluator.store.gate import Gate
 from evaltap.evaluator.store.held import hold, let_go, not_held_here
 from evaltap.evaluator.store.opening import make_log_private, open_file, open_when_free, use
-from evaltap.evaluator.store.queries import Parameters, Rows, StoreWriter
+from evaltap.evaluator.store.queries import Parameters, Record, Rows, StoreWriter
 from evaltap.evaluator.store.results_folder import (
     FOLDER_KEY,
     RESULT_TABLES,
@@ -40,6 +40,9 @@ from evaltap.schemas.files.missing import no_such_file
 
 MOST_WAITING: Final = 2
 """Steps that may be queued: a checkpoint takes as long as several commits."""
+
+
+T = TypeVar("T")
 
 
 class BackgroundWriter:
@@ -100,6 +103,8 @@ WRITING_MEMORY: Final = 160
 """The same while scores are written."""
 SHARED_MEMORY: Final = 384
 """The same while there are readers, if the store's thread alone has less."""
+READING_MEMORY: Final = 300
+"""The same for a command that reads; more if a statement needs it."""
 MEMORY_PER_LOG: Final = 3
 """The memory limit divided by the size of the write-ahead log at which DuckDB makes a checkpoint."""
 
@@ -411,6 +416,52 @@ def layout() -> Contents:
     """Return the tables and views of a file written by this version of evaltap."""
     with Store(":memory:") as empty:
         return contents_of(empty._connection)
+
+
+class ReadingStore(Store):
+    """A store for a command that reads a file.
+
+    DuckDB would take whatever memory the machine has; it moves data to files only at a limit, which is lifted
+    for the first statement that does not fit.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._lifted = True
+        super().__init__(path, create=False)
+        self._lifted = False
+        super()._execute(f"SET memory_limit = '{READING_MEMORY}MB'")
+
+    def rows(self, query: str, parameters: Parameters = None) -> Rows:
+        """Return all rows of a query."""
+        return self._fitting(lambda: super(ReadingStore, self).rows(query, parameters))
+
+    def records(self, query: str, parameters: Parameters = None) -> list[Record]:
+        """Return all rows of a query as dicts by column name."""
+        return self._fitting(lambda: super(ReadingStore, self).records(query, parameters))
+
+    def _execute(self, statement: str, parameters: Parameters = None) -> None:
+        self._fitting(lambda: super(ReadingStore, self)._execute(statement, parameters))
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit everything that the block writes, or nothing; it would not survive a lack of memory."""
+        self._lift()
+        with super().transaction():
+            yield
+
+    def _fitting(self, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except NoMemoryError:
+            if self._lifted:
+                raise
+            self._lift()
+            return ask()
+
+    def _lift(self) -> None:
+        if not self._lifted:
+            self._lifted = True
+            super()._execute("RESET memory_limit")
 
 
 class TemporaryStore(Store):

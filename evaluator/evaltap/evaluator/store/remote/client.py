@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 
 from evaltap.evaluator.store import errors
 from evaltap.evaluator.store.ceiling import limited_growth
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.database import ReadingStore, Store
 from evaltap.evaluator.store.errors import BusyError, StoreError, StoreHeldError
 from evaltap.evaluator.store.queries import Parameters, Record, Row, StoreReader
 from evaltap.evaluator.store.queries import Rows as RowList
@@ -45,7 +45,7 @@ def open_to_read(path: Path) -> "Store | RemoteReader":
     Raises StoreHeldError if that process does not serve the file, and the same errors as Store.
     """
     try:
-        return Store(path, create=False)
+        return ReadingStore(path)
     except StoreHeldError:
         reader = RemoteReader.of(path)
         if reader is None:
