@@ -77,14 +77,14 @@ def _estimates(row: MetricCounts) -> dict[str, float | None]:
     """Return the estimates for all traffic from the metric's cases; the counts are of recorded cases."""
     found = row.traffic.estimate if row.traffic and row.weighted else None
     return {
-        "pass_rate": row.rate and row.rate.value,
-        "pass_rate_low": row.rate and row.rate.interval.low,
-        "pass_rate_high": row.rate and row.rate.interval.high,
+        "pass_rate": row.rate.value if row.rate else None,
+        "pass_rate_low": row.rate.interval.low if row.rate else None,
+        "pass_rate_high": row.rate.interval.high if row.rate else None,
         "mean_score": row.mean_score,
-        "sample_pass_rate": row.sample and row.sample.value,
-        "effective_turns": found and found.rate.effective_n,
-        "estimated_turns": found and found.estimated_turns,
-        "covered": row.traffic and row.traffic.covered,
+        "sample_pass_rate": row.sample.value if row.sample else None,
+        "effective_turns": found.rate.effective_n if found else None,
+        "estimated_turns": found.estimated_turns if found else None,
+        "covered": row.traffic.covered if row.traffic else None,
     }
 
 
