@@ -66,6 +66,17 @@ _JSON_STRATEGIES: Final = ("exact", "skip")
 
 RUN_CODE: Final = frozenset({"deepeval_metric", "external_command", "python_function"})
 """Evaluators whose criterion names a program, a function or a class."""
+FUNCTION_NAMES: Final = frozenset(
+    {
+        "compare_name",
+        "invocation_aggregator_name",
+        "response_scorer_name",
+        "sample_aggregator_name",
+        "structured_output_name",
+        "tokenizer_name",
+    }
+)
+"""Fields that may name a function of your own; one with a colon is imported."""
 
 
 class Part(NamedTuple):
@@ -346,17 +357,21 @@ def _alias(part: BaseModel, name: str) -> str:
 
 def check_code(metrics: Iterable[EvalMetric], place: object, *, allowed: bool) -> None:
     """Raise InputError for a metric that runs code, unless that is allowed; import none of the code."""
-    for metric in () if allowed else _with_parts(metrics):
-        evaluator = metric.evaluator_name or metric.metric_name
+    for metric in () if allowed else metrics:
+        for where, part, _ in _parts(metric, ""):
+            for name in _code(part, where):
+                raise InputError(
+                    f"{place}: metric {metric.metric_name!r} runs code ({name}); check what it names, then"
+                    " allow it with --allow-code (EVALTAP_ALLOW_CODE=1)"
+                )
+
+
+def _code(part: BaseModel, where: str) -> Iterator[str]:
+    """Yield what names code in a part of a metric."""
+    if isinstance(part, EvalMetric):
+        evaluator = part.evaluator_name or part.metric_name
         if evaluator in RUN_CODE:
-            raise InputError(
-                f"{place}: metric {metric.metric_name!r} runs code ({evaluator}); check what it names, then"
-                " allow it with --allow-code (EVALTAP_ALLOW_CODE=1)"
-            )
-
-
-def _with_parts(metrics: Iterable[EvalMetric]) -> Iterator[EvalMetric]:
-    for metric in metrics:
-        yield metric
-        if metric.criterion is not None and metric.criterion.suite is not None:
-            yield from _with_parts(metric.criterion.suite.metrics)
+            yield evaluator
+    for key in FUNCTION_NAMES & type(part).model_fields.keys():
+        if ":" in (name := getattr(part, key)):
+            yield f"{where}.{_alias(part, key)}: {name}"

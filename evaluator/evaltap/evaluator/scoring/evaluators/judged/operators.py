@@ -6,12 +6,11 @@ A package provides more of them through entry points in the groups named here; a
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from evaltap.evaluator.scoring.contract import aggregation
 from evaltap.evaluator.scoring.contract.context import MetricScore, TurnScore, Vote
-from evaltap.evaluator.scoring.contract.errors import MetricError
+from evaltap.evaluator.scoring.contract.named import find
 from evaltap.evaluator.scoring.evaluators.judged.answers import (
     Verdict,
     read_boolean,
@@ -22,7 +21,6 @@ from evaltap.evaluator.scoring.evaluators.judged.answers import (
 from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import answer_schema
 from evaltap.schemas.formats.model import Json
 
-Part = TypeVar("Part")
 SampleAggregator = Callable[[Sequence[Vote], float], Vote]
 """Returns the vote that represents all samples of a turn, given the threshold."""
 TurnAggregator = Callable[[tuple[TurnScore, ...], float], MetricScore]
@@ -79,12 +77,12 @@ class Operators:
 
     def scorer(self, name: str) -> ResponseScorer:
         """Return a response scorer; raise MetricError if there is none of that name."""
-        return _find("responseScorerName", name, self.scorers, SCORERS, SCORER_GROUP)
+        return find("responseScorerName", name, self.scorers, SCORERS, SCORER_GROUP)
 
     def sample_aggregator(self, name: str) -> SampleAggregator:
         """Return the function that combines all samples into one vote; `majority_vote` for an empty name."""
         known = SAMPLE_AGGREGATORS
-        return _find(
+        return find(
             "sampleAggregatorName",
             name or "majority_vote",
             self.sample_aggregators,
@@ -95,7 +93,7 @@ class Operators:
     def turn_aggregator(self, name: str) -> TurnAggregator:
         """Return the function that computes the score of the case; `average` for an empty name."""
         known = TURN_AGGREGATORS
-        return _find(
+        return find(
             "invocationAggregatorName", name or "average", self.turn_aggregators, known, TURN_GROUP
         )
 
@@ -132,19 +130,3 @@ SAMPLE_AGGREGATORS: Final[Mapping[str, SampleAggregator]] = {
     "average": aggregation.mean_vote,
 }
 TURN_AGGREGATORS: Final[Mapping[str, TurnAggregator]] = {"average": aggregation.average}
-
-
-def _find(
-    key: str, name: str, given: Mapping[str, Part], built_in: Mapping[str, Part], group: str
-) -> Part:
-    if name in given:
-        return given[name]
-    if name in built_in:
-        return built_in[name]
-    installed = {point.name: point for point in entry_points(group=group)}
-    point = installed.get(name)
-    if point is None:
-        known = ", ".join(sorted({*given, *built_in, *installed}))
-        raise MetricError(f"template.{key} is '{name}'; known: {known}")
-    found: Part = point.load()
-    return found
