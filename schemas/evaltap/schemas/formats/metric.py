@@ -205,6 +205,11 @@ class ResponseScorerOptions(WireModel):
     """Options of a response scorer."""
 
     categories: list[TemplateCategory] = []
+    # evaltap's own
+    min: Annotated[float | None, Keep] = None
+    """For `single_score`: the lowest answer, default 0."""
+    max: Annotated[float | None, Keep] = None
+    """For `single_score`: the highest answer, default 1."""
 
 
 class VariableSelector(WireModel):
@@ -250,6 +255,8 @@ class LlmJudgeCriterion(WireModel):
     sample_parallelism: Annotated[int | None, Keep] = None
     template: JudgeTemplate | None = None
     # evaltap's own
+    sample_aggregator_name: str = ""
+    """How samples are combined: empty or `majority_vote`, `average`, or a name of your own."""
     early_stop: bool = False
     """Request no more samples than needed to decide the majority."""
     evidence: str = ""

@@ -1,7 +1,7 @@
 """`llm_criteria`: criteria that a judge grades on scales, normalised and weighted into one score."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Unpack
 
 import orjson
 
@@ -17,6 +17,7 @@ from evaltap.evaluator.scoring.evaluators.judged.answers import Verdict
 from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
 from evaltap.evaluator.scoring.evaluators.judged.evaluator import (
     Judged,
+    JudgedOperators,
     Question,
     TurnView,
     lacking,
@@ -51,7 +52,7 @@ with exactly one entry for each criterion: {names}.
 """
 
 
-def criteria(metric: EvalMetric) -> Judged:
+def criteria(metric: EvalMetric, **own: Unpack[JudgedOperators]) -> Judged:
     """`llm_criteria`; raises MetricError if a criterion or its scale is invalid."""
     grading = require(metric, lambda given: given.grading, "grading", closed=True)
     compiled = compile_criteria(grading.criteria)
@@ -69,7 +70,7 @@ def criteria(metric: EvalMetric) -> Judged:
 
         return Question(request, lambda text: read_grades(text, compiled))
 
-    return Judged("llm_criteria", f"1.{PROMPT_VERSION}", metric, build)
+    return Judged("llm_criteria", f"1.{PROMPT_VERSION}", metric, build, **own)
 
 
 def read_grades(text: str, criteria: Sequence[CompiledCriterion]) -> Verdict:

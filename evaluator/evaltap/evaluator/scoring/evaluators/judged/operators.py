@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from evaltap.evaluator.scoring.contract import aggregation
-from evaltap.evaluator.scoring.contract.context import MetricScore, TurnScore, Vote
+from evaltap.evaluator.scoring.contract.context import MetricScore, TurnScore
 from evaltap.evaluator.scoring.contract.named import find
 from evaltap.evaluator.scoring.evaluators.judged.answers import (
     Verdict,
@@ -18,11 +18,10 @@ from evaltap.evaluator.scoring.evaluators.judged.answers import (
     read_rubrics,
     read_single_score,
 )
+from evaltap.evaluator.scoring.evaluators.judged.panel import SampleAggregator
 from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import answer_schema
 from evaltap.schemas.formats.model import Json
 
-SampleAggregator = Callable[[Sequence[Vote], float], Vote]
-"""Returns the vote that represents all samples of a turn, given the threshold."""
 TurnAggregator = Callable[[tuple[TurnScore, ...], float], MetricScore]
 """Returns the score of the case from its turns, given the threshold."""
 
@@ -33,10 +32,13 @@ TURN_GROUP: Final = "evaltap.turn_aggregators"
 
 @dataclass(frozen=True, slots=True)
 class ScorerOptions:
-    """The input of a scorer: the ids of the requested rubrics, and the scores of the categories."""
+    """The input of a scorer: the ids of the requested rubrics, the scores of the categories, the bounds."""
 
     rubric_ids: Sequence[str] = ()
     categories: Mapping[str, float] = field(default_factory=dict)
+    low: float = 0.0
+    high: float = 1.0
+    """The lowest and the highest answer of a judge that answers with a number."""
 
 
 class ResponseScorer(Protocol):
@@ -108,12 +110,14 @@ def _answer(required: Mapping[str, Json]) -> Mapping[str, Json]:
     }
 
 
-_SCORE: Final = {"score": {"type": "number", "minimum": 0, "maximum": 1}}
 _PASSED: Final = {"passed": {"type": "boolean"}}
 
 SCORERS: Final[Mapping[str, ResponseScorer]] = {
     "single_score": BuiltInScorer(
-        lambda _: _answer(_SCORE), lambda text, _: read_single_score(text)
+        lambda options: _answer(
+            {"score": {"type": "number", "minimum": options.low, "maximum": options.high}}
+        ),
+        lambda text, options: read_single_score(text, options.low, options.high),
     ),
     "boolean": BuiltInScorer(lambda _: _answer(_PASSED), lambda text, _: read_boolean(text)),
     "categorical": BuiltInScorer(
