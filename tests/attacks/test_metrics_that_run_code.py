@@ -14,9 +14,13 @@ CRITERIA: dict[str, dict[str, Any]] = {
     "external_command": {"command": COMMAND},
     "python_function": {"function": {"path": "stranger:function"}},
     "deepeval_metric": {"deepeval": {"metric": "stranger:Metric"}},
+    "tool_use": {"toolUse": {"tools": [{"name": "x", "function": "stranger:function"}]}},
     "final_response_avg_score": {"finalResponse": {"text": {"compareName": "stranger:function"}}},
 }
-NAMES = {"final_response_avg_score": "criterion.finalResponse.text.compareName: stranger:function)"}
+NAMES = {
+    "final_response_avg_score": "criterion.finalResponse.text.compareName: stranger:function)",
+    "tool_use": "criterion.toolUse.tools[0].function: stranger:function)",
+}
 
 
 @pytest.fixture(autouse=True)

@@ -69,6 +69,7 @@ RUN_CODE: Final = frozenset({"deepeval_metric", "external_command", "python_func
 FUNCTION_NAMES: Final = frozenset(
     {
         "compare_name",
+        "function",
         "invocation_aggregator_name",
         "response_scorer_name",
         "sample_aggregator_name",
@@ -373,5 +374,6 @@ def _code(part: BaseModel, where: str) -> Iterator[str]:
         if evaluator in RUN_CODE:
             yield evaluator
     for key in FUNCTION_NAMES & type(part).model_fields.keys():
-        if ":" in (name := getattr(part, key)):
+        name = getattr(part, key)
+        if isinstance(name, str) and ":" in name:
             yield f"{where}.{_alias(part, key)}: {name}"

@@ -64,19 +64,7 @@ class Names:
         """Return the check of that name; raise MetricError if there is none."""
         key = f"{kind}.compareName"
         function = self._known(key, name, find(key, name, self._given[kind], {}, COMPARISON_GROUP))
-
-        def check(actual: Any, expected: Any) -> str | None:
-            found = _called(f"comparison '{name}'", function, actual, expected)
-            if isinstance(found, bool):
-                return None if found else f"comparison '{name}' found a difference"
-            if isinstance(found, str) and found:
-                return found
-            raise ComparisonError(
-                f"comparison '{name}' returned {found!r:.200}; "
-                "expected True, False or the reason of the mismatch"
-            )
-
-        return check
+        return checking(f"comparison '{name}'", function)
 
     def tokenizer(self, name: str, built_in: Mapping[str, Tokenizer]) -> Tokenizer:
         """Return the tokenizer of that name; raise MetricError if there is none."""
@@ -122,6 +110,25 @@ class WholeTurns:
         """Return why the compared field of a turn is not usable as evidence; None if it is."""
         reason = expected.lacks(self._evidence)
         return actual.lacks(self._evidence) or (reason and f"expected {reason}")
+
+
+def checking(what: str, function: Callable[..., Any]) -> Callable[..., str | None]:
+    """Return the function as a check: None if it returned True, otherwise the reason of the mismatch.
+
+    The check raises ComparisonError, which says `what` failed, for an exception or any other result.
+    """
+
+    def check(*args: Any) -> str | None:
+        found = _called(what, function, *args)
+        if isinstance(found, bool):
+            return None if found else f"{what} found a difference"
+        if isinstance(found, str) and found:
+            return found
+        raise ComparisonError(
+            f"{what} returned {found!r:.200}; expected True, False or the reason of the mismatch"
+        )
+
+    return check
 
 
 def named(names: Names | None, kind: Kind, name: str) -> Check:

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.schemas.text import did_you_mean
@@ -26,7 +26,7 @@ def find(
     if name in built_in:
         return built_in[name]
     if ":" in name:
-        return cast(Part, _callable(key, name))
+        return cast(Part, load_object(name, key))
     installed = {point.name: point for point in entry_points(group=group)}
     point = installed.get(name)
     if point is None:
@@ -61,6 +61,14 @@ def load_object(path: str, key: str) -> object:
     return found
 
 
+def load_function(path: str, key: str) -> Callable[..., Any]:  # it is checked when it is called
+    """Return the function at `package.module:function`; `key` names the setting in the MetricError."""
+    found = load_object(path, key)
+    if not callable(found):
+        raise MetricError(f"{key} '{path}' is {type(found).__name__}, not a function")
+    return found
+
+
 def source_digest(function: Callable[..., object]) -> str:
     """Return a digest of a function's source, so that a changed function makes old scores stale."""
     try:
@@ -68,10 +76,3 @@ def source_digest(function: Callable[..., object]) -> str:
     except (OSError, TypeError):
         source = repr(getattr(function, "__qualname__", type(function).__qualname__))
     return hashlib.sha256(source.encode()).hexdigest()[:8]
-
-
-def _callable(key: str, path: str) -> object:
-    found = load_object(path, key)
-    if not callable(found):
-        raise MetricError(f"{key} '{path}' is {type(found).__name__}, not a function")
-    return found

@@ -1,13 +1,11 @@
 """`Func`: a Python function of a turn as an evaluator."""
 
 from collections.abc import Callable
-from typing import cast
 
 from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.scoring.contract.context import Status, TurnScore
-from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.contract.evaluator import CostClass
-from evaltap.evaluator.scoring.contract.named import load_object, source_digest
+from evaltap.evaluator.scoring.contract.named import load_function, source_digest
 from evaltap.evaluator.scoring.contract.turn_evaluator import TurnEvaluator, TurnResult
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.schemas.formats.metric import EvalMetric
@@ -50,15 +48,8 @@ class Func(TurnEvaluator):
             return TurnScore(Status.ERROR, reason=f"{type(error).__name__}: {error}")
 
 
-def load_function(path: str) -> TurnFunction:
-    """Return the function at `package.module:function`; raise MetricError if it does not exist."""
-    found = load_object(path, "function.path")
-    if not callable(found):
-        raise MetricError(f"function.path '{path}' is {type(found).__name__}, not a function")
-    return cast(TurnFunction, found)  # its return value is checked when it is called
-
-
 def python_function(metric: EvalMetric) -> Func:
     """`python_function`: the function at `criterion.function.path`."""
     criterion = require(metric, lambda given: given.function, "function", closed=True)
-    return Func(load_function(criterion.path), name="python_function", threshold=metric.threshold)
+    function = load_function(criterion.path, "function.path")
+    return Func(function, name="python_function", threshold=metric.threshold)

@@ -84,11 +84,12 @@ def read_grades(text: str, criteria: Sequence[CompiledCriterion]) -> Verdict:
         raise JudgeInvalid(
             f"graded {', '.join(grades) or 'nothing'}; expected {', '.join(wanted)}, each once"
         )
-    rows = tuple(_row(grades[criterion.id], criterion) for criterion in criteria)
-    weighed = zip(rows, criteria, strict=True)
-    total = sum(criterion.weight for criterion in criteria)
-    score = sum(row.score * criterion.weight for row, criterion in weighed) / total
-    return Verdict(score, "\n".join(f"{row.id}: {row.reason}" for row in rows), rows, score)
+    rows = [_row(grades[criterion.id], criterion) for criterion in criteria]
+    scored = [pair for pair in zip(rows, criteria, strict=True) if pair[1].scale.scored]
+    total = sum(criterion.weight for _, criterion in scored)
+    score = sum(row.score * criterion.weight for row, criterion in scored) / total
+    reason = "\n".join(f"{row.id}: {row.reason}" for row in rows)
+    return Verdict(score, reason, tuple(row for row, _ in scored), score)
 
 
 def _row(grade: Json, criterion: CompiledCriterion) -> RubricVerdict:
