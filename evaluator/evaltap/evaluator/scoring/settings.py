@@ -164,6 +164,8 @@ def _problems(metric: EvalMetric, evaluator: str) -> Iterator[str]:
         for kind, check in _CHECKS.items():
             if isinstance(part, kind):
                 yield from (f"{where}: {problem}" for problem in check(part))
+    if metric.weight is not None and not 0 <= metric.weight < float("inf"):
+        yield f"weight is {metric.weight:g}; expected 0 or more"
     if evaluator not in OPEN_SCALE and not 0 <= metric.threshold <= 1:
         yield f"threshold is {metric.threshold:g}; scores are from 0 to 1, so a threshold is, too"
 
@@ -313,6 +315,7 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "toxic_words": ("toxic_words",),
     "tool_use": ("tool_use",),
     "run_succeeded": (),
+    "user_feedback": ("feedback",),
     "metric_suite": ("suite",),
     "llm_criteria": ("llm_judge", "grading"),
     **dict.fromkeys((one for of in _READERS["operations"].values() for one in of), ("operations",)),

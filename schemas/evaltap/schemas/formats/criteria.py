@@ -302,6 +302,15 @@ class GradingCriterion(WireModel):
     """Show the judge the tool calls as well."""
 
 
+class FeedbackCriterion(WireModel):
+    """Which feedback of users counts, and from when it is positive."""
+
+    name: str = ""
+    """The question that was asked, such as `thumbs`; any when empty."""
+    min: Annotated[float | None, Keep] = None
+    """The lowest score that is positive; without it, thumbs up are positive."""
+
+
 class EmbeddingModel(WireModel):
     """The model that turns texts into vectors. Keys come from the environment, never from here."""
 

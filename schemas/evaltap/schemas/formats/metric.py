@@ -15,6 +15,7 @@ from evaltap.schemas.formats.criteria import (
     CommandCriterion,
     DeepEvalCriterion,
     EmbeddingCriterion,
+    FeedbackCriterion,
     FunctionCriterion,
     GradingCriterion,
     KeywordsCriterion,
@@ -284,6 +285,7 @@ class Criterion(WireModel):
     tool_use: ToolUseCriterion | None = None
     grading: GradingCriterion | None = None
     embedding: EmbeddingCriterion | None = None
+    feedback: FeedbackCriterion | None = None
     sentiment: SentimentCriterion | None = None
     toxic_words: ToxicWordsCriterion | None = None
     function: FunctionCriterion | None = None
@@ -301,6 +303,9 @@ class EvalMetric(WireModel):
     threshold: float = 0.0
     criterion: Criterion | None = None
     extension: AnyValue = None
+    # evaltap's own
+    weight: Annotated[float | None, Keep] = None
+    """Share in the overall score of a case relative to the other metrics; default 1."""
 
 
 class SuiteCriterion(WireModel):

@@ -11,7 +11,7 @@ from evaltap.evaluator.pipeline.batch.crash_guard import CrashGuard
 from evaltap.evaluator.pipeline.batch.engine import Engine, LocalEngine
 from evaltap.evaluator.pipeline.batch.pending import LAST, NAMES_PER_READ, PendingCase, PendingCases
 from evaltap.evaluator.pipeline.batch.sampling import ScoreSampling
-from evaltap.evaluator.scoring.batch import Known
+from evaltap.evaluator.scoring.batch import Known, Observer
 from evaltap.evaluator.scoring.results.references import keep_references
 from evaltap.evaluator.scoring.results.runs import Run, RunKind, RunMetric, start_run
 from evaltap.evaluator.scoring.results.writer import ScoreWriter
@@ -61,7 +61,8 @@ class PendingScorer:
 
     Scores the latest revision of each case; with `retry`, also cases whose scoring ended in an error.  Use
     several `threads` for metrics that wait for a judge, and an `engine` to score elsewhere.  `rules` select
-    the turns to score; turns that they have left out stay left out.
+    the turns to score; turns that they have left out stay left out.  `observe` is called with each case and
+    its score, if no engine is given.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class PendingScorer:
         selection: Selection | None = None,
         engine: Engine | None = None,
         rules: Sequence[ScoreRule] = (),
+        observe: Observer | None = None,
     ) -> None:
         self._store = store
         self._references = references
@@ -86,7 +88,7 @@ class PendingScorer:
             store, self._wanted, references=references, sampled=self._sampling is not None
         )
         self._engine = engine or LocalEngine(
-            scorer, CrashGuard(store.path), threads=threads, settle=store.join
+            scorer, CrashGuard(store.path), threads=threads, settle=store.join, observe=observe
         )
         self._knows = scorer.waits
         self._live: Run | None = None
@@ -96,6 +98,7 @@ class PendingScorer:
             and references is None
             and self._pending.scored_after_landing
             and self._sampling is None
+            and not self._pending.reads_feedback
         )
         """Whether `score` uses cases that are still in memory."""
 
