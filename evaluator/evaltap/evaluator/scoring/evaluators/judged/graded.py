@@ -59,7 +59,7 @@ def criteria(metric: EvalMetric, **own: Unpack[JudgedOperators]) -> Judged:
     schema = _answer_schema(compiled)
 
     def build(view: TurnView) -> Question | MissingEvidence:
-        sections = _sections(view, grading)
+        sections = graded_sections(view, grading)
         if isinstance(sections, MissingEvidence):
             return sections
 
@@ -106,7 +106,10 @@ def _row(grade: Json, criterion: CompiledCriterion) -> RubricVerdict:
     return RubricVerdict(criterion.id, score, f"{grade['value']}: {reason}")
 
 
-def _sections(view: TurnView, grading: GradingCriterion) -> list[tuple[str, str]] | MissingEvidence:
+def graded_sections(
+    view: TurnView, grading: GradingCriterion
+) -> list[tuple[str, str]] | MissingEvidence:
+    """Return the titled texts that the judge sees, or which of them is missing."""
     turn, reason = view.turn, lacking(view.turn, "userContent", "finalResponse")
     reference = reference_text(view.wanted) if grading.with_reference and not reason else ""
     if isinstance(reference, MissingEvidence):
@@ -155,13 +158,16 @@ def _prompt(
 def _answer_schema(criteria: Sequence[CompiledCriterion]) -> dict[str, Json]:
     """Return the JSON Schema of the answer, with the bounds of each scale."""
     grades = {
-        criterion.id: _closed({"reason": {"type": "string"}, "value": dict(criterion.scale.schema)})
+        criterion.id: closed_object(
+            {"reason": {"type": "string"}, "value": dict(criterion.scale.schema)}
+        )
         for criterion in criteria
     }
-    return _closed({"grades": _closed(grades)})
+    return closed_object({"grades": closed_object(grades)})
 
 
-def _closed(properties: dict[str, Json]) -> dict[str, Json]:
+def closed_object(properties: dict[str, Json]) -> dict[str, Json]:
+    """Return the JSON Schema of an object with exactly these properties."""
     return {
         "type": "object",
         "properties": properties,
