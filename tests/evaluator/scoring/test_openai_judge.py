@@ -212,6 +212,39 @@ def test_a_key_alone_means_the_address_of_openai() -> None:
     assert judge_settings(named(apiKey="k"), {}).base_url == "https://api.openai.com/v1"
 
 
+GEMINI = "generativelanguage.googleapis.com"
+
+
+@pytest.mark.parametrize(
+    ("environ", "announced"),
+    [
+        ({"EVALTAP_JUDGE_PROVIDER": "auto", "OPENAI_API_KEY": "o", "GOOGLE_API_KEY": "g"},
+         f"asks gemini-2.5-flash at {GEMINI} (key: GOOGLE_API_KEY)"),
+        ({"EVALTAP_JUDGE_PROVIDER": "auto", "ANTHROPIC_API_KEY": "a", "EVALTAP_JUDGE_MODEL": "claude-x"},
+         "asks claude-x at api.anthropic.com (key: ANTHROPIC_API_KEY)"),
+        ({"EVAL_JUDGE_PROVIDER": "OpenAI", "OPENAI_API_KEY": "o"},
+         "asks gpt-4o-mini at api.openai.com (key: OPENAI_API_KEY)"),
+        ({"EVAL_JUDGE_PROVIDER": "gemini", "EVAL_JUDGE_MODEL": "gemini-x", "GEMINI_API_KEY": "g"},
+         f"asks gemini-x at {GEMINI} (key: GEMINI_API_KEY)"),
+        ({"EVALTAP_JUDGE_PROVIDER": "openai", "EVAL_JUDGE_PROVIDER": "gemini", "OPENAI_API_KEY": "o"},
+         "asks gpt-4o-mini at api.openai.com (key: OPENAI_API_KEY)"),
+    ],
+)  # fmt: skip
+def test_the_environment_chooses_a_provider_and_its_key_goes_nowhere_else(
+    environ: dict[str, str], announced: str
+) -> None:
+    assert judge_settings(None, environ).announcement == announced
+
+
+def test_the_first_key_is_only_looked_for_when_asked_and_must_exist() -> None:
+    with pytest.raises(JudgeNotConfigured, match="no model"):
+        judge_settings(None, {"OPENAI_API_KEY": "o"})
+    with pytest.raises(
+        JudgeNotConfigured, match=r"no key is set \(GEMINI_API_KEY, GOOGLE_API_KEY, OPENAI"
+    ):
+        judge_settings(None, {"EVALTAP_JUDGE_PROVIDER": "auto"})
+
+
 def test_a_misspelt_provider_gets_a_suggestion() -> None:
     with pytest.raises(JudgeNotConfigured, match=r"'antropic' has no .* did you mean 'anthropic'"):
         judge_settings(named(providerName="antropic", apiKey="k"), {})
