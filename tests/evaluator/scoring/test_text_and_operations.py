@@ -25,7 +25,8 @@ def outcome(
     **case: Any,
 ) -> MetricOutcome:
     """Score turns; `expected` is the final response that was expected of each."""
-    key = {"lexical_similarity": "lexical", "keyword_coverage": "keywords", "tool_use": "toolUse"}
+    key = {"lexical_similarity": "lexical", "keyword_coverage": "keywords", "tool_use": "toolUse",
+           "compression_ratio": "compression"}  # fmt: skip
     metric = EvalMetric.model_validate(
         {
             "metricName": name,
@@ -311,6 +312,26 @@ def test_a_function_that_fails_is_an_error_of_the_turn() -> None:
     assert found.reason.startswith("function 'operator:neg' failed: TypeError")
 
 
+@pytest.mark.parametrize(
+    ("said", "answer", "score", "value"),
+    [
+        ("one two three four", "one, two", 1, 0.5),
+        ("one two three four", "one two three", 0, 0.75),
+        ("订单已经发货", "已发货", 1, 0.5),
+        ("...", "hm", None, None),
+    ],
+)
+def test_an_answer_is_short_beside_the_message(
+    said: str, answer: str, score: float | None, value: float | None
+) -> None:
+    turn = make_turn(answer=answer, userContent={"role": "user", "content": said})
+
+    found = outcome("compression_ratio", {"max": 0.5}, turn)
+
+    assert (found.score, found.turns[0].value) == (score, value)
+    assert (found.reason == "") == (score == 1)
+
+
 # -- other texts than the final response -----------------------------------------------------------
 
 DRAFT = make_turn(
@@ -369,6 +390,7 @@ LESS_THAN_LEAST = {"toolUse": {"tools": [{"name": "a", "minCalls": 2, "maxCalls"
         ("tool_use", LESS_THAN_LEAST, "expected a name"),
         ("tool_use", {"toolUse": {"tools": [{"name": "a", "paths": [{"path": "b"}]}]}}, "add arguments"),
         ("tool_use", {"toolUse": {"tools": [{"name": "a", "function": "cases:nothing"}]}}, "no attribute"),
+        ("compression_ratio", {"compression": {"max": 0}}, "expected a share above 0"),
         ("lexical_similarity", {"lexical": {"target": "tools"}}, "or a path such as"),
     ],
 )  # fmt: skip

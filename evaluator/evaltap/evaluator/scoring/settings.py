@@ -316,6 +316,7 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "tool_use": ("tool_use",),
     "run_succeeded": (),
     "user_feedback": ("feedback",),
+    "compression_ratio": ("compression",),
     "metric_suite": ("suite",),
     "llm_criteria": ("llm_judge", "grading"),
     **dict.fromkeys((one for of in _READERS["operations"].values() for one in of), ("operations",)),

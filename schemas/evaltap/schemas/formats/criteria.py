@@ -120,7 +120,8 @@ class KeywordsCriterion(WireModel):
     (a list of texts, or a text with commas, at `path` in the case)."""
     values: list[str] = Field(default_factory=list)
     path: str = ""
-    """Path of the keywords in the case: `$.sessionInput.state.keywords`."""
+    """Path of the keywords in the expected turn or, if that lacks its first key, in the case:
+    `$.sessionInput.state.keywords`."""
     min_length: Annotated[int | None, Keep] = None
     """Minimum length of a reference's word to be a keyword; default 4 letters."""
     partial: bool = False
@@ -300,6 +301,13 @@ class GradingCriterion(WireModel):
     """Show the judge the expected final response as well."""
     with_tools: bool = False
     """Show the judge the tool calls as well."""
+
+
+class CompressionCriterion(WireModel):
+    """How much shorter the final response must be than the user's message."""
+
+    max: Annotated[float | None, Keep] = None
+    """The highest share of the message's words that the response may have."""
 
 
 class FeedbackCriterion(WireModel):

@@ -13,6 +13,7 @@ from pydantic import Field, SecretStr, SerializationInfo, field_serializer, fiel
 from evaltap.schemas.formats.case import Rubric
 from evaltap.schemas.formats.criteria import (
     CommandCriterion,
+    CompressionCriterion,
     DeepEvalCriterion,
     EmbeddingCriterion,
     FeedbackCriterion,
@@ -286,6 +287,7 @@ class Criterion(WireModel):
     grading: GradingCriterion | None = None
     embedding: EmbeddingCriterion | None = None
     feedback: FeedbackCriterion | None = None
+    compression: CompressionCriterion | None = None
     sentiment: SentimentCriterion | None = None
     toxic_words: ToxicWordsCriterion | None = None
     function: FunctionCriterion | None = None

@@ -82,7 +82,8 @@ class KeywordCoverage(TurnEvaluator):
             found = [word for word in words if len(word) >= self._min_length]
         else:
             try:
-                value = follow(case, self._path)
+                inside = self._path[:1] and self._path[0] in expected.data
+                value = follow(expected.data if inside else case, self._path)
             except ValueError as error:
                 return f"keywords of the case: {error}"
             found = value.split(",") if isinstance(value, str) else value

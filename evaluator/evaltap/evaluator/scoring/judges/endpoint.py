@@ -104,12 +104,12 @@ class _Key(NamedTuple):
 def judge_settings(model: JudgeModel | None, environ: Mapping[str, str]) -> JudgeSettings:
     """Return the settings of a metric's judge; the environment overrides the metric's own.
 
-    EVALTAP_JUDGE_PROVIDER, EVALTAP_JUDGE_BASE_URL, EVALTAP_JUDGE_MODEL, EVALTAP_JUDGE_API_KEY override.  For a judge in addition to
-    the metric's own (`OtherJudge`) the environment only supplies missing settings; otherwise all judges of a
-    panel would be the same model.  The default address is the provider's (OPENAI_BASE_URL takes precedence
-    over OpenAI's own), and the default key is the provider's own variable.  Raises JudgeNotConfigured if
-    there is no model, or neither an address nor a key, and ConfigurationError for a variable that is invalid
-    or that a file may not read.
+    EVALTAP_JUDGE_PROVIDER, EVALTAP_JUDGE_BASE_URL, EVALTAP_JUDGE_MODEL, EVALTAP_JUDGE_API_KEY override.  For
+    a judge in addition to the metric's own (`OtherJudge`) the environment only supplies missing settings;
+    otherwise all judges of a panel would be the same model.  The default address is the provider's
+    (OPENAI_BASE_URL takes precedence over OpenAI's own), and the default key is the provider's own variable.
+    Raises JudgeNotConfigured if there is no model, or neither an address nor a key, and ConfigurationError
+    for a variable that is invalid or that a file may not read.
     """
     own = model or JudgeModel()
     reading = _FileValues(environ)
