@@ -1,6 +1,7 @@
 """Where the rows of a task come from: files, the Hugging Face hub, Confident AI."""
 
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +27,7 @@ def rows_of(source: str) -> Iterator[Row]:
 
 def _of_hub(source: str) -> Iterator[Row]:
     try:
-        import datasets  # an optional package
+        datasets: Any = import_module("datasets")  # an optional package
     except ImportError as error:
         raise InputError(f"{source}: needs the package datasets; pip install datasets") from error
     name, _, split = source.removeprefix(HUB).partition("@")
@@ -42,10 +43,10 @@ def _of_hub(source: str) -> Iterator[Row]:
 
 def _of_confident(source: str) -> Iterator[Row]:
     try:
-        from deepeval.dataset import EvaluationDataset  # an optional package
+        deepeval: Any = import_module("deepeval.dataset")  # an optional package
     except ImportError as error:
         raise InputError(f"{source}: needs DeepEval; install evaltap[deepeval]") from error
-    found: Any = EvaluationDataset()
+    found = deepeval.EvaluationDataset()
     try:
         found.pull(alias=source.removeprefix(CONFIDENT))
     except Exception as error:  # the service, the network, a missing login
