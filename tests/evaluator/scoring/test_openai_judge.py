@@ -23,7 +23,7 @@ from evaltap.evaluator.scoring.judges.limits import Limiter
 from evaltap.evaluator.scoring.judges.openai import OpenAIJudge
 from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges, judge_from
 from evaltap.schemas.errors import ConfigurationError
-from evaltap.schemas.formats.metric import GenerationConfig, JudgeModel
+from evaltap.schemas.formats.metric import GenerationConfig, JudgeModel, OtherJudge
 from judge_server import Answer, JudgeServer, judge_server
 
 KEY = "sk-secret-0123456789"
@@ -234,6 +234,25 @@ def test_the_environment_chooses_a_provider_and_its_key_goes_nowhere_else(
     environ: dict[str, str], announced: str
 ) -> None:
     assert judge_settings(None, environ).announcement == announced
+
+
+@pytest.mark.parametrize(
+    ("model", "provider", "found"),
+    [
+        (named("gpt-x"), "openai", "gpt-x"),
+        (named("gpt-x"), "anthropic", "claude-haiku-4-5"),
+        (named("claude-x", providerName="anthropic"), "anthropic", "claude-x"),
+        (named("claude-x", providerName="anthropic"), "openai", "gpt-4o-mini"),
+        (OtherJudge(model_name="gpt-x"), "anthropic", "gpt-x"),
+        (OtherJudge(), "anthropic", "claude-haiku-4-5"),
+    ],
+)
+def test_a_model_is_not_asked_of_another_provider(
+    model: JudgeModel, provider: str, found: str
+) -> None:
+    keys = {"OPENAI_API_KEY": "o", "ANTHROPIC_API_KEY": "a"}
+
+    assert judge_settings(model, {"EVALTAP_JUDGE_PROVIDER": provider, **keys}).model == found
 
 
 def test_the_first_key_is_only_looked_for_when_asked_and_must_exist() -> None:

@@ -106,6 +106,7 @@ def test_a_file_gets_a_line_for_each_case_and_keeps_earlier_ones() -> None:
 
     good, crashed, *again = lines("scores.jsonl")
     assert len(again) == 2
+    assert Path("scores.jsonl").stat().st_mode & 0o077 == 0, "it holds what users said"
     assert (good["overallScore"], crashed["overallScore"]) == (1, 0)
     assert good["inputSnapshot"] == [
         {"prompt": "Where is order A-100?", "response": "A-100 is shipped"}

@@ -120,12 +120,17 @@ def judge_settings(model: JudgeModel | None, environ: Mapping[str, str]) -> Judg
             return stated
         return reading.text(key, given)
 
-    provider = choose("EVALTAP_JUDGE_PROVIDER", "providerName", own.provider_name).lower()
-    name = choose("EVALTAP_JUDGE_MODEL", "modelName", own.model_name)
+    given = reading.text("providerName", own.provider_name).lower()
+    stated = _stated(environ, "EVALTAP_JUDGE_PROVIDER").lower()
+    if own_first and own.model_name.strip():
+        stated = ""
+    provider = stated or given
     if provider == AUTO:
         provider = _with_a_key(environ)
-        name = _stated(environ, "EVALTAP_JUDGE_MODEL") or PROVIDERS[provider].judge
-    elif not name and _stated(environ, "EVALTAP_JUDGE_PROVIDER") and provider in PROVIDERS:
+    name = choose("EVALTAP_JUDGE_MODEL", "modelName", own.model_name)
+    if provider != given and (provider != "openai" or given):
+        name = _stated(environ, "EVALTAP_JUDGE_MODEL")  # the metric's is another provider's
+    if not name and stated and provider in PROVIDERS:
         name = PROVIDERS[provider].judge
     if not name:
         raise JudgeNotConfigured(

@@ -4,9 +4,11 @@
 group `evaltap.score_sinks`: a name, and a factory that takes what stands behind the colon.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
@@ -50,10 +52,11 @@ class ScoreSink(Protocol):
 
 
 class JsonLinesSink:
-    """Appends one JSON object for each case to a file, whole or not at all."""
+    """Appends one JSON object for each case to a file, which only its owner may read if it is new."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("ab", buffering=0)
+        private = partial(os.open, mode=0o600)
+        self._file = open(path, "ab", buffering=0, opener=private)  # noqa: SIM115  # until `close`
 
     def write(self, scored: ScoredCase) -> None:
         """Append a case."""
