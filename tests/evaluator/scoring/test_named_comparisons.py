@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from cases import make_case, make_tool, make_turn
 from evaltap.evaluator import CaseScorer, Comparisons, MetricError, Registry, Turn
+from evaltap.evaluator.cases.outline import lazy_case
 from evaltap.evaluator.scoring.criteria.content.rouge import rouge_scorer
 from evaltap.evaluator.scoring.criteria.content.tokenizers import cjk, unicode_words
 from evaltap.evaluator.scoring.scorer import MetricOutcome
@@ -39,7 +41,10 @@ def scored(
     given: Comparisons | None = None,
 ) -> MetricOutcome:
     case = make_case(turns=[actual], conversation=[expected])
-    (outcome,) = CaseScorer([metric], registry=Registry(comparisons=given)).score(case).metrics
+    scorer = CaseScorer([metric], registry=Registry(comparisons=given))
+    (outcome,) = scorer.score(case).metrics
+    outline = lazy_case(orjson.dumps(case))  # as cases of files are read
+    assert outline is None or scorer.score(outline).metrics == (outcome,)
     return outcome
 
 
