@@ -380,7 +380,8 @@ class CalibrateOptions:
     examples:
       evaltap calibrate labels.csv --metrics metrics.json --db cases.duckdb
       evaltap calibrate labels.jsonl --metrics metrics.json --cases cases.jsonl
-      evaltap calibrate --labels-from feedback --metrics metrics.json --db cases.duckdb
+      evaltap calibrate --labels-from feedback --metrics metrics.json \\
+          --db cases.duckdb
 
     A label: {"evalId": "c-1", "label": "pass"}, optionally with invocationId,
     rubricId, metricName or evalSetId.
