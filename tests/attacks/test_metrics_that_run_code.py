@@ -14,6 +14,12 @@ CRITERIA: dict[str, dict[str, Any]] = {
     "external_command": {"command": COMMAND},
     "python_function": {"function": {"path": "stranger:function"}},
     "deepeval_metric": {"deepeval": {"metric": "stranger:Metric"}},
+    "tool_use": {"toolUse": {"tools": [{"name": "x", "function": "stranger:function"}]}},
+    "final_response_avg_score": {"finalResponse": {"text": {"compareName": "stranger:function"}}},
+}
+NAMES = {
+    "final_response_avg_score": "criterion.finalResponse.text.compareName: stranger:function)",
+    "tool_use": "criterion.toolUse.tools[0].function: stranger:function)",
 }
 
 
@@ -23,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EVALTAP_ALLOW_CODE", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     Path("stranger.py").write_text("open('ran', 'w').close()\ndef function(a, b): return True\n")
-    case = make_case(turns=[make_turn()])
+    case = make_case(turns=[make_turn()], conversation=[make_turn()])
     Path("c.jsonl").write_text(json.dumps(case) + "\n")
 
 
@@ -62,12 +68,14 @@ def test_nothing_runs_before_it_is_allowed(
 
     assert not Path("ran").exists()
     said = capsys.readouterr().err
-    assert f"runs code ({evaluator})" in said
+    assert NAMES.get(evaluator, f"runs code ({evaluator})") in said
     assert "--allow-code" in said
 
 
 @pytest.mark.parametrize("how", ["option", "environment"])
-@pytest.mark.parametrize("evaluator", ["external_command", "python_function"])
+@pytest.mark.parametrize(
+    "evaluator", ["external_command", "python_function", "final_response_avg_score"]
+)
 def test_who_allows_it_has_it_run(
     evaluator: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,9 @@
 """Turn the options of the commands that score into judges, scorers, references and selections."""
 
+import os
+import re
 import sys
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +15,7 @@ from evaltap.cli.options.shared import (
     ReferenceOptions,
     ScoringOptions,
 )
+from evaltap.cli.values import share
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.references import JoinCount, References
 from evaltap.evaluator.scoring.batch import compares
@@ -96,7 +100,9 @@ def case_scorer(
     if not metrics:
         raise InputError(f"{path}: contains no metrics; add at least one")
     check_code(metrics, path, allowed=options.allow_code)
-    metrics = _with_thresholds(metrics, dict(options.threshold))
+    metrics = _with_thresholds(
+        metrics, {**thresholds_of_deepeval(command, metrics), **dict(options.threshold)}
+    )
     require_thresholds(metrics, path)
     seconds = options.case_seconds
     scorer = CaseScorer(
@@ -125,6 +131,27 @@ def _of_cost(command: str, scorer: CaseScorer, allowed: Sequence[str]) -> Chosen
         print(f"evaltap {command}: skipped because of {option}: {listed}", file=sys.stderr)
     kept = [i for i in range(len(names)) if i not in left_out]
     return ChosenMetrics(scorer.only(kept), tuple(names[i] for i in left_out))
+
+
+def thresholds_of_deepeval(command: str, metrics: Sequence[EvalMetric]) -> dict[str, float]:
+    """Return the thresholds that DEEPEVAL_<METRIC>_THRESHOLD sets for metrics of DeepEval."""
+    found = {}
+    for metric in metrics:
+        part = metric.criterion.deepeval if metric.criterion else None
+        if part is None:
+            continue
+        name = re.split(r"[:.]", part.metric)[-1].removesuffix("Metric")
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+        variable = f"DEEPEVAL_{words.upper()}_THRESHOLD"
+        text = os.environ.get(variable, "").strip()
+        if not text:
+            continue
+        try:
+            found[metric.metric_name] = share(text)
+        except ArgumentTypeError as error:
+            raise InputError(f"{variable}: {error}") from None
+        print(f"evaltap {command}: {metric.metric_name}: {variable}={text}", file=sys.stderr)
+    return found
 
 
 def _with_thresholds(metrics: Sequence[EvalMetric], instead: dict[str, float]) -> list[EvalMetric]:

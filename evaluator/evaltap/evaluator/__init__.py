@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from evaltap.evaluator.cases.turn import Case as Case, ToolCall as ToolCall, Turn as Turn
+    from evaltap.evaluator.scoring.contract.comparisons import Comparisons as Comparisons
     from evaltap.evaluator.scoring.contract.context import (
         EvaluationContext as EvaluationContext,
         EvaluatorFailure as EvaluatorFailure,
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
 
 _HOMES: Final = {
     "cases.turn": "Case ToolCall Turn",
+    "scoring.contract.comparisons": "Comparisons",
     "scoring.contract.context": "EvaluationContext EvaluatorFailure MetricScore RubricVerdict"
     " Services Status TurnScore Vote",
     "scoring.contract.embedder": "Embedder EmbeddingError ScriptedEmbedder",

@@ -751,6 +751,20 @@ def test_criteria_without_a_judge_score_as_they_would_there(
     assert (outcome.status is Status.PASSED) == bool(score), outcome
 
 
+def test_a_grade_on_a_scale_of_its_own_passes_where_it_would_there(tmp_path: Path) -> None:
+    grader = SCORE | {"range": [1, 5], "pass_threshold": 4}
+    found = config(tmp_path, check("eq"), grader, input="ticket")
+    row = {"item": {"ticket": "TICKET", "label": "LABEL"}, "sample": {"output_text": "OUTPUT"}}
+    judge = ScriptedJudge(['{"score": 4, "reason": ""}', '{"score": 3.9, "reason": ""}'])
+    scorer = CaseScorer(found.metrics, services=Services(judge=lambda _: judge))
+
+    outcomes = [scorer.score(converted(row, **found.columns)).metrics[1] for _ in range(2)]
+
+    assert [one.status for one in outcomes] == [Status.PASSED, Status.FAILED]
+    assert outcomes[0].score == found.metrics[1].threshold == 0.75
+    assert "from 1 to 5" in judge.requests[0].prompt
+
+
 def test_criteria_with_a_judge_become_templates(tmp_path: Path) -> None:
     found = config(tmp_path, check("eq"), LABEL, SCORE)
     row = {"item": {"ticket": "TICKET", "label": "LABEL"}, "sample": {"output_text": "OUTPUT"}}
@@ -787,7 +801,8 @@ def test_columns_that_the_criteria_do_not_tell_may_be_given(tmp_path: Path) -> N
         (similar("bleu"), "evaluation_metric bleu has no counterpart"),
         (similar("rouge_1", None), "pass_threshold is missing"),
         (LABEL | {"passing_labels": ["kind"]}, "the second part of the first"),
-        (SCORE | {"range": [0, 10]}, "use llm_criteria"),
+        (SCORE | {"range": [1, 5]}, "pass_threshold 0.6 is not in the range [1, 5]"),
+        (SCORE | {"range": "wide"}, "expected two numbers"),
         (SCORE | {"input": [{"role": "user", "content": "{{item.other}}"}]}, "map a column"),
         (
             SCORE | {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},

@@ -27,10 +27,9 @@ from evaltap.evaluator.scoring.criteria.content.rouge import (
     compile_rouge,
     rouge_scorer,
     split_sentences,
-    stem,
-    tokenize,
 )
 from evaltap.evaluator.scoring.criteria.content.text import compile_length, compile_text
+from evaltap.evaluator.scoring.criteria.content.tokenizers import ascii_words, stem
 from evaltap.evaluator.scoring.evaluators.judged.answers import (
     Verdict,
     read_boolean,
@@ -156,7 +155,7 @@ def test_rouge(row: Row) -> None:
 def test_words_stems_and_sentences(row: Row) -> None:
     found: object
     if row["kind"] == "tokenize":
-        found = tokenize(row["input"], use_stemmer=row.get("useStemmer", False))
+        found = ascii_words(row["input"], use_stemmer=row.get("useStemmer", False))
     else:
         found = stem(row["input"]) if row["kind"] == "stem" else split_sentences(row["input"])
 

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from cases import make_case, make_tool, make_turn
+from evaltap.cli.scoring import thresholds_of_deepeval
 from evaltap.evaluator import MetricError, Registry, Turn
 from evaltap.evaluator.cases.json_path import read_path
 from evaltap.evaluator.scoring.evaluators.deepeval.bridge import conversation_fields, turn_fields
 from evaltap.schemas import EvalMetric
+from evaltap.schemas.errors import InputError
 
 
 def fields(turn: dict[str, Any], expected: dict[str, Any] | None = None, **given: Any) -> Any:
@@ -91,3 +93,27 @@ def test_a_conversation_is_all_its_messages_or_none() -> None:
     ]  # fmt: skip
     assert ["tools_called" in one for one in found] == [False, True, False, False]
     assert conversation_fields([*two, Turn(make_turn(answer=None))]) == "finalResponse is absent"
+
+
+def test_deepevals_variables_set_the_thresholds_of_its_metrics(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metrics = [
+        EvalMetric.model_validate(
+            {"metricName": name, "threshold": 0.5, "criterion": {"deepeval": {"metric": kind}}}
+        )
+        for name, kind in (
+            ("relevant", "AnswerRelevancyMetric"), ("grade", "own.module:GEval"), ("other", "BiasMetric")
+        )
+    ]  # fmt: skip
+    monkeypatch.setenv("DEEPEVAL_ANSWER_RELEVANCY_THRESHOLD", "0.4")
+    monkeypatch.setenv("DEEPEVAL_G_EVAL_THRESHOLD", "0.9")
+
+    assert thresholds_of_deepeval("score", metrics) == {"relevant": 0.4, "grade": 0.9}
+
+    assert "relevant: DEEPEVAL_ANSWER_RELEVANCY_THRESHOLD=0.4" in capsys.readouterr().err
+    monkeypatch.setenv("DEEPEVAL_G_EVAL_THRESHOLD", "lots")
+    with pytest.raises(
+        InputError, match="DEEPEVAL_G_EVAL_THRESHOLD: found 'lots'; expected a share"
+    ):
+        thresholds_of_deepeval("score", metrics)

@@ -51,6 +51,24 @@ def score(
     return CaseScorer([metric], services=services).score(case).metrics[0]
 
 
+def test_paths_name_the_texts_that_are_compared() -> None:
+    metric = EvalMetric.model_validate(
+        {
+            "metricName": "embedding_similarity",
+            "threshold": 0.75,
+            "criterion": {
+                "embedding": {"target": "$.state.a", "reference": "$.sessionInput.state.b"}
+            },
+        }
+    )
+    embedder = ScriptedEmbedder(PLACES.__getitem__)
+    case = make_case(turns=[make_turn(state={"a": "near"})], sessionInput={"state": {"b": "here"}})
+
+    score = CaseScorer([metric], services=Services(embeddings=lambda _: embedder)).score(case)
+
+    assert score.metrics[0].score == pytest.approx(0.8)
+
+
 def test_the_score_is_the_cosine_and_0_where_it_is_negative() -> None:
     embedder = ScriptedEmbedder(PLACES.__getitem__)
 

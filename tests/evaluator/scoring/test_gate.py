@@ -218,7 +218,7 @@ def test_a_threshold_of_the_environment_that_is_none_is_refused(text: str) -> No
         ([CORRECT, CORRECT], "each with its own name"),
         ([CORRECT | {"name": ""}], "each with its own name"),
         ([CORRECT, CORRECT | {"name": "again"}], "two metrics of the gate are named 'names day'"),
-        ([{"name": "safety", "threshold": 1.0}], "needs metrics, each with a metricName, or criteria"),
+        ([{"name": "safety", "threshold": 1.0}], "needs metrics, each with a metricName, criteria or a text"),
         ([CORRECT | {"threshold": None}], "no dimension of the gate has a threshold"),
         ([CORRECT | {"threshold": 80.0}], "threshold is 80; expected 0 to 1"),
         ([QUALITY | {"criteria": [{"id": "a"}]}], "has no text"),

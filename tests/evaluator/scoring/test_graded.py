@@ -68,6 +68,10 @@ def test_a_key_that_nothing_reads_is_refused() -> None:
         ({"scale": "numeric", "min": 0, "max": 100}, 65, 0.65),
         ({"scale": "pass_fail"}, "PASS", 1),
         ({"scale": "pass_fail"}, "fail", 0),
+        ({"scale": "pass/fail"}, True, 1),
+        ({"scale": "pass/fail"}, "False", 0),
+        ({"scale": "binary"}, "true", 1),
+        ({"scale": "binary"}, "Fail", 0),
         ({"scale": "custom", "labels": LABELS}, " usable ", 0.4),
     ],
 )
@@ -95,7 +99,6 @@ def test_an_answer_is_worth_its_place_on_the_scale(
         ({"scale": "numeric"}, None),
         ({"scale": "numeric"}, True),
         ({"scale": "pass_fail"}, "maybe"),
-        ({"scale": "pass_fail"}, True),
         ({"scale": "custom", "labels": LABELS}, "Ideal"),
         ({"scale": "custom", "labels": LABELS}, ["ideal"]),
     ],
@@ -144,6 +147,23 @@ def test_criteria_are_weighted_into_one_score() -> None:
 
     assert found.score == pytest.approx((3 * 0.5 + 1) / 4)
     assert [row.score for row in found.turns[0].rubric_scores] == [0.5, 1, 0]
+
+
+def test_answers_on_a_scale_in_your_own_words_are_kept_and_not_counted() -> None:
+    school = {"id": "mark", "scale": "a letter from A to F", "weight": 5}
+    judge = ScriptedJudge([answer(right=1, mark="B")])
+
+    case = make_case(turns=[make_turn()])
+    services = Services(judge=lambda _: judge)
+    outcome = CaseScorer([metric({"id": "right"}, school)], services=services).score(case)
+    found = outcome.metrics[0]
+
+    assert "mark (a letter from A to F)" in judge.requests[0].prompt
+    assert found.score == 1
+    assert [row.id for row in found.turns[0].rubric_scores] == ["right"]
+    assert "mark: B: " in found.reason
+    with pytest.raises(MetricError, match="no criterion counts"):
+        compile_criteria([GradedCriterion.model_validate(school | {"text": "x"})])
 
 
 @pytest.mark.parametrize(("value", "status"), [(7, Status.PASSED), (6.9, Status.FAILED)])
@@ -216,7 +236,7 @@ def test_numeric_answers_keep_their_order_and_stay_within_0_and_1(
         ([{"id": "a", "text": "x", "scale": "custom", "labels": {"a": 1.0, "b": 2.0}}], "worth 2"),
         ([{"id": "a", "text": "x", "labels": {"a": 1.0}}], "labels are for scale custom"),
         ([{"id": "a", "text": "x", "weight": -1.0}], "weight -1"),
-        ([{"id": "a", "text": "x", "weight": 0.0}], "all criteria have weight 0"),
+        ([{"id": "a", "text": "x", "weight": 0.0}], "no criterion counts"),
     ],
 )  # fmt: skip
 def test_a_criterion_that_makes_no_sense_is_refused(

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
@@ -13,9 +14,13 @@ from evaltap.evaluator import (
     JudgeRequest,
     MetricError,
     MetricOutcome,
+    MetricScore,
+    MissingEvidence,
     Registry,
     ScriptedJudge,
     Services,
+    TurnScore,
+    TurnView,
 )
 from evaltap.evaluator.scoring.contract.aggregation import mean_vote
 from evaltap.evaluator.scoring.contract.context import RubricVerdict, Status, Vote
@@ -29,9 +34,19 @@ from evaltap.evaluator.scoring.evaluators.judged.answers import (
     read_single_score,
     read_validity,
 )
+from evaltap.evaluator.scoring.evaluators.judged.evaluator import JudgedOperators
+from evaltap.evaluator.scoring.evaluators.judged.graded import criteria
+from evaltap.evaluator.scoring.evaluators.judged.hallucinations import hallucinations
 from evaltap.evaluator.scoring.evaluators.judged.judge_template import JudgeTemplate, render
 from evaltap.evaluator.scoring.evaluators.judged.operators import BuiltInScorer, Operators
-from evaltap.schemas import EvalMetric
+from evaltap.evaluator.scoring.evaluators.judged.reference_answer import final_response
+from evaltap.evaluator.scoring.evaluators.judged.rubrics import (
+    critic,
+    knowledge_recall,
+    reference_critic,
+    response,
+)
+from evaltap.schemas import Criterion, EvalMetric
 
 RUBRICS = [{"id": "1", "content": {"text": "It names the day."}}]
 
@@ -378,6 +393,19 @@ def test_samples_are_averaged_when_the_template_says_so() -> None:
     assert (by_votes.score, by_votes.reason) == (0.5, "b")
 
 
+def test_a_template_and_its_judge_may_not_name_different_aggregators() -> None:
+    one = metric(
+        "llm_judge_template",
+        sampleAggregatorName="average",
+        template=template(sampleAggregatorName="majority_vote"),
+    )
+
+    with pytest.raises(
+        MetricError, match="'average' in llmJudge and 'majority_vote' in its template"
+    ):
+        Registry().build(one)
+
+
 def test_a_program_gives_operators_of_its_own() -> None:
     stars = BuiltInScorer(lambda _: None, lambda text, _: Verdict(text.count("*") / 5, text))
 
@@ -392,8 +420,148 @@ def test_a_program_gives_operators_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
+    ("bounds", "answer", "wanted"),
+    [
+        ({"max": 10}, 8, 0.8),
+        ({"min": 1, "max": 5}, 4, 0.75),
+        ({"min": -1}, 0, 0.5),
+    ],
+)
+def test_a_prompt_of_your_own_answers_on_the_scale_that_it_declares(
+    bounds: dict[str, float], answer: float, wanted: float
+) -> None:
+    one = metric("llm_judge_template", template=template(responseScorerOptions=bounds))
+    judge = ScriptedJudge([f'{{"score": {answer}, "reason": "r"}}'])
+
+    outcome = score(judge, one)
+
+    assert (outcome.score, outcome.turns[0].value) == (wanted, answer)
+    schema = judge.requests[0].answer_schema or {}
+    low, high = bounds.get("min", 0), bounds.get("max", 1)
+    assert schema["properties"]["score"] == {"type": "number", "minimum": low, "maximum": high}
+    off = score(ScriptedJudge(['{"score": 11, "reason": "r"}']), one)
+    assert off.reason == f"JudgeInvalid: score is 11; expected a number from {low} to {high}"
+
+
+def least(votes: Sequence[Vote], threshold: float) -> Vote:
+    return min(votes, key=lambda vote: vote.score or 0)
+
+
+def best_turn(turns: tuple[TurnScore, ...], threshold: float) -> MetricScore:
+    best = max(turns, key=lambda turn: turn.score or 0)
+    return MetricScore(best.status, best.score, "the best turn counts", turns)
+
+
+def ask_in_one_line(view: TurnView) -> str:
+    return f"Grade: {view.turn.final_text}"
+
+
+def read_mark(text: str, metric: EvalMetric) -> Verdict:
+    return Verdict(int(text) / 10, metric.metric_name)
+
+
+JUDGED = {
+    "llm_criteria": criteria,
+    "llm_final_response": final_response,
+    "llm_hallucinations": hallucinations,
+    "llm_judge_template": JudgeTemplate,
+    "llm_rubric_critic": critic,
+    "llm_rubric_knowledge_recall": knowledge_recall,
+    "llm_rubric_reference_critic": reference_critic,
+    "llm_rubric_response": response,
+}
+GRADING = {"grading": {"criteria": [{"id": "a", "text": "Good?"}]}}
+
+
+def judged(name: str, samples: int = 1, **judge: Any) -> EvalMetric:
+    parts = template() if name == "llm_judge_template" else None
+    one = metric(name, samples, rubrics=RUBRICS, template=parts, **judge)
+    assert one.criterion
+    if name != "llm_criteria":
+        return one
+    extra = Criterion.model_validate(GRADING).grading
+    return one.model_copy(update={"criterion": one.criterion.model_copy(update={"grading": extra})})
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_every_judged_evaluator_takes_operators_of_a_program(name: str) -> None:
+    own = JudgedOperators(messages=ask_in_one_line, score=read_mark, samples=least, turns=best_turn)
+    factory = JUDGED[name]
+    registry = Registry({name: lambda one: factory(one, **own)})
+    judge = ScriptedJudge(["9", "7", "2", "4"])
+    turns = [make_turn("t-1", answer="yes"), make_turn("t-2", answer="no")]
+
+    outcome = score(judge, judged(name, 2), turns=turns, registry=registry)
+
+    assert [request.prompt for request in judge.requests] == ["Grade: yes"] * 2 + ["Grade: no"] * 2
+    assert [turn.score for turn in outcome.turns] == [0.7, 0.2]
+    assert (outcome.score, outcome.reason) == (0.7, "the best turn counts")
+    assert registry.build(judged(name)).version != Registry().build(judged(name)).version
+
+
+@pytest.mark.parametrize("name", [one for one in JUDGED if one != "llm_judge_template"])
+def test_every_judged_metric_names_how_its_samples_are_combined(name: str) -> None:
+    own = JudgedOperators(messages=ask_in_one_line, score=read_mark)
+    factory = JUDGED[name]
+    registry = Registry({name: lambda one: factory(one, **own)})
+    judge = ScriptedJudge(["9", "7"])
+
+    outcome = score(judge, judged(name, 2, sampleAggregatorName="average"), registry=registry)
+
+    assert outcome.score == pytest.approx(0.8)
+    with pytest.raises(
+        MetricError, match="sampleAggregatorName is 'averge'; did you mean 'average'"
+    ):
+        Registry().build(judged(name, sampleAggregatorName="averge"))
+
+
+def test_an_own_question_may_be_read_as_before_and_an_own_reader_read_the_usual_question() -> None:
+    judge = ScriptedJudge(["reasoning: r\nis_the_agent_response_valid: valid", "5"])
+    name = "llm_final_response"
+
+    asking = Registry({name: partial(final_response, messages=ask_in_one_line)})
+    reading = Registry({name: partial(final_response, score=read_mark)})
+
+    assert score(judge, metric(name), registry=asking).score == 1
+    assert score(judge, metric(name), registry=reading).score == 0.5
+    assert judge.requests[0].prompt == "Grade: done"
+    assert "is_the_agent_response_valid" in judge.requests[1].prompt
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("eight", "JudgeInvalid: ValueError: invalid literal"),
+        ("80", "JudgeInvalid: score 8.0 is out of range; expected 0 to 1"),
+    ],
+)
+def test_an_own_reader_that_fails_gives_no_verdict(answer: str, said: str) -> None:
+    registry = Registry({"llm_final_response": partial(final_response, score=read_mark)})
+
+    outcome = score(ScriptedJudge([answer]), metric("llm_final_response"), registry=registry)
+
+    assert outcome.score is None
+    assert outcome.reason.startswith(said)
+
+
+def test_own_messages_may_find_that_evidence_is_missing() -> None:
+    def nothing(_: TurnView) -> MissingEvidence:
+        return MissingEvidence("the order is unknown")
+
+    registry = Registry({"llm_final_response": partial(final_response, messages=nothing)})
+
+    outcome = score(ScriptedJudge([]), metric("llm_final_response"), registry=registry)
+
+    assert (outcome.status, outcome.reason) == (
+        Status.NOT_EVALUATED, "evidence missing: the order is unknown",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
     ("given", "told"),
     [
+        (template(responseScorerOptions={"min": 2, "max": 1}), "min is 2 and max is 1; expected min < max"),
+        (template("boolean", responseScorerOptions={"max": 10}), "are for the scorer single_score"),
         (template(prompt=""), "template.prompt is empty"),
         (template(prompt="{{other}}"), "placeholder '{{other}}' is not bound; bound: answer"),
         (template("single_score", *[binding("a", "actual", "userContent")] * 2), "'a' is bound twice"),

@@ -23,7 +23,7 @@ from evaltap.evaluator.scoring.judges.limits import Limiter
 from evaltap.evaluator.scoring.judges.openai import OpenAIJudge
 from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges, judge_from
 from evaltap.schemas.errors import ConfigurationError
-from evaltap.schemas.formats.metric import GenerationConfig, JudgeModel
+from evaltap.schemas.formats.metric import GenerationConfig, JudgeModel, OtherJudge
 from judge_server import Answer, JudgeServer, judge_server
 
 KEY = "sk-secret-0123456789"
@@ -210,6 +210,58 @@ def test_the_environment_goes_before_the_metric() -> None:
 
 def test_a_key_alone_means_the_address_of_openai() -> None:
     assert judge_settings(named(apiKey="k"), {}).base_url == "https://api.openai.com/v1"
+
+
+GEMINI = "generativelanguage.googleapis.com"
+
+
+@pytest.mark.parametrize(
+    ("environ", "announced"),
+    [
+        ({"EVALTAP_JUDGE_PROVIDER": "auto", "OPENAI_API_KEY": "o", "GOOGLE_API_KEY": "g"},
+         f"asks gemini-2.5-flash at {GEMINI} (key: GOOGLE_API_KEY)"),
+        ({"EVALTAP_JUDGE_PROVIDER": "auto", "ANTHROPIC_API_KEY": "a", "EVALTAP_JUDGE_MODEL": "claude-x"},
+         "asks claude-x at api.anthropic.com (key: ANTHROPIC_API_KEY)"),
+        ({"EVAL_JUDGE_PROVIDER": "OpenAI", "OPENAI_API_KEY": "o"},
+         "asks gpt-4o-mini at api.openai.com (key: OPENAI_API_KEY)"),
+        ({"EVAL_JUDGE_PROVIDER": "gemini", "EVAL_JUDGE_MODEL": "gemini-x", "GEMINI_API_KEY": "g"},
+         f"asks gemini-x at {GEMINI} (key: GEMINI_API_KEY)"),
+        ({"EVALTAP_JUDGE_PROVIDER": "openai", "EVAL_JUDGE_PROVIDER": "gemini", "OPENAI_API_KEY": "o"},
+         "asks gpt-4o-mini at api.openai.com (key: OPENAI_API_KEY)"),
+    ],
+)  # fmt: skip
+def test_the_environment_chooses_a_provider_and_its_key_goes_nowhere_else(
+    environ: dict[str, str], announced: str
+) -> None:
+    assert judge_settings(None, environ).announcement == announced
+
+
+@pytest.mark.parametrize(
+    ("model", "provider", "found"),
+    [
+        (named("gpt-x"), "openai", "gpt-x"),
+        (named("gpt-x"), "anthropic", "claude-haiku-4-5"),
+        (named("claude-x", providerName="anthropic"), "anthropic", "claude-x"),
+        (named("claude-x", providerName="anthropic"), "openai", "gpt-4o-mini"),
+        (OtherJudge(model_name="gpt-x"), "anthropic", "gpt-x"),
+        (OtherJudge(), "anthropic", "claude-haiku-4-5"),
+    ],
+)
+def test_a_model_is_not_asked_of_another_provider(
+    model: JudgeModel, provider: str, found: str
+) -> None:
+    keys = {"OPENAI_API_KEY": "o", "ANTHROPIC_API_KEY": "a"}
+
+    assert judge_settings(model, {"EVALTAP_JUDGE_PROVIDER": provider, **keys}).model == found
+
+
+def test_the_first_key_is_only_looked_for_when_asked_and_must_exist() -> None:
+    with pytest.raises(JudgeNotConfigured, match="no model"):
+        judge_settings(None, {"OPENAI_API_KEY": "o"})
+    with pytest.raises(
+        JudgeNotConfigured, match=r"no key is set \(GEMINI_API_KEY, GOOGLE_API_KEY, OPENAI"
+    ):
+        judge_settings(None, {"EVALTAP_JUDGE_PROVIDER": "auto"})
 
 
 def test_a_misspelt_provider_gets_a_suggestion() -> None:

@@ -9,12 +9,12 @@ from evaltap.evaluator.scoring.criteria.content.rouge import (
     compile_rouge,
     rouge_scorer,
     split_sentences,
-    tokenize,
 )
+from evaltap.evaluator.scoring.criteria.content.tokenizers import cjk
 from evaltap.schemas.formats.metric import RougeCriterion
 
 WORDS = st.sampled_from(
-    ["the", "cat", "cats", "sat", "running", "runs", "on", "mat", "skies", "1st", "über", "你好"]
+    ["the", "cat", "cats", "sat", "running", "runs", "on", "mat", "skies", "1st", "über"]
 )
 TEXTS = st.lists(WORDS | st.sampled_from([".", "\n", "-", "!"]), max_size=25).map(" ".join)
 
@@ -35,7 +35,8 @@ def test_scores_equal_those_of_the_reference_package(
 
 @given(TEXTS, st.integers(1, 30))
 def test_a_text_has_full_overlap_with_itself(text: str, size: int) -> None:
-    words = len(tokenize(text))
+    text += " 你好"
+    words = len(cjk(text))
 
     score = rouge_scorer(f"rouge{size}")(text, text)
 

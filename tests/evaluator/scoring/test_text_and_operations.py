@@ -1,5 +1,6 @@
 """Lexical similarity, keywords, bounds on cost, time and tokens, and requirements on tools."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,8 @@ def outcome(
     **case: Any,
 ) -> MetricOutcome:
     """Score turns; `expected` is the final response that was expected of each."""
-    key = {"lexical_similarity": "lexical", "keyword_coverage": "keywords", "tool_use": "toolUse"}
+    key = {"lexical_similarity": "lexical", "keyword_coverage": "keywords", "tool_use": "toolUse",
+           "compression_ratio": "compression"}  # fmt: skip
     metric = EvalMetric.model_validate(
         {
             "metricName": name,
@@ -276,6 +278,99 @@ def test_arguments_of_an_optional_tool_must_hold_in_each_call() -> None:
     assert outcome("tool_use", few, make_turn(tools=tools)).reason == "s: 2 calls, at most 1"
 
 
+def amount_is_even(arguments: dict[str, Any]) -> bool | str:
+    return arguments["amount"] % 2 == 0 or f"{arguments['amount']} is odd"
+
+
+@pytest.mark.parametrize(
+    ("wish", "score", "reason"),
+    [
+        ({"arguments": {"id": r"^A-\d+$"}, "paths": [{"path": "id", "match": "regex"}]}, 1, ""),
+        ({"arguments": {"id": r"^B-\d+$"}, "paths": [{"path": "id", "match": "regex"}]}, 0,
+         "pay: other arguments than wanted"),
+        ({"arguments": {"amount": 6}, "paths": [{"path": "amount", "tolerance": 1.0}]}, 1, ""),
+        ({"function": f"{__name__}:amount_is_even"}, 0, "pay: 5 is odd"),
+    ],
+)  # fmt: skip
+def test_arguments_are_compared_by_paths_and_functions(
+    wish: dict[str, Any], score: float, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[amount_is_even.__module__])
+    turn = make_turn(tools=[make_tool("pay", arguments={"id": "A-7", "amount": 5})])
+
+    found = outcome("tool_use", {"tools": [{"name": "pay", **wish}]}, turn)
+
+    assert (found.score, found.reason) == (score, reason)
+
+
+def test_a_function_that_fails_is_an_error_of_the_turn() -> None:
+    turn = make_turn(tools=[make_tool("pay", arguments={})])
+
+    found = outcome("tool_use", {"tools": [{"name": "pay", "function": "operator:neg"}]}, turn)
+
+    assert found.turns[0].status == "error"
+    assert found.reason.startswith("function 'operator:neg' failed: TypeError")
+
+
+@pytest.mark.parametrize(
+    ("said", "answer", "score", "value"),
+    [
+        ("one two three four", "one, two", 1, 0.5),
+        ("one two three four", "one two three", 0, 0.75),
+        ("订单已经发货", "已发货", 1, 0.5),
+        ("...", "hm", None, None),
+    ],
+)
+def test_an_answer_is_short_beside_the_message(
+    said: str, answer: str, score: float | None, value: float | None
+) -> None:
+    turn = make_turn(answer=answer, userContent={"role": "user", "content": said})
+
+    found = outcome("compression_ratio", {"max": 0.5}, turn)
+
+    assert (found.score, found.turns[0].value) == (score, value)
+    assert (found.reason == "") == (score == 1)
+
+
+# -- other texts than the final response -----------------------------------------------------------
+
+DRAFT = make_turn(
+    answer="short",
+    tools=[make_tool(result={"draft": "the whole story"})],
+    state={"brief": "the whole story"},
+)
+STATE = {"appName": "app", "userId": "u", "state": {"truth": "the whole story"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "criterion"),
+    [
+        ("lexical_similarity", {"target": "$.tools[0].result.draft",
+                                "reference": "$.sessionInput.state.truth"}),
+        ("lexical_similarity", {"target": "$.state.brief", "reference": "$.finalResponse.content"}),
+        ("keyword_coverage", {"target": "$.tools[0].result", "values": ["story", "draft"]}),
+    ],
+)  # fmt: skip
+def test_a_path_in_turn_or_case_names_the_text(name: str, criterion: dict[str, Any]) -> None:
+    found = outcome(name, criterion, DRAFT, expected="the whole story", sessionInput=STATE)
+
+    assert found.score == 1
+
+
+@pytest.mark.parametrize(
+    ("turn", "said"),
+    [
+        (make_turn(tools=[]), "$.tools[0].result: index 0 is beyond the list of 0"),
+        (make_turn(tools=[make_tool("q", capture={"result": "redacted"})]), "result of tool q is redacted"),
+        (make_turn(tools=[], capture={"tools": "missing"}), "tools is missing"),
+    ],
+)  # fmt: skip
+def test_a_text_that_is_not_there_has_no_score(turn: dict[str, Any], said: str) -> None:
+    found = outcome("keyword_coverage", {"target": "$.tools[0].result", "values": ["a"]}, turn)
+
+    assert (found.score, found.reason) == (None, f"evidence missing: {said}")
+
+
 LESS_THAN_LEAST = {"toolUse": {"tools": [{"name": "a", "minCalls": 2, "maxCalls": 1}]}}
 
 
@@ -293,6 +388,10 @@ LESS_THAN_LEAST = {"toolUse": {"tools": [{"name": "a", "minCalls": 2, "maxCalls"
         ("tokens_within", {"operations": {}}, "no bound on tokens"),
         ("tool_use", {"toolUse": {}}, "tools is empty"),
         ("tool_use", LESS_THAN_LEAST, "expected a name"),
+        ("tool_use", {"toolUse": {"tools": [{"name": "a", "paths": [{"path": "b"}]}]}}, "add arguments"),
+        ("tool_use", {"toolUse": {"tools": [{"name": "a", "function": "cases:nothing"}]}}, "no attribute"),
+        ("compression_ratio", {"compression": {"max": 0}}, "expected a share above 0"),
+        ("lexical_similarity", {"lexical": {"target": "tools"}}, "or a path such as"),
     ],
 )  # fmt: skip
 def test_a_criterion_that_makes_no_sense_is_refused(

@@ -1,6 +1,8 @@
 """Tone by a lexicon, and forbidden words."""
 
 import inspect
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from cases import make_case, make_turn
 from evaltap.evaluator import CaseScorer, MetricError, MetricOutcome, Registry
 from evaltap.evaluator.scoring.contract.context import Status
-from evaltap.evaluator.scoring.criteria.content.sentiment import tone_of
+from evaltap.evaluator.scoring.criteria.content.sentiment import _afinn, tone_of
 from evaltap.schemas import EvalMetric
 
 GLAD = "Great news! Your refund was approved, and we are happy to help."
@@ -50,6 +52,23 @@ def test_known_values_of_the_published_lexicon() -> None:
         ({"mode": "category", "categories": ["positive", "neutral"]}, GLAD, 1, "positive"),
         ({"mode": "category", "categories": ["positive", "neutral"]}, "It ships.", 1, "neutral"),
         ({"mode": "category", "categories": ["positive", "neutral"]}, SOUR, 0, "negative"),
+        (
+            {"mode": "category", "categories": ["neutral"], "positiveFrom": 0.9},
+            "good",
+            1,
+            "neutral",
+        ),
+        (
+            {
+                "mode": "category",
+                "categories": ["negative"],
+                "negativeFrom": 0.45,
+                "positiveFrom": 0.5,
+            },
+            "good",
+            1,
+            "negative",
+        ),
         ({"mode": "raw", "min": 0.0}, "good", 1, 1.9),
         ({"mode": "raw", "min": 2.0}, "good", 0, 1.9),
         ({"mode": "comparative", "min": -0.1, "max": 1.0}, "good stuff", 1, 0.95),
@@ -60,6 +79,41 @@ def test_each_mode(criterion: dict[str, Any], text: str, score: float, value: fl
 
     assert found.score == score
     assert found.turns[0].value == (value if isinstance(value, str) else pytest.approx(value))
+
+
+@pytest.fixture
+def afinn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package afinn with a few words; only its list is read, not its code."""
+    data = tmp_path / "afinn" / "data"
+    data.mkdir(parents=True)
+    (data / "AFINN-en-165.txt").write_text("good\t3\nbad\t-3\nnot good\t-2\nsuperb\t5\n")
+    about = tmp_path / "afinn-0.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: afinn\nVersion: 0.1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _afinn.cache_clear()
+    yield
+    _afinn.cache_clear()
+
+
+@pytest.mark.usefixtures("afinn")
+@pytest.mark.parametrize(
+    ("mode", "text", "score", "value"),
+    [
+        ({"mode": "raw", "min": 0.0}, "Good, superb,  BAD.", 1, 5),
+        ({"mode": "raw", "max": 0.0}, "It is not good.", 1, -2),
+        ({"mode": "comparative", "min": 1.0}, "a good day", 1, 1),
+        ({}, "superb", 1, 1),
+        ({}, "goodness", 0.5, 0),
+        ({"mode": "category", "categories": ["negative"]}, "so bad", 1, "negative"),
+    ],
+)
+def test_afinn_counts_the_words_of_its_list(
+    mode: dict[str, Any], text: str, score: float, value: float | str
+) -> None:
+    found = outcome("sentiment_score", {"lexicon": "afinn", **mode}, text)
+
+    assert (found.score, found.turns[0].value) == (score, value)
 
 
 def test_the_lexicon_and_its_licence_travel_with_the_package() -> None:
@@ -81,6 +135,8 @@ def test_the_lexicon_and_its_licence_travel_with_the_package() -> None:
         ({"values": ["ass"], "partial": True}, "The assistant", "found ass"),
         ({"values": ["shut up", "up"]}, "shut up now", "found shut up"),
         ({"values": ["c++"]}, "I know c++.", "found c++"),
+        ({"values": ["US"], "caseSensitive": True}, "It helps us.", ""),
+        ({"values": ["US"], "caseSensitive": True}, "Made in the US.", "found US"),
         ({"languages": ["english"]}, "well, shit happens", "found shit"),
         ({"languages": ["english"], "allowed": ["shit"]}, "well, shit happens", ""),
         ({"languages": ["english"]}, "The assassin in Scunthorpe had a cocktail.", ""),
@@ -117,6 +173,11 @@ def test_a_text_that_was_not_recorded_has_no_score(name: str) -> None:
         ("sentiment_score", {"sentiment": {"mode": "raw", "min": 1.0, "max": 0.0}}, "min <= max"),
         ("sentiment_score", {"sentiment": {"min": 1.0}}, "not normalized"),
         ("sentiment_score", {"sentiment": {"mode": "category"}}, "one or more of positive"),
+        ("sentiment_score", {"sentiment": {"positiveFrom": 0.2}}, "are for mode category"),
+        ("sentiment_score", {"sentiment": {"mode": "category", "categories": ["neutral"],
+                                           "positiveFrom": -0.2}}, "negativeFrom < positiveFrom"),
+        ("sentiment_score", {"sentiment": {"lexicon": "afin"}}, "did you mean 'afinn'"),
+        ("sentiment_score", {"sentiment": {"target": "$"}}, "expected a key first"),
         ("sentiment_score", {"sentiment": {"categories": ["sad"], "mode": "category"}}, "sad"),
         ("sentiment_score", {"sentiment": {"categories": ["neutral"]}}, "for mode category"),
         ("sentiment_score", {"sentiment": {"target": "tools"}}, r"sentiment\.target is 'tools'"),

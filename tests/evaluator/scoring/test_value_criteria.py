@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from evaltap.evaluator.cases.json_text import parse
 from evaltap.evaluator.cases.turn import Turn
-from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.criteria.content.final_response import (
     FinalResponseMatcher,
     malformed,
@@ -279,17 +278,3 @@ def test_all_failing_parts_are_named_in_order() -> None:
     places = [reason.index(f"{part} mismatch: ") for part in ("json", "text", "rouge", "xml")]
     assert places == sorted(places)
     assert "rouge1 f1=0.000000 precision=0.000000 recall=0.000000 f1=0.000000" in reason
-
-
-@pytest.mark.parametrize(
-    "criterion",
-    [
-        {"compareName": "mine"},
-        {"text": {"compareName": "mine"}},
-        {"json": {"compareName": "mine"}},
-        {"rouge": {"rougeType": "rouge1", "tokenizerName": "mine"}},
-    ],
-)
-def test_what_only_the_go_program_has_is_refused(criterion: dict[str, Any]) -> None:
-    with pytest.raises(MetricError, match="mine"):
-        FinalResponseMatcher(FinalResponseCriterion.model_validate(criterion))

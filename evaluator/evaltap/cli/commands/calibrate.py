@@ -11,7 +11,7 @@ from evaltap.cli.options.score import CalibrateOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.scoring import case_scorer, judge_session
 from evaltap.cli.stores import open_store
-from evaltap.evaluator.analysis.estimates.labels import read_labels
+from evaltap.evaluator.analysis.estimates.labels import feedback_labels, read_labels
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.curation.calibration.verdicts import (
     Calibrated,
@@ -43,12 +43,18 @@ def run(options: CalibrateOptions) -> int:
             "--references: not supported here; score with `evaltap score --references` and"
             " give its file with --db"
         )
-    labels = read_labels(options.labels)
+    if (options.labels is None) == (options.labels_from is None):
+        raise InputError("give either LABELS or --labels-from feedback")
+    if options.labels_from and not options.db:
+        raise InputError("--labels-from feedback: needs --db, the file that the feedback landed in")
+    labels = read_labels(options.labels) if options.labels else []
     with judge_session("calibrate", options.scoring.judges) as judges:
         scorer = case_scorer("calibrate", options.metrics, options.scoring, judges).scorer
         if options.cases:
             judges.check_reachable(scorer.metrics)
         with _scored(options, scorer) as store:
+            if options.labels_from and not (labels := feedback_labels(store)):
+                raise InputError(f"{options.db}: no turn has thumbs up or down from a user")
             found = [
                 calibrated
                 for metric in run_metrics(scorer)
@@ -57,7 +63,8 @@ def run(options: CalibrateOptions) -> int:
     if not found:
         names = ", ".join(metric.metric_name for metric in scorer.metrics)
         raise InputError(
-            f"{options.labels}: no label is for one of these metrics ({names}); check metricName"
+            f"{options.labels or options.db}: no label is for one of these metrics ({names}); check"
+            " metricName"
         )
     code = max(_EXIT_CODES[one.calibration.trust] for one in found)
     if options.json:

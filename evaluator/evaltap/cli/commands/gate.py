@@ -47,7 +47,7 @@ def run(options: GateOptions) -> int:
     for name in unscored.unread:
         print(
             f"evaltap gate: {name} has no effect: the gate has the dimensions"
-            f" {', '.join(one.name for one in spec.dimensions)}",
+            f" {', '.join(one.name for one in unscored.spec.dimensions)}",
             file=sys.stderr,
         )
     metrics = unscored.scorer.metrics

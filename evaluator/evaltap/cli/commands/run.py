@@ -16,6 +16,7 @@ from evaltap.cli.experimenting import (
 from evaltap.cli.mocking import lines_of_mocks
 from evaltap.cli.options.run import RunOptions
 from evaltap.cli.scoring import judge_session
+from evaltap.cli.tasks import required, run_tasks, verbose_lines
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer
@@ -37,7 +38,11 @@ from evaltap.schemas.text import counted
 
 
 def run(options: RunOptions) -> int:
-    """Run the experiment, print what was found, and return the exit code."""
+    """Run the experiment, or that of each task, print what was found, and return the exit code."""
+    return run_tasks(options, _run) if options.tasks.tasks else _run(required(options))
+
+
+def _run(options: RunOptions) -> int:
     with judge_session("run", options.judges) as judges:
         request, scorer = _checked(options, judges)
         with Store(options.db) as store:
@@ -56,6 +61,9 @@ def run(options: RunOptions) -> int:
             if options.result is not None:
                 path = write_result(options.result, store, finished)
                 print(f"evaltap run: wrote {path}", file=sys.stderr)
+            if options.verbose:
+                for line in verbose_lines(store, finished):
+                    print(visible(line), file=sys.stderr)
     code = _exit_code(options, finished)
     if options.json:
         print(json.dumps({**finished.data(), "exit_code": code}, ensure_ascii=False))
@@ -91,6 +99,7 @@ def _request(options: RunOptions, cases: CaseSet) -> Request:
 
 
 def _chosen(options: RunOptions) -> CaseSet:
+    assert options.set is not None  # see `required`
     cases = read_set(options.set, options.case)
     if not options.filter:
         return cases

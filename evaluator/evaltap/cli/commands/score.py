@@ -3,7 +3,8 @@
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -27,7 +28,7 @@ from evaltap.evaluator.cases.datasets.cases import SUFFIXES, as_case_files
 from evaltap.evaluator.cases.datasets.columns import parse_columns
 from evaltap.evaluator.cases.datasets.joined import joined_files
 from evaltap.evaluator.cases.datasets.trials import TrialFiles, trials_apart
-from evaltap.evaluator.cases.identity import BadLine
+from evaltap.evaluator.cases.identity import BadLine, CaseIdentity
 from evaltap.evaluator.pipeline.batch.files import FileScorer
 from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely, switching_often
 from evaltap.evaluator.pipeline.batch.run import FilesScored, score_files
@@ -35,13 +36,17 @@ from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
 from evaltap.evaluator.reports.console import console, print_summary
 from evaltap.evaluator.reports.summary import Summary, summarise
 from evaltap.evaluator.reports.text import sampled_line
+from evaltap.evaluator.scoring.batch import Observer
 from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.results.kept import KeptResults
 from evaltap.evaluator.scoring.results.runs import end_run
+from evaltap.evaluator.scoring.results.sinks import ScoredCase, score_sinks
+from evaltap.evaluator.scoring.scorer import CaseScore
 from evaltap.evaluator.store.file_type import is_database
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.missing import no_such_file
+from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import counted
 
 SHOWN_BAD_LINES: Final = 5
@@ -95,6 +100,7 @@ def _check_ray(options: ScoreOptions, databases: Sequence[Path]) -> None:
     judges = options.scoring.judges
     limits = {
         "--result": options.result,
+        "--sink": options.sink,
         "--workers": options.workers,
         "--tasks": options.selection.tasks,
         "--items": options.selection.items,
@@ -160,25 +166,39 @@ def _score_files(
     _refuse_filter(options)
     kept = KeptResults() if options.result else None
     selection = selection_of(options.selection)
-    files = FileScorer(
-        chosen.scorer,
-        paths,
-        workers=options.workers,
-        concurrency=options.scoring.concurrency,
-        observe=kept.add if kept else None,
-        selection=selection,
-        bad_lines=bad_lines,
-    )
-    try:
-        with open_store(options.db) as store, progress("cases scored") as report:
+    with score_sinks(options.sink) as write:
+        files = FileScorer(
+            chosen.scorer,
+            paths,
+            workers=options.workers,
+            concurrency=options.scoring.concurrency,
+            observe=_observer(kept, write),
+            selection=selection,
+            bad_lines=bad_lines,
+        )
+        with closing(files), open_store(options.db) as store, progress("cases scored") as report:
             scored = score_files(store, files, chosen.scorer, _source(options), report)
             report_selection("score", selection)
             verdict = _verdict_of_run(options, store, scored, paths)
-    finally:
-        files.close()
     if kept and options.result:
         kept.write(options.result)
     return _finish(options, chosen, scored, verdict)
+
+
+def _observer(
+    kept: KeptResults | None, write: Callable[[ScoredCase], None] | None
+) -> Observer | None:
+    """Return what each case and its score are handed to; None if nobody takes them."""
+    if kept is None and write is None:
+        return None
+
+    def observe(identity: CaseIdentity, case: CaseData, score: CaseScore) -> None:
+        if kept is not None:
+            kept.add(identity, case, score)
+        if write is not None:
+            write(ScoredCase(identity, case, score))
+
+    return observe
 
 
 def _score_on_ray(options: ScoreOptions, chosen: ChosenMetrics, judges: JudgeSession) -> int:
@@ -243,7 +263,11 @@ def _score_landed(
         )
     references = read_references(options.scoring.expected)
     choice = choice_of(options.chosen)
-    with open_store(path, create=False) as store, progress("cases scored") as report:
+    with (
+        score_sinks(options.sink) as write,
+        open_store(path, create=False) as store,
+        progress("cases scored") as report,
+    ):
         keys = keys_of(store, choice)
         selection = selection_of(options.selection, keys)
         pending = PendingScorer(
@@ -252,6 +276,7 @@ def _score_landed(
             references=references,
             threads=options.scoring.concurrency if chosen.scorer.waits else 1,
             selection=selection,
+            observe=_observer(None, write),
         )
         if pending.is_due(retry=options.retry):
             judges.check_reachable(chosen.scorer.metrics)

@@ -15,7 +15,7 @@ from evaltap.cli.options.shared import (
     ray_address,
     thresholds,
 )
-from evaltap.cli.values import amount, argument_of, names, of_tool, positive, seconds, share
+from evaltap.cli.values import amount, argument_of, counts, names, of_tool, positive, seconds, share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +122,40 @@ class ToolCallOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRunOptions:
+    """Tasks, which make cases and metrics of the rows of data sets."""
+
+    tasks: tuple[str, ...] = option(
+        "--tasks NAME,...",
+        "instead of SET and --metrics: run these tasks, context-compression, graph, summary, or those of"
+        " installed packages",
+        parse=names,
+        default=(),
+    )
+    task_file: tuple[tuple[str, str], ...] = option(
+        "--task-file TASK=SOURCE",
+        "the rows of a task: a file (.jsonl, .json, .csv, .parquet, a folder), hf:REPOSITORY[@SPLIT] or"
+        " confident:ALIAS; may be repeated",
+        parse=of_tool,
+        many=True,
+    )
+    file_context_compression: str | None = option(
+        "--file-context-compression SOURCE", "the rows of context-compression"
+    )
+    file_graph: str | None = option("--file-graph SOURCE", "the rows of graph")
+    file_summary: str | None = option("--file-summary SOURCE", "the rows of summary")
+    checkpoints: tuple[int, ...] = option(
+        "--checkpoints N,...",
+        "context-compression: after how many messages the context is measured (default: at the end)",
+        parse=counts,
+        default=(),
+    )
+    strict: bool = option(
+        "--strict", "stop if a row makes no case (default: leave it out, and say so)"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """The set, the agent, how often and how long, and where the runs go.
 
@@ -132,6 +166,8 @@ class RunOptions:
           --metrics metrics.json --db runs.duckdb --version 1.5 --runs 10 --resume
       evaltap run golden.evalset.json --agent shop.agent:make \\
           --metrics metrics.json --db runs.duckdb --until 'pass_rate>=0.9@95%'
+      evaltap run --tasks summary,graph --file-summary texts.jsonl \\
+          --file-graph hf:me/graphs@test --agent shop.agent:make --db runs.duckdb
       evaltap compare runs.duckdb@version=1.4 runs.duckdb@version=1.5
 
     The agent is a function `(messages)` or `(messages, turn)` that returns the
@@ -149,10 +185,11 @@ class RunOptions:
     interrupted, budget spent, target undecided, or too many invalid runs
     """
 
-    set: Path = argument("SET", "the eval set: .evalset.json or JSON Lines of eval cases")
+    set: Path | None = argument("SET", "the eval set: .evalset.json or JSON Lines of eval cases")
     agent: AgentOptions = group(AgentOptions)
-    metrics: Path = metrics_file("the metrics file")
+    metrics: Path = metrics_file("the metrics file (tasks bring their own)", default=Path())
     db: Path = option("--db X.duckdb", "the DuckDB file for the runs", variable=STORE)
+    tasks: TaskRunOptions = group(TaskRunOptions, "tasks")
     runs: int = option("--runs N", "how often each case is run (default: 1)", default=1)
     until: str | None = option(
         "--until TARGET",
@@ -182,6 +219,9 @@ class RunOptions:
     result: Path | None = option(
         "--result PATH",
         "also write an .evalset_result.json of all runs to this file or folder",
+    )
+    verbose: bool = option(
+        "--verbose", "print a line for each case: its answer, and score and reason of each metric"
     )
     tools: ToolCallOptions = group(ToolCallOptions, "tool calls")
     threshold: tuple[tuple[str, float], ...] = thresholds()

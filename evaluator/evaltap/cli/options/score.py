@@ -211,6 +211,12 @@ class ScoreOptions:
     db: Path | None = option(
         "--db X.duckdb", "store the scores in this file (default: only print the summary)"
     )
+    sink: tuple[str, ...] = option(
+        "--sink SINK",
+        "also hand the scores of each case to jsonl:PATH (a line each, appended) or to a sink of an"
+        " installed package (NAME:ARGUMENT); may be repeated",
+        many=True,
+    )
     result: Path | None = option(
         "--result PATH", "also write an .evalset_result.json to this file or folder"
     )
@@ -374,6 +380,8 @@ class CalibrateOptions:
     examples:
       evaltap calibrate labels.csv --metrics metrics.json --db cases.duckdb
       evaltap calibrate labels.jsonl --metrics metrics.json --cases cases.jsonl
+      evaltap calibrate --labels-from feedback --metrics metrics.json \\
+          --db cases.duckdb
 
     A label: {"evalId": "c-1", "label": "pass"}, optionally with invocationId,
     rubricId, metricName or evalSetId.
@@ -382,8 +390,15 @@ class CalibrateOptions:
     labels
     """
 
-    labels: Path = argument(
-        "LABELS", "JSON Lines or .csv with evalId and label, or a .duckdb file with reviews"
+    labels: Path | None = argument(
+        "LABELS",
+        "JSON Lines or .csv with evalId and label, or a .duckdb file with reviews",
+        default=None,
+    )
+    labels_from: Literal["feedback"] | None = option(
+        "--labels-from",
+        "feedback: take the thumbs of users in --db as labels, instead of LABELS",
+        default=None,
     )
     db: Path | None = option("--db X.duckdb", "compare with the latest verdicts in this file")
     cases: tuple[Path, ...] = option(

@@ -51,7 +51,7 @@ def _table(gate: Gate, results: Sequence[GateResult], title: str) -> Table:
     counted = ("passed", "failed", "crashed") if crashed else ("passed", "failed")
     for name in ("threshold", *counted, "not checked", "mean score"):
         table.add_column(name, justify="right")
-    for place, name in enumerate(one.name for one in gate.spec.dimensions):
+    for place, name in enumerate(one.name for one in results[0].dimensions):
         found = [result.dimensions[place] for result in results]
         threshold = gate.thresholds.get(name)
         scores = [one.score for one in found if one.score is not None]

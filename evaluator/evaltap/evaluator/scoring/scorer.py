@@ -3,6 +3,7 @@
 Works on plain JSON data without model objects, and has no side effects.  Thread-safe if its evaluators are.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Final, Literal, TypeAlias, TypeVar
@@ -205,6 +206,29 @@ class CaseScore(Struct, frozen=True):
     """Whether it was compared with placeholders because it has no reference."""
     stored: Collection[int] = ()
     """The places of turns that the case lacks, as their scores are stored; their ids are empty."""
+
+    @property
+    def overall(self) -> float | None:
+        """The mean of the metrics' scores by their `weight`; None if no metric with a weight has a score.
+
+        Metrics with an error or without a score are left out, a crashed run counts as 0.  Scores above 1 and
+        up to 100 are percentages; other scores beyond 0 to 1, which only evaluators of your own return, are
+        left out.
+        """
+        weighed = [
+            (1.0 if one.metric.weight is None else one.metric.weight, score)
+            for one in self.metrics
+            if (score := _from_0_to_1(one)) is not None
+        ]
+        total = sum(weight for weight, _ in weighed)
+        return math.fsum(weight * score for weight, score in weighed) / total if total else None
+
+
+def _from_0_to_1(outcome: MetricOutcome) -> float | None:
+    score = 0.0 if outcome.status is Status.CRASHED else outcome.score
+    if score is None or outcome.status is Status.ERROR or not 0 <= score <= 100:
+        return None
+    return score if score <= 1 else score / 100
 
 
 class CaseScorer:

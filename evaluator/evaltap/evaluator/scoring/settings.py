@@ -66,6 +66,18 @@ _JSON_STRATEGIES: Final = ("exact", "skip")
 
 RUN_CODE: Final = frozenset({"deepeval_metric", "external_command", "python_function"})
 """Evaluators whose criterion names a program, a function or a class."""
+FUNCTION_NAMES: Final = frozenset(
+    {
+        "compare_name",
+        "function",
+        "invocation_aggregator_name",
+        "response_scorer_name",
+        "sample_aggregator_name",
+        "structured_output_name",
+        "tokenizer_name",
+    }
+)
+"""Fields that may name a function of your own; one with a colon is imported."""
 
 
 class Part(NamedTuple):
@@ -152,6 +164,8 @@ def _problems(metric: EvalMetric, evaluator: str) -> Iterator[str]:
         for kind, check in _CHECKS.items():
             if isinstance(part, kind):
                 yield from (f"{where}: {problem}" for problem in check(part))
+    if metric.weight is not None and not 0 <= metric.weight < float("inf"):
+        yield f"weight is {metric.weight:g}; expected 0 or more"
     if evaluator not in OPEN_SCALE and not 0 <= metric.threshold <= 1:
         yield f"threshold is {metric.threshold:g}; scores are from 0 to 1, so a threshold is, too"
 
@@ -301,6 +315,8 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "toxic_words": ("toxic_words",),
     "tool_use": ("tool_use",),
     "run_succeeded": (),
+    "user_feedback": ("feedback",),
+    "compression_ratio": ("compression",),
     "metric_suite": ("suite",),
     "llm_criteria": ("llm_judge", "grading"),
     **dict.fromkeys((one for of in _READERS["operations"].values() for one in of), ("operations",)),
@@ -346,17 +362,22 @@ def _alias(part: BaseModel, name: str) -> str:
 
 def check_code(metrics: Iterable[EvalMetric], place: object, *, allowed: bool) -> None:
     """Raise InputError for a metric that runs code, unless that is allowed; import none of the code."""
-    for metric in () if allowed else _with_parts(metrics):
-        evaluator = metric.evaluator_name or metric.metric_name
+    for metric in () if allowed else metrics:
+        for where, part, _ in _parts(metric, ""):
+            for name in _code(part, where):
+                raise InputError(
+                    f"{place}: metric {metric.metric_name!r} runs code ({name}); check what it names, then"
+                    " allow it with --allow-code (EVALTAP_ALLOW_CODE=1)"
+                )
+
+
+def _code(part: BaseModel, where: str) -> Iterator[str]:
+    """Yield what names code in a part of a metric."""
+    if isinstance(part, EvalMetric):
+        evaluator = part.evaluator_name or part.metric_name
         if evaluator in RUN_CODE:
-            raise InputError(
-                f"{place}: metric {metric.metric_name!r} runs code ({evaluator}); check what it names, then"
-                " allow it with --allow-code (EVALTAP_ALLOW_CODE=1)"
-            )
-
-
-def _with_parts(metrics: Iterable[EvalMetric]) -> Iterator[EvalMetric]:
-    for metric in metrics:
-        yield metric
-        if metric.criterion is not None and metric.criterion.suite is not None:
-            yield from _with_parts(metric.criterion.suite.metrics)
+            yield evaluator
+    for key in FUNCTION_NAMES & type(part).model_fields.keys():
+        name = getattr(part, key)
+        if isinstance(name, str) and ":" in name:
+            yield f"{where}.{_alias(part, key)}: {name}"

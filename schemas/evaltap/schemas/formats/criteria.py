@@ -99,6 +99,10 @@ class TrajectoryCriterion(WireModel):
 class LexicalCriterion(WireModel):
     """How to compare the final response with the expected one, by characters or words."""
 
+    target: str = ""
+    """Empty or `finalResponse`, `userContent`, or a path in the turn or its case: `$.tools[0].result`."""
+    reference: str = ""
+    """The same for the expected turn: the text to compare with."""
     algorithm: str = ""
     """Empty or `dice`, `jaro_winkler`, `levenshtein`, `rouge1`."""
     case_sensitive: bool = False
@@ -109,12 +113,15 @@ class LexicalCriterion(WireModel):
 class KeywordsCriterion(WireModel):
     """Which keywords the final response should contain, and how to search for them."""
 
+    target: str = ""
+    """Empty or `finalResponse`, `userContent`, or a path in the turn or its case."""
     source: str = ""
     """Empty or `config` (`values`), `reference` (the words of the expected final response), `context`
     (a list of texts, or a text with commas, at `path` in the case)."""
     values: list[str] = Field(default_factory=list)
     path: str = ""
-    """Path of the keywords in the case: `$.sessionInput.state.keywords`."""
+    """Path of the keywords in the expected turn or, if that lacks its first key, in the case:
+    `$.sessionInput.state.keywords`."""
     min_length: Annotated[int | None, Keep] = None
     """Minimum length of a reference's word to be a keyword; default 4 letters."""
     partial: bool = False
@@ -127,12 +134,18 @@ class SentimentCriterion(WireModel):
     """The tone of one text of a turn, by a lexicon of English words."""
 
     target: str = ""
-    """Empty or `finalResponse`, `userContent`."""
+    """Empty or `finalResponse`, `userContent`, or a path in the turn or its case."""
     mode: str = ""
     """Empty or `normalized` (0 to 1), `comparative` (valence per word), `raw` (sum of valences),
     `category`."""
     categories: list[str] = Field(default_factory=list)
     """For `category`: the accepted ones among `positive`, `neutral` and `negative`."""
+    positive_from: Annotated[float | None, Keep] = None
+    """For `category`: the lowest compound value that is positive; default 0.05."""
+    negative_from: Annotated[float | None, Keep] = None
+    """For `category`: the highest compound value that is negative; default -0.05."""
+    lexicon: str = ""
+    """Empty or `vader`, `afinn` (the word list of the package afinn, without VADER's rules)."""
     min: Annotated[float | None, Keep] = None
     """For `comparative` and `raw`: the lowest accepted value."""
     max: Annotated[float | None, Keep] = None
@@ -142,7 +155,7 @@ class ToxicWordsCriterion(WireModel):
     """Words that must not occur in one text of a turn."""
 
     target: str = ""
-    """Empty or `finalResponse`, `userContent`."""
+    """Empty or `finalResponse`, `userContent`, or a path in the turn or its case."""
     values: list[str] = Field(default_factory=list)
     languages: list[str] = Field(default_factory=list)
     """Languages whose word lists in the package glin-profanity apply as well: `english`, `german`, ..."""
@@ -150,6 +163,8 @@ class ToxicWordsCriterion(WireModel):
     """Words of those lists that are allowed here."""
     partial: bool = False
     """A value may be part of a longer word."""
+    case_sensitive: bool = False
+    """Applies to `values`; the lists of languages ignore case."""
 
 
 class OperationsCriterion(WireModel):
@@ -172,6 +187,11 @@ class ToolUse(WireModel):
     """It need not be called, but its calls must meet the requirements."""
     arguments: AnyValue = None
     """Some call must have at least these arguments; with `optional` each call must."""
+    paths: list[PathRule] = Field(default_factory=list)
+    """How `arguments` are compared: by regular expression, with a tolerance, ..."""
+    function: str = ""
+    """`package.module:function` of a call's arguments: true, false or what is wrong with them.  It is
+    required of the calls like `arguments`."""
     min_calls: Annotated[int | None, Keep] = None
     max_calls: Annotated[int | None, Keep] = None
 
@@ -250,7 +270,7 @@ class RulesCriterion(WireModel):
     """Rules over one text of a turn; the turn's score is the weighted mean of the rules' scores."""
 
     target: str = ""
-    """Empty or `finalResponse`, `userContent`."""
+    """Empty or `finalResponse`, `userContent`, or a path in the turn or its case."""
     rules: list[Rule] = Field(default_factory=list)
 
 
@@ -260,8 +280,9 @@ class GradedCriterion(WireModel):
     id: str = ""
     text: str = ""
     scale: str = ""
-    """Empty or `binary` (0 or 1), `likert5` (1 to 5), `numeric` (`min` to `max`), `pass_fail`,
-    `custom` (one of `labels`)."""
+    """Empty or `binary` (0 or 1), `likert5` (1 to 5), `numeric` (`min` to `max`), `pass_fail` or
+    `pass/fail`, `custom` (one of `labels`), or a description of several words, whose answers are kept as
+    text and not scored."""
     min: Annotated[float | None, Keep] = None
     """For `numeric`: the lowest answer, default 0."""
     max: Annotated[float | None, Keep] = None
@@ -282,6 +303,22 @@ class GradingCriterion(WireModel):
     """Show the judge the tool calls as well."""
 
 
+class CompressionCriterion(WireModel):
+    """How much shorter the final response must be than the user's message."""
+
+    max: Annotated[float | None, Keep] = None
+    """The highest share of the message's words that the response may have."""
+
+
+class FeedbackCriterion(WireModel):
+    """Which feedback of users counts, and from when it is positive."""
+
+    name: str = ""
+    """The question that was asked, such as `thumbs`; any when empty."""
+    min: Annotated[float | None, Keep] = None
+    """The lowest score that is positive; without it, thumbs up are positive."""
+
+
 class EmbeddingModel(WireModel):
     """The model that turns texts into vectors. Keys come from the environment, never from here."""
 
@@ -294,4 +331,8 @@ class EmbeddingModel(WireModel):
 class EmbeddingCriterion(WireModel):
     """How to compare the final response with the expected one by embedding similarity."""
 
+    target: str = ""
+    """Empty or `finalResponse`, `userContent`, or a path in the turn or its case."""
+    reference: str = ""
+    """The same for the expected turn: the text to compare with."""
     model: EmbeddingModel | None = None

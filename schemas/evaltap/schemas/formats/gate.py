@@ -18,6 +18,9 @@ class GateDimension(WireModel):
     """From 0 to 1; EVALTAP_GATE_<NAME> overrides it. null: the dimension is informational."""
     informs: bool = False
     """Scored and reported, but never blocks the case."""
+    text: str = ""
+    """Instead of metrics and criteria: what the gate's judge grades from 0 to 1.  One call grades all such
+    dimensions and says whether the answer passes as a whole."""
     metrics: list[EvalMetric] = []
     criteria: list[GradedCriterion] = []
     """Answered by the gate's judge."""
@@ -36,5 +39,7 @@ class GateDimension(WireModel):
 class GateFile(WireModel):
     """The dimensions of a gate, and the judge of their criteria."""
 
+    preset: str = ""
+    """Empty or `traceflow`: dimensions to begin with; one in `dimensions` replaces that of the same name."""
     judge_model: JudgeModel | None = None
     dimensions: list[GateDimension] = []

@@ -13,8 +13,10 @@ from pydantic import Field, SecretStr, SerializationInfo, field_serializer, fiel
 from evaltap.schemas.formats.case import Rubric
 from evaltap.schemas.formats.criteria import (
     CommandCriterion,
+    CompressionCriterion,
     DeepEvalCriterion,
     EmbeddingCriterion,
+    FeedbackCriterion,
     FunctionCriterion,
     GradingCriterion,
     KeywordsCriterion,
@@ -205,6 +207,11 @@ class ResponseScorerOptions(WireModel):
     """Options of a response scorer."""
 
     categories: list[TemplateCategory] = []
+    # evaltap's own
+    min: Annotated[float | None, Keep] = None
+    """For `single_score`: the lowest answer, default 0."""
+    max: Annotated[float | None, Keep] = None
+    """For `single_score`: the highest answer, default 1."""
 
 
 class VariableSelector(WireModel):
@@ -250,6 +257,8 @@ class LlmJudgeCriterion(WireModel):
     sample_parallelism: Annotated[int | None, Keep] = None
     template: JudgeTemplate | None = None
     # evaltap's own
+    sample_aggregator_name: str = ""
+    """How samples are combined: empty or `majority_vote`, `average`, or a name of your own."""
     early_stop: bool = False
     """Request no more samples than needed to decide the majority."""
     evidence: str = ""
@@ -277,6 +286,8 @@ class Criterion(WireModel):
     tool_use: ToolUseCriterion | None = None
     grading: GradingCriterion | None = None
     embedding: EmbeddingCriterion | None = None
+    feedback: FeedbackCriterion | None = None
+    compression: CompressionCriterion | None = None
     sentiment: SentimentCriterion | None = None
     toxic_words: ToxicWordsCriterion | None = None
     function: FunctionCriterion | None = None
@@ -294,6 +305,9 @@ class EvalMetric(WireModel):
     threshold: float = 0.0
     criterion: Criterion | None = None
     extension: AnyValue = None
+    # evaltap's own
+    weight: Annotated[float | None, Keep] = None
+    """Share in the overall score of a case relative to the other metrics; default 1."""
 
 
 class SuiteCriterion(WireModel):

@@ -86,6 +86,18 @@ def reviewed_labels(store: StoreReader) -> list[Label]:
     ]
 
 
+def feedback_labels(store: StoreReader) -> list[Label]:
+    """Return the thumbs of users as verdicts on turns; one that is down outweighs others that are up."""
+    rows = store.rows(
+        "SELECT eval_id, invocation_id, eval_set_id, bool_and(positive) FROM v_feedback"
+        " WHERE positive IS NOT NULL AND invocation_id IS NOT NULL GROUP BY ALL ORDER BY ALL"
+    )
+    return [
+        Label(LabelKey(eval_id, turn, eval_set_id=name), passes, number)
+        for number, (eval_id, turn, name, passes) in enumerate(rows, start=1)
+    ]
+
+
 def _label(row: Mapping[str, Json], line: int, path: Path) -> Label:
     unknown = [name for name in row if name not in (*_FIELDS, "label", "note")]
     if unknown:

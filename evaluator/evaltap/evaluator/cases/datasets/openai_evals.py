@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeGuard
 
 from evaltap.evaluator.cases.datasets.columns import FIELDS
 from evaltap.schemas.errors import FormatError
@@ -169,15 +169,23 @@ def _label_model(grader: Mapping[str, Json], columns: Mapping[str, str]) -> dict
 
 def _score_model(grader: Mapping[str, Json], columns: Mapping[str, str]) -> dict[str, Json]:
     span = grader.get("range") or [0, 1]
-    if [*span] != [0, 1]:
-        raise _UnsupportedError(f"range {span}: only [0, 1]; use llm_criteria with a numeric scale")
+    low, high = span if isinstance(span, list) and len(span) == 2 else (None, None)
+    if not _is_number(low) or not _is_number(high):
+        raise _UnsupportedError(f"range {span}: expected two numbers")
     bound = grader.get("pass_threshold")
-    if isinstance(bound, bool) or not isinstance(bound, int | float):
+    if not _is_number(bound):
         raise _UnsupportedError("pass_threshold is missing; add it")
-    instruction = "Answer with a number from 0 to 1 as `score`."
-    return _judged(
-        grader, columns, instruction, {"responseScorerName": "single_score"}, float(bound)
-    )
+    if not low <= bound <= high or low == high:
+        raise _UnsupportedError(f"pass_threshold {bound} is not in the range {span}")
+    instruction = f"Answer with a number from {low:g} to {high:g} as `score`."
+    scorer: dict[str, Json] = {"responseScorerName": "single_score"}
+    if [low, high] != [0, 1]:
+        scorer["responseScorerOptions"] = {"min": low, "max": high}
+    return _judged(grader, columns, instruction, scorer, (bound - low) / (high - low))
+
+
+def _is_number(value: Json) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _judged(

@@ -5,7 +5,7 @@ from typing import Final, Protocol, TypeAlias
 
 from evaltap.evaluator.pipeline.batch.crash_guard import CrashGuard
 from evaltap.evaluator.pipeline.batch.pending import PendingCase
-from evaltap.evaluator.scoring.batch import CASES_AHEAD, Known, add_rows, score_batches
+from evaltap.evaluator.scoring.batch import CASES_AHEAD, Known, Observer, add_rows, score_batches
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.results.rows import PackedRows, ScoreRows
 from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer
@@ -47,7 +47,7 @@ class LocalEngine:
     """Scores in this process, on several threads if cases wait for a judge.
 
     Cases that were in progress when an earlier process died are scored one at a time.  `settle` waits until
-    all yielded rows are stored.
+    all yielded rows are stored.  `observe` is called with each case and its score.
     """
 
     takes_outlines = True
@@ -59,11 +59,13 @@ class LocalEngine:
         *,
         threads: int = 1,
         settle: Callable[[], None],
+        observe: Observer | None = None,
     ) -> None:
         self._scorer = scorer
         self._guard = guard
         self._threads = threads
         self._settle = settle
+        self._observe = observe
 
     @property
     def capacity(self) -> int:
@@ -96,7 +98,9 @@ class LocalEngine:
             known = known_of(indexes, group)
             watched = self._guard.watched(group, 0 if threads == 1 else threads * CASES_AHEAD)
             named = ((one.identity, one.case) for one in watched)
-            yield from score_batches(scorer, named, indexes, CASES_PER_BATCH, threads, known=known)
+            yield from score_batches(
+                scorer, named, indexes, CASES_PER_BATCH, threads, self._observe, known
+            )
 
     def _alone(self, suspects: Sequence[PendingCase], known_of: KnownOf) -> ScoreRows:
         """Score cases one at a time, since one of them may have killed the previous process."""

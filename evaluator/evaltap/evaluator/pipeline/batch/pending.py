@@ -29,6 +29,7 @@ from evaltap.evaluator.ingest.landing.documents import (
 )
 from evaltap.evaluator.scoring.batch import Known
 from evaltap.evaluator.scoring.contract.context import Status, TurnScore
+from evaltap.evaluator.scoring.evaluators.user_feedback import reads_feedback
 from evaltap.evaluator.scoring.results.runs import RunMetric
 from evaltap.evaluator.scoring.scorer import KnownScores, run_failures
 from evaltap.evaluator.store.database import STORE, Store, sql
@@ -85,6 +86,8 @@ class PendingCases:
         """How many of the assembled cases found a reference."""
         self._digests = {metric.digest: index for index, metric in enumerate(metrics)}
         self._names = {index: digest for digest, index in self._digests.items()}
+        self.reads_feedback = reads_feedback(metric.metric for metric in metrics)
+        """Whether a metric needs what users said about the turns."""
         kinds = set(store.column("SELECT DISTINCT kind FROM runs"))
         self.scored_after_landing = kinds <= {"live", "landed"}
         """Whether scores are always newer than their case; those of files and gates may be older."""
@@ -136,8 +139,11 @@ class PendingCases:
                         yield self._continued(row, run_id, min(some.values()))
                 rows = [row for row in rows if len(row[-1]) < long]
             turns = [LandedTurns((app, name, eval_id), at) for app, name, eval_id, *_, at in rows]
+            said = self._feedback([one.case for one in turns]) if self.reads_feedback else {}
             for row, texts in zip(rows, self._documents.read(turns), strict=True):
-                yield self._assembled(row, texts), texts.size
+                one = self._assembled(row, texts)
+                attach_feedback(one, said.get(one.identity.eval_id, ()))
+                yield one, texts.size
             first += len(some)
             headers = 1 + sum(len(header) for *_, header, _, _, _ in rows)
             count = min(ahead, 4 * count, max(1, count * PORTION_BYTES // headers))
@@ -223,6 +229,13 @@ class PendingCases:
 
         return known
 
+    def _feedback(self, cases: Sequence[CaseKey]) -> Mapping[str, Sequence[Row]]:
+        """Return the feedback on cases by eval id, in the order in which it was given."""
+        found: dict[str, list[Row]] = {}
+        for row in self._store.rows(_FEEDBACK, {"ids": [key[2] for key in cases]}):
+            found.setdefault(row[2], []).append(row)
+        return found
+
     def _wanted(self, *, retry: bool) -> dict[str, object]:
         return {"digests": list(self._digests), "retry": retry}
 
@@ -300,6 +313,28 @@ def _is_plain(case: Case) -> bool:
     except (UnscorableCaseError, TypeError, AttributeError, KeyError, ValueError):
         return False
 
+
+def attach_feedback(pending: PendingCase, given: Sequence[Row]) -> None:
+    """Add feedback to the turns that it is about; that on a whole session counts for its last turn."""
+    app, eval_set, eval_id, *_ = pending.identity
+    turns = pending.case["actualConversation"]
+    for its_app, its_set, _, invocation, trace, *said in given:
+        # Feedback may not know of which recording it is; the ids of turn and trace do (see v_feedback).
+        if its_app not in ("", app) or its_set not in (eval_set, eval_id):
+            continue
+        for turn in turns:
+            whole = invocation is None and trace is None and turn is turns[-1]
+            by_trace = trace and trace == (turn.get("telemetry") or {}).get("traceId")
+            if whole or invocation == turn.get("invocationId") or (invocation is None and by_trace):
+                piece = zip(("name", "positive", "score", "comment"), said, strict=True)
+                stated = {key: value for key, value in piece if value is not None}
+                turn.setdefault("feedback", []).append(stated)
+
+
+_FEEDBACK = """
+SELECT app_name, eval_set_id, eval_id, invocation_id, trace_id, name, positive, score, comment
+FROM feedback WHERE eval_id IN $ids::VARCHAR[] ORDER BY given_at, feedback_id
+"""
 
 _EVERYTHING = """
 these_cases AS (FROM cases), these_turns AS (FROM turns), these_scores AS (FROM scores),

@@ -17,7 +17,7 @@ from evaltap.evaluator.pipeline.batch.pending import (
     PendingCases,
 )
 from evaltap.evaluator.pipeline.batch.sampling import ScoreSampling
-from evaltap.evaluator.scoring.batch import Known
+from evaltap.evaluator.scoring.batch import Known, Observer
 from evaltap.evaluator.scoring.results.references import keep_references
 from evaltap.evaluator.scoring.results.runs import Run, RunKind, RunMetric, start_run
 from evaltap.evaluator.scoring.results.writer import ScoreWriter
@@ -67,8 +67,9 @@ class PendingScorer:
 
     Scores the latest revision of each case; with `retry`, also cases whose scoring ended in an error.  Use
     several `threads` for metrics that wait for a judge, and an `engine` to score elsewhere.  `rules` select
-    the turns to score; turns that they have left out stay left out.  Of sessions with `long_session` turns,
-    only new turns are read and scored, if all metrics score turns separately.
+    the turns to score; turns that they have left out stay left out.  `observe` is called with each case and
+    its score, if no engine is given.  Otherwise, of sessions with `long_session` turns, only new turns are
+    read and scored, if all metrics score turns separately.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class PendingScorer:
         engine: Engine | None = None,
         rules: Sequence[ScoreRule] = (),
         long_session: int = LONG_SESSION,
+        observe: Observer | None = None,
     ) -> None:
         self._store = store
         self._references = references
@@ -94,7 +96,7 @@ class PendingScorer:
             store, self._wanted, references=references, sampled=self._sampling is not None
         )
         self._engine = engine or LocalEngine(
-            scorer, CrashGuard(store.path), threads=threads, settle=store.join
+            scorer, CrashGuard(store.path), threads=threads, settle=store.join, observe=observe
         )
         self._knows = scorer.waits
         self._live: Run | None = None
@@ -103,10 +105,11 @@ class PendingScorer:
             and references is None
             and self._pending.scored_after_landing
             and self._sampling is None
+            and not self._pending.reads_feedback
         )
         self.takes_recent = plain and scorer.outline_suffices
         """Whether `score` uses cases that are still in memory."""
-        self._continues = plain and scorer.separate_turns
+        self._continues = plain and scorer.separate_turns and observe is None
         """Whether only the new turns of long sessions are scored."""
         self._long_session = long_session
 

@@ -7,10 +7,11 @@ imported before a metric needs it.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from evaltap.evaluator.scoring.contract.comparisons import Comparisons
 from evaltap.evaluator.scoring.contract.context import (
     EvaluationContext,
     EvaluatorFailure,
@@ -57,16 +58,31 @@ def comparing_calls(factory: Factory) -> Factory:
     return factory
 
 
-class Registry:
-    """The evaluators that metrics may name: installed ones and the given ones, which take precedence."""
+def taking_comparisons(factory: Factory) -> Factory:
+    """Mark the factory of evaluators that take `comparisons`, besides the metric."""
+    factory.takes_comparisons = True  # type: ignore[attr-defined]  # functions and classes take any
+    return factory
 
-    def __init__(self, factories: Mapping[str, EvaluatorFactory] | None = None) -> None:
+
+class Registry:
+    """The evaluators that metrics may name: installed ones and the given ones, which take precedence.
+
+    `comparisons` are the functions that criteria may name, in addition to installed ones.
+    """
+
+    def __init__(
+        self,
+        factories: Mapping[str, EvaluatorFactory] | None = None,
+        *,
+        comparisons: Comparisons | None = None,
+    ) -> None:
         self._given = dict(factories or {})
+        self._comparisons = comparisons
 
     def extended(self, evaluators: Iterable[Evaluator]) -> "Registry":
         """Return a registry that also contains these evaluators, under their own names."""
         made = {one.name: _always(one) for one in evaluators}
-        return Registry({**self._given, **made})
+        return Registry({**self._given, **made}, comparisons=self._comparisons)
 
     def names(self) -> list[str]:
         """Return the names of all evaluators, sorted."""
@@ -99,6 +115,10 @@ class Registry:
         """
         name = metric.evaluator_name or metric.metric_name
         factory = self._given.get(name) or self._load(name)
+        if self._comparisons is not None and getattr(factory, "takes_comparisons", False):
+            # Any: a factory that is marked takes an argument that not every factory has.
+            taking: Any = factory
+            factory = partial(taking, comparisons=self._comparisons)
         try:
             return factory(metric)
         except MetricError as error:

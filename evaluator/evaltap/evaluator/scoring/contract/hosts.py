@@ -14,14 +14,19 @@ class Provider(NamedTuple):
 
     url: str
     keys: tuple[str, ...]
+    judge: str = ""
+    """The model that judges if none is named."""
 
 
 PROVIDERS: Final = {
-    "openai": Provider("https://api.openai.com/v1", ("OPENAI_API_KEY",)),
-    "anthropic": Provider("https://api.anthropic.com/v1", ("ANTHROPIC_API_KEY",)),
+    "openai": Provider("https://api.openai.com/v1", ("OPENAI_API_KEY",), "gpt-4o-mini"),
+    "anthropic": Provider(
+        "https://api.anthropic.com/v1", ("ANTHROPIC_API_KEY",), "claude-haiku-4-5"
+    ),
     "gemini": Provider(
         "https://generativelanguage.googleapis.com/v1beta/openai",
         ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        "gemini-2.5-flash",
     ),
     "hunyuan": Provider("https://api.hunyuan.cloud.tencent.com/v1", ("HUNYUAN_API_KEY",)),
 }

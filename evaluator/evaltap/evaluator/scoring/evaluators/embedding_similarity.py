@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.scoring.contract.context import EvaluationContext
 from evaltap.evaluator.scoring.contract.evaluator import CostClass
 from evaltap.evaluator.scoring.contract.turn_evaluator import (
@@ -13,6 +14,7 @@ from evaltap.evaluator.scoring.contract.turn_evaluator import (
     turn_score,
 )
 from evaltap.evaluator.scoring.contract.validation import require
+from evaltap.evaluator.scoring.criteria.content.turn_text import text_at
 from evaltap.evaluator.scoring.embeddings import checked, cosine
 from evaltap.schemas.formats.metric import EvalMetric
 
@@ -25,11 +27,13 @@ class EmbeddingSimilarity(TurnEvaluator):
 
     name = "embedding_similarity"
     version = "2"
-    needs = needs_expected = ("finalResponse",)
 
     def __init__(self, metric: EvalMetric) -> None:
         super().__init__(metric)
         criterion = require(metric, lambda given: given.embedding, "embedding", closed=True)
+        self._target = text_at(criterion.target, "embedding.target")
+        self._reference = text_at(criterion.reference, "embedding.reference")
+        self.needs, self.needs_expected = self._target.needs, self._reference.needs
         self._model = criterion.model
         local = self._model is not None and self._model.provider_name.lower() == "wordllama"
         self.cost_class = CostClass.LOCAL_MODEL if local else CostClass.PAID_JUDGE
@@ -38,8 +42,8 @@ class EmbeddingSimilarity(TurnEvaluator):
         """Return the result of each turn; all texts are sent in one request."""
         turns = [
             [
-                self.missing(turn, one) or (turn.final_text or "", one.final_text or "")
-                for one in (wanted, *wanted.references)
+                self._texts(turn, one, context.case)
+                for one in (wanted, *(wanted.references if self.needs_expected else ()))
             ]
             for turn, wanted in zip(context.actual, context.expected, strict=True)
         ]
@@ -57,6 +61,16 @@ class EmbeddingSimilarity(TurnEvaluator):
         for pairs in turns:
             found = [turn_score(_compared(pair, vectors), self.threshold) for pair in pairs]
             yield found[0] if len(found) == 1 else best_reference(found)
+
+    def _texts(self, turn: Turn, wanted: Turn, case: Case) -> tuple[str, str] | MissingEvidence:
+        if (missing := self.missing(turn, wanted)) is not None:
+            return missing
+        one, other = self._target.of(turn, case), self._reference.of(wanted, case)
+        if isinstance(one, MissingEvidence):
+            return one
+        if isinstance(other, MissingEvidence):
+            return MissingEvidence(f"expected {other.reason}")
+        return one, other
 
 
 def _compared(

@@ -1,15 +1,11 @@
 """`Func`: a Python function of a turn as an evaluator."""
 
-import hashlib
-import inspect
 from collections.abc import Callable
-from importlib import import_module
-from typing import cast
 
 from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.scoring.contract.context import Status, TurnScore
-from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.contract.evaluator import CostClass
+from evaltap.evaluator.scoring.contract.named import load_function, source_digest
 from evaltap.evaluator.scoring.contract.turn_evaluator import TurnEvaluator, TurnResult
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.schemas.formats.metric import EvalMetric
@@ -40,7 +36,7 @@ class Func(TurnEvaluator):
     ) -> None:
         name = name or getattr(function, "__name__", type(function).__name__)
         super().__init__(EvalMetric(metric_name=name, threshold=threshold))
-        self.version = version or _version(function)
+        self.version = version or source_digest(function)
         self.cost_class = cost_class
         self._function = function
 
@@ -52,42 +48,8 @@ class Func(TurnEvaluator):
             return TurnScore(Status.ERROR, reason=f"{type(error).__name__}: {error}")
 
 
-def load_function(path: str) -> TurnFunction:
-    """Return the function at `package.module:function`; raise MetricError if it does not exist."""
-    found = load_object(path, "function.path")
-    if not callable(found):
-        raise MetricError(f"function.path '{path}' is {type(found).__name__}, not a function")
-    return cast(TurnFunction, found)  # its return value is checked when it is called
-
-
-def load_object(path: str, key: str) -> object:
-    """Return the object at `package.module:name`; `key` names the setting in the MetricError."""
-    module, colon, name = path.partition(":")
-    if not colon or not module or not name:
-        raise MetricError(f"{key} is '{path}'; expected package.module:name")
-    try:
-        found: object = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except ImportError as error:
-        raise MetricError(
-            f"{key} '{path}' cannot be imported: {error}; install the package, or put its folder on "
-            "PYTHONPATH"
-        ) from error
-    except (AttributeError, ValueError) as error:
-        raise MetricError(f"{key} '{path}': {error}") from error
-    return found
-
-
-def _version(function: TurnFunction) -> str:
-    try:
-        source = inspect.getsource(inspect.unwrap(function))
-    except (OSError, TypeError):
-        source = repr(getattr(function, "__qualname__", type(function).__qualname__))
-    return hashlib.sha256(source.encode()).hexdigest()[:8]
-
-
 def python_function(metric: EvalMetric) -> Func:
     """`python_function`: the function at `criterion.function.path`."""
     criterion = require(metric, lambda given: given.function, "function", closed=True)
-    return Func(load_function(criterion.path), name="python_function", threshold=metric.threshold)
+    function = load_function(criterion.path, "function.path")
+    return Func(function, name="python_function", threshold=metric.threshold)

@@ -13,6 +13,7 @@ from evaltap.evaluator.scoring.contract.turn_evaluator import (
 )
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.criteria.content.lexical import normalized
+from evaltap.evaluator.scoring.criteria.content.turn_text import text_at
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import did_you_mean_one_of
 
@@ -30,11 +31,12 @@ class KeywordCoverage(TurnEvaluator):
     """
 
     name = "keyword_coverage"
-    needs = ("finalResponse",)
 
     def __init__(self, metric: EvalMetric) -> None:
         super().__init__(metric)
         criterion = require(metric, lambda given: given.keywords, "keywords")
+        self._target = text_at(criterion.target, "keywords.target")
+        self.needs = self._target.needs
         self._source = criterion.source or "config"
         if self._source not in SOURCES:
             raise MetricError(
@@ -55,10 +57,13 @@ class KeywordCoverage(TurnEvaluator):
 
     def score(self, turn: Turn, expected: Turn, case: Case) -> MissingEvidence | tuple[float, str]:
         """Return the share of the keywords that the final response contains."""
+        text = self._target.of(turn, case)
+        if isinstance(text, MissingEvidence):
+            return text
         keywords = self._keywords(expected, case)
         if isinstance(keywords, str):
             return MissingEvidence(keywords)
-        body = self._searched(turn.final_text or "")
+        body = self._searched(text)
         missing = [word for word in keywords if self._searched(word) not in body]
         score = 1 - len(missing) / len(keywords)
         return score, f"missing: {', '.join(map(repr, missing))}" if missing else ""
@@ -77,7 +82,8 @@ class KeywordCoverage(TurnEvaluator):
             found = [word for word in words if len(word) >= self._min_length]
         else:
             try:
-                value = follow(case, self._path)
+                inside = self._path[:1] and self._path[0] in expected.data
+                value = follow(expected.data if inside else case, self._path)
             except ValueError as error:
                 return f"keywords of the case: {error}"
             found = value.split(",") if isinstance(value, str) else value

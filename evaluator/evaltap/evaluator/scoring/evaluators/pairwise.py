@@ -4,10 +4,12 @@ from typing import Final, Protocol
 
 from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.scoring.contract.aggregation import status_of
+from evaltap.evaluator.scoring.contract.comparisons import ComparisonError
 from evaltap.evaluator.scoring.contract.context import (
     EvaluationContext,
     EvaluatorFailure,
     MetricScore,
+    Status,
     TurnScore,
 )
 from evaltap.evaluator.scoring.contract.turn_evaluator import (
@@ -79,7 +81,10 @@ class PairwiseEvaluator(TurnEvaluator):
             lacking = self._matcher.lacking(turn, expected)
             if lacking is not None:
                 return turn_score(MissingEvidence(lacking), self.threshold)
-        reason = self._matcher.mismatch(turn, expected)
+        try:
+            reason = self._matcher.mismatch(turn, expected)
+        except ComparisonError as error:
+            return TurnScore(Status.ERROR, reason=str(error))
         if reason is None:
             return self._perfect.turn
         return TurnScore(self._missed, 0.0, reason, 0.0)

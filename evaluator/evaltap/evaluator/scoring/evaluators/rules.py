@@ -4,10 +4,14 @@ It needs neither a reference nor a judge, so it suits recorded traffic without l
 """
 
 from evaltap.evaluator.cases.turn import Case, Turn
-from evaltap.evaluator.scoring.contract.turn_evaluator import Finding, TurnEvaluator
+from evaltap.evaluator.scoring.contract.turn_evaluator import (
+    Finding,
+    MissingEvidence,
+    TurnEvaluator,
+)
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.criteria.content.rules import compile_rules
-from evaltap.evaluator.scoring.criteria.content.turn_text import check_target, text_of
+from evaltap.evaluator.scoring.criteria.content.turn_text import text_at
 from evaltap.schemas.formats.metric import EvalMetric
 
 
@@ -22,14 +26,16 @@ class Rules(TurnEvaluator):
     def __init__(self, metric: EvalMetric) -> None:
         super().__init__(metric)
         criterion = require(metric, lambda given: given.rules, "rules")
-        self._target = check_target(criterion.target, "rules")
-        self.needs = (self._target,)
+        self._target = text_at(criterion.target, "rules.target")
+        self.needs = self._target.needs
         self._rules = compile_rules(criterion.rules)
         self._weight = sum(rule.weight for rule in self._rules)
 
-    def score(self, turn: Turn, expected: Turn, case: Case) -> Finding:
+    def score(self, turn: Turn, expected: Turn, case: Case) -> Finding | MissingEvidence:
         """Return the weighted mean of the rules' scores."""
-        text = text_of(turn, self._target)
+        text = self._target.of(turn, case)
+        if isinstance(text, MissingEvidence):
+            return text
         verdicts = tuple(rule.verdict(text) for rule in self._rules)
         weighed = zip(verdicts, self._rules, strict=True)
         score = sum(verdict.score * rule.weight for verdict, rule in weighed) / self._weight

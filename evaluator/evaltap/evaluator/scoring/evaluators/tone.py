@@ -10,16 +10,21 @@ from typing import Final
 
 from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.scoring.contract.errors import MetricError
-from evaltap.evaluator.scoring.contract.turn_evaluator import Finding, TurnEvaluator
+from evaltap.evaluator.scoring.contract.turn_evaluator import (
+    Finding,
+    MissingEvidence,
+    TurnEvaluator,
+)
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.criteria.content.sentiment import (
     CATEGORIES,
     Tone,
     category_of,
-    tone_of,
+    lexicon,
+    limits_of,
 )
 from evaltap.evaluator.scoring.criteria.content.toxic_words import find_listed, listed_words
-from evaltap.evaluator.scoring.criteria.content.turn_text import check_target, text_of
+from evaltap.evaluator.scoring.criteria.content.turn_text import TextAt, text_at
 from evaltap.schemas.formats.criteria import SentimentCriterion
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import did_you_mean_one_of
@@ -29,16 +34,18 @@ class TextEvaluator(TurnEvaluator):
     """Scores one text of each turn with a function of that text."""
 
     def __init__(
-        self, name: str, metric: EvalMetric, target: str, find: Callable[[str], Finding]
+        self, name: str, metric: EvalMetric, target: TextAt, find: Callable[[str], Finding]
     ) -> None:
         self.name = name
-        self.needs = (target,)
+        self.needs = target.needs
         super().__init__(metric)
+        self._target = target
         self._find = find
 
-    def score(self, turn: Turn, expected: Turn, case: Case) -> Finding:
+    def score(self, turn: Turn, expected: Turn, case: Case) -> Finding | MissingEvidence:
         """Return the function's finding for the text."""
-        return self._find(text_of(turn, self.needs[0]))
+        text = self._target.of(turn, case)
+        return text if isinstance(text, MissingEvidence) else self._find(text)
 
 
 def sentiment(metric: EvalMetric) -> TextEvaluator:
@@ -50,8 +57,9 @@ def sentiment(metric: EvalMetric) -> TextEvaluator:
         raise MetricError(f"sentiment.mode is '{mode}'; {did_you_mean_one_of(mode, _MODES)}")
     _check_sentiment(criterion, mode)
     find = make(criterion)
-    target = check_target(criterion.target, "sentiment")
-    return TextEvaluator("sentiment_score", metric, target, lambda text: find(tone_of(text)))
+    target = text_at(criterion.target, "sentiment.target")
+    tone = lexicon(criterion.lexicon)
+    return TextEvaluator("sentiment_score", metric, target, lambda text: find(tone(text)))
 
 
 def toxic_words(metric: EvalMetric) -> TextEvaluator:
@@ -62,17 +70,22 @@ def toxic_words(metric: EvalMetric) -> TextEvaluator:
         raise MetricError("toxicWords has neither values nor languages; give at least one")
     border = "" if criterion.partial else r"(?<!\w)(?:{})(?!\w)"
     joined = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
-    pattern = re.compile(border.format(joined) if border else joined, re.IGNORECASE)
+    flags = re.NOFLAG if criterion.case_sensitive else re.IGNORECASE
+    pattern = re.compile(border.format(joined) if border else joined, flags)
     listed = listed_words(criterion.languages, criterion.allowed) if criterion.languages else None
 
     def find(text: str) -> Finding:
-        found = {match[0].lower() for match in pattern.finditer(text)} if words else set()
+        found = {match[0] for match in pattern.finditer(text)} if words else set()
+        if not criterion.case_sensitive:
+            found = {word.lower() for word in found}
         if listed is not None:
             found |= find_listed(listed, text)
         reason = f"found {', '.join(sorted(found))}" if found else ""
         return Finding(float(not found), reason, value=len(found))
 
-    return TextEvaluator("toxic_words", metric, check_target(criterion.target, "toxicWords"), find)
+    return TextEvaluator(
+        "toxic_words", metric, text_at(criterion.target, "toxicWords.target"), find
+    )
 
 
 def _check_sentiment(criterion: SentimentCriterion, mode: str) -> None:
@@ -93,8 +106,18 @@ def _check_sentiment(criterion: SentimentCriterion, mode: str) -> None:
                 f"sentiment.categories is {criterion.categories}; "
                 f"expected one or more of {', '.join(CATEGORIES)}"
             )
+        low, high = limits_of(criterion)
+        if not -1 <= low < high <= 1:
+            raise MetricError(
+                f"sentiment.negativeFrom is {low:g} and positiveFrom is {high:g}; expected"
+                " -1 <= negativeFrom < positiveFrom <= 1"
+            )
     elif criterion.categories:
         raise MetricError(f"sentiment.categories are for mode category, not {mode}")
+    elif (criterion.positive_from, criterion.negative_from) != (None, None):
+        raise MetricError(
+            f"sentiment.positiveFrom and negativeFrom are for mode category, not {mode}"
+        )
 
 
 def _normalized(_: SentimentCriterion) -> Callable[[Tone], Finding]:
@@ -106,8 +129,10 @@ def _normalized(_: SentimentCriterion) -> Callable[[Tone], Finding]:
 
 
 def _category(criterion: SentimentCriterion) -> Callable[[Tone], Finding]:
+    low, high = limits_of(criterion)
+
     def find(tone: Tone) -> Finding:
-        found = category_of(tone)
+        found = category_of(tone, low, high)
         reason = f"{found} (compound {tone.compound:+.3f})"
         return Finding(float(found in criterion.categories), reason, value=found)
 

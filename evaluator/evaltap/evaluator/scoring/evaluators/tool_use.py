@@ -1,17 +1,20 @@
 """`tool_use`: the share of requirements on tool calls that a turn meets, without a reference."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from evaltap.evaluator.cases.outline import AnyCall
 from evaltap.evaluator.cases.turn import Case, Turn
-from evaltap.evaluator.scoring.contract.context import RubricVerdict
+from evaltap.evaluator.scoring.contract.comparisons import ComparisonError, checking
+from evaltap.evaluator.scoring.contract.context import RubricVerdict, Status, TurnScore
 from evaltap.evaluator.scoring.contract.errors import MetricError
+from evaltap.evaluator.scoring.contract.named import load_function, source_digest
 from evaltap.evaluator.scoring.contract.turn_evaluator import Finding, TurnEvaluator
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.criteria.calls.attempts import calls_of, check_attempts, select
 from evaltap.evaluator.scoring.criteria.calls.similarity import Similarity
 from evaltap.schemas.formats.criteria import ToolUse, ValueCriterion
 from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.formats.model import Json
 from evaltap.schemas.text import counted
 
 
@@ -38,14 +41,19 @@ class ToolUseChecks(TurnEvaluator):
                     f"maxCalls {high}; expected a name and 0 <= minCalls <= maxCalls"
                 )
         self._attempts = check_attempts(criterion.attempts, "successful")
-        self._similarity = Similarity(ValueCriterion(mode="superset"))
-        wants_arguments = any(tool.arguments is not None for tool in self._tools)
+        self._wishes = [_Wish(tool, place) for place, tool in enumerate(self._tools)]
+        wants_arguments = any(wish.reads_arguments for wish in self._wishes)
+        digests = [wish.digest for wish in self._wishes if wish.digest]
+        self.version = ".".join([self.version, *digests])
         self.needs = ("tools.name", "tools.arguments") if wants_arguments else ("tools.name",)
 
-    def score(self, turn: Turn, expected: Turn, case: Case) -> Finding:
+    def score(self, turn: Turn, expected: Turn, case: Case) -> Finding | TurnScore:
         """Return the share of fulfilled requirements."""
         calls = select(calls_of(turn), self._attempts)
-        rows = [self._verdict(tool, calls) for tool in self._tools]
+        try:
+            rows = [wish.verdict(calls) for wish in self._wishes]
+        except ComparisonError as error:
+            return TurnScore(Status.ERROR, reason=str(error))
         if self._no_others:
             named = {tool.name for tool in self._tools}
             others = sorted({call.get("name") or "" for call in calls} - named)
@@ -54,7 +62,27 @@ class ToolUseChecks(TurnEvaluator):
         reason = "; ".join(f"{row.id}: {row.reason}" for row in rows if row.score < 1)
         return Finding(score, reason, tuple(rows))
 
-    def _verdict(self, tool: ToolUse, calls: Sequence[AnyCall]) -> RubricVerdict:
+
+class _Wish:
+    """The compiled requirements on the calls to one tool."""
+
+    def __init__(self, tool: ToolUse, place: int) -> None:
+        where = f"toolUse.tools[{place}]"
+        if tool.paths and tool.arguments is None:
+            raise MetricError(f"{where}: paths say how arguments are compared; add arguments")
+        self._tool = tool
+        self._similarity = Similarity(ValueCriterion(mode="superset", paths=tool.paths))
+        self._check: Callable[[object], str | None] | None = None
+        self.digest = ""
+        self.reads_arguments = tool.arguments is not None or bool(tool.function)
+        if tool.function:
+            function = load_function(tool.function, f"{where}.function")
+            self._check = checking(f"function '{tool.function}'", function)
+            self.digest = source_digest(function)
+
+    def verdict(self, calls: Sequence[AnyCall]) -> RubricVerdict:
+        """Return the score of a turn's calls and what is wrong with them."""
+        tool = self._tool
         own = [call for call in calls if call.get("name") == tool.name]
         low = tool.min_calls if tool.min_calls is not None else int(not tool.optional)
         if len(own) < low:
@@ -63,9 +91,17 @@ class ToolUseChecks(TurnEvaluator):
             return RubricVerdict(
                 tool.name, 0.0, f"{counted(len(own), 'call')}, at most {tool.max_calls}"
             )
-        if tool.arguments is None or not own:
+        if not self.reads_arguments or not own:
             return RubricVerdict(tool.name, 1.0, f"{counted(len(own), 'call')}")
-        scores = [self._similarity.pair(tool.arguments, call.get("arguments")) for call in own]
-        score = min(scores) if tool.optional else max(scores)
-        reason = "arguments as wanted" if score == 1 else "other arguments than wanted"
+        found = [self._arguments(call.get("arguments")) for call in own]
+        pick = min if tool.optional else max
+        score, reason = pick(found, key=lambda one: one[0])
         return RubricVerdict(tool.name, score, reason)
+
+    def _arguments(self, given: Json) -> tuple[float, str]:
+        if self._check is not None and (wrong := self._check(given)) is not None:
+            return 0.0, wrong
+        if self._tool.arguments is None:
+            return 1.0, "arguments as wanted"
+        score = self._similarity.pair(self._tool.arguments, given)
+        return score, "arguments as wanted" if score == 1 else "other arguments than wanted"

@@ -53,10 +53,11 @@ def revise(
     """
     attempts: list[Attempt] = []
     feedback: str | None = None
-    loop, base = _begin(case, max_attempts)
+    _check(max_attempts)
+    loop, base = begin(case)
     while True:
         answer = agent(feedback)
-        attempt = _judged(answer, gate, len(attempts) + 1, feedback, base, loop)
+        attempt = judged(answer, gate, len(attempts) + 1, feedback, base, loop)
         attempts.append(attempt)
         if record is not None:
             record(attempt)
@@ -76,11 +77,12 @@ async def revise_async(
     """Like `revise`, for an asynchronous agent; the gate runs in a worker thread."""
     attempts: list[Attempt] = []
     feedback: str | None = None
-    loop, base = _begin(case, max_attempts)
+    _check(max_attempts)
+    loop, base = begin(case)
     while True:
         answer = await agent(feedback)
         number = len(attempts) + 1
-        attempt = await asyncio.to_thread(_judged, answer, gate, number, feedback, base, loop)
+        attempt = await asyncio.to_thread(judged, answer, gate, number, feedback, base, loop)
         attempts.append(attempt)
         if record is not None:
             record(attempt)
@@ -103,13 +105,16 @@ def attempts_into(store: "Store", gate: Gate, source: str = "revise") -> Iterato
     end_run(store, writer.run, writer.case_count)
 
 
-def _begin(
-    case: EvalCase | Mapping[str, Json] | None, max_attempts: int
-) -> tuple[str, dict[str, Json]]:
-    """Return a name for a loop, and the case into which its answers are inserted."""
+def _check(max_attempts: int) -> None:
     if max_attempts < 1:
         raise InputError(f"max_attempts is {max_attempts}; expected 1 or more")
-    loop = uuid4().hex
+
+
+def begin(
+    case: EvalCase | Mapping[str, Json] | None, loop: str = ""
+) -> tuple[str, dict[str, Json]]:
+    """Return a name for a loop, if it has none, and the case into which its answers are inserted."""
+    loop = loop or uuid4().hex
     data = case.model_dump(by_alias=True) if isinstance(case, EvalCase) else dict(case or {})
     defaults = {"evalId": f"revision-{loop}", "sessionInput": {"appName": "", "userId": ""}}
     return loop, defaults | data
@@ -119,7 +124,7 @@ def _is_over(attempt: Attempt, max_attempts: int) -> bool:
     return attempt.result.status != "failed" or attempt.number >= max_attempts
 
 
-def _judged(
+def judged(
     answer: Answer,
     gate: Gate,
     number: int,
@@ -127,6 +132,7 @@ def _judged(
     base: Mapping[str, Json],
     loop: str,
 ) -> Attempt:
+    """Return the attempt that an answer is, with the gate's verdict."""
     case = _case_of(answer, number, base)
     return Attempt(number, feedback, case, gate.evaluate(case), loop)
 

@@ -40,6 +40,13 @@ from evaltap.schemas.text import did_you_mean
 ALLOW_VARIABLES: Final = "EVALTAP_ALLOW_VARIABLES"
 ALLOW_KEY_FOR: Final = "EVALTAP_ALLOW_KEY_FOR"
 """Hosts, separated by commas, to which a metrics file may have any key-like variable sent."""
+AUTO: Final = "auto"
+"""EVALTAP_JUDGE_PROVIDER for the first provider whose key is set."""
+AUTOMATIC: Final = ("gemini", "openai", "anthropic")
+_ALIASES: Final = {
+    "EVALTAP_JUDGE_PROVIDER": "EVAL_JUDGE_PROVIDER",
+    "EVALTAP_JUDGE_MODEL": "EVAL_JUDGE_MODEL",
+}
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _VARIABLE: Final = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _KEY_ENDINGS: Final = ("_API_KEY", "_TOKEN")
@@ -97,29 +104,38 @@ class _Key(NamedTuple):
 def judge_settings(model: JudgeModel | None, environ: Mapping[str, str]) -> JudgeSettings:
     """Return the settings of a metric's judge; the environment overrides the metric's own.
 
-    EVALTAP_JUDGE_BASE_URL, EVALTAP_JUDGE_MODEL, EVALTAP_JUDGE_API_KEY override.  For a judge in addition to
-    the metric's own (`OtherJudge`) the environment only supplies missing settings; otherwise all judges of a
-    panel would be the same model.  The default address is the provider's (OPENAI_BASE_URL takes precedence
-    over OpenAI's own), and the default key is the provider's own variable.  Raises JudgeNotConfigured if
-    there is no model, or neither an address nor a key, and ConfigurationError for a variable that is invalid
-    or that a file may not read.
+    EVALTAP_JUDGE_PROVIDER, EVALTAP_JUDGE_BASE_URL, EVALTAP_JUDGE_MODEL, EVALTAP_JUDGE_API_KEY override.  For
+    a judge in addition to the metric's own (`OtherJudge`) the environment only supplies missing settings;
+    otherwise all judges of a panel would be the same model.  The default address is the provider's
+    (OPENAI_BASE_URL takes precedence over OpenAI's own), and the default key is the provider's own variable.
+    Raises JudgeNotConfigured if there is no model, or neither an address nor a key, and ConfigurationError
+    for a variable that is invalid or that a file may not read.
     """
     own = model or JudgeModel()
     reading = _FileValues(environ)
     own_first = isinstance(model, OtherJudge)
 
     def choose(variable: str, key: str, given: str) -> str:
-        of_environment = environ.get(variable, "").strip()
-        if of_environment and not (own_first and given.strip()):
-            return of_environment
+        if (stated := _stated(environ, variable)) and not (own_first and given.strip()):
+            return stated
         return reading.text(key, given)
 
+    given = reading.text("providerName", own.provider_name).lower()
+    stated = _stated(environ, "EVALTAP_JUDGE_PROVIDER").lower()
+    if own_first and own.model_name.strip():
+        stated = ""
+    provider = stated or given
+    if provider == AUTO:
+        provider = _with_a_key(environ)
     name = choose("EVALTAP_JUDGE_MODEL", "modelName", own.model_name)
+    if provider != given and (provider != "openai" or given):
+        name = _stated(environ, "EVALTAP_JUDGE_MODEL")  # the metric's is another provider's
+    if not name and stated and provider in PROVIDERS:
+        name = PROVIDERS[provider].judge
     if not name:
         raise JudgeNotConfigured(
             "judge not configured: no model; set judgeModel.modelName or EVALTAP_JUDGE_MODEL"
         )
-    provider = reading.text("providerName", own.provider_name).lower()
     url = choose("EVALTAP_JUDGE_BASE_URL", "baseURL", own.base_url)
     url, known = (url, True) if url else (_address_of(provider, environ), False)
     key = _key(own, own_first, url, reading, environ)
@@ -142,6 +158,22 @@ def judge_settings(model: JudgeModel | None, environ: Mapping[str, str]) -> Judg
         judge_retries(environ),
         tuple(reading.expanded),
         key.source,
+    )
+
+
+def _stated(environ: Mapping[str, str], variable: str) -> str:
+    """Return a variable, or the one without evaltap's name that other pipelines read."""
+    return (environ.get(variable, "") or environ.get(_ALIASES.get(variable, ""), "")).strip()
+
+
+def _with_a_key(environ: Mapping[str, str]) -> str:
+    """Return the first provider whose key is set; raise JudgeNotConfigured if there is none."""
+    for name in AUTOMATIC:
+        if any(environ.get(key, "").strip() for key in PROVIDERS[name].keys):
+            return name
+    keys = ", ".join(key for name in AUTOMATIC for key in PROVIDERS[name].keys)
+    raise JudgeNotConfigured(
+        f"judge not configured: EVALTAP_JUDGE_PROVIDER is {AUTO}, and no key is set ({keys})"
     )
 
 

@@ -13,6 +13,7 @@ import orjson
 
 from evaltap.evaluator.cases.outline import AnyCall, LazyCall
 from evaltap.evaluator.cases.turn import Turn, absent_state
+from evaltap.evaluator.scoring.contract.comparisons import Names
 from evaltap.evaluator.scoring.criteria.calls.matching import match_left
 from evaltap.evaluator.scoring.criteria.content import json_value, text
 from evaltap.schemas.formats.metric import (
@@ -32,15 +33,15 @@ _NOTHING: Final = dict.fromkeys(_PARTS)
 class ToolTrajectoryMatcher:
     """A compiled criterion; usable from any thread.
 
-    Raises MetricError if the criterion names a custom comparison.
+    Raises MetricError if a part names a comparison that does not exist.  `compareName` of the criterion
+    itself is for whoever chooses the matcher.
     """
 
     compares: bool = True
 
-    def __init__(self, criterion: ToolTrajectoryCriterion) -> None:
-        text.reject_custom(criterion.compare_name, "toolTrajectory")
-        self._default = _Rule(criterion.default_strategy or _EXACT)
-        self._by_tool = {name: _Rule(part) for name, part in criterion.tool_strategy.items()}
+    def __init__(self, criterion: ToolTrajectoryCriterion, names: Names | None = None) -> None:
+        self._default = _Rule(criterion.default_strategy or _EXACT, names)
+        self._by_tool = {name: _Rule(part, names) for name, part in criterion.tool_strategy.items()}
         self._subset = criterion.subset_matching
         self._match = self._match_ordered if criterion.order_sensitive else self._match_unordered
 
@@ -196,11 +197,11 @@ class _Rule:
         "_arguments", "_name", "_result", "compared", "exact_name", "outline_parts", "parts",
     )  # fmt: skip
 
-    def __init__(self, strategy: ToolTrajectoryStrategy) -> None:
+    def __init__(self, strategy: ToolTrajectoryStrategy, names: Names | None) -> None:
         name, arguments, result = strategy.name, strategy.arguments, strategy.result
-        self._name = None if name is None or name.ignore else text.compile_text(name)
-        self._arguments = _compiled(arguments)
-        self._result = _compiled(result)
+        self._name = None if name is None or name.ignore else text.compile_text(name, names)
+        self._arguments = _compiled(arguments, names)
+        self._result = _compiled(result, names)
         checks = (self._name, self._arguments, self._result)
         self.compared = [
             part for part, check in zip(_PARTS, checks, strict=True) if check is not None
@@ -240,10 +241,10 @@ class _Rule:
         return None
 
 
-def _compiled(criterion: JsonCriterion | None) -> json_value.JsonCheck | None:
+def _compiled(criterion: JsonCriterion | None, names: Names | None) -> json_value.JsonCheck | None:
     if criterion is None or criterion.ignore:
         return None
-    return json_value.compile_json(criterion)
+    return json_value.compile_json(criterion, names)
 
 
 def _uncovered(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from xml.parsers import expat
 
 from evaltap.evaluator.cases.turn import Turn
+from evaltap.evaluator.scoring.contract.comparisons import Names
 from evaltap.evaluator.scoring.criteria.content import text
 from evaltap.evaluator.scoring.criteria.content.json_value import JsonCheck, RawJson, compile_json
 from evaltap.evaluator.scoring.criteria.content.rouge import compile_rouge
@@ -15,14 +16,14 @@ PartCheck = Callable[[str, str], str | None]
 class FinalResponseMatcher:
     """A compiled criterion; usable from any thread.
 
-    Raises MetricError if a part names a custom comparison or tokenizer.
+    Raises MetricError if a part names a comparison or tokenizer that does not exist.  `compareName` of the
+    criterion itself is for whoever chooses the matcher.
     """
 
-    def __init__(self, criterion: FinalResponseCriterion) -> None:
-        text.reject_custom(criterion.compare_name, "finalResponse")
+    def __init__(self, criterion: FinalResponseCriterion, names: Names | None = None) -> None:
         given = (criterion.json_, criterion.text, criterion.rouge, criterion.xml)
         self._configured = any(part is not None for part in given)
-        self._parts = _compile_parts(criterion)
+        self._parts = _compile_parts(criterion, names)
         # XML is only checked to be well-formed.
         self.compares = any(name != "xml" for name, _ in self._parts)
         self._accepts_itself = all(
@@ -58,14 +59,16 @@ class FinalResponseMatcher:
         return actual.lacks("finalResponse") or (reason and f"expected {reason}")
 
 
-def _compile_parts(criterion: FinalResponseCriterion) -> list[tuple[str, PartCheck]]:
+def _compile_parts(
+    criterion: FinalResponseCriterion, names: Names | None
+) -> list[tuple[str, PartCheck]]:
     parts: list[tuple[str, PartCheck]] = []
     if criterion.json_ is not None and not criterion.json_.ignore:
-        parts.append(("json", _on_raw(compile_json(criterion.json_))))
+        parts.append(("json", _on_raw(compile_json(criterion.json_, names))))
     if criterion.text is not None and not criterion.text.ignore:
-        parts.append(("text", text.compile_text(criterion.text)))
+        parts.append(("text", text.compile_text(criterion.text, names)))
     if criterion.rouge is not None and not criterion.rouge.ignore:
-        parts.append(("rouge", compile_rouge(criterion.rouge)))
+        parts.append(("rouge", compile_rouge(criterion.rouge, names)))
     if criterion.xml is not None and not criterion.xml.ignore:
         check_xml = compile_xml(criterion.xml)
         parts.append(("xml", lambda actual, _expected: check_xml(actual)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from evaltap.evaluator.cases.json_text import parse
 from evaltap.evaluator.cases.text import quoted
-from evaltap.evaluator.scoring.criteria.content.text import reject_custom
+from evaltap.evaluator.scoring.contract.comparisons import Names, named
 from evaltap.schemas.formats.metric import JsonCriterion
 from evaltap.schemas.formats.model import Json
 
@@ -26,13 +26,14 @@ class RawJson:
     text: str
 
 
-def compile_json(criterion: JsonCriterion) -> JsonCheck:
-    """Return the check for a JSON criterion; raise MetricError for a custom comparison."""
+def compile_json(criterion: JsonCriterion, names: Names | None = None) -> JsonCheck:
+    """Return the check for a JSON criterion; raise MetricError for a comparison that `names` lacks."""
     if criterion.ignore:
         return _matches
+    if criterion.compare_name:
+        return _on_texts(named(names, "json", criterion.compare_name))
     if criterion.only_tree and criterion.ignore_tree:
         return _always("onlyTree and ignoreTree cannot both be set; keep one of them")
-    reject_custom(criterion.compare_name, "json")
     validate = _compile_validation(criterion)
     compare = _compile_comparison(criterion)
     if validate is None:
@@ -51,6 +52,7 @@ def accepts_itself(criterion: JsonCriterion | None) -> bool:
         return True
     return (
         criterion.match_strategy in ("", "exact", "skip")
+        and not criterion.compare_name
         and not criterion.only_tree
         and not criterion.valid
         and criterion.schema_ is None
@@ -77,6 +79,16 @@ def difference(actual: Json, expected: Json, tolerance: float) -> str | None:
     elif kind is other and actual == expected:
         return None
     return _kinds_differ(actual, expected)
+
+
+def _on_texts(check: JsonCheck) -> JsonCheck:
+    """Give a comparison the text of what is not decoded yet."""
+
+    def whole(actual: Json, expected: Json) -> str | None:
+        given = (one.text if isinstance(one, RawJson) else one for one in (actual, expected))
+        return check(*given)
+
+    return whole
 
 
 def _compile_validation(criterion: JsonCriterion) -> Callable[[Json], str | None] | None:

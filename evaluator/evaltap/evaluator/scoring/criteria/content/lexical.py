@@ -4,14 +4,13 @@ It ignores the meaning of words: a missing "not" hardly changes it.
 """
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from itertools import takewhile
 from typing import Final
 
 from evaltap.evaluator.scoring.criteria.content.bit_parallel import edit_distance, jaro
-from evaltap.evaluator.scoring.criteria.content.rouge import tokenize
+from evaltap.evaluator.scoring.criteria.content.tokenizers import cjk
 
 Measure = Callable[[str, str], float]
 
@@ -20,8 +19,6 @@ BOOST: Final = 0.1
 MOST_BOOSTS: Final = 4
 
 _SPACE = re.compile(r"\s+")
-_CHINESE_JAPANESE_KOREAN: Final = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
-_THAI_LAO_BURMESE_KHMER: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
 
 
 def measure_of(algorithm: str) -> Measure | None:
@@ -59,7 +56,7 @@ def rouge1(one: str, other: str) -> float:
     """Return the F1 of the words in common, repetitions counted, as ADK's `response_match_score` does."""
     if one == other:
         return 1.0
-    left, right = Counter(_words(one)), Counter(_words(other))
+    left, right = (Counter(cjk(text, use_stemmer=True)) for text in (one, other))
     total = left.total() + right.total()
     return 2 * (left & right).total() / total if total else 0.0
 
@@ -82,24 +79,3 @@ def normalized(text: str, *, case_sensitive: bool, keep_space: bool) -> str:
 
 def _pairs(text: str) -> Counter[str]:
     return Counter(map(str.__add__, text, text[1:]))
-
-
-def _words(text: str) -> list[str]:
-    """Return the words of a text, English ones by their stem; in scripts without spaces, the letters."""
-    spaced = "".join(map(_word_part, unicodedata.normalize("NFKC", text).lower()))
-    return [
-        part
-        for word in spaced.split()
-        for part in (tokenize(word, use_stemmer=True) if word.isascii() else [word])
-    ]
-
-
-def _word_part(letter: str) -> str:
-    """Return a letter with space where a word begins or ends; marks stay with the letter before them."""
-    if _CHINESE_JAPANESE_KOREAN.match(letter):
-        return f" {letter} "
-    if unicodedata.category(letter).startswith("M"):
-        return letter
-    if _THAI_LAO_BURMESE_KHMER.match(letter):
-        return f" {letter}"
-    return letter if letter.isalnum() else " "

@@ -1,21 +1,26 @@
 """ROUGE: overlap of words, of word sequences and of longest common subsequences.
 
 Scores equal those of Google's `rouge-score` 0.1.2, and N may be any positive number.  Words are
-runs of ASCII letters and digits; text without any (Chinese, say) has no words and scores zero.
+runs of ASCII letters and digits.  Unlike there, text in other scripts than Latin has words, too:
+if either text has any, those of both are found by `cjk`.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from evaltap.evaluator.scoring.contract.errors import MetricError
+from evaltap.evaluator.scoring.contract.comparisons import Names, Tokenizer
 from evaltap.evaluator.scoring.criteria.content.bit_parallel import common_length
-from evaltap.evaluator.scoring.criteria.content.text import lower
+from evaltap.evaluator.scoring.criteria.content.tokenizers import (
+    TOKENIZERS,
+    ascii_words,
+    cjk,
+    has_other_script,
+)
 from evaltap.schemas.formats.metric import RougeCriterion
 
-_WORD = re.compile(r"[a-z0-9]+")
 _NGRAM_TYPE = re.compile(r"rouge([0-9]+)")
 
 
@@ -33,22 +38,25 @@ RougeScorer = Callable[[str, str], RougeScore]
 """Scores (prediction, reference)."""
 
 
-def compile_rouge(criterion: RougeCriterion) -> Callable[[str, str], str | None]:
+def compile_rouge(
+    criterion: RougeCriterion, names: Names | None = None
+) -> Callable[[str, str], str | None]:
     """Return the check of (actual, expected), which passes if all three thresholds are reached.
 
-    Raises MetricError for a custom tokenizer, which only exists in the Go program.
+    Raises MetricError for a tokenizer that `names` does not know.
     """
-    if criterion.tokenizer_name:
-        raise MetricError(
-            f"rouge names the tokenizer '{criterion.tokenizer_name}', which only exists in the "
-            "program that registered it; remove tokenizerName or write an evaluator of your own"
-        )
     if criterion.ignore:
         return lambda _actual, _expected: None
     kind, measure = criterion.rouge_type, criterion.measure or "f1"
+    tokenizer = None
+    if criterion.tokenizer_name:
+        tokenizer = (names or Names()).tokenizer(criterion.tokenizer_name, TOKENIZERS)
     try:
         scorer = rouge_scorer(
-            kind, use_stemmer=criterion.use_stemmer, split_summaries=criterion.split_summaries
+            kind,
+            use_stemmer=criterion.use_stemmer,
+            split_summaries=criterion.split_summaries,
+            tokenizer=tokenizer,
         )
         if measure not in RougeScore._fields:
             raise ValueError(f"unknown measure {measure}; expected precision, recall or f1")
@@ -79,23 +87,36 @@ def describe(rouge_type: str, measure: str, score: RougeScore) -> str:
 
 
 def rouge_scorer(
-    rouge_type: str, *, use_stemmer: bool = False, split_summaries: bool = False
+    rouge_type: str,
+    *,
+    use_stemmer: bool = False,
+    split_summaries: bool = False,
+    tokenizer: Tokenizer | None = None,
 ) -> RougeScorer:
     """Return the scorer of a type: rouge1, rouge2, ..., rougeL, rougeLsum.
 
-    `split_summaries` finds the sentences of rougeLsum by punctuation instead of by line.  Raises
-    ValueError for any other type.
+    `split_summaries` finds the sentences of rougeLsum by punctuation instead of by line.  A `tokenizer`
+    finds the words instead of evaltap, and stems none.  Raises ValueError for any other type.
     """
 
-    def words(text: str) -> list[str]:
-        return tokenize(text, use_stemmer=use_stemmer)
+    def finder(actual: str, expected: str) -> Tokenizer:
+        if tokenizer is not None:
+            return tokenizer
+        other = has_other_script(actual) or has_other_script(expected)
+        return partial(cjk if other else ascii_words, use_stemmer=use_stemmer)
 
     if rouge_type == "rougeL":
-        return lambda actual, expected: _longest(words(actual), words(expected))
+
+        def sequence(actual: str, expected: str) -> RougeScore:
+            words = finder(actual, expected)
+            return _longest(words(actual), words(expected))
+
+        return sequence
     if rouge_type == "rougeLsum":
         split = split_sentences if split_summaries else _lines
 
         def summary(actual: str, expected: str) -> RougeScore:
+            words = finder(actual, expected)
             predicted = [words(sentence) for sentence in split(actual)]
             return _summary_level(predicted, [words(sentence) for sentence in split(expected)])
 
@@ -107,27 +128,12 @@ def rouge_scorer(
         raise ValueError(
             f"invalid rougeType: found {found}, expected rouge1, rouge2, ..., rougeL or rougeLsum"
         )
-    return lambda actual, expected: _ngrams(words(actual), words(expected), size)
 
+    def overlap(actual: str, expected: str) -> RougeScore:
+        words = finder(actual, expected)
+        return _ngrams(words(actual), words(expected), size)
 
-def tokenize(text: str, *, use_stemmer: bool = False) -> list[str]:
-    """Return the words of `text`, lower-cased; with stemming, words of four letters and more."""
-    words = _WORD.findall(lower(text))
-    return [stem(word) if len(word) > 3 else word for word in words] if use_stemmer else words
-
-
-@lru_cache(maxsize=65536)
-def stem(word: str) -> str:
-    """Return the stem of a lower-case word: Porter's algorithm with NLTK's extensions."""
-    stemmed: str = _stemmer().stem(word)
-    return stemmed
-
-
-@lru_cache(maxsize=1)
-def _stemmer():  # type: ignore[no-untyped-def]  # nltk has no types
-    from nltk.stem.porter import PorterStemmer
-
-    return PorterStemmer(PorterStemmer.NLTK_EXTENSIONS)
+    return overlap
 
 
 def _lines(text: str) -> list[str]:

@@ -16,6 +16,7 @@ from evaltap.schemas.text import did_you_mean_one_of
 Answer = float | bool | str
 
 DEFAULT_RANGE: Final = (0.0, 10.0)
+_YES_AND_NO: Final = {"true": 1.0, "pass": 1.0, "false": 0.0, "fail": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class Scale:
     schema: Mapping[str, Json]
     normalise: Callable[[Json], float]
     """Returns the value of an answer from 0 to 1; raises ValueError for an answer outside the scale."""
+    scored: bool = True
+    """Whether the answers have a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +63,17 @@ def compile_criteria(criteria: list[GradedCriterion]) -> list[CompiledCriterion]
         except ValueError as error:
             raise MetricError(f"{where} '{name}': {error}") from None
         compiled.append(CompiledCriterion(name, criterion.text.strip(), weight, scale))
-    if not sum(one.weight for one in compiled):
-        raise MetricError("all criteria have weight 0; give one of them a positive weight")
+    if not sum(one.weight for one in compiled if one.scale.scored):
+        raise MetricError(
+            "no criterion counts; give one a positive weight and a scale whose answers have a value"
+        )
     return compiled
 
 
 def compile_scale(criterion: GradedCriterion) -> Scale:
     """Return the scale of a criterion; raise ValueError if it is invalid."""
-    make = _SCALES.get(criterion.scale or "binary")
+    described = len(criterion.scale.split()) > 1
+    make = _described if described else _SCALES.get(criterion.scale or "binary")
     if make is None:
         raise ValueError(
             f"scale is '{criterion.scale}'; {did_you_mean_one_of(criterion.scale, _SCALES)}"
@@ -85,6 +91,8 @@ def _binary(_: GradedCriterion) -> Scale:
         # true and false mean 1 and 0 here.
         if isinstance(value, bool) or (isinstance(value, int | float) and value in (0, 1)):
             return float(value)
+        if isinstance(value, str) and (word := value.strip().lower()) in _YES_AND_NO:
+            return _YES_AND_NO[word]
         raise ValueError(f"{value!r} is neither 0 nor 1")
 
     schema = {"type": "integer", "minimum": 0, "maximum": 1}
@@ -117,7 +125,14 @@ def _numeric(criterion: GradedCriterion) -> Scale:
 
 
 def _pass_fail(_: GradedCriterion) -> Scale:
-    return _labelled({"pass": 1.0, "fail": 0.0}, fold=True)
+    def normalise(value: Json) -> float:
+        word = str(value).strip().lower() if isinstance(value, str | bool) else ""
+        if word not in _YES_AND_NO:
+            raise ValueError(f"{value!r} is none of pass, fail")
+        return _YES_AND_NO[word]
+
+    schema = {"type": "string", "enum": ["pass", "fail"]}
+    return Scale('one of "pass", "fail"', schema, normalise)
 
 
 def _custom(criterion: GradedCriterion) -> Scale:
@@ -127,19 +142,27 @@ def _custom(criterion: GradedCriterion) -> Scale:
     for label, worth in labels.items():
         if not 0 <= worth <= 1:
             raise ValueError(f"label '{label}' is worth {worth:g}; expected 0 to 1")
-    return _labelled(labels, fold=False)
 
-
-def _labelled(labels: Mapping[str, float], *, fold: bool) -> Scale:
     def normalise(value: Json) -> float:
         label = value.strip() if isinstance(value, str) else None
-        worth = None if label is None else labels.get(label.lower() if fold else label)
+        worth = None if label is None else labels.get(label)
         if worth is None:
             raise ValueError(f"{value!r} is none of {', '.join(labels)}")
         return worth
 
     schema = {"type": "string", "enum": [*labels]}
     return Scale("one of " + ", ".join(f'"{label}"' for label in labels), schema, normalise)
+
+
+def _described(criterion: GradedCriterion) -> Scale:
+    """Return a scale in the words of the metric; its answers are kept, but have no value."""
+
+    def normalise(value: Json) -> float:
+        if isinstance(value, str | int | float):
+            return 0.0
+        raise ValueError(f"{value!r} is neither a text nor a number")
+
+    return Scale(criterion.scale.strip(), {"type": "string"}, normalise, scored=False)
 
 
 def _is_number(value: Json) -> bool:
@@ -151,5 +174,6 @@ _SCALES: Final[dict[str, Callable[[GradedCriterion], Scale]]] = {
     "likert5": _likert5,
     "numeric": _numeric,
     "pass_fail": _pass_fail,
+    "pass/fail": _pass_fail,
     "custom": _custom,
 }

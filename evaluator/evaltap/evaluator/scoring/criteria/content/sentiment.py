@@ -1,10 +1,17 @@
-"""The tone of an English text by nltk's VADER rules and the VADER lexicon stored in this package.
+"""The tone of an English text: by nltk's VADER rules and lexicon, or by the words of AFINN alone.
 
-nltk maintains the rules but would download the lexicon; the file here is a copy of it.
+nltk maintains VADER's rules but would download the lexicon; the file in this package is a copy of it.
 """
 
-from functools import cache
+import re
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from evaltap.evaluator.scoring.contract.errors import MetricError
+from evaltap.schemas.formats.criteria import SentimentCriterion
+from evaltap.schemas.text import did_you_mean_one_of
 
 if TYPE_CHECKING:
     from evaltap.evaluator.scoring.criteria.content.vader import Analyzer
@@ -13,30 +20,75 @@ CATEGORIES: Final = ("positive", "neutral", "negative")
 NEUTRAL_WITHIN: Final = 0.05
 """A compound value closer to 0 than this is neutral; the bound that VADER's authors recommend."""
 
+_WORD: Final = re.compile(r"\w+")
+_AFINN_MOST: Final = 5
+"""The highest valence of a word in AFINN."""
+
 
 class Tone(NamedTuple):
     """The total tone of the words of a text."""
 
     raw: float
-    """The sum of the valences, each from about -4 to 4."""
+    """The sum of the valences, each from about -4 to 4 (AFINN: -5 to 5)."""
     comparative: float
     """The sum divided by the number of words; 0 for a text without words."""
     compound: float
-    """The sum normalized to -1 to 1."""
+    """The sum normalized to -1 to 1 (AFINN: a fifth of `comparative`)."""
+
+
+def lexicon(name: str) -> Callable[[str], Tone]:
+    """Return the function that finds the tone of a text; raise MetricError for an unknown lexicon."""
+    if name == "afinn":
+        valences, pattern = _afinn()  # here, so that a missing list is an error of the metric
+        return partial(_tone_by_list, valences, pattern)
+    if name not in ("", "vader"):
+        hint = did_you_mean_one_of(name, ("vader", "afinn"))
+        raise MetricError(f"sentiment.lexicon is '{name}'; {hint}")
+    return tone_of
 
 
 def tone_of(text: str) -> Tone:
-    """Return the tone of a text; words missing from the lexicon count as neutral."""
+    """Return the tone of a text by VADER; words missing from the lexicon count as neutral."""
     found = _analyzer().polarity_scores(text)
     words = found["words"]
     return Tone(found["raw"], found["raw"] / words if words else 0.0, found["compound"])
 
 
-def category_of(tone: Tone) -> str:
-    """Return `positive`, `neutral` or `negative`."""
-    if abs(tone.compound) < NEUTRAL_WITHIN:
-        return "neutral"
-    return "positive" if tone.compound > 0 else "negative"
+def limits_of(criterion: SentimentCriterion) -> tuple[float, float]:
+    """Return the highest compound value that is negative, and the lowest that is positive."""
+    low, high = criterion.negative_from, criterion.positive_from
+    return -NEUTRAL_WITHIN if low is None else low, NEUTRAL_WITHIN if high is None else high
+
+
+def category_of(tone: Tone, low: float, high: float) -> str:
+    """Return `positive` from `high` upwards, `negative` from `low` downwards, otherwise `neutral`."""
+    if tone.compound >= high:
+        return "positive"
+    return "negative" if tone.compound <= low else "neutral"
+
+
+def _tone_by_list(valences: Mapping[str, int], pattern: re.Pattern[str], text: str) -> Tone:
+    words = _WORD.findall(text)
+    raw = float(sum(valences[found] for found in pattern.findall(" ".join(text.lower().split()))))
+    comparative = raw / len(words) if words else 0.0
+    return Tone(raw, comparative, min(max(comparative / _AFINN_MOST, -1.0), 1.0))
+
+
+@cache
+def _afinn() -> tuple[Mapping[str, int], re.Pattern[str]]:
+    """Read AFINN's English list from the package afinn, without importing its code."""
+    try:
+        text = distribution("afinn").read_text("../afinn/data/AFINN-en-165.txt")
+    except PackageNotFoundError:
+        text = None
+    if text is None:
+        raise MetricError(
+            "sentiment.lexicon afinn needs the word list of the package afinn; pip install afinn"
+        )
+    lines = (line.split("\t") for line in text.splitlines() if line.strip())
+    valences = {word: int(valence) for word, valence in lines}
+    longest_first = sorted(valences, key=len, reverse=True)
+    return valences, re.compile(rf"\b(?:{'|'.join(map(re.escape, longest_first))})\b")
 
 
 @cache

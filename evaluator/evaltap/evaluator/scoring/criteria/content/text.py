@@ -9,18 +9,19 @@ from functools import lru_cache
 from typing import Any
 
 from evaltap.evaluator.cases.text import quoted
-from evaltap.evaluator.scoring.contract.errors import MetricError
+from evaltap.evaluator.scoring.contract.comparisons import Names, named
 from evaltap.schemas.formats.metric import LengthCriterion, TextCriterion
 
 TextCheck = Callable[[str, str], str | None]
 """Compares (actual, expected); returns None for a match, otherwise the reason of the mismatch."""
 
 
-def compile_text(criterion: TextCriterion) -> TextCheck:
-    """Return the check for a text criterion; raise MetricError for a custom comparison."""
-    reject_custom(criterion.compare_name, "text")
+def compile_text(criterion: TextCriterion, names: Names | None = None) -> TextCheck:
+    """Return the check for a text criterion; raise MetricError for a comparison that `names` lacks."""
     if criterion.ignore:
         return _matches
+    if criterion.compare_name:
+        return named(names, "text", criterion.compare_name)
     compare = _STRATEGIES.get(criterion.match_strategy)
     if compare is None:
         known = ", ".join(name for name in _STRATEGIES if name)
@@ -37,6 +38,8 @@ def accepts_itself(criterion: TextCriterion | None) -> bool:
     """Return whether any text matches itself, so that equal texts need no comparison."""
     if criterion is None or criterion.ignore:
         return True
+    if criterion.compare_name:
+        return False
     measured = criterion.length is not None and not criterion.length.ignore
     return not measured and criterion.match_strategy in ("", "exact", "contains", "skip")
 
@@ -46,6 +49,7 @@ def is_exact(criterion: TextCriterion | None) -> bool:
     return (
         criterion is not None
         and not criterion.ignore
+        and not criterion.compare_name
         and not criterion.case_insensitive
         and criterion.match_strategy in ("", "exact")
     )
@@ -87,16 +91,6 @@ def search(pattern: str, text: str) -> bool:
     """Return whether the RE2 `pattern` occurs in `text`; raise ValueError for an invalid pattern."""
     found: bool = compile_pattern(encodable(pattern)).search(encodable(text)) is not None
     return found
-
-
-def reject_custom(compare_name: str, part: str) -> None:
-    """Raise MetricError if a criterion names a comparison that only exists in Go code."""
-    if compare_name:
-        raise MetricError(
-            f"criterion part '{part}' names the custom comparison '{compare_name}', which only "
-            "exists in the program that registered it; write an evaluator for it "
-            "(entry point group evaltap.evaluators) or remove compareName"
-        )
 
 
 def _matches(_actual: str, _expected: str) -> str | None:

@@ -17,7 +17,7 @@ from evaltap.evaluator.cases.costs import cost_of
 from evaltap.evaluator.cases.json_path import follow
 from evaltap.evaluator.cases.turn import Turn, absent_state
 from evaltap.evaluator.scoring.contract.errors import MetricError
-from evaltap.evaluator.scoring.evaluators.function import load_object
+from evaltap.evaluator.scoring.contract.named import load_object
 from evaltap.schemas.text import did_you_mean_one_of
 
 _PYTHON = "$python"

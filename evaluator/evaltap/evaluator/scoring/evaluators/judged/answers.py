@@ -70,15 +70,15 @@ def read_rubrics(text: str, ids: Collection[str]) -> Verdict:
     return Verdict(score, "\n".join(verdict.reason for verdict in verdicts), verdicts, score)
 
 
-def read_single_score(text: str) -> Verdict:
-    """Read `{"score": <0 to 1>, "reason": ...}`."""
+def read_single_score(text: str, low: float = 0, high: float = 1) -> Verdict:
+    """Read `{"score": <low to high>, "reason": ...}`; the score is the answer's place between the two."""
     answer = _object(text)
     score = answer.get("score")
     if score is None:
         raise JudgeInvalid(f"score is required; found {_keys(answer)}")
-    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-        raise JudgeInvalid(f"score is {score!r}; expected a number from 0 to 1")
-    return Verdict(float(score), _reason(answer), value=float(score))
+    if isinstance(score, bool) or not isinstance(score, int | float) or not low <= score <= high:
+        raise JudgeInvalid(f"score is {score!r}; expected a number from {low:g} to {high:g}")
+    return Verdict((score - low) / (high - low), _reason(answer), value=float(score))
 
 
 def read_boolean(text: str) -> Verdict:

@@ -7,12 +7,13 @@ judges are asked and how often.  This module sends the requests, and handles ans
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple, TypedDict, Unpack, cast
 
 from msgspec import structs
 
 from evaltap.evaluator.cases.turn import Turn
-from evaltap.evaluator.scoring.contract.aggregation import average, majority, status_of
+from evaltap.evaluator.scoring.contract.aggregation import average, status_of
 from evaltap.evaluator.scoring.contract.context import (
     EvaluationContext,
     EvaluatorFailure,
@@ -34,6 +35,7 @@ from evaltap.evaluator.scoring.contract.judge import (
     JudgeRequest,
     ask,
 )
+from evaltap.evaluator.scoring.contract.named import source_digest
 from evaltap.evaluator.scoring.contract.turn_evaluator import (
     NOTHING_EXPECTED,
     CaseResult,
@@ -43,6 +45,7 @@ from evaltap.evaluator.scoring.contract.turn_evaluator import (
 )
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.evaluators.judged.answers import Verdict
+from evaltap.evaluator.scoring.evaluators.judged.operators import Operators, TurnAggregator
 from evaltap.evaluator.scoring.evaluators.judged.panel import (
     PREPARATORY,
     Juror,
@@ -137,7 +140,19 @@ class Question(NamedTuple):
 
 
 MessageBuilder = Callable[[TurnView], Question | MissingEvidence]
-TurnAggregator = Callable[[tuple[TurnScore, ...], float], MetricScore]
+
+
+class JudgedOperators(TypedDict, total=False):
+    """The parts of a judged evaluator that a program may replace."""
+
+    messages: Callable[[TurnView], JudgeRequest | str | MissingEvidence]
+    """Asks about a turn; the answer must have the form that the evaluator reads, or be read by `score`."""
+    score: Callable[[str, EvalMetric], Verdict]
+    """Reads the judge's answer; raises JudgeInvalid if it is not a verdict."""
+    samples: SampleAggregator
+    """Combines the samples of a turn instead of the aggregator that the metric names."""
+    turns: TurnAggregator
+    """Combines the turns of a case instead of their mean."""
 
 
 class Judged(TurnEvaluator):
@@ -159,24 +174,29 @@ class Judged(TurnEvaluator):
         *,
         needs_rubrics: bool = False,
         has_preparation: bool = False,
-        samples: SampleAggregator = majority,
-        turns: TurnAggregator = average,
+        named: tuple[SampleAggregator, TurnAggregator] | None = None,
+        **own: Unpack[JudgedOperators],
     ) -> None:
         self.name = name
-        self.version = version
+        self.version = ".".join([version, *_digests(own)])
         super().__init__(metric)
         criterion = require(metric, lambda given: given.llm_judge, "llmJudge")
-        self._build = build
+        self._build = _with_operators(build, metric, own)
         self._needs_rubrics = needs_rubrics
         self._workers = workers_of(criterion)
         # Building a question does not justify a thread, unless it calls the judge itself.
         self._builders = self._workers if has_preparation else 1
         self._models = judge_models(criterion)
+        samples, turns = named or (
+            Operators().sample_aggregator(criterion.sample_aggregator_name),
+            average,
+        )
+        samples = own.get("samples") or samples
         self._panel = Panel(
             criterion, metric.threshold, samples, *jurors_of(criterion, self._models)
         )
         self._found: tuple[Services, Sequence[Judge]] | None = None
-        self._turn_aggregator = turns
+        self._turn_aggregator = own.get("turns") or turns
         self._extras = extras_of(criterion, rubrics=needs_rubrics)
         check_rubrics(criterion.rubrics)
 
@@ -255,6 +275,54 @@ class Judged(TurnEvaluator):
             score = rounds[place].score if isinstance(question, Question) else question
             scores.append(structs.replace(score, beforehand=beforehand) if beforehand else score)
         return scores
+
+
+_UNASKED: Final = Question(lambda: JudgeRequest(""), lambda text: Verdict(0.0, text))
+
+
+def _with_operators(
+    build: MessageBuilder, metric: EvalMetric, own: JudgedOperators
+) -> MessageBuilder:
+    """Return the builder of questions with the program's own messages and reader."""
+    messages, score = own.get("messages"), own.get("score")
+    if messages is None and score is None:
+        return build
+
+    def built(view: TurnView) -> Question | MissingEvidence:
+        # Whoever asks and reads needs nothing of the evaluator's own question.
+        question = build(view) if messages is None or score is None else _UNASKED
+        if isinstance(question, MissingEvidence):
+            return question
+        if messages is not None:
+            asked = messages(view)
+            if isinstance(asked, MissingEvidence):
+                return asked
+            if isinstance(asked, str):
+                asked = JudgeRequest(asked, generation=view.generation)
+            request: JudgeRequest = asked
+            question = question._replace(request=lambda: request)
+        if score is not None:
+            question = question._replace(read=partial(_read, score, metric))
+        return question
+
+    return built
+
+
+def _read(score: Callable[[str, EvalMetric], Verdict], metric: EvalMetric, text: str) -> Verdict:
+    try:
+        found = score(text, metric)
+    except JudgeError:
+        raise
+    except Exception as error:  # user code: an exception is an answer without a verdict
+        raise JudgeInvalid(f"{type(error).__name__}: {error}") from error
+    if not 0 <= found.score <= 1:
+        raise JudgeInvalid(f"score {found.score} is out of range; expected 0 to 1")
+    return found
+
+
+def _digests(own: JudgedOperators) -> list[str]:
+    # A TypedDict's values are not known by key.
+    return [source_digest(cast(Callable[..., object], part)) for _, part in sorted(own.items())]
 
 
 class _Round:

@@ -1,7 +1,7 @@
 """`llm_criteria`: criteria that a judge grades on scales, normalised and weighted into one score."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Unpack
 
 import orjson
 
@@ -17,6 +17,7 @@ from evaltap.evaluator.scoring.evaluators.judged.answers import Verdict
 from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
 from evaltap.evaluator.scoring.evaluators.judged.evaluator import (
     Judged,
+    JudgedOperators,
     Question,
     TurnView,
     lacking,
@@ -51,14 +52,14 @@ with exactly one entry for each criterion: {names}.
 """
 
 
-def criteria(metric: EvalMetric) -> Judged:
+def criteria(metric: EvalMetric, **own: Unpack[JudgedOperators]) -> Judged:
     """`llm_criteria`; raises MetricError if a criterion or its scale is invalid."""
     grading = require(metric, lambda given: given.grading, "grading", closed=True)
     compiled = compile_criteria(grading.criteria)
     schema = _answer_schema(compiled)
 
     def build(view: TurnView) -> Question | MissingEvidence:
-        sections = _sections(view, grading)
+        sections = graded_sections(view, grading)
         if isinstance(sections, MissingEvidence):
             return sections
 
@@ -69,7 +70,7 @@ def criteria(metric: EvalMetric) -> Judged:
 
         return Question(request, lambda text: read_grades(text, compiled))
 
-    return Judged("llm_criteria", f"1.{PROMPT_VERSION}", metric, build)
+    return Judged("llm_criteria", f"1.{PROMPT_VERSION}", metric, build, **own)
 
 
 def read_grades(text: str, criteria: Sequence[CompiledCriterion]) -> Verdict:
@@ -83,11 +84,12 @@ def read_grades(text: str, criteria: Sequence[CompiledCriterion]) -> Verdict:
         raise JudgeInvalid(
             f"graded {', '.join(grades) or 'nothing'}; expected {', '.join(wanted)}, each once"
         )
-    rows = tuple(_row(grades[criterion.id], criterion) for criterion in criteria)
-    weighed = zip(rows, criteria, strict=True)
-    total = sum(criterion.weight for criterion in criteria)
-    score = sum(row.score * criterion.weight for row, criterion in weighed) / total
-    return Verdict(score, "\n".join(f"{row.id}: {row.reason}" for row in rows), rows, score)
+    rows = [_row(grades[criterion.id], criterion) for criterion in criteria]
+    scored = [pair for pair in zip(rows, criteria, strict=True) if pair[1].scale.scored]
+    total = sum(criterion.weight for _, criterion in scored)
+    score = sum(row.score * criterion.weight for row, criterion in scored) / total
+    reason = "\n".join(f"{row.id}: {row.reason}" for row in rows)
+    return Verdict(score, reason, tuple(row for row, _ in scored), score)
 
 
 def _row(grade: Json, criterion: CompiledCriterion) -> RubricVerdict:
@@ -104,7 +106,10 @@ def _row(grade: Json, criterion: CompiledCriterion) -> RubricVerdict:
     return RubricVerdict(criterion.id, score, f"{grade['value']}: {reason}")
 
 
-def _sections(view: TurnView, grading: GradingCriterion) -> list[tuple[str, str]] | MissingEvidence:
+def graded_sections(
+    view: TurnView, grading: GradingCriterion
+) -> list[tuple[str, str]] | MissingEvidence:
+    """Return the titled texts that the judge sees, or which of them is missing."""
     turn, reason = view.turn, lacking(view.turn, "userContent", "finalResponse")
     reference = reference_text(view.wanted) if grading.with_reference and not reason else ""
     if isinstance(reference, MissingEvidence):
@@ -153,13 +158,16 @@ def _prompt(
 def _answer_schema(criteria: Sequence[CompiledCriterion]) -> dict[str, Json]:
     """Return the JSON Schema of the answer, with the bounds of each scale."""
     grades = {
-        criterion.id: _closed({"reason": {"type": "string"}, "value": dict(criterion.scale.schema)})
+        criterion.id: closed_object(
+            {"reason": {"type": "string"}, "value": dict(criterion.scale.schema)}
+        )
         for criterion in criteria
     }
-    return _closed({"grades": _closed(grades)})
+    return closed_object({"grades": closed_object(grades)})
 
 
-def _closed(properties: dict[str, Json]) -> dict[str, Json]:
+def closed_object(properties: dict[str, Json]) -> dict[str, Json]:
+    """Return the JSON Schema of an object with exactly these properties."""
     return {
         "type": "object",
         "properties": properties,

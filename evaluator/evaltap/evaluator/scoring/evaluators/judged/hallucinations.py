@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Unpack
 
 import orjson
 
@@ -15,6 +15,7 @@ from evaltap.evaluator.scoring.evaluators.judged.answers import read_sentence_la
 from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
 from evaltap.evaluator.scoring.evaluators.judged.evaluator import (
     Judged,
+    JudgedOperators,
     Question,
     TurnView,
     lacking,
@@ -129,9 +130,9 @@ def _json(value: object) -> str:  # any JSON value
     return orjson.dumps(value).decode()
 
 
-def hallucinations(metric: EvalMetric) -> Judged:
+def hallucinations(metric: EvalMetric, **own: Unpack[JudgedOperators]) -> Judged:
     """`llm_hallucinations`: the judge splits each answer once, and labels its sentences N times."""
-    return Judged("llm_hallucinations", f"1.{VERSION}", metric, _build, has_preparation=True)
+    return Judged("llm_hallucinations", f"1.{VERSION}", metric, _build, has_preparation=True, **own)
 
 
 def _build(view: TurnView) -> Question | MissingEvidence:

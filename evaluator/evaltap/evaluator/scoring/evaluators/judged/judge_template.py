@@ -2,14 +2,20 @@
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from math import isfinite
+from typing import Final, Unpack
 
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.contract.judge import JudgeRequest
 from evaltap.evaluator.scoring.contract.turn_evaluator import MissingEvidence
 from evaltap.evaluator.scoring.contract.validation import require
 from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
-from evaltap.evaluator.scoring.evaluators.judged.evaluator import Judged, Question, TurnView
+from evaltap.evaluator.scoring.evaluators.judged.evaluator import (
+    Judged,
+    JudgedOperators,
+    Question,
+    TurnView,
+)
 from evaltap.evaluator.scoring.evaluators.judged.operators import Operators, ScorerOptions
 from evaltap.evaluator.scoring.evaluators.judged.template_sources import Source, compile_source
 from evaltap.schemas.formats.metric import EvalMetric
@@ -28,13 +34,18 @@ class JudgeTemplate(Judged):
     """Fills the template for each turn, calls the judge, and reads the answer with the named scorer.
 
     Raises MetricError if a placeholder is not bound, a source or an operator does not exist, or the
-    categories are invalid.
+    categories or bounds are invalid.
     """
 
     name = "llm_judge_template"
     version = f"1.{VERSION}"
 
-    def __init__(self, metric: EvalMetric, operators: Operators | None = None) -> None:
+    def __init__(
+        self,
+        metric: EvalMetric,
+        operators: Operators | None = None,
+        **own: Unpack[JudgedOperators],
+    ) -> None:
         judge = require(metric, lambda given: given.llm_judge, "llmJudge")
         template = require(metric, lambda _: judge.template, "llmJudge.template")
         operators = operators or Operators()
@@ -45,13 +56,23 @@ class JudgeTemplate(Judged):
         # The name of a structured output is that of the scorer whose schema the judge receives.
         self._schema_of = operators.scorer(self._answer_name).schema
         self._categories = _categories(template)
+        self._low, self._high = _bounds(template)
+        names = {template.sample_aggregator_name, judge.sample_aggregator_name} - {""}
+        if len(names) > 1:
+            raise MetricError(
+                f"sampleAggregatorName is '{judge.sample_aggregator_name}' in llmJudge and "
+                f"'{template.sample_aggregator_name}' in its template; keep one of them"
+            )
         super().__init__(
             self.name,
             self.version,
             metric,
             self._question,
-            samples=operators.sample_aggregator(template.sample_aggregator_name),
-            turns=operators.turn_aggregator(template.invocation_aggregator_name),
+            named=(
+                operators.sample_aggregator(next(iter(names), "")),
+                operators.turn_aggregator(template.invocation_aggregator_name),
+            ),
+            **own,
         )
 
     def _question(self, view: TurnView) -> Question | MissingEvidence:
@@ -61,7 +82,8 @@ class JudgeTemplate(Judged):
             if isinstance(text, MissingEvidence):
                 return text
             texts[name] = text
-        options = ScorerOptions([rubric.id for rubric in view.rubrics], self._categories)
+        ids = [rubric.id for rubric in view.rubrics]
+        options = ScorerOptions(ids, self._categories, self._low, self._high)
         schema = self._schema_of(options)
 
         def request() -> JudgeRequest:
@@ -97,6 +119,21 @@ def _compile_bindings(template: Template) -> dict[str, Source]:
                 f"placeholder '{{{{{name}}}}}' is not bound; bound: {', '.join(sources) or 'none'}"
             )
     return sources
+
+
+def _bounds(template: Template) -> tuple[float, float]:
+    given = template.response_scorer_options
+    if given is None or (given.min is None and given.max is None):
+        return 0.0, 1.0
+    if template.response_scorer_name != "single_score":
+        raise MetricError("responseScorerOptions.min and max are for the scorer single_score")
+    low = 0.0 if given.min is None else given.min
+    high = 1.0 if given.max is None else given.max
+    if not (isfinite(low) and isfinite(high) and low < high):
+        raise MetricError(
+            f"responseScorerOptions: min is {low:g} and max is {high:g}; expected min < max"
+        )
+    return low, high
 
 
 def _categories(template: Template) -> dict[str, float]:

@@ -6,12 +6,11 @@ A package provides more of them through entry points in the groups named here; a
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from evaltap.evaluator.scoring.contract import aggregation
-from evaltap.evaluator.scoring.contract.context import MetricScore, TurnScore, Vote
-from evaltap.evaluator.scoring.contract.errors import MetricError
+from evaltap.evaluator.scoring.contract.context import MetricScore, TurnScore
+from evaltap.evaluator.scoring.contract.named import find
 from evaltap.evaluator.scoring.evaluators.judged.answers import (
     Verdict,
     read_boolean,
@@ -19,12 +18,10 @@ from evaltap.evaluator.scoring.evaluators.judged.answers import (
     read_rubrics,
     read_single_score,
 )
+from evaltap.evaluator.scoring.evaluators.judged.panel import SampleAggregator
 from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import answer_schema
 from evaltap.schemas.formats.model import Json
 
-Part = TypeVar("Part")
-SampleAggregator = Callable[[Sequence[Vote], float], Vote]
-"""Returns the vote that represents all samples of a turn, given the threshold."""
 TurnAggregator = Callable[[tuple[TurnScore, ...], float], MetricScore]
 """Returns the score of the case from its turns, given the threshold."""
 
@@ -35,10 +32,13 @@ TURN_GROUP: Final = "evaltap.turn_aggregators"
 
 @dataclass(frozen=True, slots=True)
 class ScorerOptions:
-    """The input of a scorer: the ids of the requested rubrics, and the scores of the categories."""
+    """The input of a scorer: the ids of the requested rubrics, the scores of the categories, the bounds."""
 
     rubric_ids: Sequence[str] = ()
     categories: Mapping[str, float] = field(default_factory=dict)
+    low: float = 0.0
+    high: float = 1.0
+    """The lowest and the highest answer of a judge that answers with a number."""
 
 
 class ResponseScorer(Protocol):
@@ -79,12 +79,12 @@ class Operators:
 
     def scorer(self, name: str) -> ResponseScorer:
         """Return a response scorer; raise MetricError if there is none of that name."""
-        return _find("responseScorerName", name, self.scorers, SCORERS, SCORER_GROUP)
+        return find("responseScorerName", name, self.scorers, SCORERS, SCORER_GROUP)
 
     def sample_aggregator(self, name: str) -> SampleAggregator:
         """Return the function that combines all samples into one vote; `majority_vote` for an empty name."""
         known = SAMPLE_AGGREGATORS
-        return _find(
+        return find(
             "sampleAggregatorName",
             name or "majority_vote",
             self.sample_aggregators,
@@ -95,7 +95,7 @@ class Operators:
     def turn_aggregator(self, name: str) -> TurnAggregator:
         """Return the function that computes the score of the case; `average` for an empty name."""
         known = TURN_AGGREGATORS
-        return _find(
+        return find(
             "invocationAggregatorName", name or "average", self.turn_aggregators, known, TURN_GROUP
         )
 
@@ -110,12 +110,14 @@ def _answer(required: Mapping[str, Json]) -> Mapping[str, Json]:
     }
 
 
-_SCORE: Final = {"score": {"type": "number", "minimum": 0, "maximum": 1}}
 _PASSED: Final = {"passed": {"type": "boolean"}}
 
 SCORERS: Final[Mapping[str, ResponseScorer]] = {
     "single_score": BuiltInScorer(
-        lambda _: _answer(_SCORE), lambda text, _: read_single_score(text)
+        lambda options: _answer(
+            {"score": {"type": "number", "minimum": options.low, "maximum": options.high}}
+        ),
+        lambda text, options: read_single_score(text, options.low, options.high),
     ),
     "boolean": BuiltInScorer(lambda _: _answer(_PASSED), lambda text, _: read_boolean(text)),
     "categorical": BuiltInScorer(
@@ -132,19 +134,3 @@ SAMPLE_AGGREGATORS: Final[Mapping[str, SampleAggregator]] = {
     "average": aggregation.mean_vote,
 }
 TURN_AGGREGATORS: Final[Mapping[str, TurnAggregator]] = {"average": aggregation.average}
-
-
-def _find(
-    key: str, name: str, given: Mapping[str, Part], built_in: Mapping[str, Part], group: str
-) -> Part:
-    if name in given:
-        return given[name]
-    if name in built_in:
-        return built_in[name]
-    installed = {point.name: point for point in entry_points(group=group)}
-    point = installed.get(name)
-    if point is None:
-        known = ", ".join(sorted({*given, *built_in, *installed}))
-        raise MetricError(f"template.{key} is '{name}'; known: {known}")
-    found: Part = point.load()
-    return found

@@ -1,6 +1,6 @@
 """The question whether a final response is correct given a reference, answered with two lines of text."""
 
-from typing import Final
+from typing import Final, Unpack
 
 from evaltap.evaluator.scoring.contract.judge import JudgeRequest
 from evaltap.evaluator.scoring.contract.turn_evaluator import MissingEvidence
@@ -8,6 +8,7 @@ from evaltap.evaluator.scoring.evaluators.judged.answers import read_validity
 from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fresh_nonce
 from evaltap.evaluator.scoring.evaluators.judged.evaluator import (
     Judged,
+    JudgedOperators,
     Question,
     TurnView,
     lacking,
@@ -60,7 +61,7 @@ def validity_request(
     return JudgeRequest(prompt, generation=generation, nonce=nonce)
 
 
-def final_response(metric: EvalMetric) -> Judged:
+def final_response(metric: EvalMetric, **own: Unpack[JudgedOperators]) -> Judged:
     """`llm_final_response`: 1 if the judge finds the response valid, given the reference."""
 
     def build(view: TurnView) -> Question | MissingEvidence:
@@ -73,4 +74,4 @@ def final_response(metric: EvalMetric) -> Judged:
             read_validity,
         )
 
-    return Judged("llm_final_response", f"1.{VERSION}", metric, build)
+    return Judged("llm_final_response", f"1.{VERSION}", metric, build, **own)

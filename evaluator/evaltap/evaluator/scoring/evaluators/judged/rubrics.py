@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Unpack
 
 import orjson
 
@@ -15,6 +15,7 @@ from evaltap.evaluator.scoring.evaluators.judged import rubric_prompt
 from evaltap.evaluator.scoring.evaluators.judged.answers import Verdict, read_rubrics
 from evaltap.evaluator.scoring.evaluators.judged.evaluator import (
     Judged,
+    JudgedOperators,
     Question,
     TurnView,
     lacking,
@@ -33,7 +34,7 @@ _VERSION: Final = f"1.{rubric_prompt.VERSION}"
 _NOTHING_FOUND: Final = "(no knowledge was retrieved)"
 
 
-def response(metric: EvalMetric) -> Judged:
+def response(metric: EvalMetric, **own: Unpack[JudgedOperators]) -> Judged:
     """`llm_rubric_response`: rubrics about the final response alone."""
 
     def sections(view: TurnView) -> Sections | MissingEvidence:
@@ -46,10 +47,10 @@ def response(metric: EvalMetric) -> Judged:
             ("final answer", stated_answer(turn.final_text)),
         ]
 
-    return _judged("llm_rubric_response", metric, rubric_prompt.RESPONSE_TASK, sections)
+    return _judged("llm_rubric_response", metric, rubric_prompt.RESPONSE_TASK, sections, own)
 
 
-def knowledge_recall(metric: EvalMetric) -> Judged:
+def knowledge_recall(metric: EvalMetric, **own: Unpack[JudgedOperators]) -> Judged:
     """`llm_rubric_knowledge_recall`: rubrics about the results of retrieval tools."""
     judge = metric.criterion.llm_judge if metric.criterion else None
     names = frozenset(judge.retrieval_tools if judge else ()) or KNOWLEDGE_TOOLS
@@ -72,18 +73,20 @@ def knowledge_recall(metric: EvalMetric) -> Judged:
             ("retrieved knowledge", "\n".join(lines) or _NOTHING_FOUND),
         ]
 
-    return _judged("llm_rubric_knowledge_recall", metric, rubric_prompt.KNOWLEDGE_TASK, sections)
+    return _judged(
+        "llm_rubric_knowledge_recall", metric, rubric_prompt.KNOWLEDGE_TASK, sections, own
+    )
 
 
-def critic(metric: EvalMetric) -> Judged:
+def critic(metric: EvalMetric, **own: Unpack[JudgedOperators]) -> Judged:
     """`llm_rubric_critic`: rubrics about the final response, given a correct reference."""
-    return _judged("llm_rubric_critic", metric, rubric_prompt.CRITIC_TASK, _with_reference)
+    return _judged("llm_rubric_critic", metric, rubric_prompt.CRITIC_TASK, _with_reference, own)
 
 
-def reference_critic(metric: EvalMetric) -> Judged:
+def reference_critic(metric: EvalMetric, **own: Unpack[JudgedOperators]) -> Judged:
     """`llm_rubric_reference_critic`: the same, given a reference that shows the desired quality."""
     task = rubric_prompt.REFERENCE_CRITIC_TASK
-    return _judged("llm_rubric_reference_critic", metric, task, _with_reference)
+    return _judged("llm_rubric_reference_critic", metric, task, _with_reference, own)
 
 
 def _judged(
@@ -91,6 +94,7 @@ def _judged(
     metric: EvalMetric,
     task: str,
     sections: Callable[[TurnView], Sections | MissingEvidence],
+    own: JudgedOperators,
 ) -> Judged:
     def build(view: TurnView) -> Question | MissingEvidence:
         found = sections(view)
@@ -103,7 +107,7 @@ def _judged(
             _reader(view, found),
         )
 
-    return Judged(name, _VERSION, metric, build, needs_rubrics=True)
+    return Judged(name, _VERSION, metric, build, needs_rubrics=True, **own)
 
 
 def _with_reference(view: TurnView) -> Sections | MissingEvidence:

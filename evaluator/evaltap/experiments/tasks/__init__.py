@@ -1,0 +1,1 @@
+"""Tasks: from rows of a data set to cases, with the metrics that suit them."""

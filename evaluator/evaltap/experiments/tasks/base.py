@@ -1,0 +1,158 @@
+"""What a task is, where tasks come from, and the cases that one makes of a source.
+
+A package provides a task through an entry point in the group `evaltap.tasks`: its name, and a factory without
+parameters.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from importlib.resources import files
+from typing import Any, Final, Protocol, cast
+
+import orjson
+
+from evaltap.evaluator.cases.datasets.tables import Row
+from evaltap.experiments.tasks.sources import rows_of
+from evaltap.schemas.errors import ConfigurationError, InputError
+from evaltap.schemas.files.documents import case_data, metrics_of
+from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.formats.model import Json
+from evaltap.schemas.text import counted, did_you_mean_one_of
+
+TASK_GROUP: Final = "evaltap.tasks"
+SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """What the command line says to all tasks."""
+
+    checkpoints: tuple[int, ...] = ()
+    """After how many messages a growing context is measured; a row's own checkpoints come first."""
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+
+class Task(Protocol):
+    """Makes cases for an agent of the rows of a data set, and says how its answers are scored."""
+
+    @property
+    def required(self) -> Sequence[str]:
+        """The columns without which a row makes no case."""
+        ...
+
+    def load(self, source: str) -> Iterable[Row]:
+        """Yield the rows of a source, each with its position; most tasks return `rows_of(source)`."""
+        ...
+
+    def format(self, row: Mapping[str, Json], options: TaskOptions) -> CaseData:
+        """Return the case of a row: messages and what is expected; raise ValueError for a bad row."""
+        ...
+
+    def metrics(self) -> Sequence[EvalMetric]:
+        """Return how the answers are scored."""
+        ...
+
+
+class ColumnTask:
+    """A task of this package: its rows are read by `rows_of`, its metrics are a file."""
+
+    def __init__(
+        self,
+        name: str,
+        required: Sequence[str],
+        format_row: Callable[[Mapping[str, Json], TaskOptions], CaseData],
+    ) -> None:
+        self._name = name
+        self._format = format_row
+        self.required = required
+
+    def load(self, source: str) -> Iterator[Row]:
+        """Yield the rows of a source."""
+        return rows_of(source)
+
+    def format(self, row: Mapping[str, Json], options: TaskOptions) -> CaseData:
+        """Return the case of a row."""
+        return self._format(row, options)
+
+    def metrics(self) -> list[EvalMetric]:
+        """Return the metrics of the task's file."""
+        data = files("evaltap.experiments.tasks").joinpath(f"{self._name}.metrics.json")
+        return metrics_of(orjson.loads(data.read_bytes()))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCases:
+    """The cases that a task made, and why it made none of some rows."""
+
+    cases: list[CaseData]
+    problems: list[str]
+
+
+def installed() -> Mapping[str, EntryPoint]:
+    """Return the installed tasks by name."""
+    return {point.name: point for point in entry_points(group=TASK_GROUP)}
+
+
+def find_task(name: str) -> Task:
+    """Return an installed task; raise InputError for an unknown one."""
+    known = installed()
+    if name not in known:
+        raise InputError(f"--tasks {name}: unknown; {did_you_mean_one_of(name, sorted(known))}")
+    point = known[name]
+    try:
+        factory = cast(Callable[[], Task], point.load())
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"--tasks {name}: {point.value} cannot be imported: {error}") from error
+    return factory()
+
+
+def make_cases(
+    name: str, task: Task, source: str, options: TaskOptions, *, strict: bool
+) -> TaskCases:
+    """Return the cases of a source; with `strict`, raise InputError if a row makes none.
+
+    Raises InputError for a source that cannot be read, or if no row makes a case.
+    """
+    made = TaskCases([], [])
+    for number, (place, row) in enumerate(task.load(source), 1):
+        missing = [column for column in task.required if row.get(column) in (None, "", [], {})]
+        try:
+            if missing:
+                raise ValueError(f"lacks {', '.join(missing)}")
+            case = task.format(row, options)
+        except ValueError as error:
+            made.problems.append(f"{place or f'row {number}'}: {error}")
+            continue
+        given = row.get("id")
+        eval_id = str(given) if isinstance(given, str | int) else f"{name}-{number}"
+        session: dict[str, Any] = {"appName": name, "userId": "task"}
+        defaults = {"evalId": eval_id, "evalSetId": name, "sessionInput": session}
+        made.cases.append(case_data({**defaults, **case}))
+    if made.problems and (strict or not made.cases):
+        shown = [f"  {one}" for one in made.problems[:SHOWN]]
+        more = len(made.problems) - SHOWN
+        shown += [f"  ... and {more:,} more"] if more > 0 else []
+        what = f"{counted(len(made.problems), 'row')} of {name} make no case"
+        raise InputError("\n".join([f"{source}: {what}:", *shown]))
+    if not made.cases:
+        raise InputError(f"{source}: has no rows for {name}")
+    return made
+
+
+def text_of(row: Mapping[str, Json], column: str) -> str:
+    """Return a column that must be a text; raise ValueError for any other value."""
+    value = row.get(column)
+    if not isinstance(value, str):
+        raise ValueError(f"{column} is {type(value).__name__}; expected a text")
+    return value
+
+
+def setting(environ: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
+    """Return a variable that is one of some words, by default the first; raise ConfigurationError."""
+    found = environ.get(name, "").strip().lower() or choices[0]
+    if found not in choices:
+        raise ConfigurationError(f"{name} is '{found}'; expected {' or '.join(choices)}")
+    return found
