@@ -111,6 +111,9 @@ class Conversation:
         except ToolMiss as miss:
             raise CaseFailed(str(miss)) from miss
         except Exception as error:  # of the agent: it fails its case
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from error  # whatever the agent has made of it
             if limit.expired():
                 why = f"the agent did not answer within {self.turn_seconds:g} s"
                 raise CaseFailed(why) from error
