@@ -77,7 +77,7 @@ class MetricStore:
 
     def add(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
         """Add a metric at the end."""
-        added = _metric(metric)
+        added = metric_of(metric)
         with self._lock:
             metrics = self._all(app, eval_set_id)
             if any(one.metric_name == added.metric_name for one in metrics):
@@ -86,7 +86,7 @@ class MetricStore:
 
     def update(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
         """Replace a metric whole."""
-        changed = _metric(metric)
+        changed = metric_of(metric)
         with self._lock:
             metrics = self._all(app, eval_set_id)
             metrics[self._place(metrics, changed.metric_name)] = changed
@@ -117,7 +117,8 @@ class MetricStore:
         raise NotFoundError(f"no metric {name!r}; the set has: {known or 'none'}")
 
 
-def _metric(given: EvalMetric | Mapping[str, Any]) -> EvalMetric:
+def metric_of(given: EvalMetric | Mapping[str, Any]) -> EvalMetric:
+    """Return a metric that can be stored; raise InputError."""
     if given is None:
         raise InputError("the metric is null; give one")
     metric = given if isinstance(given, EvalMetric) else parse(EvalMetric, dict(given))
