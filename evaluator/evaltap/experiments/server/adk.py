@@ -48,6 +48,7 @@ def adk_routes(api: EvaluationApi, stores: Stores) -> list[Route]:
         "eval-sets": {"GET": calls.list_sets, "POST": calls.create_set},
         "eval-sets/{set_id}": {"DELETE": calls.delete_set},
         "eval-sets/{set_id}/run": {"POST": calls.run},
+        "eval-sets/{set_id}/add-session": {"POST": calls.add_session},
         "eval-sets/{set_id}/eval-cases": {"GET": calls.list_cases},
         "eval-sets/{set_id}/eval-cases/{eval_id}": {
             "GET": calls.get_case,
@@ -59,6 +60,7 @@ def adk_routes(api: EvaluationApi, stores: Stores) -> list[Route]:
         "metrics-info": {"GET": calls.metrics_info},
         "eval_sets": {"GET": partial(calls.list_sets, bare=True)},
         "eval_sets/{set_id}": {"POST": calls.create_named_set},
+        "eval_sets/{set_id}/add_session": {"POST": calls.add_session},
         "eval_sets/{set_id}/run_eval": {"POST": partial(calls.run, bare=True)},
         "eval_sets/{set_id}/evals": {"GET": calls.list_cases},
         "eval_sets/{set_id}/evals/{eval_id}": {
@@ -149,14 +151,17 @@ class _Calls:
         await off_loop(self._stores.sets.delete_case, self._app, *place)
         return answer(None)
 
+    async def add_session(self, _: Request, names: Names) -> Response:
+        raise RefusedError(
+            501, "the sessions are in ADK's server; add a recorded one with `evaltap curate`"
+        )
+
     async def run(self, request: Request, names: Names, *, bare: bool = False) -> Response:
         body = await _object(request)
         eval_set = await self._eval_set(names)
         metrics = _metrics(body.get("eval_metrics", body.get("evalMetrics")) or [])
         self._api.check_code(metrics)
-        wanted = next(
-            (body[key] for key in ("eval_case_ids", "evalCaseIds", "eval_ids") if body.get(key)), []
-        )
+        wanted = body.get("eval_case_ids") or body.get("evalCaseIds") or body.get("eval_ids") or []
         stores = self._stores._replace(metrics=_held(metrics, self._app, eval_set.eval_set_id))
         run = await self._api.started(
             eval_set.eval_set_id, stores=stores, eval_case_ids=[str(one) for one in wanted]

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Mount
 
+from evaltap.evaluator.page.security.guard import TooLargeError
 from evaltap.evaluator.scoring.settings import check_code
 from evaltap.experiments.server.entrance import Entrance, Guarded
 from evaltap.experiments.server.routing import Names, Route, Routes, answer, off_loop
@@ -107,7 +108,8 @@ def create_app(
     """Return the server of an evaluator.
 
     A run may take `run_seconds`, `at_once` run at a time, and metrics run code only if `allow_code` is set.
-    `more` returns other routes.  Raises ConfigurationError for a blank app name.
+    `more` returns other routes.  `app.state.cancel()`, on the event loop, ends all runs.  Raises
+    ConfigurationError for a blank app name.
     """
     if not evaluator.app_name.strip():
         raise ConfigurationError("the app name is blank; give one")
@@ -116,7 +118,7 @@ def create_app(
     )
     routes = Routes([*api.routes(), *more(api)])
     app = Starlette(routes=[Mount("/", app=Guarded(routes, entrance))])
-    app.state.ends = lambda: False  # the server replaces this when it stops
+    app.state.cancel = api.runs.cancel
     return app
 
 
@@ -396,6 +398,8 @@ async def _answered(
         return answer({"error": "already exists"}, 409)
     except TimeoutError:
         return answer({"error": "evaluation timed out"}, 504)
+    except TooLargeError:
+        raise
     except FormatError as error:  # of a store: what it holds is broken
         why: Exception = error
     except InputError as error:

@@ -99,10 +99,7 @@ class Guarded:
                 headers = MutableHeaders(scope=message)
                 headers["X-Content-Type-Options"] = "nosniff"
                 headers.setdefault("Cache-Control", "no-store")
-                if scope["method"] != "OPTIONS" and shared:
-                    headers["Access-Control-Allow-Origin"] = shared["Access-Control-Allow-Origin"]
-                elif shared:
-                    headers.update(shared)
+                headers.update(shared)
             await send(message)
 
         if (refused := self._entrance.refusal(scope)) is not None:

@@ -100,7 +100,9 @@ class Run:
             for number, (event, data) in enumerate(self.events[sent:], sent + 1):
                 yield f"id: {number}\nevent: {event}\ndata: {json_bytes(data).decode()}\n\n"
                 sent = number
-            if self.has_ended and sent >= len(self.events):
+            if sent < len(self.events):
+                continue  # more came while these were read
+            if self.has_ended:
                 return
             try:
                 async with asyncio.timeout(idle_seconds):
@@ -137,6 +139,11 @@ class Runs:
         # One that is cancelled before it begins never runs.
         run.task.add_done_callback(lambda _: run.has_ended or self._end(run, "canceled"))
         return run
+
+    def cancel(self) -> None:
+        """Stop all runs."""
+        for run in self._all.values():
+            run.cancel()
 
     async def _run(self, run: Run, room: asyncio.Semaphore, options: dict[str, Any]) -> None:
         try:

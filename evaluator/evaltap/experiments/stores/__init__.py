@@ -20,7 +20,7 @@ from evaltap.experiments.stores.locator import (
     FileLocator,
     Locator,
 )
-from evaltap.experiments.stores.metrics import MetricStore, MetricStoring
+from evaltap.experiments.stores.metrics import MetricStore, MetricStoring, SharedMetrics
 from evaltap.experiments.stores.results import ResultStore, ResultStoring
 from evaltap.experiments.stores.tables import table_names
 
@@ -39,6 +39,7 @@ __all__ = [
     "NotFoundError",
     "ResultStore",
     "ResultStoring",
+    "SharedMetrics",
     "Stores",
     "database_stores",
     "file_stores",
