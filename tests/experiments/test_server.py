@@ -19,7 +19,7 @@ from evaltap.evaluator.page.security.site import Site
 from evaltap.evaluator.page.serving import PageServer
 from evaltap.experiments.server import runs
 from evaltap.experiments.server.adk import adk_routes
-from evaltap.experiments.server.app import EvaluationApi, ServerStores, create_app
+from evaltap.experiments.server.app import ServerStores, create_app
 from evaltap.experiments.server.entrance import MOST_BODY, Entrance
 from evaltap.experiments.service import AgentCall, AgentEvaluator, RecordedAgent
 from evaltap.experiments.stores import Stores, memory_stores, stores_at
@@ -64,22 +64,14 @@ class Served:
 
     def __init__(self, agent: Any, **options: Any) -> None:
         self.stores = filled(memory_stores())
-        given = options.pop("options", {})
         site = Site("127.0.0.1", 8080, "", frozenset({"evals.example.com"}))
-        entrance = Entrance(site, TOKEN, options.pop("origins", ()))
-
-        def more(api: EvaluationApi) -> list[Any]:
-            self.api = api
-            return adk_routes(api, self.stores)
-
-        self.evaluator = AgentEvaluator("app", agent, stores=self.stores, **given)
         self.app = create_app(
-            self.evaluator,
+            AgentEvaluator("app", agent, stores=self.stores),
             ServerStores(
                 sets=self.stores.sets, metrics=self.stores.metrics, results=self.stores.results
             ),
-            entrance,
-            more=more,
+            Entrance(site, TOKEN, options.pop("origins", ())),
+            more=lambda api: adk_routes(api, self.stores),
             **options,
         )
 

@@ -234,7 +234,7 @@ def test_what_many_threads_add_is_all_there(stores: Stores) -> None:
         stores.results.save("app", EvalSetResult(eval_set_id="s", eval_set_result_id="same"))
 
     with ThreadPoolExecutor(8) as pool:
-        [*pool.map(add, range(24))]
+        list(pool.map(add, range(24)))
 
     wanted = {str(one) for one in range(24)}
     assert {one.eval_id for one in stores.sets.get("app", "s").eval_cases} == wanted

@@ -17,7 +17,7 @@ from evaltap.experiments.stores.results import to_store
 from evaltap.schemas.data import json_bytes
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.files.canonical import loads
-from evaltap.schemas.files.validation import parse
+from evaltap.schemas.files.validation import Model, parse
 from evaltap.schemas.formats.case import EvalCase, EvalSet
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.model import Json, WireModel
@@ -553,7 +553,7 @@ def _json(text: str | bytes, place: str) -> Json:
     return loads(text.encode() if isinstance(text, str) else text, place=place)
 
 
-def _read(model: Any, text: str | bytes, place: str) -> Any:  # a model and its instance
+def _read(model: type[Model], text: str | bytes, place: str) -> Model:
     return parse(model, _json(text, place), place=place)
 
 
