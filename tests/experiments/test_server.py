@@ -21,7 +21,8 @@ from evaltap.experiments.server import runs
 from evaltap.experiments.server.adk import adk_routes
 from evaltap.experiments.server.app import ServerStores, create_app
 from evaltap.experiments.server.entrance import MOST_BODY, Entrance
-from evaltap.experiments.service import AgentCall, AgentEvaluator, RecordedAgent
+from evaltap.experiments.server.remote import agent_routes
+from evaltap.experiments.service import AgentCall, AgentEvaluator, RecordedAgent, RemoteAgent
 from evaltap.experiments.stores import Stores, memory_stores, stores_at
 from evaltap.schemas.files.validation import parse
 from evaltap.schemas.formats.case import EvalSet
@@ -410,6 +411,130 @@ def test_errors_of_adk_s_routes_have_its_form(
 
     assert found.status_code == status, found.text
     assert set(found.json()) == {"detail"}
+
+
+def talking(messages: list[dict[str, str]], turn: Any) -> str:
+    said = turn.run_tool("count", {"of": messages[-1]["content"]}, lambda of: {"n": len(messages)})
+    if "crash" in messages[-1]["content"]:
+        raise ValueError("it crashed")
+    return f"message {said['n']}"
+
+
+def conversation(*said: str) -> dict[str, Any]:
+    turns = [{"userContent": {"role": "user", "content": one}} for one in said]
+    session = {"appName": "app", "userId": "u"}
+    return {"evalId": said[0], "sessionInput": session, "conversation": turns}
+
+
+@pytest.fixture
+def remote() -> Iterator[RemoteAgent]:
+    agent = RecordedAgent(talking)
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    app = create_app(
+        AgentEvaluator("app", agent),
+        ServerStores(),
+        Entrance(Site("127.0.0.1", port), TOKEN),
+        more=lambda _: agent_routes("app", agent),
+    )
+    server = PageServer(app, listener)
+    server.start()
+    yield RemoteAgent(f"http://127.0.0.1:{port}", "app", token=TOKEN)
+    server.stop()
+    agent.close()
+
+
+def test_a_remote_agent_gives_the_turns_that_it_gives_here(remote: RemoteAgent) -> None:
+    here = RecordedAgent(talking)
+    cases = [conversation("a", "b", "c"), conversation("x", "crash"), conversation("y")]
+    found = []
+    for agent in (here, remote):
+        stores = memory_stores()
+        data = {"evalSetId": "s", "evalCases": cases}
+        stores.sets.put("app", parse(EvalSet, data))
+        evaluator = AgentEvaluator("app", agent, stores=stores, run_details=True)
+        found.append([one.run_details[0].inference for one in evaluator.evaluate("s").eval_cases])
+    here.close()
+
+    def seen(inference: dict[str, Any]) -> Any:
+        tools = [[(t["name"], t["arguments"], t["result"]) for t in turn["tools"]]
+                 for turn in inference["inferences"]]  # fmt: skip
+        said = [turn["finalResponse"]["content"] for turn in inference["inferences"]]
+        return said, tools, inference["status"], "it crashed" in inference["errorMessage"]
+
+    local, distant = ([seen(one) for one in run] for run in found)
+    assert local == distant, found[1][1]["errorMessage"]
+    assert distant[0][0] == ["message 1", "message 3", "message 5"]
+    assert distant[1][2:] == ("failed", True)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"contextMessages": [{"role": "system", "content": "x"}]}, "context messages"),
+        ({"toolMock": {"actual": [{"name": "count", "result": 1}]}}, "cannot be mocked"),
+    ],
+)
+def test_what_the_protocol_cannot_carry_fails_the_case(
+    remote: RemoteAgent, change: dict[str, Any], said: str
+) -> None:
+    case = conversation("a")
+    where = case["conversation"][0] if "toolMock" in change else case
+    where.update(change)
+    stores = memory_stores()
+    stores.sets.put("app", parse(EvalSet, {"evalSetId": "s", "evalCases": [case]}))
+
+    [found] = AgentEvaluator("app", remote, stores=stores).evaluate("s").eval_cases
+    assert found.overall_status == "failed"
+    assert said in found.eval_case_results[0].error_message
+
+
+TURN_REQUEST = {
+    "session": {"userId": "u", "sessionId": "s"},
+    "input": {"role": "user", "content": "hi"},
+    "runOptions": {"requestID": "r-1", "executionTraceEnabled": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({}, 200),
+        ({"session": {"userId": "", "sessionId": "s"}}, 400),
+        ({"session": {"userId": "u"}}, 400),
+        ({"input": {"role": "assistant", "content": "x"}}, 400),
+        ({"input": {"role": "user", "content": ""}}, 400),
+        ({"input": None}, 400),
+        ({"profile": {"overrides": [{}]}}, 400),
+        ({"colour": 1}, 400),
+        ({"runOptions": {"colour": 1}}, 400),
+    ],
+)
+def test_a_turn_of_the_agent_itself(change: dict[str, Any], status: int) -> None:
+    agent = RecordedAgent(talking)
+    entrance = Entrance(Site("127.0.0.1", 8080))
+    evaluator = AgentEvaluator("app", agent)
+    app = create_app(evaluator, ServerStores(), entrance, more=lambda _: agent_routes("app", agent))
+    with TestClient(app, "http://127.0.0.1:8080") as client:
+        path = "/trpc-agent/v1/apps/app/runs"
+        found = client.post(path, json={**TURN_REQUEST, **change})
+        other = client.post(path.replace("/app/", "/other/"), json=TURN_REQUEST)
+        stranger = {**TURN_REQUEST, "session": {"userId": "v", "sessionId": "s"}}
+        refused = client.post(path, json=stranger).status_code if status == 200 else 400
+    agent.close()
+
+    assert (found.status_code, other.status_code, refused) == (status, 404, 400), found.text
+    if status == 200:
+        data = found.json()
+        assert data["status"] == "completed"
+        assert {one["requestID"] for one in data["events"]} == {"r-1"}
+        assert data["events"][-1]["object"] == "runner.completion"
+        assert [one["role"] for one in data["messages"]] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+        ]
 
 
 AGENT = """

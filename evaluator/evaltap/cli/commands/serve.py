@@ -18,6 +18,7 @@ from evaltap.evaluator.scoring.settings import check_code
 from evaltap.experiments.server.adk import adk_routes
 from evaltap.experiments.server.app import ServerStores, create_app
 from evaltap.experiments.server.entrance import Entrance
+from evaltap.experiments.server.remote import agent_routes
 from evaltap.experiments.service.evaluator import AgentEvaluator
 from evaltap.experiments.service.recorded import RecordedAgent
 from evaltap.experiments.service.simulation import UserSimulator
@@ -38,7 +39,8 @@ def run(options: ServeOptions) -> int:
     app_name, stores = _stores(options)
     tls = tls_context(options.tls)
     with ExitStack() as closing:
-        evaluator = _evaluator(options, app_name, stores, closing)
+        tested = _agent(options, closing)
+        evaluator = _evaluator(options, app_name, tested, stores, closing)
         listener = listening(options.host, options.port)
         port = listener.getsockname()[1]
         scheme = "https" if options.tls.tls_cert else "http"
@@ -51,7 +53,10 @@ def run(options: ServeOptions) -> int:
             run_seconds=options.run_seconds,
             at_once=options.runs_at_once,
             allow_code=options.allow_code,
-            more=lambda api: adk_routes(api, stores),
+            more=lambda api: [
+                *adk_routes(api, stores),
+                *agent_routes(app_name, tested, options.agent.turn_seconds),
+            ],
         )
         settings = connection_settings(MOST_CONNECTIONS, tls)
         server = PageServer(app, listener, when_ending=app.state.cancel, **settings)
@@ -116,19 +121,26 @@ def _stores(options: ServeOptions) -> tuple[str, Stores]:
     return app_name, stores._replace(metrics=SharedMetrics(metrics, str(options.metrics)))
 
 
+def _agent(options: ServeOptions, closing: ExitStack) -> RecordedAgent:
+    called = options.agent
+    template, result = request_template(called), called.agent_result
+    made = RecordedAgent(called.agent, request=template, result=result)
+    closing.callback(made.close)
+    return made
+
+
 def _evaluator(
-    options: ServeOptions, app_name: str, stores: Stores, closing: ExitStack
+    options: ServeOptions,
+    app_name: str,
+    tested: RecordedAgent,
+    stores: Stores,
+    closing: ExitStack,
 ) -> AgentEvaluator:
     def agent(text: str) -> RecordedAgent:
         made = RecordedAgent(text)
         closing.callback(made.close)
         return made
 
-    called = options.agent
-    tested = RecordedAgent(
-        called.agent, request=request_template(called), result=called.agent_result
-    )
-    closing.callback(tested.close)
     expected, user = options.expected_agent, options.user_agent
     return AgentEvaluator(
         app_name,
@@ -139,8 +151,8 @@ def _evaluator(
         num_runs=options.runs,
         parallel_inference=True,
         parallel_evaluation=True,
-        parallelism=called.concurrency,
-        turn_seconds=called.turn_seconds,
+        parallelism=options.agent.concurrency,
+        turn_seconds=options.agent.turn_seconds,
     )
 
 

@@ -6,7 +6,7 @@ when the run has ended.  A client that leaves before takes its run with it.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -21,7 +21,7 @@ from starlette.routing import Mount
 from evaltap.evaluator.page.security.guard import TooLargeError
 from evaltap.evaluator.scoring.settings import check_code
 from evaltap.experiments.server.entrance import Entrance, Guarded
-from evaltap.experiments.server.routing import Names, Route, Routes, answer, off_loop
+from evaltap.experiments.server.routing import Handler, Names, Route, Routes, answer, off_loop
 from evaltap.experiments.server.runs import BusyError, Evaluating, Run, Runs
 from evaltap.experiments.stores.errors import ExistsError, NotFoundError
 from evaltap.experiments.stores.eval_sets import EvalSetStoring
@@ -148,33 +148,33 @@ class EvaluationApi:
         at = self._paths.of
         runs = f"{at('runs')}/{{run_id}}"
         found = [
-            Route(at("runs"), {"POST": self._told(self._create_run)}),
-            Route(runs, {"GET": self._told(self._run), "DELETE": self._told(self._cancel)}),
-            Route(f"{runs}/events", {"GET": self._told(self._events)}),
+            Route(at("runs"), {"POST": responding(self._create_run)}),
+            Route(runs, {"GET": responding(self._run), "DELETE": responding(self._cancel)}),
+            Route(f"{runs}/events", {"GET": responding(self._events)}),
         ]
         if self.stores.sets is not None:
             sets = _Sets(self, self.stores.sets)
             cases = f"{at('sets')}/{{set_id}}/cases"
             one = {"GET": sets.get_case, "PUT": sets.put_case, "DELETE": sets.delete_case}
             found += [
-                Route(at("sets"), {"GET": self._told(sets.list)}),
-                Route(f"{at('sets')}/{{set_id}}", {"GET": self._told(sets.get)}),
-                Route(cases, {"POST": self._told(sets.add_case)}),
-                Route(f"{cases}/{{eval_id}}", {k: self._told(v) for k, v in one.items()}),
+                Route(at("sets"), {"GET": responding(sets.list)}),
+                Route(f"{at('sets')}/{{set_id}}", {"GET": responding(sets.get)}),
+                Route(cases, {"POST": responding(sets.add_case)}),
+                Route(f"{cases}/{{eval_id}}", {k: responding(v) for k, v in one.items()}),
             ]
         if self.stores.metrics is not None:
             metrics = _Metrics(self, self.stores.metrics)
             all_of = {"GET": metrics.list, "POST": metrics.add}
             named = {"GET": metrics.get, "PUT": metrics.update, "DELETE": metrics.delete}
             found += [
-                Route(at("metrics"), {k: self._told(v) for k, v in all_of.items()}),
-                Route(f"{at('metrics')}/{{name}}", {k: self._told(v) for k, v in named.items()}),
+                Route(at("metrics"), {k: responding(v) for k, v in all_of.items()}),
+                Route(f"{at('metrics')}/{{name}}", {k: responding(v) for k, v in named.items()}),
             ]
         if self.stores.results is not None:
             results = _Results(self, self.stores.results)
             found += [
-                Route(at("results"), {"GET": self._told(results.list)}),
-                Route(f"{at('results')}/{{result_id}}", {"GET": self._told(results.get)}),
+                Route(at("results"), {"GET": responding(results.list)}),
+                Route(f"{at('results')}/{{result_id}}", {"GET": responding(results.get)}),
             ]
         return found
 
@@ -254,12 +254,6 @@ class EvaluationApi:
         if not last.isdecimal():
             raise RefusedError(400, "Last-Event-ID must be the number of an event")
         return StreamingResponse(run.stream(int(last[:12])), media_type="text/event-stream")
-
-    @staticmethod
-    def _told(
-        handler: Callable[[Request, Names], Awaitable[Response]],
-    ) -> Callable[[Request, Names], Awaitable[Response]]:
-        return partial(_answered, handler)
 
 
 class _Sets:
@@ -384,9 +378,12 @@ class _Results:
         return answer({"result": _data(await off_loop(self._store.get, self._app, result_id))})
 
 
-async def _answered(
-    handler: Callable[[Request, Names], Awaitable[Response]], request: Request, names: Names
-) -> Response:
+def responding(handler: Handler) -> Handler:
+    """Return a handler that answers exceptions, too."""
+    return partial(_answered, handler)
+
+
+async def _answered(handler: Handler, request: Request, names: Names) -> Response:
     """Return a handler's response, or what its exception means."""
     try:
         return await handler(request, names)

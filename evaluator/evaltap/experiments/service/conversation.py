@@ -107,7 +107,7 @@ class Conversation:
         limit = asyncio.timeout(self.turn_seconds)
         try:
             async with limit:
-                captured = await self._captured(runner, message)
+                found = await captured(runner, replace(self.call, message=message))
         except ToolMiss as miss:
             raise CaseFailed(str(miss)) from miss
         except Exception as error:  # of the agent: it fails its case
@@ -118,21 +118,22 @@ class Conversation:
                 why = f"the agent did not answer within {self.turn_seconds:g} s"
                 raise CaseFailed(why) from error
             raise CaseFailed(f"the agent failed: {type(error).__name__}: {error}") from error
-        self.traces.append(captured.turn.get("executionTrace"))
+        self.traces.append(found.turn.get("executionTrace"))
         if answers is not None and answers.missed:
             raise CaseFailed(str(answers.missed[0]))
-        if captured.error:
-            raise CaseFailed(captured.error)
-        self.turns.append(captured.turn)
-        return captured.turn
+        if found.error:
+            raise CaseFailed(found.error)
+        self.turns.append(found.turn)
+        return found.turn
 
-    async def _captured(self, runner: Runner, message: Mapping[str, Any]) -> CapturedTurn:
-        capture = TurnCapture(message)
-        call = replace(self.call, message=message)
-        async with aclosing(events_of(runner, call)) as events:
-            async for event in events:
-                capture.add(event)
-        return capture.end()
+
+async def captured(runner: Runner, call: AgentCall) -> CapturedTurn:
+    """Run one turn and return what its events tell; raises what the agent raises."""
+    capture = TurnCapture(call.message)
+    async with aclosing(events_of(runner, call)) as events:
+        async for event in events:
+            capture.add(event)
+    return capture.end()
 
 
 def _mocks(
