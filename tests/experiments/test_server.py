@@ -537,6 +537,22 @@ def test_a_turn_of_the_agent_itself(change: dict[str, Any], status: int) -> None
         ]
 
 
+def test_a_remote_turn_that_hangs_fails_in_time() -> None:
+    agent = Slow(first=0)
+    app = create_app(
+        AgentEvaluator("app", agent),
+        ServerStores(),
+        Entrance(Site("127.0.0.1", 8080)),
+        more=lambda _: agent_routes("app", agent, 0.05),
+    )
+    with TestClient(app, "http://127.0.0.1:8080") as client:
+        found = client.post("/trpc-agent/v1/apps/app/runs", json=TURN_REQUEST).json()
+
+    assert found["status"] == "failed"
+    assert "no answer within 0.05 s" in found["errorMessage"]
+    assert agent.cancelled.wait(10)
+
+
 AGENT = """
 import pathlib, time
 

@@ -13,8 +13,9 @@ from evaltap.experiments.server.app import RefusedError, body_of, responding
 from evaltap.experiments.server.routing import Names, Route, answer
 from evaltap.experiments.service.capture import COMPLETION, CapturedTurn
 from evaltap.experiments.service.conversation import captured
+from evaltap.experiments.service.kept_session import KeptSession
 from evaltap.experiments.service.remote import BASE
-from evaltap.experiments.service.runners import AgentCall, Runner, session_of
+from evaltap.experiments.service.runners import AgentCall, Runner
 from evaltap.schemas.data import JsonObject, json_bytes
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.message import Message
@@ -51,17 +52,17 @@ class TurnRequest(WireModel):
 
 def agent_routes(app_name: str, runner: Runner, turn_seconds: float | None = None) -> list[Route]:
     """Return the route at which a remote evaluator runs the agent, turn by turn."""
-    conversations = _Conversations(runner, turn_seconds)
+    sessions = _Sessions(runner, turn_seconds)
 
     async def run(request: Request, names: Names) -> Response:
         if names["app"] != app_name:
             raise RefusedError(404, "not found")
-        return await _answered(await body_of(TurnRequest, request), app_name, conversations)
+        return await _answered(await body_of(TurnRequest, request), app_name, sessions)
 
     return [Route(f"{BASE}/{{app}}/runs", {"POST": responding(run)})]
 
 
-async def _answered(asked: TurnRequest, app_name: str, conversations: "_Conversations") -> Response:
+async def _answered(asked: TurnRequest, app_name: str, sessions: "_Sessions") -> Response:
     session, said = asked.session, asked.input
     for name, value in (("userId", session.user_id), ("sessionId", session.session_id)):
         if not value:
@@ -80,7 +81,7 @@ async def _answered(asked: TurnRequest, app_name: str, conversations: "_Conversa
     )
     request_id = asked.run_options.request_id or str(uuid.uuid4())
     try:
-        found = await conversations.ask(call)
+        found = await sessions.ask(call)
     except RefusedError:
         raise
     except Exception as error:  # of the agent: it is what the request asks for
@@ -98,66 +99,35 @@ async def _answered(asked: TurnRequest, app_name: str, conversations: "_Conversa
     )
 
 
-class _Conversations:
-    """The open sessions of the agent."""
+class _Sessions:
+    """The open sessions of the agent, each with its user."""
 
     def __init__(self, runner: Runner, turn_seconds: float | None) -> None:
         self._runner, self._turn_seconds = runner, turn_seconds
-        self._open: dict[str, _Conversation] = {}
+        self._open: dict[str, tuple[str, KeptSession]] = {}
 
     async def ask(self, call: AgentCall) -> CapturedTurn:
         """Run a turn in its session, which is opened if it is not."""
-        found = self._open.get(call.session_id)
-        if found is None:
+        if call.session_id not in self._open:
             if len(self._open) >= MOST_SESSIONS:
                 raise RefusedError(503, "too many sessions are open; try again later")
-            found = _Conversation(self._runner, call, self._turn_seconds)
-            self._open[call.session_id] = found
-            found.task.add_done_callback(lambda _: self._open.pop(call.session_id, None))
-        if found.user_id != call.user_id:
+            made = KeptSession(self._runner, call, IDLE_SECONDS)
+            self._open[call.session_id] = call.user_id, made
+            made.task.add_done_callback(lambda _: self._open.pop(call.session_id, None))
+        user_id, session = self._open[call.session_id]
+        if user_id != call.user_id:
             raise RefusedError(400, "the session is that of another user")
-        return await found.ask(call)
+        return await session.use(lambda turns: self._turn(turns, call))
 
-
-class _Conversation:
-    """One session: a task of its own opens it, runs its turns one after another, and closes it."""
-
-    def __init__(self, runner: Runner, call: AgentCall, turn_seconds: float | None) -> None:
-        self._asked: asyncio.Queue[tuple[AgentCall, asyncio.Future[CapturedTurn]]] = asyncio.Queue()
-        self._turn_seconds = turn_seconds
-        self.user_id = call.user_id
-        self.task = asyncio.create_task(self._run(runner, call))
-
-    async def ask(self, call: AgentCall) -> CapturedTurn:
-        done: asyncio.Future[CapturedTurn] = asyncio.get_running_loop().create_future()
-        self._asked.put_nowait((call, done))
-        either: set[asyncio.Future[Any]] = {done, self.task}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not done.done():
-            done.cancel()
-            self.task.result()  # raises why the session could not be opened
-            raise RuntimeError("the session has ended")
-        return done.result()
-
-    async def _run(self, runner: Runner, call: AgentCall) -> None:
-        async with session_of(runner, call) as turns:
-            while True:
-                try:
-                    async with asyncio.timeout(IDLE_SECONDS):
-                        asked, done = await self._asked.get()
-                except TimeoutError:
-                    return
-                limit = asyncio.timeout(self._turn_seconds)
-                try:
-                    async with limit:
-                        found = await captured(turns, asked)
-                except Exception as error:  # of the agent
-                    late = TimeoutError(f"no answer within {self._turn_seconds} s")
-                    if not done.done():
-                        done.set_exception(late if limit.expired() else error)
-                else:
-                    if not done.done():
-                        done.set_result(found)
+    async def _turn(self, turns: Runner, call: AgentCall) -> CapturedTurn:
+        limit = asyncio.timeout(self._turn_seconds)
+        try:
+            async with limit:
+                return await captured(turns, call)
+        except Exception:
+            if limit.expired():
+                raise TimeoutError(f"no answer within {self._turn_seconds} s") from None
+            raise
 
 
 def _events(found: CapturedTurn, app_name: str, request_id: str) -> list[JsonObject]:

@@ -235,6 +235,7 @@ def _mysql(address: _Address) -> Dialect:
 def _postgres(address: _Address) -> Dialect:
     try:
         import psycopg  # an optional package
+        from psycopg.conninfo import make_conninfo
         from psycopg.types.string import TextLoader
     except ImportError:
         raise _not_installed("postgres") from None
@@ -250,7 +251,7 @@ def _postgres(address: _Address) -> Dialect:
     }
     given = {name: one for name, one in given.items() if one is not None}
     try:
-        psycopg.conninfo.make_conninfo(**given)
+        make_conninfo(**given)
     except psycopg.Error:
         raise ConfigurationError(
             f"{address.shown}: libpq has no such options: {', '.join(address.options) or 'none given'}"
