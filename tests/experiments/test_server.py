@@ -339,6 +339,7 @@ def test_cases_are_edited(
     assert found.status_code == status, found.text
 
 
+@pytest.mark.slow
 def test_the_web_tab_of_google_adk_reads_every_answer(client: TestClient) -> None:
     dev_server: Any = pytest.importorskip("google.adk.cli.dev_server")
     from google.adk.evaluation.eval_case import EvalCase

@@ -348,6 +348,58 @@ def test_a_wrong_password_is_refused_and_not_shown(
     assert "wr0ng-w0rd" not in "".join(traceback.format_exception(caught.value)).replace(wrong, "")
 
 
+@pytest.mark.slow
+def test_new_tables_in_mysql_have_the_columns_and_keys_of_the_peer_s(mariadb: str) -> None:
+    stores_at(f"{mariadb}?prefix=new")
+
+    with database_at(mariadb).transaction() as transaction:
+        rows = transaction.rows(
+            "SELECT table_name, index_name, GROUP_CONCAT(column_name ORDER BY seq_in_index)"
+            " FROM information_schema.statistics WHERE table_name LIKE 'new%'"
+            " AND index_name <> 'PRIMARY' GROUP BY table_name, index_name",
+            {},
+        )
+        columns = transaction.rows(
+            "SELECT table_name, GROUP_CONCAT(column_name ORDER BY ordinal_position)"
+            " FROM information_schema.columns WHERE table_name LIKE 'new%' GROUP BY table_name",
+            {},
+        )
+
+    begin = "new_evaluation_"
+    assert {(one.removeprefix(begin), key, of) for one, key, of in rows} == {
+        ("eval_sets", "new_uniq_eval_sets_app_eval_set", "app_name,eval_set_id"),
+        ("eval_sets", "new_idx_eval_sets_app_created", "app_name,created_at"),
+        ("eval_cases", "new_uniq_eval_cases_app_set_case", "app_name,eval_set_id,eval_id"),
+        ("eval_cases", "new_idx_eval_cases_app_set_order", "app_name,eval_set_id,id"),
+        ("metrics", "new_uniq_metrics_app_set_name", "app_name,eval_set_id,metric_name"),
+        ("metrics", "new_idx_metrics_app_set", "app_name,eval_set_id"),
+        ("eval_set_results", "new_uniq_results_app_result_id", "app_name,eval_set_result_id"),
+        ("eval_set_results", "new_idx_results_app_created", "app_name,created_at"),
+        ("eval_set_results", "new_idx_results_app_set_created", "app_name,eval_set_id,created_at"),
+    }
+    both = "created_at,updated_at"
+    assert {one.removeprefix(begin): of for one, of in columns} == {
+        "eval_sets": f"id,app_name,eval_set_id,name,description,{both}",
+        "eval_cases": f"id,app_name,eval_set_id,eval_id,eval_mode,eval_case,{both}",
+        "metrics": f"id,app_name,eval_set_id,metric_name,metric,{both}",
+        "eval_set_results": "id,app_name,eval_set_result_id,eval_set_id,eval_set_result_name,"
+        f"eval_case_results,summary,{both}",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", ["mariadb", "postgres"])
+def test_a_server_that_stops_is_told_without_the_password(server: str) -> None:
+    with getattr(database_servers, server)() as url:
+        stores = stores_at(url)
+        stores.sets.create("app", "s")
+
+    with pytest.raises(DatabaseError) as caught:
+        stores.sets.list("app")
+    assert "ann@127.0.0.1" in str(caught.value)
+    assert database_servers.PASSWORD not in str(caught.value)
+
+
 PEER_TABLES = """
 CREATE TABLE old_evaluation_eval_sets (id BIGINT AUTO_INCREMENT PRIMARY KEY, app_name VARCHAR(255) NOT NULL,
   eval_set_id VARCHAR(255) NOT NULL, name VARCHAR(255) NOT NULL, description TEXT,

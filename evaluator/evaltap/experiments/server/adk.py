@@ -4,6 +4,7 @@ Bodies are those of ADK's models, in camelCase; errors are `{"detail": text}`.  
 server, so none can be added from here.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -19,7 +20,7 @@ from evaltap.experiments.stores.documents import Stores, memory_stores
 from evaltap.experiments.stores.errors import NotFoundError
 from evaltap.experiments.stores.metrics import MetricStoring
 from evaltap.schemas.data import JsonObject
-from evaltap.schemas.errors import FormatError, InputError
+from evaltap.schemas.errors import EvaltapError, FormatError, InputError
 from evaltap.schemas.files.adk import from_adk, to_adk
 from evaltap.schemas.files.adk_older import METRICS, metrics_of_config
 from evaltap.schemas.files.canonical import loads
@@ -28,6 +29,7 @@ from evaltap.schemas.formats.case import CaseData, EvalCase, EvalSet, Invocation
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.result import EvalCaseResult, EvalMetricResult, EvalSetResult
 
+_LOG = logging.getLogger("evaltap.serve")
 _STATUSES: Final = {"passed": 1, "failed": 2}
 _NOT_EVALUATED: Final = 3
 _FREE: Final = {"args", "response", "state", "finalSessionState"}
@@ -102,6 +104,9 @@ class _Calls:
                 return answer({"detail": str(error)}, 500 if error.path else 400)
             except InputError as error:
                 return answer({"detail": str(error)}, 400)
+            except EvaltapError as error:
+                _LOG.error("%s %s failed: %s", request.method, request.url.path, error)
+                return answer({"detail": "internal server error"}, 500)
 
         return answered
 

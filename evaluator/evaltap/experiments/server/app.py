@@ -232,7 +232,7 @@ class EvaluationApi:
             return response
         await self.until_ended(request, run)
         assert run.result is not None
-        return answer({"evaluationResult": run.result.data()}, 201)
+        return answer({"evaluationResult": await off_loop(run.result.data)}, 201)
 
     def _found(self, names: Names) -> Run:
         if (run := self.runs.get(names["run_id"])) is None:
@@ -240,7 +240,7 @@ class EvaluationApi:
         return run
 
     async def _run(self, _: Request, names: Names) -> Response:
-        return answer({"run": self._found(names).data()})
+        return answer({"run": await off_loop(self._found(names).data)})
 
     async def _cancel(self, _: Request, names: Names) -> Response:
         run = self._found(names)

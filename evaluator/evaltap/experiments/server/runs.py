@@ -16,7 +16,7 @@ from evaltap.schemas.data import JsonObject, json_bytes
 from evaltap.schemas.errors import EvaltapError
 
 MOST_WAITING: Final = 32
-_KEPT: Final = 100
+_KEPT: Final = 20
 """Runs that have ended and can still be asked for; their results are in the store."""
 _LOG = logging.getLogger("evaltap.serve")
 

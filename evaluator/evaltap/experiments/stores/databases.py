@@ -8,9 +8,10 @@ libpq, e.g. `sslmode`.  Without a password, MYSQL_PWD, PGPASSWORD or ~/.pgpass h
 
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,8 @@ from evaltap.schemas.known import check_known
 
 Row = tuple[Any, ...]  # values of a driver
 _NAMED: Final = re.compile(r"%\((\w+)\)s")
+_DUCKDB_TURN: Final = threading.Lock()
+"""DuckDB takes a row that another thread has not committed yet for a duplicate."""
 _GIVE_UP_SECONDS: Final = 10.0
 """How long a transaction is tried again that another one was in the way of."""
 
@@ -53,6 +56,8 @@ class Dialect:
     """Compares an id byte by byte."""
     marker: str = r"%(\1)s"
     """A named parameter."""
+    turn: AbstractContextManager[object] = field(default_factory=nullcontext)
+    """Held during a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ class Database:
         began, pause = time.monotonic(), 0.01
         while True:
             try:
-                with self.transaction() as transaction:
+                with self.dialect.turn, self.transaction() as transaction:
                     return work(transaction)
             except PassingError:
                 if time.monotonic() - began > _GIVE_UP_SECONDS:
@@ -289,7 +294,7 @@ def _duckdb(path: Path) -> Dialect:
         is_duplicate=lambda error: isinstance(error, duckdb.ConstraintException),
         is_passing=lambda error: (
             isinstance(error, duckdb.TransactionException)
-            or (isinstance(error, duckdb.IOException) and "lock" in str(error))
+            or (isinstance(error, duckdb.IOException) and "set lock on" in str(error))
         ),
         row_id="BIGINT PRIMARY KEY DEFAULT nextval('{table}_id')",
         json="JSON",
@@ -297,6 +302,7 @@ def _duckdb(path: Path) -> Dialect:
         before_table="CREATE SEQUENCE IF NOT EXISTS {table}_id",
         lock="",
         marker=r"$\1",
+        turn=_DUCKDB_TURN,
     )
 
 
