@@ -285,6 +285,9 @@ class _Sets:
     async def put_case(self, request: Request, names: Names) -> Response:
         set_id, eval_id = present(names["set_id"]), present(names["eval_id"])
         case = await self._case(request, eval_id)
+        if case.creation_timestamp is None:  # an update stamps nothing: the case keeps its time
+            made = await off_loop(self._store.get_case, self._app, set_id, eval_id)
+            case = case.model_copy(update={"creation_timestamp": made.creation_timestamp})
         await off_loop(self._store.update_case, self._app, set_id, case)
         return answer({"case": _data(case)})
 

@@ -14,6 +14,7 @@ from evaltap.experiments.service.evaluator import EvaluationResult
 from evaltap.experiments.service.options import Options
 from evaltap.schemas.data import JsonObject, json_bytes
 from evaltap.schemas.errors import EvaltapError
+from evaltap.schemas.formats.case import CaseData
 
 MOST_WAITING: Final = 32
 _KEPT: Final = 20
@@ -149,9 +150,12 @@ class Runs:
         try:
             async with room:
                 run.state = "running"
-                callbacks = reporting(run, self._evaluator.options.callbacks)
+                progress = _Progress(run)
                 run.result = await self._evaluator.evaluate_async(
-                    run.eval_set_id, callbacks=callbacks, **options
+                    run.eval_set_id,
+                    callbacks=progress.callbacks(self._evaluator.options.callbacks),
+                    on_turn=progress.turn,
+                    **options,
                 )
             self._end(run, "succeeded")
         except asyncio.CancelledError:
@@ -181,39 +185,39 @@ def told(error: Exception) -> str:
     return str(error) if isinstance(error, EvaltapError) else "internal server error"
 
 
-def reporting(run: Run, given: Callbacks) -> Callbacks:
-    """Return callbacks that also report a run's progress."""
+class _Progress:
+    """Reports what a run does."""
 
-    def started(call: CallbackCall) -> None:
-        run.report("started", _unit(call))
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._units: dict[str, JsonObject] = {}
+        """Those that are going on, by session."""
 
-    def answered(call: CallbackCall) -> None:
-        unit = _unit(call)
-        for number, turn in enumerate(call.result.inferences, 1):
-            for tool in (turn or {}).get("tools") or ():
-                name, status = tool.get("name") or "", "failed" if tool.get("error") else "ok"
-                run.report("tool", {**unit, "turn": number, "tool": name, "status": status})
-            answer = ((turn or {}).get("finalResponse") or {}).get("content")
-            run.report("turn", {**unit, "turn": number, "answer": answer})
+    def callbacks(self, given: Callbacks) -> Callbacks:
+        """Return callbacks that also report."""
+        both = given.copy()
+        both.add("progress", before_inference_case=self._started, after_evaluate_case=self._scored)
+        return both
 
-    def scored(call: CallbackCall) -> None:
+    def turn(self, session_id: str, turn: CaseData) -> None:
+        """Report a turn of the agent and its tools."""
+        unit = self._units.get(session_id, {"sessionId": session_id})
+        for tool in turn.get("tools") or ():
+            name, status = tool.get("name") or "", "failed" if tool.get("error") else "ok"
+            self._run.report("tool", {**unit, "tool": name, "status": status})
+        said = [(turn.get(key) or {}).get("content") for key in ("userContent", "finalResponse")]
+        self._run.report("turn", {**unit, "user": said[0], "answer": said[1]})
+
+    def _started(self, call: CallbackCall) -> None:
+        unit = {"evalId": call.eval_case_id, "runId": call.request.run_id}
+        self._units[call.session_id] = unit | {"sessionId": call.session_id}
+        self._run.report("started", self._units[call.session_id])
+
+    def _scored(self, call: CallbackCall) -> None:
+        unit = self._units.pop(call.inference.session_id, {"evalId": call.eval_case_id})
         found = call.result
         rows = {one.metric_name: one.eval_status for one in found.overall_eval_metric_results}
         error = {"error": found.error_message} if found.error_message else {}
-        run.report(
-            "scored", {**_unit(call), "status": found.final_eval_status, "metrics": rows, **error}
+        self._run.report(
+            "scored", {**unit, "status": found.final_eval_status, "metrics": rows, **error}
         )
-
-    callbacks = given.copy()
-    callbacks.add(
-        "progress",
-        before_inference_case=started,
-        after_inference_case=answered,
-        after_evaluate_case=scored,
-    )
-    return callbacks
-
-
-def _unit(call: CallbackCall) -> JsonObject:
-    session_id = call.session_id or getattr(call.inference, "session_id", "")
-    return {"evalId": call.eval_case_id, "runId": call.request.run_id, "sessionId": session_id}

@@ -1,7 +1,7 @@
 """Run the turns of a case with an agent: given ones, or those that a simulated user says."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -35,6 +35,8 @@ class Conversation:
     call: AgentCall
     """User, session, state and messages, which all turns share."""
     turn_seconds: float | None = None
+    on_turn: Callable[[str, CaseData], None] | None = None
+    """Called with the session after each turn that has ended well."""
     turns: list[CaseData | None] = field(default_factory=list)
     """Those that have ended well."""
     traces: list[Any] = field(default_factory=list)
@@ -124,6 +126,8 @@ class Conversation:
         if found.error:
             raise CaseFailed(found.error)
         self.turns.append(found.turn)
+        if self.on_turn is not None:
+            self.on_turn(self.call.session_id, found.turn)
         return found.turn
 
 

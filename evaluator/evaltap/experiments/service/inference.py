@@ -199,7 +199,9 @@ class _Inference:
         return expected.turns
 
     def _conversation(self, runner: Runner, case: EvalCase, session_id: str) -> Conversation:
-        return Conversation(runner, self._call(case, session_id), self._options.turn_seconds)
+        options, call = self._options, self._call(case, session_id)
+        watched = options.on_turn if runner is self._runner else None
+        return Conversation(runner, call, options.turn_seconds, watched)
 
     def _call(self, case: EvalCase, session_id: str) -> AgentCall:
         context = [
