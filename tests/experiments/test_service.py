@@ -49,7 +49,7 @@ def turn(said: str, answer: str = "", **more: Any) -> dict[str, Any]:
 
 def case(name: str, *turns: dict[str, Any], **more: Any) -> dict[str, Any]:
     session = {"appName": "app", "userId": "u"}
-    return {"evalId": name, "conversation": [*turns], "sessionInput": session, **more}
+    return {"evalId": name, "conversation": [*turns], "sessionInput": session} | more
 
 
 def stored(*cases: dict[str, Any], metrics: Any = (EXACT,)) -> Stores:
@@ -496,7 +496,9 @@ def test_a_simulated_user_may_be_any_agent_and_remembers_what_it_said() -> None:
         return "DONE" if len(messages) > 3 else f"question {len(messages)}"
 
     plan = {"conversationPlan": "ask", "stopSignal": "DONE", "maxAllowedInvocations": 5}
-    stores = stored(case("c", conversationScenario=plan), metrics=())
+    session = {"appName": "app", "userId": "u", "state": {"tier": "gold"}}
+    one = case("c", conversationScenario=plan, sessionInput=session)
+    stores = stored(one, metrics=())
     simulated = RecordedAgent(user)
 
     found = AgentEvaluator(

@@ -348,13 +348,11 @@ class _Metrics:
         set_id, metric = asked.set_id.strip(), asked.metric
         given = metric.metric_name.strip() if metric else ""
         if name and given and given != name:
-            raise RefusedError(
-                400, "metric.metricName must match the name in the path when provided"
-            )
+            raise RefusedError(400, "metric.metricName must match path metricName when provided")
         if not set_id:
             raise RefusedError(400, "setId must not be empty")
         if metric is None:
-            raise RefusedError(400, "metric must not be null")
+            raise RefusedError(400, "metric must not be nil")
         if not (given or name):
             raise RefusedError(400, "metric.metricName must not be empty")
         metric = metric.model_copy(update={"metric_name": given or name})

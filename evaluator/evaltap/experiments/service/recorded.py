@@ -47,6 +47,11 @@ class RecordedAgent:
             self._recorder.close()
             raise
 
+    @property
+    def takes_state(self) -> bool:
+        """Whether the agent can be given a session's state; one that plays a user does without."""
+        return self._agent.abilities.state
+
     async def __call__(self, call: AgentCall) -> Any:
         """Run a single turn in a session of its own."""
         async with self.session(call) as turn:

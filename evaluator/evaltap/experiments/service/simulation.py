@@ -101,7 +101,7 @@ class UserSimulator:
             self._user_id(),
             self._session_id(),
             {},
-            state=dict(start.state or {}),
+            state=dict(start.state or {}) if getattr(self._runner, "takes_state", True) else None,
             context_messages=({"role": "system", "content": prompt},),
         )
         if not call.user_id or not call.session_id:
