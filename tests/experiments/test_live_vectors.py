@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 
 from evaltap.schemas.errors import EvaltapError
-from live_rows import capture, evaluating, managers, runs, simulation, tool_mocks
+from live_rows import capture, evaluating, http, managers, runs, simulation, tool_mocks
 from live_rows.comparing import Row
 
 OWN = Path(__file__).parents[1] / "data" / "trpc-live" / "vectors.json"
-NOT_YET = {"http"}
-"""Kinds that are not implemented."""
 CHECKS: dict[str, Callable[[Row], None]] = {
     "capture": capture.check,
     "evaluate": evaluating.check,
+    "http": http.check,
     "locator_list": managers.check_locator_list,
     "locator_path": managers.check_locator_path,
     "manager": managers.check,
@@ -46,8 +45,7 @@ def vectors() -> list[Row]:
 
 
 def rows(*, same: bool) -> list[Any]:
-    found = [one for one in vectors() if one["kind"] not in NOT_YET]
-    return [pytest.param(one, id=one["id"]) for one in found if (one["ours"] == "same") is same]
+    return [pytest.param(one, id=one["id"]) for one in vectors() if (one["ours"] == "same") is same]
 
 
 @pytest.mark.parametrize("row", rows(same=True))
@@ -68,5 +66,5 @@ def test_a_row_that_differs_on_purpose_has_our_outcome(row: Row) -> None:
         return
 
 
-def test_every_kind_is_checked_or_named_as_missing() -> None:
-    assert {one["kind"] for one in vectors()} <= {*CHECKS, *NOT_YET}
+def test_every_kind_is_checked() -> None:
+    assert {one["kind"] for one in vectors()} <= {*CHECKS}

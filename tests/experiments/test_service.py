@@ -49,7 +49,7 @@ def turn(said: str, answer: str = "", **more: Any) -> dict[str, Any]:
 
 def case(name: str, *turns: dict[str, Any], **more: Any) -> dict[str, Any]:
     session = {"appName": "app", "userId": "u"}
-    return {"evalId": name, "conversation": [*turns], "sessionInput": session, **more}
+    return {"evalId": name, "conversation": [*turns], "sessionInput": session} | more
 
 
 def stored(*cases: dict[str, Any], metrics: Any = (EXACT,)) -> Stores:
@@ -486,3 +486,46 @@ def test_an_agent_that_hangs_fails_its_case() -> None:
 
     assert begun.is_set()
     assert "did not answer within 0.05 s" in found.eval_cases[0].eval_case_results[0].error_message
+
+
+def test_a_simulated_user_may_be_any_agent_and_remembers_what_it_said() -> None:
+    heard: list[list[str]] = []
+
+    def user(messages: list[dict[str, str]]) -> str:
+        heard.append([one["role"] for one in messages])
+        return "DONE" if len(messages) > 3 else f"question {len(messages)}"
+
+    plan = {"conversationPlan": "ask", "stopSignal": "DONE", "maxAllowedInvocations": 5}
+    session = {"appName": "app", "userId": "u", "state": {"tier": "gold"}}
+    one = case("c", conversationScenario=plan, sessionInput=session)
+    stores = stored(one, metrics=())
+    simulated = RecordedAgent(user)
+
+    found = AgentEvaluator(
+        "app", echo, stores=stores, simulator=UserSimulator(simulated), run_details=True
+    ).evaluate("set")
+    simulated.close()
+
+    details = found.eval_cases[0].run_details[0].inference
+    assert [one["userContent"]["content"] for one in details["inferences"]] == ["question 2"]
+    assert details["endedBy"] == "stop_signal"
+    assert heard == [["system", "user"], ["system", "user", "assistant", "user"]]
+
+
+def test_a_result_is_saved_after_each_run_under_one_id() -> None:
+    stores = stored(case("c", turn("a", "a")))
+    seen: list[int] = []
+
+    def look(call: CallbackCall) -> None:
+        saved = stores.results.list("app")
+        summaries = [stores.results.get("app", one).summary for one in saved]
+        seen.append(sum(one.num_runs for one in summaries if one))
+        assert call.request.run_id == len(seen)
+
+    callbacks = Callbacks()
+    callbacks.add("look", before_inference_set=look)
+
+    AgentEvaluator("app", echo, stores=stores, callbacks=callbacks, num_runs=3).evaluate("set")
+
+    assert seen == [0, 1, 2]
+    assert len(stores.results.list("app")) == 1

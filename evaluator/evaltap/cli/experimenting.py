@@ -5,10 +5,15 @@ import time
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from datetime import timedelta
-from pathlib import Path
 
 from evaltap.cli.mocking import choice_of
-from evaltap.cli.options.run import AgentOptions, ReplayOptions, RunOptions, ToolCallOptions
+from evaltap.cli.options.run import (
+    AgentOptions,
+    CalledAgentOptions,
+    ReplayOptions,
+    RunOptions,
+    ToolCallOptions,
+)
 from evaltap.cli.options.shared import JudgeOptions, ReferenceOptions, ScoringOptions
 from evaltap.cli.scoring import case_scorer
 from evaltap.evaluator.analysis.stats.rate import Rate
@@ -56,13 +61,16 @@ def request_of(
         runs,
         resume,
         settings,
-        _json(agent.agent_request) if agent.agent_request else None,
+        request_template(agent),
         agent.agent_result,
         choice_of(tools),
     )
 
 
-def _json(path: Path) -> Json:
+def request_template(agent: CalledAgentOptions) -> Json:
+    """Return what an http:// agent is sent; raise InputError for a file that cannot be read."""
+    if (path := agent.agent_request) is None:
+        return None
     try:
         return loads(path.read_bytes(), path=str(path))
     except OSError as error:

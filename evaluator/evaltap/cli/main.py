@@ -27,6 +27,7 @@ COMMANDS = {
     "consume": "land the cases of a log in a DuckDB file and score them",
     "run": "run an agent on the cases of an eval set, and score it",
     "replay": "run a changed agent on recorded traffic; forecast its pass rate",
+    "serve": "run and score an agent on eval sets when HTTP requests ask for it",
     "mocks": "offer recorded tools to agents in any language",
     "score": "score eval cases from files or a DuckDB file",
     "metrics": "list the evaluators, with an example of each",
@@ -64,7 +65,7 @@ COMMANDS = {
 GROUPS = {
     "start": ("demo", "init", "up"),
     "record": ("record", "collect", "redact", "convert"),
-    "run": ("run", "replay", "mocks"),
+    "run": ("run", "replay", "serve", "mocks"),
     "score": ("consume", "score", "metrics", "compare", "gate", "calibrate", "attack"),
     "inspect": (
         "ui",

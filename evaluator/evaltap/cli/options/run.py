@@ -8,6 +8,7 @@ from evaltap.cli.declared import STORE, argument, group, option
 from evaltap.cli.options.shared import (
     FilterOptions,
     JudgeOptions,
+    TlsOptions,
     allow_code,
     as_json,
     case_seconds,
@@ -19,7 +20,7 @@ from evaltap.cli.values import amount, argument_of, counts, names, of_tool, posi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentOptions:
+class CalledAgentOptions:
     """The agent, and how it is called."""
 
     agent: str = option(
@@ -36,14 +37,26 @@ class AgentOptions:
         "where the answer is in what an http:// agent returns, e.g. $.output.text",
         default="",
     )
+    concurrency: int = option(
+        "--concurrency C", "how many cases the agent runs at once (default: 8)", default=8
+    )
+    turn_seconds: float = option(
+        "--turn-seconds S",
+        "time limit for a turn; beyond it the agent is cancelled and has crashed (default: 300)",
+        parse=seconds,
+        default=300.0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions(CalledAgentOptions):
+    """The agent, and how its runs are made."""
+
     version: str = option(
         "--version V",
         "label of the agent, for `compare` and `report --by version` (default: EVALTAP_VERSION)",
         default="",
         variable="EVALTAP_VERSION",
-    )
-    concurrency: int = option(
-        "--concurrency C", "how many cases the agent runs at once (default: 8)", default=8
     )
     engine: Literal["local", "ray"] = option(
         "--engine",
@@ -62,12 +75,6 @@ class AgentOptions:
         "turns that the agent may begin in a minute (default: no limit); after a provider's refusal (429)"
         " all wait, and the run is made again",
         parse=amount,
-    )
-    turn_seconds: float = option(
-        "--turn-seconds S",
-        "time limit for a turn; beyond it the agent is cancelled and has crashed (default: 300)",
-        parse=seconds,
-        default=300.0,
     )
 
 
@@ -325,3 +332,86 @@ class MocksOptions:
         "--misses FILE", "write each call without a recorded result to this file, as JSON Lines"
     )
     tools: ToolCallOptions = group(ToolCallOptions, "tool calls")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """The agent, what it is evaluated on, and who may ask.
+
+    examples:
+      evaltap serve --agent shop.agent:make --sets evals
+      evaltap serve --agent shop.agent:make --sets evals.duckdb --app shop
+      evaltap serve --agent shop.agent:make --app shop \\
+          --sets postgresql://ann@db/evals    # the password: PGPASSWORD
+
+      curl -H "Authorization: Bearer $TOKEN" -d '{"setId": "golden"}' \\
+          http://127.0.0.1:4711/evaluation/runs
+
+    The routes are those of tRPC-Agent-Go's evaluation server, and Google ADK's eval
+    routes below /dev/apps/APP. With `Prefer: respond-async`, a run goes on in the
+    background: GET /evaluation/runs/ID/events follows it, DELETE
+    /evaluation/runs/ID cancels it. Results are saved after each run of the set.
+
+    A folder has ID.evalset.json and ID.metrics.json; results are written beside
+    them. With --app, they are in its subfolder APP, as tRPC-Agent-Go has it.
+
+    Access:
+      Only this machine can reach the server, unless --host is given.
+      Each request needs the token: that of EVALTAP_SERVE_TOKEN, or a new one, which
+      is printed at the start.
+      Scripts of web pages are refused, unless --allow-origin names their page.
+
+    exit code: 0 ended by a signal, 2 bad input
+    """
+
+    agent: CalledAgentOptions = group(CalledAgentOptions)
+    sets: str = option(
+        "--sets STORE",
+        "the eval sets, their metrics and results: a folder, a file X.duckdb, mysql://USER:PASSWORD@HOST/NAME"
+        " or postgresql://…; ?prefix=P for tables with a prefix (default: EVALTAP_SETS)",
+        variable="EVALTAP_SETS",
+        required=True,
+    )
+    app: str = option(
+        "--app NAME", "the app that the sets belong to (default: the folder's name)", default=""
+    )
+    metrics: Path | None = option(
+        "--metrics M.json", "score every set by the metrics of this file, not by the set's own"
+    )
+    runs: int = option(
+        "--runs N", "how often each case is run if a request does not say (default: 1)", default=1
+    )
+    expected_agent: str | None = option(
+        "--expected-agent AGENT",
+        "gives the expected answers of cases with expectedRunnerEnabled; as --agent",
+    )
+    user_agent: str | None = option(
+        "--user-agent AGENT",
+        "plays the user of cases with a conversationScenario; as --agent, e.g. openai:MODEL@URL",
+    )
+    run_seconds: float | None = option(
+        "--run-seconds S", "time limit for what one request runs (default: none)", parse=seconds
+    )
+    runs_at_once: int = option(
+        "--runs-at-once N", "requests that run at a time; others wait (default: 2)", default=2
+    )
+    allow_code: bool = allow_code()
+    host: str = option(
+        "--host HOST", "address to listen on (default: 127.0.0.1)", default="127.0.0.1"
+    )
+    port: int = option("--port PORT", "port to listen on (default: 4711)", parse=int, default=4711)
+    allow_host: tuple[str, ...] = option(
+        "--allow-host NAME", "a host name under which the server may be asked, besides its address"
+    )
+    allow_origin: tuple[str, ...] = option(
+        "--allow-origin ORIGIN",
+        "let scripts of this page ask, e.g. https://evals.example.com; '*' for every page; may be repeated",
+    )
+    token: bool = option(
+        "--no-token", "let every program on this machine ask, without a token", default=True
+    )
+    tls: TlsOptions = group(TlsOptions)
+    insecure_http: bool = option(
+        "--insecure-http", "let other machines connect without TLS; only on a trusted network"
+    )
+    json: bool = option("--json", "print address and token as JSON")

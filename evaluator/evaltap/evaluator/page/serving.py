@@ -27,12 +27,21 @@ class PageServer:
     """Serves an application, in its own thread or in the caller's.
 
     `connections` are uvicorn's settings for connections and TLS; by default, a slow client holds one of
-    the `MOST_CONNECTIONS` for as long as it likes.
+    the `MOST_CONNECTIONS` for as long as it likes.  `when_ending` is called on the event loop when the server
+    begins to stop.
     """
 
-    def __init__(self, app: Starlette, listener: socket.socket, **connections: Any) -> None:
+    def __init__(
+        self,
+        app: Starlette,
+        listener: socket.socket,
+        *,
+        when_ending: Callable[[], None] = lambda: None,
+        **connections: Any,
+    ) -> None:
         self._listener = listener
-        self._server = uvicorn.Server(
+        self._server = _Server(
+            when_ending,
             uvicorn.Config(
                 app,
                 # Its own configuration would close the handlers of all other loggers.
@@ -46,7 +55,7 @@ class PageServer:
                 timeout_keep_alive=10,
                 timeout_graceful_shutdown=GRACE_SECONDS,
                 **{"limit_concurrency": MOST_CONNECTIONS, **connections},
-            )
+            ),
         )
         app.state.ends = lambda: self._server.should_exit
         self._thread: threading.Thread | None = None
@@ -74,6 +83,16 @@ class PageServer:
         if self._thread is not None:
             self._thread.join(GRACE_SECONDS + 2)
             self._listener.close()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, when_ending: Callable[[], None], config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._when_ending = when_ending
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._when_ending()
+        await super().shutdown(sockets)
 
 
 @contextmanager

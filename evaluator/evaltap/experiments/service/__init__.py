@@ -27,6 +27,7 @@ from evaltap.experiments.service.evaluator import (
 )
 from evaltap.experiments.service.options import Options
 from evaltap.experiments.service.recorded import RecordedAgent
+from evaltap.experiments.service.remote import RemoteAgent
 from evaltap.experiments.service.requests import (
     EvaluateRequest,
     InferenceRequest,
@@ -65,6 +66,7 @@ __all__ = [
     "LocalService",
     "Options",
     "RecordedAgent",
+    "RemoteAgent",
     "RunDetails",
     "Runner",
     "Service",

@@ -81,6 +81,10 @@ class Callbacks:
                 raise TypeError(f"no callback point {point!r}; there are: {', '.join(POINTS)}")
             self._added.setdefault(point, []).append((name, callback))
 
+    def copy(self) -> "Callbacks":
+        """Return these callbacks, to which others can be added."""
+        return Callbacks({point: [*added] for point, added in self._added.items()})
+
     async def run(self, call: CallbackCall) -> CallbackResult:
         """Run the callbacks of a point; return the context from here on and what replaces the result.
 

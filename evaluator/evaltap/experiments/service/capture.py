@@ -153,6 +153,9 @@ class TurnCapture:
 
 def final_message(event: Event) -> Mapping[str, Any] | None:
     """Return the message of a final response: done, not partial, no tool's call or result."""
+    if "turn" in event:
+        whole: Mapping[str, Any] | None = event["turn"].get("finalResponse")
+        return whole
     choices = _choices(event)
     if event.get("is_partial") or not event.get("done") or not choices:
         return None

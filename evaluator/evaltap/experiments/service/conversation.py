@@ -1,7 +1,7 @@
 """Run the turns of a case with an agent: given ones, or those that a simulated user says."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -35,6 +35,8 @@ class Conversation:
     call: AgentCall
     """User, session, state and messages, which all turns share."""
     turn_seconds: float | None = None
+    on_turn: Callable[[str, CaseData], None] | None = None
+    """Called with the session after each turn that has ended well."""
     turns: list[CaseData | None] = field(default_factory=list)
     """Those that have ended well."""
     traces: list[Any] = field(default_factory=list)
@@ -107,29 +109,35 @@ class Conversation:
         limit = asyncio.timeout(self.turn_seconds)
         try:
             async with limit:
-                captured = await self._captured(runner, message)
+                found = await captured(runner, replace(self.call, message=message))
         except ToolMiss as miss:
             raise CaseFailed(str(miss)) from miss
         except Exception as error:  # of the agent: it fails its case
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from error  # whatever the agent has made of it
             if limit.expired():
                 why = f"the agent did not answer within {self.turn_seconds:g} s"
                 raise CaseFailed(why) from error
             raise CaseFailed(f"the agent failed: {type(error).__name__}: {error}") from error
-        self.traces.append(captured.turn.get("executionTrace"))
+        self.traces.append(found.turn.get("executionTrace"))
         if answers is not None and answers.missed:
             raise CaseFailed(str(answers.missed[0]))
-        if captured.error:
-            raise CaseFailed(captured.error)
-        self.turns.append(captured.turn)
-        return captured.turn
+        if found.error:
+            raise CaseFailed(found.error)
+        self.turns.append(found.turn)
+        if self.on_turn is not None:
+            self.on_turn(self.call.session_id, found.turn)
+        return found.turn
 
-    async def _captured(self, runner: Runner, message: Mapping[str, Any]) -> CapturedTurn:
-        capture = TurnCapture(message)
-        call = replace(self.call, message=message)
-        async with aclosing(events_of(runner, call)) as events:
-            async for event in events:
-                capture.add(event)
-        return capture.end()
+
+async def captured(runner: Runner, call: AgentCall) -> CapturedTurn:
+    """Run one turn and return what its events tell; raises what the agent raises."""
+    capture = TurnCapture(call.message)
+    async with aclosing(events_of(runner, call)) as events:
+        async for event in events:
+            capture.add(event)
+    return capture.end()
 
 
 def _mocks(

@@ -110,8 +110,9 @@ class AgentEvaluator:
     def evaluate(self, eval_set_id: str, **options: Any) -> EvaluationResult:
         """Run the agent on a set, score it, save the result and return it; `options` are for this call.
 
+        The result is saved after each run, so that an evaluation that is killed loses only the run at hand.
         Raises InputError for a set or a case that is not there, UnknownEvaluatorError, and ServiceError if a
-        callback of the set fails: then the runs that have ended are saved.
+        callback of the set fails.
         """
         work = self.evaluate_async(eval_set_id, **options)
         try:
@@ -148,27 +149,24 @@ class _Call:
         self._service = evaluator.service
         self._ended: dict[int, list[EvalCaseResult]] = {}
         self._details: defaultdict[str, list[RunDetails]] = defaultdict(list)
+        self._saving = asyncio.Lock()
+        self._saved: EvalSetResult | None = None
 
     async def run(self) -> EvaluationResult:
         began, options = monotonic(), self._options
-        eval_set = options.stores.sets.get(self._app, self._set)
+        eval_set = await asyncio.to_thread(options.stores.sets.get, self._app, self._set)
         order = [one.eval_id for one in eval_set.eval_cases]
         for wanted in options.eval_case_ids:
             if wanted not in order:
                 hint = did_you_mean(wanted, order) or "check the id"
                 raise InputError(f"no case {wanted!r} in eval set {self._set!r}; {hint}")
-        names = options.stores.metrics.list(self._app, self._set)
-        metrics = [options.stores.metrics.get(self._app, self._set, one) for one in names]
+        metrics = await asyncio.to_thread(self._metrics)
         scorer_of(metrics, options)  # a metric that nobody can score is told before the agent runs
         numbers = range(1, options.num_runs + 1)
-        try:
-            at_once = options.num_runs if options.parallel_runs else 1
-            await in_order(lambda number: self._run(number, metrics), numbers, at_once)
-        except Exception:
-            if self._ended:
-                self._save(len(self._ended))
-            raise
-        saved = self._save(options.num_runs)
+        at_once = options.num_runs if options.parallel_runs else 1
+        await in_order(lambda number: self._run(number, metrics), numbers, at_once)
+        saved = self._saved
+        assert saved is not None
         cases = cases_over_runs(saved.eval_case_results, order)
         if options.run_details:
             cases = [replace(one, run_details=self._details[one.eval_id]) for one in cases]
@@ -181,26 +179,34 @@ class _Call:
             saved,
         )
 
+    def _metrics(self) -> list[EvalMetric]:
+        stored = self._options.stores.metrics
+        names = stored.list(self._app, self._set)
+        return [stored.get(self._app, self._set, one) for one in names]
+
     async def _run(self, number: int, metrics: Sequence[EvalMetric]) -> None:
-        asked = InferenceRequest(self._app, self._set, [*self._options.eval_case_ids])
+        asked = InferenceRequest(self._app, self._set, [*self._options.eval_case_ids], number)
         inferences = await self._service.inference(asked, self._options)
         for one in inferences:
             self._details[one.eval_case_id].append(RunDetails(number, _details(one)))
-        request = EvaluateRequest(self._app, self._set, inferences, metrics)
+        request = EvaluateRequest(self._app, self._set, inferences, metrics, number)
         run = await self._service.evaluate(request, self._options)
         self._ended[number] = run.eval_case_results
+        async with self._saving:
+            self._saved = await asyncio.to_thread(self._save, dict(self._ended))
 
-    def _save(self, num_runs: int) -> EvalSetResult:
+    def _save(self, ended: dict[int, list[EvalCaseResult]]) -> EvalSetResult:
         """Save the runs that have ended, numbered without gaps."""
         results = [
             one.model_copy(update={"run_id": number})
-            for number, run in enumerate(sorted(self._ended), 1)
-            for one in self._ended[run]
+            for number, run in enumerate(sorted(ended), 1)
+            for one in ended[run]
         ]
         result = EvalSetResult(
+            eval_set_result_id=self._saved.eval_set_result_id if self._saved else "",
             eval_set_id=self._set,
             eval_case_results=results,
-            summary=summary(results, num_runs),
+            summary=summary(results, len(ended)),
         )
         result_id = self._options.stores.results.save(self._app, result)
         return result.model_copy(

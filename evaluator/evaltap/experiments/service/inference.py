@@ -1,5 +1,6 @@
 """Inference: run the agent, and the one that gives references, on the cases of a set."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -32,7 +33,8 @@ async def infer_set(
     before = await callbacks.run(CallbackCall("before_inference_set", request))
     started, results, error = datetime.now(UTC), None, None
     try:
-        eval_set = options.stores.sets.get(request.app_name, request.eval_set_id)
+        stored = options.stores.sets
+        eval_set = await asyncio.to_thread(stored.get, request.app_name, request.eval_set_id)
         wanted = set(request.eval_case_ids)
         cases = [one for one in eval_set.eval_cases if not wanted or one.eval_id in wanted]
         inference = _Inference(runner, request, options, before.context)
@@ -197,7 +199,9 @@ class _Inference:
         return expected.turns
 
     def _conversation(self, runner: Runner, case: EvalCase, session_id: str) -> Conversation:
-        return Conversation(runner, self._call(case, session_id), self._options.turn_seconds)
+        options, call = self._options, self._call(case, session_id)
+        watched = options.on_turn if runner is self._runner else None
+        return Conversation(runner, call, options.turn_seconds, watched)
 
     def _call(self, case: EvalCase, session_id: str) -> AgentCall:
         context = [

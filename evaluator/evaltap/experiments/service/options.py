@@ -15,6 +15,7 @@ from evaltap.experiments.service.runners import Runner
 from evaltap.experiments.service.simulation import Simulator
 from evaltap.experiments.stores.documents import Stores, memory_stores
 from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.formats.case import CaseData
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,8 @@ class Options:
     """Cases at once, in a step that is parallel."""
     turn_seconds: float | None = None
     """How long an agent may take for a turn; None lets it take any time.  One that hangs fails its case."""
+    on_turn: Callable[[str, CaseData], None] | None = None
+    """Called on the event loop after each turn of the agent, with its session and the turn."""
     run_details: bool = False
     """Whether the result holds what the agent did in each run."""
     aggregator: Aggregator = by_metric_statuses

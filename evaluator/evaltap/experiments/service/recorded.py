@@ -13,6 +13,7 @@ from evaltap.recorder import Recorder
 from evaltap.recorder.answering import TOOL_ANSWERS
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.model import Json
 from evaltap.schemas.wire.record import DecodedCase, WireRecord, decode_record
 
 _FLUSH_SECONDS: Final = 30.0
@@ -26,10 +27,11 @@ class RecordedAgent:
         AgentEvaluator("my-app", RecordedAgent(langgraph_agent), stores=stores)
 
     The turns have what the recorder sees: tools with errors and durations, intermediate responses, tokens.
-    Raises InputError for what is no agent.  `close` ends the recorder.
+    `request` and `result` are the JSON template and the path to the answer of an `http://` agent.  Raises
+    InputError for what is no agent.  `close` ends the recorder.
     """
 
-    def __init__(self, agent: object) -> None:
+    def __init__(self, agent: object, *, request: Json = None, result: str = "") -> None:
         self._sink = _LastTurns()
         redactor = restoring(Inventions(), None)
         self._recorder = Recorder(
@@ -37,13 +39,18 @@ class RecordedAgent:
         )
         try:
             self._agent = (
-                load_agent(agent, self._recorder)
+                load_agent(agent, self._recorder, request=request, result=result)
                 if isinstance(agent, str)
                 else agent_of(agent, self._recorder)
             )
         except InputError:
             self._recorder.close()
             raise
+
+    @property
+    def takes_state(self) -> bool:
+        """Whether the agent can be given a session's state; one that plays a user does without."""
+        return self._agent.abilities.state
 
     async def __call__(self, call: AgentCall) -> Any:
         """Run a single turn in a session of its own."""

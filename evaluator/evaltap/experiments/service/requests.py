@@ -25,6 +25,8 @@ class InferenceRequest:
     eval_set_id: str
     eval_case_ids: list[str] = field(default_factory=list)
     """Only these cases; none means all."""
+    run_id: int = 0
+    """Which of the evaluation's runs it is, from 1."""
 
 
 @dataclass(slots=True)
@@ -65,6 +67,8 @@ class EvaluateRequest:
     eval_set_id: str
     inference_results: list[InferenceResult]
     metrics: Sequence[EvalMetric]
+    run_id: int = 0
+    """Which of the evaluation's runs it is, from 1."""
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from evaltap.experiments.service.capture import COMPLETION, error_text, final_message
+from evaltap.experiments.service.kept_session import KeptSession
 from evaltap.experiments.service.runners import AgentCall, Runner, events_of
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import ConversationScenario
@@ -100,7 +101,7 @@ class UserSimulator:
             self._user_id(),
             self._session_id(),
             {},
-            state=dict(start.state or {}),
+            state=dict(start.state or {}) if getattr(self._runner, "takes_state", True) else None,
             context_messages=({"role": "system", "content": prompt},),
         )
         if not call.user_id or not call.session_id:
@@ -112,6 +113,7 @@ class _Conversation:
     def __init__(self, runner: Runner, scenario: ConversationScenario, call: AgentCall) -> None:
         self._runner, self._scenario, self._call = runner, scenario, call
         self._said = 0
+        self._session: KeptSession | None = None
         self.ended_by = ""
 
     async def next(self, last_response: str) -> str | None:
@@ -132,24 +134,17 @@ class _Conversation:
         return text
 
     def close(self) -> None:
-        """Do nothing: the session is the runner's."""
+        """Close the simulator's session."""
+        if self._session is not None:
+            self._session.close()
 
     async def _reply(self, last_response: str) -> str:
         """Return what the model says: the root's reply before those of others, and errors before replies."""
         call = replace(self._call, message={"role": "user", "content": last_response})
-        root, replies, errors = "", {}, []
+        if self._session is None:
+            self._session = KeptSession(self._runner, call)
         try:
-            async with aclosing(events_of(self._runner, call)) as events:
-                async for event in events:
-                    if event is None:
-                        continue
-                    said, ends = event.get("invocationId") or "", event.get("object") == COMPLETION
-                    if said and (not root or (ends and event.get("done"))):
-                        root = said
-                    if (message := final_message(event)) is not None:
-                        replies[COMPLETION if ends else said] = str(message.get("content") or "")
-                    if error := error_text(event):
-                        errors.append(error)
+            root, replies, errors = await self._session.use(lambda turns: _replies(turns, call))
         except Exception as error:  # of the user's model
             raise SimulationError(
                 f"the simulator failed: {type(error).__name__}: {error}"
@@ -162,6 +157,23 @@ class _Conversation:
                 "the simulator said nothing; expected a message or the stop signal"
             )
         return text
+
+
+async def _replies(turns: Runner, call: AgentCall) -> tuple[str, dict[str, str], list[str]]:
+    """Return the id of the root invocation, the final responses by invocation, and the errors."""
+    root, replies, errors = "", dict[str, str](), list[str]()
+    async with aclosing(events_of(turns, call)) as events:
+        async for event in events:
+            if event is None:
+                continue
+            said, ends = event.get("invocationId") or "", event.get("object") == COMPLETION
+            if said and (not root or (ends and event.get("done"))):
+                root = said
+            if (message := final_message(event)) is not None:
+                replies[COMPLETION if ends else said] = str(message.get("content") or "")
+            if error := error_text(event):
+                errors.append(error)
+    return root, replies, errors
 
 
 def default_system_prompt(scenario: ConversationScenario) -> str:

@@ -1,11 +1,17 @@
-"""Stores of eval sets, metrics and results by app: in memory, and in the files of tRPC-Agent-Go.
+"""Stores of eval sets, metrics and results by app: in memory, in tRPC-Agent-Go's files, and its tables.
 
-sets, metrics, results = file_stores("data")
+sets, metrics, results = stores_at("data")  # a folder, X.duckdb, mysql://… or postgresql://…
 sets.create("my-app", "golden")
 """
 
-from evaltap.experiments.stores.documents import Stores, file_stores, memory_stores
-from evaltap.experiments.stores.errors import ExistsError, NotFoundError
+from evaltap.experiments.stores.documents import (
+    Stores,
+    database_stores,
+    file_stores,
+    memory_stores,
+    stores_at,
+)
+from evaltap.experiments.stores.errors import DatabaseError, ExistsError, NotFoundError
 from evaltap.experiments.stores.eval_sets import EvalSetStore, EvalSetStoring
 from evaltap.experiments.stores.locator import (
     EVAL_SET_FILES,
@@ -14,7 +20,7 @@ from evaltap.experiments.stores.locator import (
     FileLocator,
     Locator,
 )
-from evaltap.experiments.stores.metrics import MetricStore, MetricStoring
+from evaltap.experiments.stores.metrics import MetricStore, MetricStoring, SharedMetrics
 from evaltap.experiments.stores.results import ResultStore, ResultStoring
 from evaltap.experiments.stores.tables import table_names
 
@@ -22,6 +28,7 @@ __all__ = [
     "EVAL_SET_FILES",
     "METRICS_FILES",
     "RESULT_FILES",
+    "DatabaseError",
     "EvalSetStore",
     "EvalSetStoring",
     "ExistsError",
@@ -32,8 +39,11 @@ __all__ = [
     "NotFoundError",
     "ResultStore",
     "ResultStoring",
+    "SharedMetrics",
     "Stores",
+    "database_stores",
     "file_stores",
     "memory_stores",
+    "stores_at",
     "table_names",
 ]

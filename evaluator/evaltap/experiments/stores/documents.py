@@ -1,22 +1,25 @@
-"""Documents in memory and in files: what both kinds of stores are made of.
+"""Stores, and the documents in memory and in files that two kinds of them are made of.
 
 Files are replaced atomically; a store's lock is for the threads of one process.
 """
 
+import time
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
-from evaltap.experiments.stores.eval_sets import EvalSetStore
+from evaltap.experiments.stores.databases import database_at, is_database
+from evaltap.experiments.stores.eval_sets import EvalSetStore, EvalSetStoring
 from evaltap.experiments.stores.locator import (
     EVAL_SET_FILES,
     METRICS_FILES,
     RESULT_FILES,
     Locator,
 )
-from evaltap.experiments.stores.metrics import MetricStore
-from evaltap.experiments.stores.results import ResultStore
+from evaltap.experiments.stores.metrics import MetricStore, MetricStoring
+from evaltap.experiments.stores.results import ResultStore, ResultStoring
+from evaltap.experiments.stores.tables import EvalSetTables, MetricTables, ResultTables, Tables
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import (
@@ -36,9 +39,9 @@ Document = TypeVar("Document", EvalSet, list[EvalMetric], EvalSetResult)
 class Stores(NamedTuple):
     """The stores of an evaluation."""
 
-    sets: EvalSetStore
-    metrics: MetricStore
-    results: ResultStore
+    sets: EvalSetStoring
+    metrics: MetricStoring
+    results: ResultStoring
 
 
 def memory_stores() -> Stores:
@@ -63,6 +66,21 @@ def file_stores(
         MetricStore(FileDocuments(base, metrics, _metrics)),
         ResultStore(FileDocuments(base, results, read_result)),
     )
+
+
+def database_stores(where: str, *, now: Callable[[], float] = time.time) -> Stores:
+    """Return stores in a database, named by its URL or the path of a DuckDB file (see `databases`).
+
+    Tables that are not there are created.  Raises ConfigurationError for a URL that cannot be used, or a
+    driver that is not installed, and DatabaseError if the database cannot be reached.
+    """
+    tables = Tables(database_at(where), now)
+    return Stores(EvalSetTables(tables), MetricTables(tables), ResultTables(tables))
+
+
+def stores_at(where: str) -> Stores:
+    """Return the stores in a database or a folder."""
+    return database_stores(where) if is_database(where) else file_stores(where)
 
 
 class MemoryDocuments(Generic[Document]):

@@ -3,9 +3,11 @@
 InputError           a blank id, a case that cannot be run, a name that no path may hold
 ├── NotFoundError    no such set, case, metric or result
 └── ExistsError      there is one with this id
+
+DatabaseError        the database cannot be reached, or refuses a statement
 """
 
-from evaltap.schemas.errors import InputError
+from evaltap.schemas.errors import EvaltapError, InputError
 
 
 class NotFoundError(InputError):
@@ -14,6 +16,10 @@ class NotFoundError(InputError):
 
 class ExistsError(InputError):
     """Raised for a second set, case or metric with one id."""
+
+
+class DatabaseError(EvaltapError):
+    """Raised when a database cannot be reached or refuses a statement; its text has no password."""
 
 
 def required(**given: str) -> None:

@@ -27,6 +27,10 @@ class EvalSetStoring(Protocol):
         """Create an empty set and return it; raise ExistsError."""
         ...
 
+    def put(self, app: str, eval_set: EvalSet) -> EvalSet:
+        """Add a set with its cases and return it, stamped if it has no time; raise ExistsError."""
+        ...
+
     def list(self, app: str) -> list[str]:
         """Return the ids of the app's sets; none for an app that is not known."""
         ...
@@ -100,7 +104,7 @@ class EvalSetStore:
         return self.put(app, EvalSet(eval_set_id=eval_set_id, name=eval_set_id))
 
     def put(self, app: str, eval_set: EvalSet) -> EvalSet:
-        """Add a set that is already there as a whole; raise ExistsError."""
+        """Add a set with its cases."""
         required(app_name=app, eval_set_id=eval_set.eval_set_id)
         if eval_set.creation_timestamp is None:
             eval_set = eval_set.model_copy(update={"creation_timestamp": self._now()})
@@ -130,7 +134,7 @@ class EvalSetStore:
     def add_case(self, app: str, eval_set_id: str, case: EvalCase | Mapping[str, Any]) -> None:
         """Add a case at the end, stamped."""
         required(app_name=app, eval_set_id=eval_set_id)
-        added = self._stamped(_case(case))
+        added = stamped(case_of(case), self._now())
         with self._lock:
             eval_set = self.get(app, eval_set_id)
             if any(one.eval_id == added.eval_id for one in eval_set.eval_cases):
@@ -140,7 +144,7 @@ class EvalSetStore:
     def update_case(self, app: str, eval_set_id: str, case: EvalCase | Mapping[str, Any]) -> None:
         """Replace a case whole."""
         required(app_name=app, eval_set_id=eval_set_id)
-        changed = _case(case)
+        changed = case_of(case)
         with self._lock:
             eval_set = self.get(app, eval_set_id)
             place, _ = self._found(eval_set, changed.eval_id)
@@ -171,18 +175,19 @@ class EvalSetStore:
                 return place, case
         raise NotFoundError(f"no case {eval_id!r} in eval set {eval_set.eval_set_id!r}")
 
-    def _stamped(self, case: EvalCase) -> EvalCase:
-        now = self._now()
-        changed: dict[str, Any] = {
-            name: [_turn(one, now) for one in turns]
-            for name, turns in (
-                ("conversation", case.conversation),
-                ("actual_conversation", case.actual_conversation),
-            )
-        }
-        if case.creation_timestamp is None:
-            changed["creation_timestamp"] = now
-        return case.model_copy(update=changed)
+
+def stamped(case: EvalCase, now: float) -> EvalCase:
+    """Return a case that has a creation time, as have its turns."""
+    changed: dict[str, Any] = {
+        name: [_turn(one, now) for one in turns]
+        for name, turns in (
+            ("conversation", case.conversation),
+            ("actual_conversation", case.actual_conversation),
+        )
+    }
+    if case.creation_timestamp is None:
+        changed["creation_timestamp"] = now
+    return case.model_copy(update=changed)
 
 
 def _turn(turn: Invocation | None, now: float) -> Invocation | None:
@@ -191,7 +196,8 @@ def _turn(turn: Invocation | None, now: float) -> Invocation | None:
     return turn.model_copy(update={"creation_timestamp": now})
 
 
-def _case(given: EvalCase | Mapping[str, Any]) -> EvalCase:
+def case_of(given: EvalCase | Mapping[str, Any]) -> EvalCase:
+    """Return a case that can be stored; raise InputError."""
     if given is None:
         raise InputError("the case is null; give an eval case")
     case = given if isinstance(given, EvalCase) else parse(EvalCase, dict(given))

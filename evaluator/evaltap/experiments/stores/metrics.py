@@ -1,8 +1,8 @@
 """The metrics of eval sets: one list for each set, in the order in which they are evaluated."""
 
 import threading
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, Protocol
 
 from evaltap.experiments.stores.errors import ExistsError, NotFoundError, required
 from evaltap.schemas.errors import InputError
@@ -77,7 +77,7 @@ class MetricStore:
 
     def add(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
         """Add a metric at the end."""
-        added = _metric(metric)
+        added = metric_of(metric)
         with self._lock:
             metrics = self._all(app, eval_set_id)
             if any(one.metric_name == added.metric_name for one in metrics):
@@ -86,7 +86,7 @@ class MetricStore:
 
     def update(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
         """Replace a metric whole."""
-        changed = _metric(metric)
+        changed = metric_of(metric)
         with self._lock:
             metrics = self._all(app, eval_set_id)
             metrics[self._place(metrics, changed.metric_name)] = changed
@@ -117,7 +117,44 @@ class MetricStore:
         raise NotFoundError(f"no metric {name!r}; the set has: {known or 'none'}")
 
 
-def _metric(given: EvalMetric | Mapping[str, Any]) -> EvalMetric:
+class SharedMetrics:
+    """The same metrics for every set; raises InputError when they are to be changed."""
+
+    def __init__(self, metrics: Sequence[EvalMetric], source: str) -> None:
+        self._metrics, self._source = metrics, source
+
+    def list(self, app: str, eval_set_id: str) -> Names:
+        """Return the names of the metrics."""
+        return [one.metric_name for one in self._metrics]
+
+    def get(self, app: str, eval_set_id: str, name: str) -> EvalMetric:
+        """Return a metric."""
+        for metric in self._metrics:
+            if metric.metric_name == name:
+                return metric
+        raise NotFoundError(f"no metric {name!r} in {self._source}")
+
+    def add(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
+        """Refuse the metric."""
+        self._refuse()
+
+    def update(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
+        """Refuse the metric."""
+        self._refuse()
+
+    def delete(self, app: str, eval_set_id: str, name: str) -> None:
+        """Refuse to delete it."""
+        self._refuse()
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _refuse(self) -> NoReturn:
+        raise InputError(f"every set has the metrics of {self._source}; change that file")
+
+
+def metric_of(given: EvalMetric | Mapping[str, Any]) -> EvalMetric:
+    """Return a metric that can be stored; raise InputError."""
     if given is None:
         raise InputError("the metric is null; give one")
     metric = given if isinstance(given, EvalMetric) else parse(EvalMetric, dict(given))

@@ -59,21 +59,10 @@ class ResultStore:
 
     def save(self, app: str, result: EvalSetResult) -> str:
         """Store a result under its id, or under a new one; name and time are set if absent."""
-        if result is None:
-            raise InputError("the result is null; give one")
-        required(app_name=app, eval_set_id=result.eval_set_id)
-        result_id = result.eval_set_result_id or f"{app}_{result.eval_set_id}_{uuid.uuid4()}"
-        time_of = self._now() if result.creation_timestamp is None else result.creation_timestamp
-        stored = result.model_copy(
-            update={
-                "eval_set_result_id": result_id,
-                "eval_set_result_name": result.eval_set_result_name or result_id,
-                "creation_timestamp": time_of,
-            }
-        )
+        stored = to_store(app, result, self._now())
         with self._lock:
-            self._documents.write(app, result_id, stored)
-        return result_id
+            self._documents.write(app, stored.eval_set_result_id, stored)
+        return stored.eval_set_result_id
 
     def get(self, app: str, result_id: str) -> EvalSetResult:
         """Return a result."""
@@ -92,3 +81,19 @@ class ResultStore:
 
     def close(self) -> None:
         """Do nothing: documents are held open by nobody."""
+
+
+def to_store(app: str, result: EvalSetResult, now: float) -> EvalSetResult:
+    """Return a copy with an id, a name and a time; raise InputError if it cannot be stored."""
+    if result is None:
+        raise InputError("the result is null; give one")
+    required(app_name=app, eval_set_id=result.eval_set_id)
+    result_id = result.eval_set_result_id or f"{app}_{result.eval_set_id}_{uuid.uuid4()}"
+    time_of = now if result.creation_timestamp is None else result.creation_timestamp
+    return result.model_copy(
+        update={
+            "eval_set_result_id": result_id,
+            "eval_set_result_name": result.eval_set_result_name or result_id,
+            "creation_timestamp": time_of,
+        }
+    )

@@ -1,10 +1,29 @@
-"""The names of tRPC-Agent-Go's tables in a database."""
+"""Stores in tRPC-Agent-Go's tables, read and written as they are: eval sets, cases, metrics, results.
 
+Ids are compared byte by byte and kept in the order in which they came; each operation is one transaction.
+"""
+
+import logging
 import re
-from typing import Final
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
 
-from evaltap.schemas.errors import ConfigurationError
+from evaltap.experiments.stores.databases import Database, DuplicateError, Row, Transaction
+from evaltap.experiments.stores.errors import ExistsError, NotFoundError, required
+from evaltap.experiments.stores.eval_sets import case_of, stamped
+from evaltap.experiments.stores.metrics import metric_of
+from evaltap.experiments.stores.results import to_store
+from evaltap.schemas.data import json_bytes
+from evaltap.schemas.errors import ConfigurationError, InputError
+from evaltap.schemas.files.canonical import loads
+from evaltap.schemas.files.validation import Model, parse
+from evaltap.schemas.formats.case import EvalCase, EvalSet
+from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.formats.model import Json, WireModel
+from evaltap.schemas.formats.result import EvalSetResult
 
+_LOG = logging.getLogger("evaltap.stores")
 TABLES: Final = (
     "evaluation_eval_sets",
     "evaluation_eval_cases",
@@ -13,6 +32,30 @@ TABLES: Final = (
 )
 _LONGEST: Final = 64
 """Characters of a table's name, in MySQL."""
+_LONGEST_ID: Final = 255
+_COLUMNS: Final = (
+    "app_name {id}, eval_set_id {id}, name {id}, description TEXT",
+    "app_name {id}, eval_set_id {id}, eval_id {id}, eval_mode VARCHAR(32) NOT NULL DEFAULT '',"
+    " eval_case {json} NOT NULL",
+    "app_name {id}, eval_set_id {id}, metric_name {id}, metric {json} NOT NULL",
+    "app_name {id}, eval_set_result_id {id}, eval_set_id {id}, eval_set_result_name {id},"
+    " eval_case_results {json} NOT NULL, summary {json} NULL",
+)
+_UNIQUE: Final = (
+    ("uniq_eval_sets_app_eval_set", "app_name, eval_set_id"),
+    ("uniq_eval_cases_app_set_case", "app_name, eval_set_id, eval_id"),
+    ("uniq_metrics_app_set_name", "app_name, eval_set_id, metric_name"),
+    ("uniq_results_app_result_id", "app_name, eval_set_result_id"),
+)
+_KEYS: Final = (
+    (("idx_eval_sets_app_created", "app_name, created_at"),),
+    (("idx_eval_cases_app_set_order", "app_name, eval_set_id, id"),),
+    (("idx_metrics_app_set", "app_name, eval_set_id"),),
+    (
+        ("idx_results_app_created", "app_name, created_at"),
+        ("idx_results_app_set_created", "app_name, eval_set_id, created_at"),
+    ),
+)
 
 
 def table_names(prefix: str = "") -> list[str]:
@@ -32,3 +75,495 @@ def table_names(prefix: str = "") -> list[str]:
             f"table prefix {prefix!r} makes names that are too long; {most} characters fit"
         )
     return [f"{full}{table}" for table in TABLES]
+
+
+class Tables:
+    """The tables of a database, created if they are not there; raises DatabaseError."""
+
+    def __init__(self, database: Database, now: Callable[[], float]) -> None:
+        self.sets, self.cases, self.metrics, self.results = table_names(database.prefix)
+        self._database, self._now = database, now
+        try:
+            database.run(self._open)
+        except DuplicateError:  # another process made the tables at the same moment
+            database.run(self._open)
+
+    def now(self) -> float:
+        """Return the time in Unix seconds."""
+        return self._now()
+
+    def run(self, work: Callable[["Statements"], Any]) -> Any:  # what `work` returns
+        """Run a transaction."""
+        return self._database.run(lambda transaction: work(Statements(transaction, self)))
+
+    def rows(self, statement: str, **given: Any) -> list[Row]:  # values of a driver
+        """Return the rows of a query."""
+        found: list[Row] = self.run(lambda sql: sql.rows(statement, **given))
+        return found
+
+    def add(self, work: Callable[["Statements"], None], exists: str) -> None:
+        """Run a transaction that adds rows; raise ExistsError if one of them is there."""
+        try:
+            self.run(work)
+        except DuplicateError:
+            raise ExistsError(exists) from None
+
+    def change(self, find: str, statement: str, missing: str, **given: Any) -> None:
+        """Run a statement for the `%(row)s` that a query finds; raise NotFoundError if it finds none."""
+
+        def work(sql: "Statements") -> None:
+            rows = sql.rows(find + "{lock}", **given)
+            if not rows:
+                raise NotFoundError(missing)
+            sql.run(statement, row=rows[0][0], **given)
+
+        self.run(work)
+
+    def _open(self, transaction: Transaction) -> None:
+        dialect = self._database.dialect
+        collation = _collation(transaction) if dialect.keys else ""
+        if self._database.creates_tables:
+            for statement in self._definitions(collation):
+                transaction.run(statement, {})
+        if dialect.keys:
+            self._warn_of(transaction, collation)
+
+    def _definitions(self, collation: str) -> list[str]:
+        dialect = self._database.dialect
+        names = (self.sets, self.cases, self.metrics, self.results)
+        begin = self.sets.removesuffix(TABLES[0])  # names of keys are the schema's in PostgreSQL
+        types = {"id": "VARCHAR(255) NOT NULL", "json": dialect.json}
+        found = []
+        for table, columns, (unique, of), keys in zip(names, _COLUMNS, _UNIQUE, _KEYS, strict=True):
+            if dialect.before_table:
+                found.append(dialect.before_table.format(table=table))
+            parts = [
+                f"id {dialect.row_id.format(table=table)}",
+                columns.format(**types),
+                f"created_at {dialect.moment}",
+                f"updated_at {dialect.moment}{dialect.on_update}",
+                f"CONSTRAINT {begin}{unique} UNIQUE ({of})",
+            ]
+            if dialect.keys:
+                parts += [f"KEY {begin}{key} ({columns_of})" for key, columns_of in keys]
+            after = dialect.after_table.format(collation=collation)
+            found.append(f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(parts)}){after}")
+        return found
+
+    def _warn_of(self, transaction: Transaction, collation: str) -> None:
+        found = transaction.rows(
+            "SELECT TABLE_COLLATION FROM information_schema.TABLES"
+            " WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %(table)s",
+            {"table": self.sets},
+        )
+        if found and found[0][0] != collation:
+            _LOG.warning(
+                "%s: the tables compare ids as %s does, so two ids that differ only in letter case, accents"
+                " or blanks at the end cannot both exist",
+                self._database.where,
+                found[0][0],
+            )
+
+
+def _collation(transaction: Transaction) -> str:
+    """Return the collation that compares bytes: PAD SPACE would ignore blanks at the end."""
+    version = str(transaction.rows("SELECT VERSION()", {})[0][0])
+    return "utf8mb4_nopad_bin" if "MariaDB" in version else "utf8mb4_0900_bin"
+
+
+class Statements:
+    """The statements of one transaction, with the names of the tables and of ids in them."""
+
+    def __init__(self, transaction: Transaction, tables: Tables) -> None:
+        self._transaction = transaction
+        same, lock = transaction.dialect.same, transaction.dialect.lock
+        self._words = {
+            "sets": tables.sets,
+            "cases": tables.cases,
+            "metrics": tables.metrics,
+            "results": tables.results,
+            "lock": lock,
+            **{
+                f"same_{name}": same.format(column=column, name=name)
+                for name, column in (
+                    ("app", "app_name"),
+                    ("set", "eval_set_id"),
+                    ("case", "eval_id"),
+                    ("metric", "metric_name"),
+                    ("result", "eval_set_result_id"),
+                )
+            },
+        }
+
+    def run(self, statement: str, **given: Any) -> None:  # values of a driver
+        """Run a statement that returns nothing."""
+        self._transaction.run(statement.format(**self._words), given)
+
+    def rows(self, statement: str, **given: Any) -> list[Row]:
+        """Return the rows of a query."""
+        return self._transaction.rows(statement.format(**self._words), given)
+
+
+class EvalSetTables:
+    """Eval sets in tables."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def get(self, app: str, eval_set_id: str) -> EvalSet:
+        """Return a set with its cases."""
+        _ids(app_name=app, eval_set_id=eval_set_id)
+        rows = self._tables.rows(
+            "SELECT s.name, s.description, s.created_at, c.eval_id, c.eval_case FROM"
+            " (SELECT * FROM {sets} WHERE {same_app} AND {same_set}) s LEFT JOIN {cases} c"
+            " ON c.app_name = s.app_name AND c.eval_set_id = s.eval_set_id ORDER BY c.id",
+            app=app,
+            set=eval_set_id,
+        )
+        if not rows:
+            raise NotFoundError(f"no eval set {eval_set_id!r} in app {app!r}; create it")
+        name, description, created, *_ = rows[0]
+        return EvalSet(
+            eval_set_id=eval_set_id,
+            name=name,
+            description=description or "",
+            eval_cases=[_read(EvalCase, text, f"case {one!r}") for *_, one, text in rows if text],
+            creation_timestamp=_seconds(created),
+        )
+
+    def create(self, app: str, eval_set_id: str) -> EvalSet:
+        """Create an empty set, named by its id."""
+        return self.put(app, EvalSet(eval_set_id=eval_set_id, name=eval_set_id))
+
+    def put(self, app: str, eval_set: EvalSet) -> EvalSet:
+        """Add a set with its cases."""
+        _ids(app_name=app, eval_set_id=eval_set.eval_set_id)
+        for case in eval_set.eval_cases:
+            _ids(eval_id=case_of(case).eval_id)
+        now = self._tables.now()
+        made = now if eval_set.creation_timestamp is None else eval_set.creation_timestamp
+
+        def work(sql: Statements) -> None:
+            sql.run(
+                "INSERT INTO {sets} (app_name, eval_set_id, name, description, created_at, updated_at)"
+                " VALUES (%(app)s, %(set)s, %(name)s, %(description)s, %(made)s, %(now)s)",
+                app=app,
+                set=eval_set.eval_set_id,
+                name=eval_set.name,
+                description=eval_set.description or None,
+                made=_moment(made),
+                now=_moment(now),
+            )
+            for case in eval_set.eval_cases:
+                self._insert(sql, app, eval_set.eval_set_id, case, now)
+
+        self._tables.add(work, f"eval set {eval_set.eval_set_id!r} exists in app {app!r}")
+        return self.get(app, eval_set.eval_set_id)
+
+    def list(self, app: str) -> list[str]:
+        """Return the ids of the app's sets."""
+        _ids(app_name=app)
+        rows = self._tables.rows(
+            "SELECT eval_set_id FROM {sets} WHERE {same_app} ORDER BY id", app=app
+        )
+        return [one for (one,) in rows]
+
+    def delete(self, app: str, eval_set_id: str) -> None:
+        """Delete a set with its cases."""
+        _ids(app_name=app, eval_set_id=eval_set_id)
+
+        def work(sql: Statements) -> None:
+            self._lock(sql, app, eval_set_id)
+            for table in ("{cases}", "{sets}"):
+                sql.run(
+                    f"DELETE FROM {table} WHERE app_name = %(app)s AND eval_set_id = %(set)s",
+                    app=app,
+                    set=eval_set_id,
+                )
+
+        self._tables.run(work)
+
+    def get_case(self, app: str, eval_set_id: str, eval_id: str) -> EvalCase:
+        """Return a case."""
+        _ids(app_name=app, eval_set_id=eval_set_id, eval_id=eval_id)
+        rows = self._tables.rows(
+            "SELECT eval_case FROM {cases} WHERE {same_app} AND {same_set} AND {same_case}",
+            app=app,
+            set=eval_set_id,
+            case=eval_id,
+        )
+        if not rows:
+            raise NotFoundError(f"no case {eval_id!r} in eval set {eval_set_id!r}")
+        return _read(EvalCase, rows[0][0], f"case {eval_id!r}")
+
+    def add_case(self, app: str, eval_set_id: str, case: EvalCase | Mapping[str, Any]) -> None:
+        """Add a case at the end, stamped."""
+        now = self._tables.now()
+        added = stamped(case_of(case), now)
+        _ids(app_name=app, eval_set_id=eval_set_id, eval_id=added.eval_id)
+
+        def work(sql: Statements) -> None:
+            self._lock(sql, app, eval_set_id)
+            self._insert(sql, app, eval_set_id, added, now)
+
+        self._tables.add(work, f"case {added.eval_id!r} exists in eval set {eval_set_id!r}")
+
+    def update_case(self, app: str, eval_set_id: str, case: EvalCase | Mapping[str, Any]) -> None:
+        """Replace a case whole."""
+        changed = case_of(case)
+        self._change(
+            app,
+            eval_set_id,
+            changed.eval_id,
+            "UPDATE {cases} SET eval_mode = %(mode)s, eval_case = %(text)s, updated_at = %(now)s"
+            " WHERE id = %(row)s",
+            mode=changed.eval_mode,
+            text=_text(changed),
+            now=_moment(self._tables.now()),
+        )
+
+    def delete_case(self, app: str, eval_set_id: str, eval_id: str) -> None:
+        """Delete a case."""
+        self._change(app, eval_set_id, eval_id, "DELETE FROM {cases} WHERE id = %(row)s")
+
+    def close(self) -> None:
+        """Do nothing: connections live for one transaction."""
+
+    def _change(
+        self, app: str, eval_set_id: str, eval_id: str, statement: str, **values: Any
+    ) -> None:
+        _ids(app_name=app, eval_set_id=eval_set_id, eval_id=eval_id)
+        self._tables.change(
+            "SELECT id FROM {cases} WHERE {same_app} AND {same_set} AND {same_case}",
+            statement,
+            f"no case {eval_id!r} in eval set {eval_set_id!r}",
+            app=app,
+            set=eval_set_id,
+            case=eval_id,
+            **values,
+        )
+
+    @staticmethod
+    def _lock(sql: Statements, app: str, eval_set_id: str) -> None:
+        """Keep a set from being deleted, or being added to, until the transaction ends."""
+        if not sql.rows(
+            "SELECT id FROM {sets} WHERE {same_app} AND {same_set}{lock}", app=app, set=eval_set_id
+        ):
+            raise NotFoundError(f"no eval set {eval_set_id!r} in app {app!r}; create it")
+
+    @staticmethod
+    def _insert(sql: Statements, app: str, eval_set_id: str, case: EvalCase, now: float) -> None:
+        sql.run(
+            "INSERT INTO {cases} (app_name, eval_set_id, eval_id, eval_mode, eval_case, created_at,"
+            " updated_at) VALUES (%(app)s, %(set)s, %(case)s, %(mode)s, %(text)s, %(now)s, %(now)s)",
+            app=app,
+            set=eval_set_id,
+            case=case.eval_id,
+            mode=case.eval_mode,
+            text=_text(case),
+            now=_moment(now),
+        )
+
+
+class MetricTables:
+    """Metrics in a table."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def list(self, app: str, eval_set_id: str) -> list[str]:
+        """Return the names of a set's metrics."""
+        _ids(app_name=app, eval_set_id=eval_set_id)
+        rows = self._tables.rows(
+            "SELECT metric_name FROM {metrics} WHERE {same_app} AND {same_set} ORDER BY id",
+            app=app,
+            set=eval_set_id,
+        )
+        return [one for (one,) in rows]
+
+    def get(self, app: str, eval_set_id: str, name: str) -> EvalMetric:
+        """Return a metric."""
+        _ids(app_name=app, eval_set_id=eval_set_id, metric_name=name)
+        rows = self._tables.rows(
+            "SELECT metric FROM {metrics} WHERE {same_app} AND {same_set} AND {same_metric}",
+            app=app,
+            set=eval_set_id,
+            metric=name,
+        )
+        if not rows:
+            raise NotFoundError(f"no metric {name!r} in eval set {eval_set_id!r}")
+        return _read(EvalMetric, rows[0][0], f"metric {name!r}")
+
+    def add(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
+        """Add a metric at the end."""
+        added = metric_of(metric)
+        _ids(app_name=app, eval_set_id=eval_set_id, metric_name=added.metric_name)
+
+        def work(sql: Statements) -> None:
+            sql.run(
+                "INSERT INTO {metrics} (app_name, eval_set_id, metric_name, metric, created_at, updated_at)"
+                " VALUES (%(app)s, %(set)s, %(metric)s, %(text)s, %(now)s, %(now)s)",
+                app=app,
+                set=eval_set_id,
+                metric=added.metric_name,
+                text=_text(added),
+                now=_moment(self._tables.now()),
+            )
+
+        self._tables.add(work, f"metric {added.metric_name!r} exists in {eval_set_id!r}")
+
+    def update(self, app: str, eval_set_id: str, metric: EvalMetric | Mapping[str, Any]) -> None:
+        """Replace a metric whole."""
+        changed = metric_of(metric)
+        self._change(
+            app,
+            eval_set_id,
+            changed.metric_name,
+            "UPDATE {metrics} SET metric = %(text)s, updated_at = %(now)s WHERE id = %(row)s",
+            text=_text(changed),
+            now=_moment(self._tables.now()),
+        )
+
+    def delete(self, app: str, eval_set_id: str, name: str) -> None:
+        """Delete a metric."""
+        self._change(app, eval_set_id, name, "DELETE FROM {metrics} WHERE id = %(row)s")
+
+    def close(self) -> None:
+        """Do nothing: connections live for one transaction."""
+
+    def _change(self, app: str, eval_set_id: str, name: str, statement: str, **values: Any) -> None:
+        _ids(app_name=app, eval_set_id=eval_set_id, metric_name=name)
+        self._tables.change(
+            "SELECT id FROM {metrics} WHERE {same_app} AND {same_set} AND {same_metric}",
+            statement,
+            f"no metric {name!r} in eval set {eval_set_id!r}",
+            app=app,
+            set=eval_set_id,
+            metric=name,
+            **values,
+        )
+
+
+class ResultTables:
+    """Results in a table."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def save(self, app: str, result: EvalSetResult) -> str:
+        """Store a result under its id, or under a new one; name and time are set if absent."""
+        now = self._tables.now()
+        stored = to_store(app, result, now)
+        result_id = stored.eval_set_result_id
+        _ids(app_name=app, eval_set_id=stored.eval_set_id, result_id=result_id)
+        summary = None if stored.summary is None else _text(stored.summary)
+        given = {
+            "app": app,
+            "result": result_id,
+            "set": stored.eval_set_id,
+            "name": stored.eval_set_result_name,
+            "cases": json_bytes(
+                [one.model_dump(by_alias=True) for one in stored.eval_case_results]
+            ).decode(),
+            "summary": summary,
+            "made": _moment(stored.creation_timestamp or now),
+            "now": _moment(now),
+        }
+
+        def work(sql: Statements) -> None:
+            rows = sql.rows(
+                "SELECT id FROM {results} WHERE {same_app} AND {same_result}",
+                app=app,
+                result=result_id,
+            )
+            if rows:
+                sql.run(
+                    "UPDATE {results} SET eval_set_id = %(set)s, eval_set_result_name = %(name)s,"
+                    " eval_case_results = %(cases)s, summary = %(summary)s, updated_at = %(now)s"
+                    " WHERE id = %(row)s",
+                    **given,
+                    row=rows[0][0],
+                )
+                return
+            sql.run(
+                "INSERT INTO {results} (app_name, eval_set_result_id, eval_set_id, eval_set_result_name,"
+                " eval_case_results, summary, created_at, updated_at) VALUES (%(app)s, %(result)s, %(set)s,"
+                " %(name)s, %(cases)s, %(summary)s, %(made)s, %(now)s)",
+                **given,
+            )
+
+        try:
+            self._tables.run(work)
+        except DuplicateError:  # another process was faster, or the tables do not compare bytes
+            self._tables.add(work, f"a result like {result_id!r} exists in app {app!r}")
+        return result_id
+
+    def get(self, app: str, result_id: str) -> EvalSetResult:
+        """Return a result."""
+        _ids(app_name=app, result_id=result_id)
+        rows = self._tables.rows(
+            "SELECT eval_set_id, eval_set_result_name, eval_case_results, summary, created_at"
+            " FROM {results} WHERE {same_app} AND {same_result}",
+            app=app,
+            result=result_id,
+        )
+        if not rows:
+            raise NotFoundError(f"no result {result_id!r} in app {app!r}")
+        eval_set_id, name, cases, summary, made = rows[0]
+        place = f"result {result_id!r}"
+        data = {
+            "evalSetResultId": result_id,
+            "evalSetResultName": name,
+            "evalSetId": eval_set_id,
+            "evalCaseResults": _json(cases, place),
+            "summary": None if summary is None else _json(summary, place),
+            "creationTimestamp": _seconds(made),
+        }
+        return parse(EvalSetResult, data, place=place)
+
+    def list(self, app: str) -> list[str]:
+        """Return the ids of the app's results."""
+        _ids(app_name=app)
+        rows = self._tables.rows(
+            "SELECT eval_set_result_id FROM {results} WHERE {same_app} ORDER BY id", app=app
+        )
+        return [one for (one,) in rows]
+
+    def close(self) -> None:
+        """Do nothing: connections live for one transaction."""
+
+
+def _ids(**given: str) -> dict[str, str]:
+    """Return ids; raise InputError for one that is blank or that a column cannot hold as it is."""
+    required(**given)
+    for name, value in given.items():
+        what = name.replace("_", " ")
+        if len(value) > _LONGEST_ID:
+            raise InputError(f"{what} {value[:40]!r}… is too long; {_LONGEST_ID} characters fit")
+        if any(ord(one) < 32 or ord(one) == 127 or 0xD800 <= ord(one) < 0xE000 for one in value):
+            raise InputError(f"{what} {value!r} has characters that no id may have")
+    return given
+
+
+def _text(model: WireModel) -> str:
+    return json_bytes(model.model_dump(by_alias=True)).decode()
+
+
+def _json(text: str | bytes, place: str) -> Json:
+    return loads(text.encode() if isinstance(text, str) else text, place=place)
+
+
+def _read(model: type[Model], text: str | bytes, place: str) -> Model:
+    return parse(model, _json(text, place), place=place)
+
+
+def _moment(seconds: float) -> datetime:
+    """Return Unix seconds as UTC without a zone, as the tables have it."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+    except (OverflowError, ValueError, OSError):
+        raise InputError(f"creation time {seconds!r}: expected Unix seconds") from None
+
+
+def _seconds(moment: datetime) -> float:
+    return moment.replace(tzinfo=UTC).timestamp()

@@ -123,15 +123,15 @@ def metrics_of_config(data: JsonObject, *, path: str = "") -> list[JsonObject]:
                 path=path,
                 place=place,
             )
-        if name not in _METRICS:
-            hint = did_you_mean(name, _METRICS)
+        if name not in METRICS:
+            hint = did_you_mean(name, METRICS)
             raise FormatError(
-                f"no evaluator measures it; known: {', '.join(_METRICS)}{hint and f'; {hint}'}",
+                f"no evaluator measures it; known: {', '.join(METRICS)}{hint and f'; {hint}'}",
                 path=path,
                 place=place,
             )
         try:
-            metric = _METRICS[name](options)
+            metric = METRICS[name](options)
         except FormatError as error:
             where = f"{place}.{error.place}"
             raise FormatError(error.detail, path=path, place=where) from None
@@ -200,7 +200,7 @@ def rubric_of(rubric: object) -> JsonObject:
     }
 
 
-_METRICS: Final = {
+METRICS: Final = {
     "tool_trajectory_avg_score": _trajectory,
     "response_match_score": _response_match,
     "final_response_match_v2": _valid,

@@ -61,7 +61,7 @@ class Guard:
             await answer(scope, receive, send_with_policy)
             return
         try:
-            await self._app(scope, _limited(receive), send_with_policy)
+            await self._app(scope, limited(receive, MOST_BODY), send_with_policy)
         except TooLargeError:
             answer = PlainTextResponse("The request is larger than 1 MB.", 413)
             await answer(scope, receive, send_with_policy)
@@ -108,21 +108,22 @@ class Guard:
 
 
 class TooLargeError(Exception):
-    """Report a body of more than MOST_BODY bytes."""
+    """Report a body with too many bytes."""
 
 
-def _limited(receive: Receive) -> Receive:
+def limited(receive: Receive, most: int) -> Receive:
+    """Return `receive` for a body of at most `most` bytes; it raises TooLargeError beyond."""
     seen = 0
 
-    async def limited() -> Message:
+    async def received() -> Message:
         nonlocal seen
         message = await receive()
         seen += len(message.get("body", b""))
-        if seen > MOST_BODY:
+        if seen > most:
             raise TooLargeError
         return message
 
-    return limited
+    return received
 
 
 def policy(nonce: str) -> str:

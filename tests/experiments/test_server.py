@@ -1,0 +1,654 @@
+"""The evaluation server: who may ask, runs in the background, cases, Google ADK's routes, and the command."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from evaltap.evaluator.page.security.site import Site
+from evaltap.evaluator.page.serving import PageServer
+from evaltap.experiments.server import runs
+from evaltap.experiments.server.adk import adk_routes
+from evaltap.experiments.server.app import ServerStores, create_app
+from evaltap.experiments.server.entrance import MOST_BODY, Entrance
+from evaltap.experiments.server.remote import agent_routes
+from evaltap.experiments.service import AgentCall, AgentEvaluator, RecordedAgent, RemoteAgent
+from evaltap.experiments.stores import Stores, memory_stores, stores_at
+from evaltap.schemas.files.validation import parse
+from evaltap.schemas.formats.case import EvalSet
+
+TOKEN = "a-token-of-the-test"
+AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
+BACKGROUND = {**AUTHORIZED, "Prefer": "respond-async, wait=1"}
+TURN = {
+    "invocationId": "1",
+    "userContent": {"role": "user", "content": "Where is A-100?"},
+    "finalResponse": {"role": "assistant", "content": "It is shipped."},
+    "tools": [{"id": "t", "name": "get_order", "arguments": {"order_id": "A-100"}, "result": 1}],
+}
+CASE = {
+    "evalId": "ship",
+    "sessionInput": {"appName": "app", "userId": "u"},
+    "conversation": [TURN],
+}
+ANSWER_METRIC = {
+    "metricName": "final_response_avg_score",
+    "threshold": 1,
+    "criterion": {"finalResponse": {"text": {"matchStrategy": "exact"}}},
+}
+
+
+def shop(messages: list[dict[str, str]], turn: Any) -> str:
+    found = turn.run_tool("get_order", {"order_id": "A-100"}, lambda order_id: 1)
+    assert found == 1
+    return "It is shipped."
+
+
+def filled(stores: Stores) -> Stores:
+    stores.sets.put("app", parse(EvalSet, {"evalSetId": "golden", "evalCases": [CASE]}))
+    stores.metrics.add("app", "golden", ANSWER_METRIC)
+    return stores
+
+
+class Served:
+    """A server with an agent, and what is behind it."""
+
+    def __init__(self, agent: Any, **options: Any) -> None:
+        self.stores = filled(memory_stores())
+        site = Site("127.0.0.1", 8080, "", frozenset({"evals.example.com"}))
+        self.app = create_app(
+            AgentEvaluator("app", agent, stores=self.stores),
+            ServerStores(
+                sets=self.stores.sets, metrics=self.stores.metrics, results=self.stores.results
+            ),
+            Entrance(site, TOKEN, options.pop("origins", ())),
+            more=lambda api: adk_routes(api, self.stores),
+            **options,
+        )
+
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[RecordedAgent]:
+    made = RecordedAgent(shop)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(agent: RecordedAgent) -> Iterator[TestClient]:
+    with TestClient(Served(agent).app, "http://127.0.0.1:8080") as made:
+        yield made
+
+
+class Slow:
+    """An agent that answers the first turns, and then waits until it is cancelled."""
+
+    def __init__(self, first: int) -> None:
+        self.answered, self.first = 0, first
+        self.waiting, self.cancelled = threading.Event(), threading.Event()
+
+    async def __call__(self, call: AgentCall) -> str:
+        self.answered += 1
+        if self.answered > self.first:
+            self.waiting.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError as error:
+                self.cancelled.set()
+                raise RuntimeError("turned into another error, as some frameworks do") from error
+        return "It is shipped."
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": f"Basic {TOKEN}"}, 401),
+        ({"Authorization": f"Bearer {TOKEN} "}, 200),
+        ({**AUTHORIZED, "Host": "evil.example"}, 421),
+        ({**AUTHORIZED, "Host": "127.0.0.1:9"}, 421),
+        ({**AUTHORIZED, "Host": "localhost:8080"}, 200),
+        ({**AUTHORIZED, "Host": "evals.example.com"}, 200),
+        ({**AUTHORIZED, "Origin": "http://evil.example"}, 403),
+        ({**AUTHORIZED, "Origin": "null"}, 403),
+        ({**AUTHORIZED, "Origin": "http://127.0.0.1:8080"}, 200),
+        ({**AUTHORIZED, "Sec-Fetch-Site": "cross-site"}, 403),
+        ({**AUTHORIZED, "Sec-Fetch-Site": "same-origin"}, 200),
+    ],
+)
+def test_who_may_ask(client: TestClient, headers: dict[str, str], status: int) -> None:
+    found = client.get("/evaluation/sets", headers=headers)
+
+    assert found.status_code == status, found.text
+    assert "access-control-allow-origin" not in found.headers
+    assert found.headers["cache-control"] == "no-store"
+    if status != 200:
+        assert set(found.json()) == {"error"}
+
+
+def test_scripts_of_a_named_page_may_ask(agent: RecordedAgent) -> None:
+    page = {"Origin": "https://evals.example.com"}
+    with TestClient(
+        Served(agent, origins=(page["Origin"],)).app, "http://127.0.0.1:8080"
+    ) as client:
+        asked = client.options("/evaluation/runs", headers=page)
+        found = client.get("/evaluation/sets", headers={**AUTHORIZED, **page})
+        other = client.get("/evaluation/sets", headers={**AUTHORIZED, "Origin": "https://x.org"})
+
+    assert asked.status_code == 204
+    assert asked.headers["access-control-allow-headers"] == "Authorization, Content-Type"
+    assert found.headers["access-control-allow-origin"] == page["Origin"]
+    assert found.headers["vary"] == "Origin"
+    assert other.status_code == 403
+
+
+def test_a_body_that_is_too_large_is_refused(client: TestClient) -> None:
+    def parts() -> Iterator[bytes]:
+        for _ in range(MOST_BODY // 1_000_000 + 1):
+            yield b" " * 1_000_000
+
+    said = client.post("/evaluation/runs", headers=AUTHORIZED, content=b" " * (MOST_BODY + 1))
+    counted = client.post("/evaluation/runs", headers=AUTHORIZED, content=parts())
+
+    assert (said.status_code, counted.status_code) == (413, 413)
+
+
+def test_a_run_scores_what_the_agent_did(client: TestClient) -> None:
+    found = client.post("/evaluation/runs", headers=AUTHORIZED, json={"setId": "golden"})
+
+    result = found.json()["evaluationResult"]
+    [case] = result["evalCases"]
+    [turn] = case["evalCaseResults"][0]["evalMetricResultPerInvocation"]
+    assert (found.status_code, result["overallStatus"]) == (201, "passed")
+    assert turn["actualInvocation"]["tools"][0]["name"] == "get_order"
+    stored = client.get("/evaluation/results?setId=golden", headers=AUTHORIZED).json()["results"]
+    assert [one["evalSetResultId"] for one in stored] == [
+        result["evalSetResult"]["evalSetResultId"]
+    ]
+
+
+def events(text: str) -> list[tuple[int, str, dict[str, Any]]]:
+    found = []
+    for block in filter(None, text.split("\n\n")):
+        fields = dict(line.split(": ", 1) for line in block.splitlines())
+        found.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
+    return found
+
+
+def test_a_run_in_the_background_is_followed_by_its_events(client: TestClient) -> None:
+    asked = client.post(
+        "/evaluation/runs", headers=BACKGROUND, json={"setId": "golden", "numRuns": 2}
+    )
+    place = asked.headers["location"]
+    told = events(client.get(f"{place}/events", headers=AUTHORIZED).text)
+    rest = client.get(f"{place}/events", headers={**AUTHORIZED, "Last-Event-ID": "7"})
+    run = client.get(place, headers=AUTHORIZED).json()["run"]
+
+    assert asked.status_code == 202
+    assert asked.json()["run"]["state"] in ("queued", "running")
+    assert [number for number, _, _ in told] == [*range(1, 10)]
+    assert [name for _, name, _ in told] == [*["started", "tool", "turn", "scored"] * 2, "summary"]
+    assert [data.get("runId") for _, _, data in told] == [1, 1, 1, 1, 2, 2, 2, 2, None]
+    assert told[2][2]["answer"] == "It is shipped."
+    assert events(rest.text) == told[7:]
+    assert (run["state"], run["evaluationResult"]["overallStatus"]) == ("succeeded", "passed")
+    assert (
+        told[-1][2]["evalSetResultId"] in client.get("/evaluation/results", headers=AUTHORIZED).text
+    )
+
+
+def test_a_run_that_fails_in_the_background_says_why(client: TestClient) -> None:
+    place = client.post("/evaluation/runs", headers=BACKGROUND, json={"setId": "none"}).headers[
+        "location"
+    ]
+    client.get(f"{place}/events", headers=AUTHORIZED)
+
+    run = client.get(place, headers=AUTHORIZED).json()["run"]
+    assert (run["state"], "no eval set 'none'" in run["error"]) == ("failed", True)
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_a_run_that_is_not_known_is_not_found(client: TestClient, method: str) -> None:
+    assert client.request(method, "/evaluation/runs/x", headers=AUTHORIZED).status_code == 404
+
+
+def test_a_cancelled_run_ends_at_once_and_keeps_the_runs_that_ended() -> None:
+    agent = Slow(first=1)
+    served = Served(agent)
+    with TestClient(served.app, "http://127.0.0.1:8080") as client:
+        place = client.post(
+            "/evaluation/runs", headers=BACKGROUND, json={"setId": "golden", "numRuns": 3}
+        ).headers["location"]
+        assert agent.waiting.wait(10)
+        cancelled = client.delete(place, headers=AUTHORIZED)
+        told = events(client.get(f"{place}/events", headers=AUTHORIZED).text)
+        again = client.delete(place, headers=AUTHORIZED)
+
+    assert cancelled.status_code == 202
+    assert told[-1][1:] == ("summary", {"state": "canceled"})
+    assert (again.status_code, again.json()["run"]["state"]) == (200, "canceled")
+    assert agent.answered == 2
+    [saved] = served.stores.results.list("app")
+    summary = served.stores.results.get("app", saved).summary
+    assert summary is not None
+    assert (summary.num_runs, summary.overall_status) == (1, "passed")
+
+
+def test_a_run_that_waits_can_be_cancelled_and_too_many_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runs, "MOST_WAITING", 1)
+    agent = Slow(first=0)
+    body = {"setId": "golden"}
+    with TestClient(Served(agent, at_once=1).app, "http://127.0.0.1:8080") as client:
+        first = client.post("/evaluation/runs", headers=BACKGROUND, json=body).headers["location"]
+        second = client.post("/evaluation/runs", headers=BACKGROUND, json=body).headers["location"]
+        refused = client.post("/evaluation/runs", headers=BACKGROUND, json=body)
+        assert agent.waiting.wait(10)
+        waiting = client.get(second, headers=AUTHORIZED).json()["run"]["state"]
+        client.delete(second, headers=AUTHORIZED)
+        client.get(f"{second}/events", headers=AUTHORIZED)
+        ended = client.get(second, headers=AUTHORIZED).json()["run"]["state"]
+        client.delete(first, headers=AUTHORIZED)
+
+    assert (waiting, ended, refused.status_code) == ("queued", "canceled", 503)
+    assert agent.answered == 1
+
+
+def test_a_run_that_takes_too_long_is_cancelled() -> None:
+    agent = Slow(first=0)
+    with TestClient(Served(agent, run_seconds=0.05).app, "http://127.0.0.1:8080") as client:
+        found = client.post("/evaluation/runs", headers=AUTHORIZED, json={"setId": "golden"})
+
+    assert (found.status_code, found.json()) == (504, {"error": "evaluation timed out"})
+    assert agent.cancelled.wait(10)
+
+
+def test_a_client_that_leaves_takes_its_run_with_it_and_the_end_of_the_server_ends_runs() -> None:
+    agent = Slow(first=0)
+    served = Served(agent)
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    server = PageServer(served.app, listener, when_ending=served.app.state.cancel)
+    server.start()
+    body = b'{"setId": "golden"}'
+    head = f"POST /evaluation/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    request = f"{head}Authorization: Bearer {TOKEN}\r\n\r\n".encode() + body
+
+    with socket.create_connection(("127.0.0.1", port)) as leaving:
+        leaving.sendall(request)
+        assert agent.waiting.wait(10)
+    assert agent.cancelled.wait(10)
+    agent.waiting.clear()
+    with socket.create_connection(("127.0.0.1", port)) as staying:
+        staying.sendall(request)
+        assert agent.waiting.wait(10)
+        server.stop()
+        assert staying.recv(12) == b"HTTP/1.1 408"
+
+
+def test_metrics_that_run_code_are_refused(client: TestClient, agent: RecordedAgent) -> None:
+    metric = {"metricName": "m", "evaluatorName": "external_command", "threshold": 1}
+    served = Served(agent)
+    served.stores.metrics.add("app", "golden", metric)  # by another program
+    body = {"setId": "golden", "metric": metric}
+
+    added = client.post("/evaluation/metrics", headers=AUTHORIZED, json=body)
+    with TestClient(served.app, "http://127.0.0.1:8080") as other:
+        run = other.post("/evaluation/runs", headers=AUTHORIZED, json={"setId": "golden"})
+
+    for found in (added, run):
+        assert (found.status_code, "runs code" in found.json()["error"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/cases", {"case": {"evalId": "new"}}, 201),
+        ("POST", "/cases", {"case": {"evalId": "ship"}}, 409),
+        ("POST", "/cases", {"case": None}, 400),
+        ("POST", "/cases", {"case": {"evalId": ""}}, 400),
+        ("POST", "/cases", {"case": {"evalId": "n", "colour": 1}}, 400),
+        ("POST", "/cases", {"case": {"evalId": "n", "conversation": [None]}}, 400),
+        ("GET", "/cases/ship", None, 200),
+        ("GET", "/cases/none", None, 404),
+        ("PUT", "/cases/ship", {"case": {"evalMode": "trace"}}, 200),
+        ("PUT", "/cases/ship", {"case": {"evalId": "other"}}, 400),
+        ("PUT", "/cases/none", {"case": {}}, 404),
+        ("DELETE", "/cases/ship", None, 204),
+        ("DELETE", "/cases/none", None, 404),
+        ("PATCH", "/cases/ship", None, 405),
+    ],
+)
+def test_cases_are_edited(
+    client: TestClient, method: str, path: str, body: Any, status: int
+) -> None:
+    found = client.request(method, f"/evaluation/sets/golden{path}", headers=AUTHORIZED, json=body)
+
+    assert found.status_code == status, found.text
+
+
+@pytest.mark.slow
+def test_the_web_tab_of_google_adk_reads_every_answer(client: TestClient) -> None:
+    dev_server: Any = pytest.importorskip("google.adk.cli.dev_server")
+    from google.adk.evaluation.eval_case import EvalCase
+
+    base = "/dev/apps/app"
+
+    def got(path: str, method: str = "GET", body: Any = None) -> Any:
+        found = client.request(method, f"{base}{path}", headers=AUTHORIZED, json=body)
+        assert found.status_code == 200, found.text
+        return found.json()
+
+    sets = dev_server.ListEvalSetsResponse.model_validate(got("/eval-sets"))
+    assert sets.eval_set_ids == got("/eval_sets") == ["golden"]
+    made = got("/eval-sets", "POST", {"eval_set": {"eval_set_id": "n", "eval_cases": []}})
+    assert dev_server.EvalSet.model_validate(made).eval_set_id == "n"
+    got("/eval-sets/n", "DELETE")
+    assert got("/eval_sets/golden/evals") == ["ship"]
+
+    case = got("/eval_sets/golden/evals/ship")
+    read = EvalCase.model_validate(case)
+    assert read.conversation is not None
+    calls: Any = read.conversation[0].intermediate_data
+    assert calls.tool_uses[0].args == {"order_id": "A-100"}
+    case["conversation"][0]["finalResponse"]["parts"][0]["text"] = "Lost."
+    got("/eval_sets/golden/evals/ship", "PUT", case)
+    assert got("/eval-sets/golden/eval-cases/ship") == case
+
+    metrics = [
+        {"metricName": "response_match_score", "threshold": 0.8},
+        {"metricName": "tool_trajectory_avg_score", "criterion": {"threshold": 1, "matchType": 2}},
+    ]
+    body = {"eval_case_ids": ["ship"], "eval_metrics": metrics}
+    dev_server.RunEvalRequest.model_validate(body)
+    ran = dev_server.RunEvalResponse.model_validate(got("/eval-sets/golden/run", "POST", body))
+    [result] = ran.run_eval_results
+    rows = {one.metric_name: one.eval_status.name for one in result.overall_eval_metric_results}
+    assert rows == {"response_match_score": "FAILED", "tool_trajectory_avg_score": "PASSED"}
+    assert result.final_eval_status.name == "FAILED"
+    [turn] = result.eval_metric_result_per_invocation
+    assert turn.actual_invocation.final_response.parts[0].text == "It is shipped."
+
+    results = dev_server.ListEvalResultsResponse.model_validate(got("/eval-results"))
+    [saved] = results.eval_result_ids
+    dev_server.EvalResult.model_validate(got(f"/eval_results/{saved}"))
+    info = dev_server.ListMetricsInfoResponse.model_validate(got("/metrics-info"))
+    assert "hallucinations_v1" in [one.metric_name for one in info.metrics_info]
+    got("/eval_sets/golden/evals/ship", "DELETE")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/dev/apps/other/eval-sets", None, 404),
+        ("GET", "/dev/apps/app/eval_sets/none/evals", None, 404),
+        ("GET", "/dev/apps/app/eval-results/none", None, 404),
+        ("POST", "/dev/apps/app/eval-sets", {}, 400),
+        ("POST", "/dev/apps/app/eval-sets", {"eval_set": {"eval_set_id": "golden"}}, 400),
+        ("POST", "/dev/apps/app/eval-sets/golden/run", [], 400),
+        ("POST", "/dev/apps/app/eval-sets/golden/run", {"eval_metrics": [1]}, 400),
+        ("POST", "/dev/apps/app/eval-sets/golden/run", {"eval_case_ids": ["none"]}, 400),
+        ("PUT", "/dev/apps/app/eval_sets/golden/evals/ship", {"evalId": "other"}, 400),
+        ("PUT", "/dev/apps/app/eval_sets/golden/evals/ship", {"conversation": [1]}, 400),
+        ("POST", "/dev/apps/app/eval-sets/golden/add-session", {}, 501),
+    ],
+)
+def test_errors_of_adk_s_routes_have_its_form(
+    client: TestClient, method: str, path: str, body: Any, status: int
+) -> None:
+    found = client.request(method, path, headers=AUTHORIZED, json=body)
+
+    assert found.status_code == status, found.text
+    assert set(found.json()) == {"detail"}
+
+
+def talking(messages: list[dict[str, str]], turn: Any) -> str:
+    said = turn.run_tool("count", {"of": messages[-1]["content"]}, lambda of: {"n": len(messages)})
+    if "crash" in messages[-1]["content"]:
+        raise ValueError("it crashed")
+    return f"message {said['n']}"
+
+
+def conversation(*said: str) -> dict[str, Any]:
+    turns = [{"userContent": {"role": "user", "content": one}} for one in said]
+    session = {"appName": "app", "userId": "u"}
+    return {"evalId": said[0], "sessionInput": session, "conversation": turns}
+
+
+@pytest.fixture
+def remote() -> Iterator[RemoteAgent]:
+    agent = RecordedAgent(talking)
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    app = create_app(
+        AgentEvaluator("app", agent),
+        ServerStores(),
+        Entrance(Site("127.0.0.1", port), TOKEN),
+        more=lambda _: agent_routes("app", agent),
+    )
+    server = PageServer(app, listener)
+    server.start()
+    yield RemoteAgent(f"http://127.0.0.1:{port}", "app", token=TOKEN)
+    server.stop()
+    agent.close()
+
+
+def test_a_remote_agent_gives_the_turns_that_it_gives_here(remote: RemoteAgent) -> None:
+    here = RecordedAgent(talking)
+    cases = [conversation("a", "b", "c"), conversation("x", "crash"), conversation("y")]
+    found = []
+    for agent in (here, remote):
+        stores = memory_stores()
+        data = {"evalSetId": "s", "evalCases": cases}
+        stores.sets.put("app", parse(EvalSet, data))
+        evaluator = AgentEvaluator("app", agent, stores=stores, run_details=True)
+        found.append([one.run_details[0].inference for one in evaluator.evaluate("s").eval_cases])
+    here.close()
+
+    def seen(inference: dict[str, Any]) -> Any:
+        tools = [[(t["name"], t["arguments"], t["result"]) for t in turn["tools"]]
+                 for turn in inference["inferences"]]  # fmt: skip
+        said = [turn["finalResponse"]["content"] for turn in inference["inferences"]]
+        return said, tools, inference["status"], "it crashed" in inference["errorMessage"]
+
+    local, distant = ([seen(one) for one in run] for run in found)
+    assert local == distant, found[1][1]["errorMessage"]
+    assert distant[0][0] == ["message 1", "message 3", "message 5"]
+    assert distant[1][2:] == ("failed", True)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"contextMessages": [{"role": "system", "content": "x"}]}, "context messages"),
+        ({"toolMock": {"actual": [{"name": "count", "result": 1}]}}, "cannot be mocked"),
+    ],
+)
+def test_what_the_protocol_cannot_carry_fails_the_case(
+    remote: RemoteAgent, change: dict[str, Any], said: str
+) -> None:
+    case = conversation("a")
+    where = case["conversation"][0] if "toolMock" in change else case
+    where.update(change)
+    stores = memory_stores()
+    stores.sets.put("app", parse(EvalSet, {"evalSetId": "s", "evalCases": [case]}))
+
+    [found] = AgentEvaluator("app", remote, stores=stores).evaluate("s").eval_cases
+    assert found.overall_status == "failed"
+    assert said in found.eval_case_results[0].error_message
+
+
+TURN_REQUEST = {
+    "session": {"userId": "u", "sessionId": "s"},
+    "input": {"role": "user", "content": "hi"},
+    "runOptions": {"requestID": "r-1", "executionTraceEnabled": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({}, 200),
+        ({"session": {"userId": "", "sessionId": "s"}}, 400),
+        ({"session": {"userId": "u"}}, 400),
+        ({"input": {"role": "assistant", "content": "x"}}, 400),
+        ({"input": {"role": "user", "content": ""}}, 400),
+        ({"input": None}, 400),
+        ({"profile": {"overrides": [{}]}}, 400),
+        ({"colour": 1}, 400),
+        ({"runOptions": {"colour": 1}}, 400),
+    ],
+)
+def test_a_turn_of_the_agent_itself(change: dict[str, Any], status: int) -> None:
+    agent = RecordedAgent(talking)
+    entrance = Entrance(Site("127.0.0.1", 8080))
+    evaluator = AgentEvaluator("app", agent)
+    app = create_app(evaluator, ServerStores(), entrance, more=lambda _: agent_routes("app", agent))
+    with TestClient(app, "http://127.0.0.1:8080") as client:
+        path = "/trpc-agent/v1/apps/app/runs"
+        found = client.post(path, json={**TURN_REQUEST, **change})
+        other = client.post(path.replace("/app/", "/other/"), json=TURN_REQUEST)
+        stranger = {**TURN_REQUEST, "session": {"userId": "v", "sessionId": "s"}}
+        refused = client.post(path, json=stranger).status_code if status == 200 else 400
+    agent.close()
+
+    assert (found.status_code, other.status_code, refused) == (status, 404, 400), found.text
+    if status == 200:
+        data = found.json()
+        assert data["status"] == "completed"
+        assert {one["requestID"] for one in data["events"]} == {"r-1"}
+        assert data["events"][-1]["object"] == "runner.completion"
+        assert [one["role"] for one in data["messages"]] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+        ]
+
+
+def test_a_remote_turn_that_hangs_fails_in_time() -> None:
+    agent = Slow(first=0)
+    app = create_app(
+        AgentEvaluator("app", agent),
+        ServerStores(),
+        Entrance(Site("127.0.0.1", 8080)),
+        more=lambda _: agent_routes("app", agent, 0.05),
+    )
+    with TestClient(app, "http://127.0.0.1:8080") as client:
+        found = client.post("/trpc-agent/v1/apps/app/runs", json=TURN_REQUEST).json()
+
+    assert found["status"] == "failed"
+    assert "no answer within 0.05 s" in found["errorMessage"]
+    assert agent.cancelled.wait(10)
+
+
+AGENT = """
+import pathlib, time
+
+def answer(messages):
+    if pathlib.Path("first").exists():
+        pathlib.Path("waiting").touch()
+        time.sleep(60)
+    pathlib.Path("first").touch()
+    return "It is shipped."
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "shop.py").write_text(AGENT)
+    filled(stores_at(str(tmp_path)))
+    return tmp_path
+
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(folder: Path) -> Iterator[Start]:
+    started = []
+
+    def serve(*more: str, **variables: str) -> "subprocess.Popen[str]":
+        program = "import sys; from evaltap.cli.main import main; sys.exit(main())"
+        command = [sys.executable, "-c", program, "serve", "--agent", "shop:answer", *more]
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield serve
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=30)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGKILL])
+def test_a_server_that_is_stopped_in_a_run_has_saved_the_runs_that_ended(
+    folder: Path, start: Start, ended_by: signal.Signals
+) -> None:
+    import httpx
+
+    process = start("--sets", "app", "--port", "0", "--json")
+    assert process.stdout is not None
+    told = json.loads(process.stdout.readline())
+    with httpx.Client(headers={"Authorization": f"Bearer {told['token']}"}) as client:
+        body = {"setId": "golden", "numRuns": 2}
+        asked = client.post(f"{told['url']}/runs", json=body, headers={"Prefer": "respond-async"})
+        while not (folder / "waiting").exists():  # the second run has begun
+            client.get(f"{told['url']}/results")
+    process.send_signal(ended_by)
+    _, said = process.communicate(timeout=30)
+
+    assert (asked.status_code, told["app"]) == (202, "app")
+    assert process.returncode == (0 if ended_by == signal.SIGTERM else -ended_by)
+    assert not said
+    [saved] = stores_at(str(folder)).results.list("app")
+    [case] = stores_at(str(folder)).results.get("app", saved).eval_case_results
+    assert (case.run_id, case.final_eval_status) == (1, "passed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "variables", "said"),
+    [
+        (["--sets", "none"], {}, "no such folder"),
+        (["--sets", ".", "--app", "none"], {}, "has no folder 'none'"),
+        (["--sets", "x.duckdb"], {}, "name yours with --app"),
+        (["--sets", "mysql://u:s3cret@127.0.0.1:1/d", "--app", "a"], {}, "mysql://u@127.0.0.1:1/d"),
+        (["--sets", "app", "--host", "0.0.0.0"], {}, "--tls-cert"),
+        (["--sets", "app", "--no-token", "--allow-origin", "*"], {}, "anyone could run the agent"),
+        (["--sets", "app"], {"EVALTAP_SERVE_TOKEN": "short"}, "expected 16 or more"),
+        (["--sets", "app", "--agent", "shop:none"], {}, "has no 'none'"),
+        (["--sets", "app", "--metrics", "none.json"], {}, "none.json"),
+    ],
+)
+def test_what_cannot_be_served_is_told(
+    start: Start, options: list[str], variables: dict[str, str], said: str
+) -> None:
+    process = start(*options, **variables)
+    out, told = process.communicate(timeout=30)
+
+    assert (process.returncode, out) == (2, "")
+    assert said in told
+    assert "Traceback" not in told
+    assert "s3cret" not in told
