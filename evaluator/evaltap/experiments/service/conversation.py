@@ -78,7 +78,7 @@ class Conversation:
             self.ended_by = "agent_error"
             raise
         finally:
-            user.close()
+            await user.close()
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[Runner]:

@@ -1,15 +1,22 @@
 """Simulated users: a model that plays the user of a `conversationScenario` by its plan."""
 
+import asyncio
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from evaltap.experiments.service.capture import COMPLETION, error_text, final_message
-from evaltap.experiments.service.runners import AgentCall, Runner, events_of
+from evaltap.evaluator.cases.costs import cost_of
+from evaltap.experiments.service.capture import COMPLETION, Event, error_text, final_message
+from evaltap.experiments.service.runners import AgentCall, Runner, events_of, session_of
+from evaltap.recorder.answering import TOOL_ANSWERS
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import ConversationScenario
+
+TRIAL: Final = "trial"
+"""The run option by which the simulator's runner is told the trial of the case, from 1."""
+_CLOSE_SECONDS: Final = 2.0
 
 
 class SimulationError(Exception):
@@ -25,6 +32,8 @@ class SimulationStart:
     session_id: str
     """Of the agent that the user talks to."""
     state: Mapping[str, Any] | None = None
+    trial: int = 1
+    """Which repeat of the case this is."""
 
 
 class SimulatedConversation(Protocol):
@@ -42,7 +51,7 @@ class SimulatedConversation(Protocol):
         """
         ...
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Release what belongs to the conversation."""
         ...
 
@@ -59,7 +68,7 @@ class UserSimulator:
     """Simulates users with any runner.  What is given here comes before the scenario's own.
 
     A blank `stop_signal` takes the scenario's away; `max_turns` 0 means no limit.  `system_prompt` returns
-    the model's instruction for a scenario.
+    the model's instruction for a scenario.  A blank reply is asked for again, `retries` times.
     """
 
     def __init__(
@@ -71,6 +80,7 @@ class UserSimulator:
         system_prompt: Callable[[ConversationScenario], str] | None = None,
         user_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         session_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        retries: int = 0,
     ) -> None:
         if max_turns is not None and max_turns < 0:
             raise InputError(f"max_turns is {max_turns}; expected 0 (no limit) or more")
@@ -78,8 +88,9 @@ class UserSimulator:
         self._stop_signal, self._max_turns = stop_signal, max_turns
         self._system_prompt = system_prompt or default_system_prompt
         self._user_id, self._session_id = user_id, session_id
+        self._retries = retries
 
-    def start(self, start: SimulationStart) -> SimulatedConversation:
+    def start(self, start: SimulationStart) -> "PlayedUser":
         """Begin the conversation of a case."""
         given = start.scenario
         signal = given.stop_signal if self._stop_signal is None else self._stop_signal
@@ -87,12 +98,8 @@ class UserSimulator:
         scenario = given.model_copy(
             update={"stop_signal": signal.strip(), "max_allowed_invocations": limit or 0}
         )
-        if not scenario.conversation_plan.strip():
-            raise InputError("the conversationPlan is blank; say what the user wants")
-        if (limit or 0) < 0:
-            raise InputError(f"maxAllowedInvocations is {limit}; expected 0 (no limit) or more")
-        if not scenario.stop_signal and not limit:
-            raise InputError("nothing ends the conversation; give stopSignal or a limit")
+        if problem := scenario_problem(scenario):
+            raise InputError(problem)
         prompt = self._system_prompt(scenario)
         if not prompt.strip():
             raise InputError("the simulator's system prompt is blank")
@@ -102,19 +109,29 @@ class UserSimulator:
             {},
             state=dict(start.state or {}),
             context_messages=({"role": "system", "content": prompt},),
+            options={TRIAL: start.trial},
         )
         if not call.user_id or not call.session_id:
             raise InputError("the simulator's user id or session id is blank")
-        return _Conversation(self._runner, scenario, call)
+        return PlayedUser(_Session(self._runner, call), scenario, call, self._retries)
 
 
-class _Conversation:
-    def __init__(self, runner: Runner, scenario: ConversationScenario, call: AgentCall) -> None:
-        self._runner, self._scenario, self._call = runner, scenario, call
+class PlayedUser:
+    """One conversation of a `UserSimulator`."""
+
+    ended_by = ""
+    cost_usd = 0.0
+    """What the runner has cost, as far as its turns tell."""
+
+    def __init__(
+        self, session: "_Session", scenario: ConversationScenario, call: AgentCall, retries: int
+    ) -> None:
+        self._session, self._scenario, self._call = session, scenario, call
+        self._retries = retries
         self._said = 0
-        self.ended_by = ""
 
     async def next(self, last_response: str) -> str | None:
+        """Return what the user says to the agent's last answer; None at the end."""
         limit = self._scenario.max_allowed_invocations
         if limit and self._said >= limit:
             self.ended_by = "limit"
@@ -131,37 +148,98 @@ class _Conversation:
         self._said += 1
         return text
 
-    def close(self) -> None:
-        """Do nothing: the session is the runner's."""
+    async def close(self) -> None:
+        """End the session."""
+        await self._session.close()
 
     async def _reply(self, last_response: str) -> str:
-        """Return what the model says: the root's reply before those of others, and errors before replies."""
-        call = replace(self._call, message={"role": "user", "content": last_response})
+        """Return what the model says, which is not blank."""
+        for _ in range(1 + self._retries):
+            try:
+                call = replace(self._call, message={"role": "user", "content": last_response})
+                text = self._said_in(await self._session.ask(call))
+            except SimulationError:
+                raise
+            except Exception as error:  # of the user's model
+                raise SimulationError(
+                    f"the simulator failed: {type(error).__name__}: {error}"
+                ) from error
+            if text.strip():
+                return text
+        raise SimulationError("the simulator said nothing; expected a message or the stop signal")
+
+    def _said_in(self, events: Sequence[Event | None]) -> str:
+        """Return the reply: the root's before those of others, and errors before replies."""
         root, replies, errors = "", {}, []
-        try:
-            async with aclosing(events_of(self._runner, call)) as events:
-                async for event in events:
-                    if event is None:
-                        continue
-                    said, ends = event.get("invocationId") or "", event.get("object") == COMPLETION
-                    if said and (not root or (ends and event.get("done"))):
-                        root = said
-                    if (message := final_message(event)) is not None:
-                        replies[COMPLETION if ends else said] = str(message.get("content") or "")
-                    if error := error_text(event):
-                        errors.append(error)
-        except Exception as error:  # of the user's model
-            raise SimulationError(
-                f"the simulator failed: {type(error).__name__}: {error}"
-            ) from error
+        for event in filter(None, events):
+            said, ends = event.get("invocationId") or "", event.get("object") == COMPLETION
+            if said and (not root or (ends and event.get("done"))):
+                root = said
+            if "turn" in event:
+                self.cost_usd += cost_of(event["turn"].get("telemetry") or {}) or 0.0
+                final = event["turn"].get("finalResponse") or {}
+                replies[COMPLETION] = str(final.get("content") or "")
+            elif (message := final_message(event)) is not None:
+                replies[COMPLETION if ends else said] = str(message.get("content") or "")
+            if error := error_text(event):
+                errors.append(error)
         if errors:
             raise SimulationError(f"the simulator failed: {'; '.join(errors)}")
-        text = replies.get(COMPLETION) or replies.get(root) or replies.get("") or ""
-        if not text.strip():
-            raise SimulationError(
-                "the simulator said nothing; expected a message or the stop signal"
-            )
-        return text
+        return replies.get(COMPLETION) or replies.get(root) or replies.get("") or ""
+
+
+class _Session:
+    """The runner's session, in a task of its own: what answers the tool calls of the agent that the user
+    talks to, and the labels of its run, do not reach the runner.
+    """
+
+    def __init__(self, runner: Runner, call: AgentCall) -> None:
+        self._runner, self._call = runner, call
+        self._calls: asyncio.Queue[AgentCall | None] = asyncio.Queue()
+        self._events: asyncio.Queue[list[Event | None]] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+
+    async def ask(self, call: AgentCall) -> list[Event | None]:
+        """Run a turn and return its events; raise what the runner raises."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._serve())
+        self._calls.put_nowait(call)
+        events = asyncio.ensure_future(self._events.get())
+        await asyncio.wait({events, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        if not events.done():
+            events.cancel()
+            self._task.result()
+            raise SimulationError("the simulator's session ended before the conversation")
+        return events.result()
+
+    async def close(self) -> None:
+        """End the session; one that hangs is cancelled."""
+        if self._task is None:
+            return
+        self._calls.put_nowait(None)
+        await asyncio.wait({self._task}, timeout=_CLOSE_SECONDS)
+        self._task.cancel()
+
+    async def _serve(self) -> None:
+        TOOL_ANSWERS.set(None)
+        async with session_of(self._runner, self._call) as turns:
+            while (call := await self._calls.get()) is not None:
+                async with aclosing(events_of(turns, call)) as events:
+                    self._events.put_nowait([event async for event in events])
+
+
+def scenario_problem(scenario: ConversationScenario) -> str:
+    """Return why a scenario cannot be played; empty if it can."""
+    limit = scenario.max_allowed_invocations or 0
+    if not scenario.conversation_plan.strip():
+        return "the conversationPlan is blank; say what the user wants"
+    if limit < 0:
+        return f"maxAllowedInvocations is {limit}; expected 0 (no limit) or more"
+    if not scenario.stop_signal.strip() and not limit:
+        return "nothing ends the conversation; give stopSignal or a limit"
+    if scenario.driver not in ("", "actual", "expected"):
+        return f"unknown driver {scenario.driver!r}; expected actual or expected"
+    return ""
 
 
 def default_system_prompt(scenario: ConversationScenario) -> str:
