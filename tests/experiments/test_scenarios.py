@@ -14,6 +14,7 @@ import pytest
 from commands import Evaltap, runner
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments import evaluate, run_case
+from evaltap.recorder import Recorder
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import read_result
 from judge_server import Answer, judge_server
@@ -263,7 +264,7 @@ def test_a_model_plays_the_user_with_seeds_a_budget_and_cached_replies(
         del model["prices"]
         Path("user.json").write_text(json.dumps(model))
         code, _, said = run(evaltap, "--user", "user.json", "--budget-usd", "1")
-        assert (code, "the prices of the simulated user's model m are unknown" in said) == (2, True)
+        assert (code, "the prices of m are unknown (the simulated user)" in said) == (2, True)
 
     code, _, said = run(evaltap, "--user", "user.json", "--judge-cache", "off")
     assert (code, "cannot be reached" in said) == (2, True)
@@ -351,3 +352,124 @@ def test_python_takes_users_and_references_as_objects(evaltap: Evaltap) -> None:
     assert "conversationScenario" not in alone
     with pytest.raises(InputError, match="give expected_agent"):
         run_case(clerk, case, user=guest)
+
+
+VERDICTS = ("plan", "leak", "facts", "end")
+
+
+def judging(failed: str = "") -> Any:
+    """Return what answers a judge's question about the rubrics; the rubric `failed` is not met."""
+
+    def says(body: dict[str, Any]) -> Answer:
+        asked = json.dumps(body)
+        scores = [
+            {"id": one, "score": int(one != failed), "reason": f"about {one}"}
+            for one in VERDICTS
+            if f"{one}" != "end" or "plan's goal was reached" in asked
+        ]
+        return Answer(json.dumps({"rubricScores": scores}))
+
+    return says
+
+
+@pytest.mark.parametrize(
+    ("user", "failed", "state", "reason"),
+    [
+        ("guest", "", "scored", None),
+        ("guest", "facts", "invalid", "failed its check: facts: about facts"),
+        ("blurts", "", "invalid", "said the stop signal within message 1"),
+        ("loops", "", "invalid", "said the same in 3 messages, up to message 3"),
+    ],
+)
+def test_a_user_that_did_not_play_its_plan_makes_the_run_invalid(
+    evaltap: Evaltap,
+    monkeypatch: pytest.MonkeyPatch,
+    user: str,
+    failed: str,
+    state: str,
+    reason: str,
+) -> None:
+    write(scenario(plan={**PLAN, "maxAllowedInvocations": 4}))
+    with Path("hall.py").open("a") as file:
+        file.write(
+            "\ndef counts(messages): return str(len(messages))\n"
+            "def blurts(messages): return 'I say ###STOP### now'\n"
+            "def loops(messages): return 'a seat'\n"
+        )
+    with judge_server(judging(failed)) as server:
+        monkeypatch.setenv("EVALTAP_JUDGE_MODEL", "m")
+        monkeypatch.setenv("EVALTAP_JUDGE_BASE_URL", server.url)
+        _, found, said = run(evaltap, "--user", f"hall:{user}", "--check-user", "--judge-cache", "off",
+                             agent="hall:counts")  # fmt: skip
+
+    assert found["units"][state] == 1, said
+    assert len(server.requests) == (user == "guest"), "an obvious fault needs no judge"
+    with Store("x.duckdb") as store:
+        ((why, ended_by),) = store.rows("SELECT reason, ended_by FROM latest_units")
+    assert reason in why if reason else why is None
+    assert ended_by == ("stop_signal" if state == "scored" else "simulator_error")
+
+
+def recorded(eval_id: str = "old") -> dict[str, Any]:
+    """A recorded case: three turns with a call each."""
+    turns = [
+        {
+            "invocationId": f"i{number}",
+            "userContent": {"role": "user", "content": f"seat {number}"},
+            "finalResponse": {"role": "assistant", "content": f"booked seat {number}"},
+            "tools": [
+                {"id": "1", "name": "book", "arguments": {"what": f"seat {number}"},
+                 "result": {"ok": "recorded"}}
+            ],
+        }
+        for number in (1, 2, 3)
+    ]  # fmt: skip
+    return {
+        "evalId": eval_id, "evalMode": "trace", "actualConversation": turns,
+        "sessionInput": {"appName": "hall", "userId": "u"}, "source": {"service": "production"},
+    }  # fmt: skip
+
+
+def test_a_recorded_conversation_is_continued_by_a_simulated_user_with_the_recorded_results(
+    evaltap: Evaltap,
+) -> None:
+    write(recorded())
+    with Path("hall.py").open("a") as file:
+        file.write(
+            "\ndef goes_on(messages):\n"
+            "    assert '- seat 1' in messages[0]['content'], messages\n"
+            "    said = [one['content'] for one in messages if one['role'] == 'assistant']\n"
+            "    return ['seat 3', 'seat 2', '###STOP###'][len(said)]\n"
+        )
+
+    code, found, said = run(evaltap, "--user", "hall:goes_on", "--continue-from", "1")
+
+    assert code == 0, said
+    assert [one for one, _ in turns()] == ["seat 1", "seat 3", "seat 2"], "in another order"
+    with Store("x.duckdb") as store:
+        assert store.column("SELECT result FROM latest_tool_calls") == ['{"ok":"recorded"}'] * 3
+    assert found["mocks"]["hits"] == 3
+
+    code, _, said = run(evaltap, "--user", "hall:goes_on", "--continue-from", "3")
+    assert (code, "no case has more than 3 turns" in said) == (2, True)
+
+
+def test_a_plan_is_drafted_from_production_and_can_be_run(evaltap: Evaltap) -> None:
+    write()
+    with Recorder("agent.log.db") as recorder:
+        for number in (1, 2, 3):
+            with recorder.turn(session_id="s-1", user=f"seat {number}") as turn:
+                turn.respond("booked")
+    evaltap("consume", "--log", "agent.log.db", "--db", "cases.duckdb", "--until-idle")
+    evaltap("curate", "cases.duckdb", "--as", "scenario", "--out", "hall.evalset.json", "--all")
+
+    (case,) = json.loads(Path("hall.evalset.json").read_text())["evalCases"]
+    plan = case["conversationScenario"]
+    assert plan["startingPrompt"] == "seat 1"
+    assert "- seat 2\n- seat 3" in plan["conversationPlan"]
+    assert (plan["stopSignal"], plan["maxAllowedInvocations"]) == ("###STOP###", 8)
+
+    code, _, said = run(evaltap, "--user", "hall:chatters")
+    assert (code, "--allow-real-tools" in said) == (2, True), "no tool runs by accident"
+    _, found, _ = run(evaltap, "--user", "hall:chatters", "--allow-real-tools")
+    assert found["ended_by"] == {"limit": 1}

@@ -92,6 +92,7 @@ def user_of(options: PartnerOptions, judges: JudgeSession) -> User:
         "" if is_file else options.user,
         cast(dict[str, Json], model),
         options.user_seed,
+        options.check_user,
         judges.settings.cache,
         judges.settings.variables,
     )

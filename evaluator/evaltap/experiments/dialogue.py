@@ -15,6 +15,7 @@ from evaltap.experiments.mocks.tape import Tape
 from evaltap.experiments.partners import MOST_TURNS, Partners
 from evaltap.experiments.service.runners import AgentCall
 from evaltap.experiments.service.simulation import PlayedUser, SimulationError, SimulationStart
+from evaltap.experiments.user_check import Exchange
 from evaltap.recorder.answering import TOOL_ANSWERS
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.schemas.errors import InputError
@@ -53,7 +54,12 @@ class Dialogue:
     ended_by: str = ""
     """Why a simulated conversation ended; empty for given turns."""
     _said: list[str] = field(default_factory=list)
-    _given: Iterator[str] | None = None
+    _heard: list[str] = field(default_factory=list)
+    """The replies to what a simulated user said."""
+    _scenario: ConversationScenario | None = None
+    _given: Iterator[str] = field(default_factory=lambda: iter(()))
+    _user_is_done: bool = False
+    """Whether all that the user says is known."""
     _user: PlayedUser | None = None
     _usd: float = 0.0
 
@@ -63,28 +69,35 @@ class Dialogue:
         return self._usd + (self._user.cost_usd if self._user else 0.0)
 
     async def start(self) -> None:
-        """Begin; with the driver `expected`, the user first talks to the agent that gives the reference."""
+        """Begin; with the driver `expected`, the user first talks to the agent that gives the reference.
+
+        Turns beside a scenario are said first, as they are; then the user goes on.
+        """
+        self._given = iter(self.unit.turns)
         if self.unit.scenario is None:
-            self._given = iter(self.unit.turns)
             return
-        scenario = ConversationScenario.model_validate(self.unit.scenario)
-        self._user = self._played(scenario)
-        if scenario.driver == "expected":
+        self._scenario = ConversationScenario.model_validate(self.unit.scenario)
+        self._user = self._played(self._scenario)
+        if self._scenario.driver == "expected":
             await self._refer(self._simulated)
-            self._given = iter(self._said)
+            self._given, self._user_is_done = iter(self._said), True
 
     async def next(self, answer: str) -> str | None:
         """Return what is said to the agent after its last answer; None at the end."""
-        if self._given is not None:
-            return next(self._given, None)
+        text = next(self._given, None)
+        if text is not None or self._user is None or self._user_is_done:
+            return text
         return await self._simulated(answer)
 
     async def finish(self) -> None:
-        """Let the other agent answer what was said, if the case wants its turns as the expected ones."""
+        """Check the user, if that is wanted; let the other agent answer what was said, if the case wants
+        its turns as the expected ones.
+        """
+        await self._check()
         if not self.unit.expects:
             self.expected = []
         elif not self.expected:
-            said = iter(self._said if self.unit.scenario else self.unit.turns)
+            said = iter(self._said if self._user_is_done else [*self.unit.turns, *self._said])
 
             async def given(_: str) -> str | None:
                 return next(said, None)
@@ -95,6 +108,20 @@ class Dialogue:
         """Release the user."""
         if self._user is not None:
             await self._user.close()
+
+    async def _check(self) -> None:
+        check, scenario = self.partners.check, self._scenario
+        if check is None or scenario is None:
+            return
+        talk = [Exchange(*one) for one in zip(self._said, self._heard, strict=False)]
+        left = self.ended_by == "stop_signal"
+        try:
+            fault, usd = await asyncio.to_thread(check.fault, scenario, talk, left=left)
+        except Exception as error:  # not the agent's, whatever it is
+            fault, usd = f"it could not be made: {type(error).__name__}: {error}", 0.0
+        self._usd += usd
+        if fault:
+            raise PartnerError("simulator_error", f"the simulated user failed its check: {fault}")
 
     def _played(self, scenario: ConversationScenario) -> PlayedUser:
         assert self.partners.user is not None  # otherwise the experiment was refused
@@ -116,6 +143,8 @@ class Dialogue:
 
     async def _simulated(self, answer: str) -> str | None:
         assert self._user is not None  # made by `start`
+        if self._said:
+            self._heard.append(answer)
         try:
             text: str | None = await self._in_time(self._user.next(answer), "simulator_error")
         except SimulationError as error:

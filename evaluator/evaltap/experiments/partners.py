@@ -22,9 +22,10 @@ from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges
 from evaltap.experiments.service.recorded import RecordedAgent
 from evaltap.experiments.service.runners import AgentCall, Runner
 from evaltap.experiments.service.simulation import TRIAL, UserSimulator
+from evaltap.experiments.user_check import UserCheck
 from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.files.validation import parse
-from evaltap.schemas.formats.metric import GenerationConfig, OtherJudge
+from evaltap.schemas.formats.metric import GenerationConfig, JudgeModel, OtherJudge
 
 MOST_TURNS: Final = 50
 """Turns of a conversation whose scenario has no limit of its own."""
@@ -55,6 +56,8 @@ class User:
     """A `judgeModel`, as JSON; the environment supplies what is missing."""
     seed: int | None = None
     """In place of the model's own; the number of the run is added."""
+    check: bool = False
+    """Whether the judge of EVALTAP_JUDGE_MODEL says if the user played its plan."""
     cache: str = ""
     """The file of cached replies; empty: that of the judges."""
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -71,31 +74,38 @@ class User:
         return self.agent or f"{dict(self.model)} {self.seed}"
 
     def problems(self, environ: Mapping[str, str], *, has_budget: bool) -> list[str]:
-        """Return why the model cannot be asked."""
-        if self.agent:
-            return []
-        try:
-            settings = judge_settings(self.judge_model, {**environ, **self.variables})
-        except JudgeNotConfigured as error:
-            return [f"the simulated user: {error}; or name an agent with --user"]
-        except EvaltapError as error:
-            return [f"the simulated user: {error}"]
-        if has_budget and pricing_of(settings) is None:
-            return [
-                f"--budget-usd: the prices of the simulated user's model {settings.model} are unknown;"
-                " give them in its judgeModel.prices"
-            ]
-        return []
+        """Return why the model, or the judge that checks the user, cannot be asked."""
+        found = []
+        wanted: list[tuple[str, JudgeModel | None, str]] = []
+        if not self.agent:
+            wanted.append(
+                ("the simulated user", self.judge_model, "; or name an agent with --user")
+            )
+        if self.check:
+            wanted.append(("--check-user", None, ""))
+        for who, model, remedy in wanted:
+            try:
+                settings = judge_settings(model, {**environ, **self.variables})
+            except EvaltapError as error:
+                found.append(f"{who}: {error}{remedy}")
+                continue
+            if has_budget and pricing_of(settings) is None:
+                found.append(
+                    f"--budget-usd: the prices of {settings.model} are unknown ({who}); give them in its"
+                    " judgeModel.prices, or as EVALTAP_JUDGE_PRICE_INPUT and EVALTAP_JUDGE_PRICE_OUTPUT"
+                )
+        return found
 
     def check_reachable(self, environ: Mapping[str, str]) -> None:
         """Connect once to the model; raise UnreachableError if neither it nor the cache can answer."""
         if self.agent:
             return
-        with self._judges(environ) as judges, suppress(JudgeNotConfigured):  # told by `problems`
+        with self.judges(environ) as judges, suppress(JudgeNotConfigured):  # told by `problems`
             judges(self.judge_model).reach()
 
     @contextmanager
-    def _judges(self, environ: Mapping[str, str]) -> Iterator[EnvironmentJudges]:
+    def judges(self, environ: Mapping[str, str]) -> Iterator[EnvironmentJudges]:
+        """Yield the models of the environment, with the cache."""
         environ = {**environ, **self.variables}
         cache = cache_from(self.cache, environ)
         judges = EnvironmentJudges(environ, cache=cache)
@@ -112,7 +122,7 @@ class User:
         generation = model.generation_config or DEFAULT_GENERATION
         if self.seed is not None:
             generation = generation.model_copy(update={"seed": self.seed})
-        return ModelUser(stack.enter_context(self._judges(os.environ))(model), generation)
+        return ModelUser(stack.enter_context(self.judges(os.environ))(model), generation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +132,7 @@ class Partners:
     user: UserSimulator | None = None
     user_takes_state: bool = False
     expected: RecordedAgent | None = None
+    check: UserCheck | None = None
     held: ExitStack = field(default_factory=ExitStack)
 
     def close(self) -> None:
@@ -137,7 +148,7 @@ async def partners_of(user: User | object | None, expected: object) -> Partners:
     """
     problems: list[str] = []
     stack = ExitStack()
-    simulator, takes_state, second = None, False, None
+    simulator, takes_state, second, check = None, False, None, None
     try:
         if isinstance(user, User) and not user.agent:
             with suppress(JudgeNotConfigured):  # told by `User.problems`
@@ -161,7 +172,9 @@ async def partners_of(user: User | object | None, expected: object) -> Partners:
     if problems:
         stack.close()
         raise InputError("\n  ".join(problems))
-    return Partners(simulator, takes_state, second, stack)
+    if isinstance(user, User) and user.check:
+        check = UserCheck(stack.enter_context(user.judges(os.environ)))
+    return Partners(simulator, takes_state, second, check, stack)
 
 
 async def _agent(agent: object, option: str, stack: ExitStack) -> RecordedAgent:

@@ -5,13 +5,14 @@ change.
 import hashlib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
 from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.cases.scenarios import drafted_scenario
 from evaltap.evaluator.scoring.results.runs import RunMetric
 from evaltap.experiments.agents.base import ChatMessage, Unit
 from evaltap.experiments.mocks.declared import DeclaredMock, declared_mocks
@@ -23,7 +24,7 @@ from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import eval_set_name, iter_cases
 from evaltap.schemas.formats.case import CaseData, ConversationScenario
-from evaltap.schemas.text import did_you_mean
+from evaltap.schemas.text import counted, did_you_mean
 
 LONGEST_SHOWN: Final = 20
 """Problems that are listed; the others are counted."""
@@ -68,7 +69,7 @@ class RunCase:
         """How many turns a run has, with a simulated user at most."""
         if self.scenario is None:
             return len(self.turns)
-        return self.scenario.get("maxAllowedInvocations") or MOST_TURNS
+        return len(self.turns) + (self.scenario.get("maxAllowedInvocations") or MOST_TURNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,30 @@ def read_set(path: Path, chosen: Sequence[str] = ()) -> CaseSet:
     refuse(str(path), problems)
     kept = [one for one in cases.values() if not chosen or one.eval_id in chosen]
     return CaseSet(name or eval_set_name(path), tuple(kept))
+
+
+def continued(cases: CaseSet, turn: int) -> CaseSet:
+    """Return the cases with a simulated user who goes on after the first `turn` turns.
+
+    A case without further turns stays as it is.  Raises InputError if that are all.
+    """
+    made = [_continued(one, turn) for one in cases.cases]
+    if not any(one.scenario for one in made):
+        raise InputError(f"--continue-from {turn}: no case has more than {counted(turn, 'turn')}")
+    return replace(cases, cases=tuple(made))
+
+
+def _continued(case: RunCase, turn: int) -> RunCase:
+    if case.scenario is not None or len(case.turns) <= turn:
+        return case
+    return replace(
+        case,
+        turns=case.turns[:turn],
+        scenario=drafted_scenario(case.turns[turn:], case.turns[:turn]),
+        expected=case.expected[:turn],
+        has_reference=case.has_reference and (case.expects or turn > 0),
+        digest=f"{case.digest} continued from {turn}",
+    )
 
 
 def read_case(data: CaseData) -> RunCase:

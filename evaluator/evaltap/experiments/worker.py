@@ -216,7 +216,14 @@ def _tape(unit: Unit, policy: MockPolicy | None, tools: Sequence[dict[str, Any]]
         return None
     wants = policy.invents or any(mock.prompt for turn in unit.mocks for mock in turn)
     invent = inventor(unit.recording) if wants else None
-    return Tape(unit.recording, policy, declared=unit.mocks, invent=invent, tools=tools)
+    return Tape(
+        unit.recording,
+        policy,
+        declared=unit.mocks,
+        invent=invent,
+        tools=tools,
+        pool_from=None if unit.scenario is None else len(unit.turns),
+    )
 
 
 def _said(error: BaseException) -> str:

@@ -25,7 +25,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.experiments.early_stop import parse_until
 from evaltap.experiments.outcome import CaseOutcome, MetricOutcome
 from evaltap.experiments.partners import User
-from evaltap.experiments.plan import CaseSet, read_set
+from evaltap.experiments.plan import CaseSet, continued, read_set
 from evaltap.experiments.result_file import write_result
 from evaltap.experiments.running import (
     Finished,
@@ -112,14 +112,17 @@ def _request(options: RunOptions, cases: CaseSet, user: User) -> Request:
 
 def _chosen(options: RunOptions) -> CaseSet:
     cases = read_set(options.set, options.case)
-    if not options.filter:
-        return cases
-    kept = [one for one in cases.cases if any(fnmatchcase(one.eval_id, g) for g in options.filter)]
-    if not kept:
-        raise InputError(
-            f"--filter {' '.join(options.filter)}: no eval id of {options.set} matches"
-        )
-    return CaseSet(cases.name, tuple(kept))
+    if options.filter:
+        kept = [
+            one for one in cases.cases if any(fnmatchcase(one.eval_id, g) for g in options.filter)
+        ]
+        if not kept:
+            raise InputError(
+                f"--filter {' '.join(options.filter)}: no eval id of {options.set} matches"
+            )
+        cases = CaseSet(cases.name, tuple(kept))
+    turn = options.partners.continue_from
+    return cases if turn is None else continued(cases, turn)
 
 
 def _exit_code(options: RunOptions, finished: Finished) -> int:

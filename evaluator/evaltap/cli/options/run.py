@@ -145,6 +145,17 @@ class PartnerOptions:
         "the seed that a user's model is sent for the first run of a case; each further run gets the next",
         parse=whole_amount,
     )
+    check_user: bool = option(
+        "--check-user",
+        "let the judge of EVALTAP_JUDGE_MODEL say whether the user played its plan, gave it away, invented"
+        " facts, looped or left too early; a run whose user failed is invalid",
+    )
+    continue_from: int | None = option(
+        "--continue-from K",
+        "say the first K turns of each case as they were recorded; then a simulated user goes on, who wants"
+        " what the recorded one wanted",
+        parse=whole_amount,
+    )
     expected_agent: str = option(
         "--expected-agent AGENT",
         "the agent that gives the expected turns of cases with expectedRunnerEnabled, named as for --agent",

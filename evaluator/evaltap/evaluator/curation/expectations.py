@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.evalsets.content import plain_turn, user_texts
 from evaltap.evaluator.cases.pairing import placeholder
+from evaltap.evaluator.cases.scenarios import drafted_scenario
 from evaltap.evaluator.curation.sessions import LandedTurn, Session
 from evaltap.evaluator.scoring.batch import compares
 from evaltap.evaluator.scoring.contract.context import Status
@@ -31,6 +32,18 @@ def as_inputs(case: CaseData) -> CaseData:
     made["evalMode"] = ""
     made["conversation"] = [{key: turn[key] for key in kept if turn.get(key)} for turn in turns]
     return made
+
+
+def as_scenario(case: CaseData) -> CaseData:
+    """Return a case with the draft of a plan for a simulated user, who wants what the recorded one wanted.
+
+    Raises ExcludedTurnError if a user's message is not text.
+    """
+    said = user_texts(case)
+    if not all(said):
+        raise ExcludedTurnError("a user's message is empty, or was not recorded as text")
+    made = {key: value for key, value in case.items() if key != "actualConversation"}
+    return made | {"evalMode": "", "conversationScenario": drafted_scenario(said)}
 
 
 @dataclass(frozen=True, slots=True)
