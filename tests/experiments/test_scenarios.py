@@ -187,6 +187,29 @@ def test_an_expected_agent_answers_the_turns_of_a_conversation_with_its_own_mock
     assert json.loads(text)["tools"][0]["result"] == {"ok": "mocked"}
 
 
+def test_mocks_of_the_case_answer_the_tools_of_both_agents_in_every_turn(
+    evaltap: Evaltap,
+) -> None:
+    def book(what: str, result: str) -> dict[str, Any]:
+        return {"name": "book", "arguments": {"expected": {"what": what}}, "result": {"ok": result}}
+
+    mocks = {
+        "actual": [book("seat 1", "one"), book("seat 2", "two")],
+        "expected": [{"name": "book", "result": {"ok": "any"}}],
+    }
+    write(scenario(toolMock=mocks, expectedRunnerEnabled=True))
+
+    code, _, said = run(evaltap, "--user", "hall:guest", "--expected-agent", "hall:clerk")
+
+    assert code == 0
+    assert "answered by declared mocks" in said
+    with Store("x.duckdb") as store:
+        results = store.column("SELECT result->>'ok' FROM latest_tool_calls ORDER BY arguments")
+        expected = store.column("SELECT expected_json FROM latest_turns")
+    assert results == ["one", "two"]
+    assert {json.loads(one)["tools"][0]["result"]["ok"] for one in expected} == {"any"}
+
+
 def test_everything_that_is_missing_is_listed_before_the_first_call(
     evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,16 @@ class RunCase:
     """Whether another agent gives the expected turns."""
     expected_mocks: tuple[tuple[DeclaredMock, ...], ...] = ()
     """The mocks for that agent, turn by turn."""
+    every_turn: tuple[DeclaredMock, ...] = ()
+    """The mocks that the case declares for every turn."""
+    expected_every_turn: tuple[DeclaredMock, ...] = ()
+    """Those for the agent that gives the expected turns."""
+
+    @property
+    def declares_mocks(self) -> bool:
+        """Whether the case declares any mock."""
+        turns = (*self.mocks, *self.expected_mocks, self.every_turn, self.expected_every_turn)
+        return any(turns)
 
     @property
     def refers(self) -> bool:
@@ -210,6 +220,8 @@ def _case(eval_id: str, data: CaseData, problems: list[str]) -> RunCase:
             tuple(declared_mocks(turn or {}, f"{eval_id}: turn {number}", problems, "expected"))
             for number, turn in enumerate(given, 1)
         ),
+        tuple(declared_mocks(data, eval_id, problems)),
+        tuple(declared_mocks(data, eval_id, problems, "expected")),
     )
 
 
@@ -291,6 +303,8 @@ class Plan:
             recording=case.recording,
             mocks=case.mocks,
             expected_mocks=case.expected_mocks,
+            every_turn=case.every_turn,
+            expected_every_turn=case.expected_every_turn,
             scenario=case.scenario,
             expects=case.expects,
         )

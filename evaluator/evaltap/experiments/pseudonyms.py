@@ -70,6 +70,8 @@ class Inventions:
             expected_mocks=tuple(
                 tuple(map(self._filled_mock, turn)) for turn in unit.expected_mocks
             ),
+            every_turn=tuple(map(self._filled_mock, unit.every_turn)),
+            expected_every_turn=tuple(map(self._filled_mock, unit.expected_every_turn)),
             scenario=self.fill(dict(unit.scenario)) if unit.scenario else None,
         )
 

@@ -35,8 +35,7 @@ class MockChoice:
         """Return how calls are answered; None lets every tool run."""
         mode: Mode = self.mode
         if mode == "auto":
-            mocked = any(any(one.mocks) or any(one.expected_mocks) for one in cases)
-            mode = "declared" if mocked else "off"
+            mode = "declared" if any(one.declares_mocks for one in cases) else "off"
             mode = "recorded" if any(one.is_recorded for one in cases) else mode
         if mode == "off" or (mode == "recorded" and self.allow_real and not self._recorded(cases)):
             return None

@@ -195,7 +195,8 @@ class Worker:
     def _dialogue(self, unit: Unit) -> Dialogue:
         tape = None
         if unit.expects or (unit.scenario or {}).get("driver") == "expected":
-            tape = _tape(replace(unit, mocks=unit.expected_mocks), self._policy, self._tools)
+            other = replace(unit, mocks=unit.expected_mocks, every_turn=unit.expected_every_turn)
+            tape = _tape(other, self._policy, self._tools)
         return Dialogue(unit, self._partners, self._turn_seconds, tape, self._redactor)
 
     async def _answer(self, session: AgentSession, asked: Asked) -> str | None:
@@ -214,12 +215,14 @@ def _tape(unit: Unit, policy: MockPolicy | None, tools: Sequence[dict[str, Any]]
     """Return what answers the unit's tool calls; None lets every tool run."""
     if policy is None:
         return None
-    wants = policy.invents or any(mock.prompt for turn in unit.mocks for mock in turn)
+    mocks = (*unit.mocks, unit.every_turn)
+    wants = policy.invents or any(mock.prompt for turn in mocks for mock in turn)
     invent = inventor(unit.recording) if wants else None
     return Tape(
         unit.recording,
         policy,
         declared=unit.mocks,
+        every_turn=unit.every_turn,
         invent=invent,
         tools=tools,
         pool_from=None if unit.scenario is None else len(unit.turns),
@@ -372,6 +375,8 @@ def unit_of(data: dict[str, Any]) -> Unit:
     )
     for name in ("mocks", "expected_mocks"):
         data[name] = tuple(tuple(DeclaredMock(**mock) for mock in turn) for turn in data[name])
+    for name in ("every_turn", "expected_every_turn"):
+        data[name] = tuple(DeclaredMock(**mock) for mock in data[name])
     return Unit(**data)
 
 

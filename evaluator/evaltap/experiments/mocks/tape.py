@@ -84,6 +84,7 @@ class Tape:
         policy: MockPolicy,
         *,
         declared: tuple[tuple[DeclaredMock, ...], ...] = (),
+        every_turn: tuple[DeclaredMock, ...] = (),
         invent: Inventor | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
         pool_from: int | None = None,
@@ -96,7 +97,7 @@ class Tape:
         self._pool_from = pool_from
         """From this turn on, counted from 0, a call may be answered by that of any later recorded turn: a
         simulated user asks in another order than the recorded one."""
-        self._declared, self._invent = declared, invent
+        self._declared, self._every_turn, self._invent = declared, every_turn, invent
         self._mocks: tuple[DeclaredMock, ...] = ()
         self._left: list[RecordedCall] = []
         self._checks: dict[str, JsonCheck] = {}
@@ -111,7 +112,8 @@ class Tape:
             self._left = [call for turn in self._recording[number:] for call in turn]
         elif self._pool_from is None or number < self._pool_from:
             self._left = [*self._recording[number]] if number < len(self._recording) else []
-        self._mocks = self._declared[number] if number < len(self._declared) else ()
+        own = self._declared[number] if number < len(self._declared) else ()
+        self._mocks = (*own, *self._every_turn)
         self.turns.append(TurnAnswers())
         self.calls = []
 
