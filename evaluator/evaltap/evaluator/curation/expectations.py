@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.cases.evalsets.content import plain_turn, user_texts
+from evaltap.evaluator.cases.evalsets.content import plain_turn, plain_turns, user_texts
 from evaltap.evaluator.cases.pairing import placeholder
 from evaltap.evaluator.cases.scenarios import drafted_scenario
 from evaltap.evaluator.curation.sessions import LandedTurn, Session
@@ -32,6 +32,16 @@ def as_inputs(case: CaseData) -> CaseData:
     made["evalMode"] = ""
     made["conversation"] = [{key: turn[key] for key in kept if turn.get(key)} for turn in turns]
     return made
+
+
+def expecting_itself(case: CaseData, *, keeps_actual: bool) -> CaseData:
+    """Return a recorded case that expects what it recorded; for a run of a live agent, or as it was."""
+    turns = case["actualConversation"]
+    expected = {**case, "conversation": [_reference(one) for one in plain_turns(turns)]}
+    if keeps_actual:
+        return expected
+    del expected["actualConversation"]
+    return expected | {"evalMode": ""}
 
 
 def as_scenario(case: CaseData) -> CaseData:
