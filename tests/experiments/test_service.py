@@ -296,6 +296,31 @@ def test_a_model_stands_in_for_a_tool() -> None:
     assert (asked[0].instruction, asked[0].text) == ("Make up weather.", '{"city": "Oslo"}')
 
 
+def test_mocks_of_a_case_answer_in_its_turns_and_in_a_scenario() -> None:
+    def agent(call: AgentCall) -> str:
+        answers = TOOL_ANSWERS.get()
+        assert answers is not None
+        return str(answers.answer("weather", {}))
+
+    mocks = {"actual": [{"name": "weather", "result": "sun"}]}
+    own = {"actual": [{"name": "weather", "result": "rain"}]}
+    plan = {"conversationPlan": "Ask.", "stopSignal": "#", "maxAllowedInvocations": 1}
+    stores = stored(
+        case("turns", turn("a", "rain", toolMock=own), turn("b", "sun"), toolMock=mocks),
+        {"evalId": "plan", "conversationScenario": plan, "sessionInput": {}, "toolMock": mocks},
+    )
+    simulator = UserSimulator(lambda call: "weather?")
+
+    found = AgentEvaluator("app", agent, stores=stores, simulator=simulator).evaluate("set")
+
+    turns, plan_ = found.eval_cases
+    assert turns.overall_status == "passed"
+    row = plan_.eval_case_results[0].eval_metric_result_per_invocation[0]
+    assert row.actual_invocation is not None
+    assert row.actual_invocation.final_response is not None
+    assert row.actual_invocation.final_response.content == "sun"
+
+
 def test_a_runner_judges_in_place_of_the_judge_model() -> None:
     asked: list[AgentCall] = []
 

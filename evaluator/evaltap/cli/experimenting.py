@@ -5,11 +5,14 @@ import time
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from datetime import timedelta
+from pathlib import Path
+from typing import cast
 
 from evaltap.cli.mocking import choice_of
 from evaltap.cli.options.run import (
     AgentOptions,
     CalledAgentOptions,
+    PartnerOptions,
     ReplayOptions,
     RunOptions,
     ToolCallOptions,
@@ -22,12 +25,16 @@ from evaltap.evaluator.scoring.judge_session import JudgeSession
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.experiments.early_stop import Until
 from evaltap.experiments.loop import Progress, Settings, UnitDone
+from evaltap.experiments.partners import User
 from evaltap.experiments.plan import CaseSet
 from evaltap.experiments.process import AgentProcess
 from evaltap.experiments.running import Request, Start
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.canonical import loads
+from evaltap.schemas.files.validation import parse
+from evaltap.schemas.formats.metric import OtherJudge
 from evaltap.schemas.formats.model import Json
+from evaltap.schemas.known import check_known
 
 
 def settings_of(
@@ -52,6 +59,9 @@ def request_of(
     runs: int,
     resume: bool,
     settings: Settings,
+    *,
+    user: User | None = None,
+    expected_agent: str = "",
 ) -> Request:
     """Return what to run; raise InputError for an unreadable template or a choice that is none."""
     return Request(
@@ -64,17 +74,42 @@ def request_of(
         request_template(agent),
         agent.agent_result,
         choice_of(tools),
+        user or User(),
+        expected_agent,
     )
 
 
 def request_template(agent: CalledAgentOptions) -> Json:
     """Return what an http:// agent is sent; raise InputError for a file that cannot be read."""
-    if (path := agent.agent_request) is None:
-        return None
+    path = agent.agent_request
+    return None if path is None else _json(path)
+
+
+def user_of(options: PartnerOptions, judges: JudgeSession) -> User:
+    """Return who plays users; raise InputError for a file that is unreadable, or no model."""
+    model: Json = {}
+    is_file = options.user.endswith(".json")
+    if is_file:
+        model = _json(Path(options.user), "--user")
+        parse(OtherJudge, model, path=options.user)
+        known = [one.alias or name for name, one in OtherJudge.model_fields.items()]
+        for name in cast(dict[str, Json], model):
+            check_known(name, known, f"{options.user}: no key {name!r} of a judgeModel")
+    return User(
+        "" if is_file else options.user,
+        cast(dict[str, Json], model),
+        options.user_seed,
+        options.check_user,
+        judges.settings.cache,
+        judges.settings.variables,
+    )
+
+
+def _json(path: Path, option: str = "--agent-request") -> Json:
     try:
         return loads(path.read_bytes(), path=str(path))
     except OSError as error:
-        raise InputError(f"--agent-request {path}: {error.strerror}") from error
+        raise InputError(f"{option} {path}: {error.strerror}") from error
 
 
 def starter_of(agent: AgentOptions) -> Start:

@@ -64,6 +64,8 @@ def _case(
     found = landed.get(row.key)
     turns = (found or {}).get("actualConversation") or [*_crashed(row, original)]
     kept = {key: original[key] for key in _GIVEN if original.get(key)}
+    if found and found.get("conversation"):  # given by another agent
+        kept["conversation"] = found["conversation"]
     return {
         "evalSetId": name,
         "evalId": row.eval_id,

@@ -10,6 +10,7 @@ from evaltap.evaluator.store.database import Store, TemporaryStore
 from evaltap.experiments.early_stop import parse_until
 from evaltap.experiments.in_process import AgentThread
 from evaltap.experiments.loop import Settings
+from evaltap.experiments.partners import User
 from evaltap.experiments.plan import read_set
 from evaltap.experiments.process import AgentEnd, AgentProcess
 from evaltap.experiments.running import Finished, Request, run_experiment
@@ -34,32 +35,51 @@ def evaluate(
     budget_usd: float | None = None,
     services: Services | None = None,
     tools: MockChoice | None = None,
+    user: object = None,
+    expected_agent: object = "",
 ) -> Finished:
     """Run an agent on the cases of a set, score it, and return what was found.
 
     `agent` is a function, a factory or an agent object, run in this process; or the text of `--agent`, run in
     a process of its own.  Without `db`, nothing is kept.  Nothing more is run once agent and judges have cost
     `budget_usd`.  `tools` says what answers tool calls; by default
-    those of cases from production are answered by their recording.  Raises EvaltapError as the command does.
+    those of cases from production are answered by their recording.  `user` plays the users of cases with a
+    `conversationScenario`: an agent like `agent`, or a `User` with a model, by default that of
+    EVALTAP_JUDGE_MODEL; `expected_agent` gives the expected turns where a case wants that.  Raises
+    EvaltapError as the command does.
 
         found = evaluate("golden.evalset.json", "metrics.json", agent=answer, runs=5)
         found.outcome.metrics[0].rate.interval
     """
     given = read_metrics(Path(metrics)) if isinstance(metrics, str | Path) else metrics_of(metrics)
     scorer = CaseScorer(given) if services is None else CaseScorer(given, services=services)
-    name = agent if isinstance(agent, str) else _name_of(agent)
+    name = _text_of(agent)
     settings = Settings(
         concurrency, turn_seconds, budget_usd, parse_until(until) if until else None
     )
     request = Request(
-        read_set(Path(cases)), name, version, runs, resume, settings, tools=tools or MockChoice()
+        read_set(Path(cases)),
+        name,
+        version,
+        runs,
+        resume,
+        settings,
+        tools=tools or MockChoice(),
+        user=user if isinstance(user, User) else User(_text_of(user)) if user else User(),
+        expected_agent=_text_of(expected_agent),
     )
 
     def start(worker: WorkerSettings, output: Path) -> AgentEnd:
-        return AgentProcess(worker, output) if agent == name else AgentThread(agent, worker)
+        if agent == name:
+            return AgentProcess(worker, output)
+        return AgentThread(agent, worker, user, expected_agent)
 
     with TemporaryStore() if db is None else Store(db) as store:
         return run_experiment(request, scorer, store, start=start)
+
+
+def _text_of(agent: object) -> str:
+    return agent if isinstance(agent, str) else _name_of(agent)
 
 
 def _name_of(agent: object) -> str:

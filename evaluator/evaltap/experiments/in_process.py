@@ -1,15 +1,18 @@
 """Run agents within this process: for tests and notebooks, whose agents have no name to import them by."""
 
 import asyncio
+import os
 import queue
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from evaltap.experiments.agents.base import Agent, Unit
 from evaltap.experiments.agents.loading import agent_of, load_agent
 from evaltap.experiments.mocks.catalogue import catalogue
-from evaltap.experiments.plan import CaseSet, read_case, refuse
+from evaltap.experiments.partners import Partners, User, partners_of
+from evaltap.experiments.plan import CaseSet, Plan, read_case, refuse
 from evaltap.experiments.process import AgentEnd
 from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.experiments.tool_calls import MockChoice
@@ -23,24 +26,42 @@ from evaltap.schemas.formats.case import CaseData
 class AgentThread(AgentEnd):
     """The agent on a thread of this process; it cannot survive an agent that ends the process."""
 
-    def __init__(self, agent: object, settings: WorkerSettings) -> None:
+    def __init__(
+        self,
+        agent: object,
+        settings: WorkerSettings,
+        user: object = None,
+        expected_agent: object = None,
+    ) -> None:
         self.running, self.begun, self.has_ended = {}, set(), False
         inventions, config = Inventions(), config_for(settings)
-        self._recorder = Recorder(
-            config=config, redactor=restoring(inventions, configured_redactor(config))
-        )
-        try:
-            adapted: Agent = agent_of(agent, self._recorder)
-        except InputError:
-            self._recorder.close()
-            raise
-        self.abilities = adapted.abilities
-        self._worker = Worker.of(settings, adapted, self._recorder, inventions)
-        self._room = asyncio.Semaphore(settings.concurrency)
-        self._ended: queue.SimpleQueue[UnitEnd] = queue.SimpleQueue()
+        redactor = restoring(inventions, configured_redactor(config))
+        self._recorder = Recorder(config=config, redactor=redactor)
+        self._partners = Partners()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="evaltap-agents", daemon=True)
         self._thread.start()
+        try:
+            adapted: Agent = agent_of(agent, self._recorder)
+            others = partners_of(
+                settings.user and (user or settings.user),
+                settings.expected_agent and expected_agent,
+            )
+            self._partners = asyncio.run_coroutine_threadsafe(others, self._loop).result()
+        except InputError:
+            self.close()
+            raise
+        self.abilities = adapted.abilities
+        self._worker = Worker.of(
+            settings,
+            adapted,
+            self._recorder,
+            inventions,
+            partners=self._partners,
+            redactor=redactor,
+        )
+        self._room = asyncio.Semaphore(settings.concurrency)
+        self._ended: queue.SimpleQueue[UnitEnd] = queue.SimpleQueue()
 
     def _serve(self) -> None:
         try:
@@ -78,6 +99,7 @@ class AgentThread(AgentEnd):
     def close(self) -> None:
         """Close the recorder; what an abandoned agent still does is not recorded."""
         self._recorder.close()
+        self._partners.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5.0)
 
@@ -88,46 +110,62 @@ def run_case(
     *,
     turn_seconds: float = 300.0,
     tools: MockChoice | None = None,
+    user: object = None,
+    expected_agent: object = None,
 ) -> CaseData:
     """Run an agent once on a case and return the case with what the agent did, as if it had been recorded.
 
-    `agent` is a function, a factory, an object of a framework, or the text of `--agent`.  An agent that fails
-    leaves a turn that failed.  The tool calls of a case from production are answered by its recording.
-    Raises InputError for a case that cannot be run, for what is no agent, and for a tool call without a
-    recorded result.
+    `agent` is a function, a factory, an object of a framework, or the text of `--agent`; so is `user`, who
+    plays the user of a `conversationScenario` (by default the model of EVALTAP_JUDGE_MODEL), and
+    `expected_agent`, which gives the expected turns where the case wants that.  An agent that fails leaves a
+    turn that failed.  The tool calls of a case from production are answered by its recording.  Raises
+    InputError for a case that cannot be run, for what is no agent, for a tool call without a recorded result,
+    and for a simulated user or an agent of expected turns that fails.
     """
     sink = MemorySink()
     inventions = Inventions()
     recorder = Recorder(sink=sink, redactor=restoring(inventions, None), sample_rate=1.0)
     adapted = load_agent(agent, recorder) if isinstance(agent, str) else agent_of(agent, recorder)
     given, tools = read_case(dict(case)), tools or MockChoice()
-    refuse(given.eval_id, tools.problems(CaseSet("", (given,)), adapted.abilities))
-    unit = Unit(
-        eval_set_id=str(case.get("evalSetId") or ""),
-        eval_id=given.eval_id,
-        trial=1,
-        attempt=1,
-        run="",
-        turns=given.turns,
-        context=given.context,
-        state=given.state,
-        app_name=given.app_name,
-        user_id=given.user_id,
-        recording=given.recording,
-        mocks=given.mocks,
+    cases = CaseSet(str(case.get("evalSetId") or ""), (given,))
+    played = (
+        (_user_of(user) if given.scenario else None),
+        (expected_agent if given.refers else None),
     )
+    problems = tools.problems(cases, adapted.abilities)
+    if isinstance(played[0], User):
+        problems += played[0].problems(os.environ, has_budget=False)
+    if given.refers and expected_agent is None:
+        problems.append("its expected turns come from another agent; give expected_agent")
+    refuse(given.eval_id, problems)
+    unit = replace(Plan("", cases, 1, "", "").unit(given, 1, 1), run="")
     policy = tools.policy([given])
-    worker = Worker(
-        adapted,
-        recorder,
-        inventions,
-        turn_seconds=turn_seconds,
-        policy=policy,
-        tools=catalogue([given.recording]),
-    )
-    end = asyncio.run(worker.run(unit))
+
+    async def ran() -> UnitEnd:
+        partners = await partners_of(*played)
+        worker = Worker(
+            adapted,
+            recorder,
+            inventions,
+            turn_seconds=turn_seconds,
+            policy=policy,
+            tools=catalogue([given.recording]),
+            partners=partners,
+        )
+        try:
+            return await worker.run(unit)
+        finally:
+            partners.close()
+
+    end = asyncio.run(ran())
     recorder.close(10.0)
-    if end.state == "missed":
+    if end.state in ("missed", "invalid"):
         raise InputError(f"{given.eval_id}: {end.reason}")
     turns = [turn for one in sink.cases for turn in one["actualConversation"]]
-    return {**case, "evalMode": "trace", "actualConversation": turns}
+    found = {**case, "evalMode": "trace", "actualConversation": turns}
+    found.pop("conversationScenario", None)
+    return found | ({"conversation": list(end.expected)} if end.expected else {})
+
+
+def _user_of(user: object) -> object:
+    return User() if user is None else User(user) if isinstance(user, str) else user

@@ -118,7 +118,7 @@ class Experiment:
         *,
         references: References | None,
         log: Path,
-        mocked: bool = False,
+        tells_at_the_end: bool = False,
         report: Callable[[UnitDone, Progress], None] = lambda *_: None,
     ) -> None:
         self._store = store
@@ -137,8 +137,10 @@ class Experiment:
         )
         self._metrics = [one.metric.metric_name for one in self._scorer.metrics]
         self._digests = [one.digest for one in self._scorer.metrics]
-        self._mocked = mocked
-        """Whether the end of a unit tells what its tools were asked."""
+        self._tells_at_the_end = tells_at_the_end
+        """Whether the end of a unit tells what its turns do not: what its tools were asked, how a simulated
+        conversation ended, what was expected.  Without its end, a unit is lost.
+        """
         self._lander = Lander(store)
         self._changed: dict[CaseKey, FirstPosition] = {}
         self._ended: dict[CaseKey, _Ended] = {}
@@ -191,8 +193,8 @@ class Experiment:
         lost = []
         for row in open_:
             turns = landed.get(row.key)
-            if self._mocked and row.state == "begun":
-                turns = None  # what its tools were asked is lost with its end
+            if self._tells_at_the_end and row.state == "begun":
+                turns = None
             if turns and (turns.failed or turns.whole >= row.turn_count):
                 self._is_recorded(row)
             else:
@@ -297,7 +299,7 @@ class Experiment:
         if not self._ended:
             return
         landed = landed_turns(self._store, [*self._ended])
-        rows, forked, now = [], [], time.monotonic()
+        rows, forked, expected, now = [], [], {}, time.monotonic()
         for key, ended in list(self._ended.items()):
             turns = landed.get(key)
             wanted = ended.end.turns
@@ -307,6 +309,9 @@ class Experiment:
                 continue
             del self._ended[key]
             rows.append(self._arrived(ended, arrived, wanted))
+            self.progress.spent_usd += ended.end.partners_usd
+            if ended.end.expected and rows[-1].state == "ran":
+                expected[key] = ended.end.expected
             if rows[-1].state == "forked" and arrived == wanted:
                 forked.append(key)
             if turns and turns.cost_usd:
@@ -316,11 +321,11 @@ class Experiment:
             row._replace(state="ran") if row.state == "forked" and row.turn_count else row
             for row in rows
         ]
-        append_units(self._store, [row for row in rows if row.state == "ran"])
+        append_units(self._store, [row for row in rows if row.state == "ran"], expected)
         for row in rows:
             if row.state == "ran":
                 self._is_recorded(row)
-            elif row.attempt < MOST_ATTEMPTS and row.state == "invalid" and not row.missed:
+            elif row.attempt < MOST_ATTEMPTS and row.state == "invalid" and row.may_be_tried:
                 self._again(row)
             else:
                 self._settle(row)
@@ -330,11 +335,19 @@ class Experiment:
         end = ended.end
 
         def row(state: UnitState, reason: str = end.reason, turns: int = wanted) -> UnitRow:
-            given = {"reason": reason, "seconds": end.seconds, "mocks": end.mocks}
+            given = {
+                "reason": reason,
+                "seconds": end.seconds,
+                "mocks": end.mocks,
+                "ended_by": end.ended_by,
+                "partners_usd": end.partners_usd,
+            }
             return row_of(self._plan, ended.unit, state, turn_count=turns, **given)
 
         if end.state == "refused":
             return row("invalid", f"the provider had too many requests: {end.reason}")
+        if end.state == "invalid":
+            return row("invalid")
         if end.state == "missed":
             return row("forked", turns=wanted - 1) if self._settings.replays else row("invalid")
         if arrived >= wanted and (arrived or end.state == "ended"):

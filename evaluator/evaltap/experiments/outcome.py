@@ -4,7 +4,7 @@ A crashed unit has not passed any metric.  An invalid one is no evidence about t
 and is counted beside it."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -71,6 +71,8 @@ class CaseOutcome:
     """Why trials crashed or are invalid, each once."""
     failed_set: str | None
     """The eval set in which the first trial that did not pass is stored; None if all passed."""
+    ended_by: Mapping[str, int] = field(default_factory=dict)
+    """Why the conversations with a simulated user ended, and how many did; empty without one."""
 
     @property
     def flaky(self) -> bool:
@@ -89,6 +91,7 @@ class CaseOutcome:
             "flaky": bool(self.runs) and self.flaky,
             "reasons": list(self.reasons),
             "failed_set": self.failed_set,
+            "ended_by": dict(self.ended_by),
         }
 
 
@@ -103,9 +106,17 @@ class Outcome:
     invalid: int
     judge_calls: int
     cost_usd: float | None
-    """Of agent and judges; None if neither's is known."""
+    """Of agent, judges, simulated users and agents of expected turns; None if nothing is known."""
     mocks: Mapping[str, Any] = field(default_factory=dict)
     """What tools were asked: hits, misses, unused calls, and by tool."""
+
+    @property
+    def ended_by(self) -> Mapping[str, int]:
+        """Why simulated conversations ended, the most frequent reason first."""
+        found: Counter[str] = Counter()
+        for one in self.cases:
+            found.update(one.ended_by)
+        return dict(found.most_common())
 
     @property
     def has_failed(self) -> bool:
@@ -130,6 +141,8 @@ def read_outcome(
         for name in metrics
     }
     calls, cost = store.rows(_COSTS, named(row.key for row in units))[0]
+    if partners := math.fsum(row.partners_usd or 0.0 for row in units):
+        cost = (cost or 0.0) + partners
     return Outcome(
         tuple(_metric(name, given) for name, given in by_metric.items()),
         tuple(_case(eval_id, units, by_metric) for eval_id in order),
@@ -194,6 +207,7 @@ def _case(
         sum(row.state == "invalid" for row in own),
         tuple(dict.fromkeys(row.reason for row in own if row.reason)),
         failed,
+        Counter(row.ended_by for row in own if row.ended_by),
     )
 
 

@@ -5,23 +5,26 @@ change.
 import hashlib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
 from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.cases.scenarios import drafted_scenario
 from evaltap.evaluator.scoring.results.runs import RunMetric
 from evaltap.experiments.agents.base import ChatMessage, Unit
 from evaltap.experiments.mocks.declared import DeclaredMock, declared_mocks
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.mocks.recorded import Recording, recording_of
+from evaltap.experiments.partners import MOST_TURNS
+from evaltap.experiments.service.simulation import scenario_problem
 from evaltap.recorder.privacy.redactor import Redactor
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import eval_set_name, iter_cases
-from evaltap.schemas.formats.case import CaseData
-from evaltap.schemas.text import did_you_mean
+from evaltap.schemas.formats.case import CaseData, ConversationScenario
+from evaltap.schemas.text import counted, did_you_mean
 
 LONGEST_SHOWN: Final = 20
 """Problems that are listed; the others are counted."""
@@ -49,6 +52,34 @@ class RunCase:
     """Whether it comes from production, whose tools must not run by accident."""
     is_bare: bool = False
     """Whether only the user's messages are known of it, and no results of tools."""
+    scenario: CaseData | None = None
+    """The plan of a simulated user, in place of `turns`."""
+    expects: bool = False
+    """Whether another agent gives the expected turns."""
+    expected_mocks: tuple[tuple[DeclaredMock, ...], ...] = ()
+    """The mocks for that agent, turn by turn."""
+    every_turn: tuple[DeclaredMock, ...] = ()
+    """The mocks that the case declares for every turn."""
+    expected_every_turn: tuple[DeclaredMock, ...] = ()
+    """Those for the agent that gives the expected turns."""
+
+    @property
+    def declares_mocks(self) -> bool:
+        """Whether the case declares any mock."""
+        turns = (*self.mocks, *self.expected_mocks, self.every_turn, self.expected_every_turn)
+        return any(turns)
+
+    @property
+    def refers(self) -> bool:
+        """Whether another agent takes part: for the expected turns, or as the one that the user talks to."""
+        return self.expects or (self.scenario or {}).get("driver") == "expected"
+
+    @property
+    def most_turns(self) -> int:
+        """How many turns a run has, with a simulated user at most."""
+        if self.scenario is None:
+            return len(self.turns)
+        return len(self.turns) + (self.scenario.get("maxAllowedInvocations") or MOST_TURNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +139,30 @@ def read_set(path: Path, chosen: Sequence[str] = ()) -> CaseSet:
     return CaseSet(name or eval_set_name(path), tuple(kept))
 
 
+def continued(cases: CaseSet, turn: int) -> CaseSet:
+    """Return the cases with a simulated user who goes on after the first `turn` turns.
+
+    A case without further turns stays as it is.  Raises InputError if that are all.
+    """
+    made = [_continued(one, turn) for one in cases.cases]
+    if not any(one.scenario for one in made):
+        raise InputError(f"--continue-from {turn}: no case has more than {counted(turn, 'turn')}")
+    return replace(cases, cases=tuple(made))
+
+
+def _continued(case: RunCase, turn: int) -> RunCase:
+    if case.scenario is not None or len(case.turns) <= turn:
+        return case
+    return replace(
+        case,
+        turns=case.turns[:turn],
+        scenario=drafted_scenario(case.turns[turn:], case.turns[:turn]),
+        expected=case.expected[:turn],
+        has_reference=case.has_reference and (case.expects or turn > 0),
+        digest=f"{case.digest} continued from {turn}",
+    )
+
+
 def read_case(data: CaseData) -> RunCase:
     """Return a single case; raise InputError that lists what keeps it from being run."""
     problems: list[str] = []
@@ -130,10 +185,10 @@ def refuse(place: str, problems: Sequence[str]) -> None:
 def _case(eval_id: str, data: CaseData, problems: list[str]) -> RunCase:
     turns = data.get("conversation") or []
     recorded = data.get("actualConversation") or []
-    if data.get("conversationScenario"):
-        problems.append(f"{eval_id}: has a conversationScenario, which needs a simulated user")
     given = turns if any(turns) else recorded
-    if not given and not data.get("conversationScenario"):
+    scenario = _scenario(data, given, eval_id, problems)
+    expects = bool(data.get("expectedRunnerEnabled"))
+    if not given and scenario is None:
         problems.append(f"{eval_id}: has no turns in conversation or actualConversation")
     said = []
     for number, turn in enumerate(given, 1):
@@ -149,8 +204,8 @@ def _case(eval_id: str, data: CaseData, problems: list[str]) -> RunCase:
         session.get("state"),
         session.get("appName") or "",
         session.get("userId") or "",
-        tuple(one for one in given if one),
-        bool(given) and any(_says_what_is_expected(one) for one in given if one),
+        () if expects else tuple(one for one in given if one),
+        expects or any(_says_what_is_expected(one) for one in given if one),
         _digest(data),
         recording_of(data),
         tuple(
@@ -159,7 +214,33 @@ def _case(eval_id: str, data: CaseData, problems: list[str]) -> RunCase:
         ),
         bool(data.get("source")),
         not any(recorded) and not any(_says_what_is_expected(one) for one in given if one),
+        scenario,
+        expects,
+        tuple(
+            tuple(declared_mocks(turn or {}, f"{eval_id}: turn {number}", problems, "expected"))
+            for number, turn in enumerate(given, 1)
+        ),
+        tuple(declared_mocks(data, eval_id, problems)),
+        tuple(declared_mocks(data, eval_id, problems, "expected")),
     )
+
+
+def _scenario(
+    data: CaseData, given: Sequence[CaseData | None], eval_id: str, problems: list[str]
+) -> CaseData | None:
+    """Return the scenario of a case, if it has one, and add why it cannot be played."""
+    found: CaseData | None = data.get("conversationScenario") or None
+    if found is None:
+        return None
+    if given:
+        problems.append(f"{eval_id}: has turns and a conversationScenario; keep one")
+    try:
+        problem = scenario_problem(ConversationScenario.model_validate(found))
+    except ValueError as error:  # from files that are read without validation
+        problem = f"the conversationScenario is none: {error}"
+    if problem:
+        problems.append(f"{eval_id}: {problem}")
+    return found
 
 
 def _said(turn: CaseData | None) -> tuple[str, str]:
@@ -221,6 +302,11 @@ class Plan:
             user_id=case.user_id,
             recording=case.recording,
             mocks=case.mocks,
+            expected_mocks=case.expected_mocks,
+            every_turn=case.every_turn,
+            expected_every_turn=case.expected_every_turn,
+            scenario=case.scenario,
+            expects=case.expects,
         )
 
 
@@ -240,6 +326,9 @@ def configuration(
     version: str,
     metrics: Sequence[RunMetric],
     policy: MockPolicy | None = None,
+    *,
+    user: str = "",
+    expected_agent: str = "",
 ) -> dict[str, str]:
     """Return the digests of what must stay the same while an experiment goes on, by the name of the part."""
     return {
@@ -247,6 +336,8 @@ def configuration(
         "agent": agent,
         "version": version,
         **({} if policy is None else {"mocks": _digest(asdict(policy))}),
+        **({"simulated user": user} if user else {}),
+        **({"expected agent": expected_agent} if expected_agent else {}),
         **{f"metric {one.metric.metric_name}": one.digest for one in metrics},
     }
 
@@ -260,7 +351,7 @@ def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> list[str
             continue
         if old is None or new is None:
             found.append(f"{part} was {'added' if old is None else 'removed'}")
-        elif part in ("agent", "version"):
+        elif part in ("agent", "version", "simulated user", "expected agent"):
             found.append(f"{part} was {old or 'empty'!r}, is {new or 'empty'!r}")
         else:
             found.append(f"{part} has changed")

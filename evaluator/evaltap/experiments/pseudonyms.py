@@ -67,6 +67,12 @@ class Inventions:
             state=self.fill(dict(unit.state)) if unit.state else unit.state,
             recording=tuple(tuple(map(self.filled_call, turn)) for turn in unit.recording),
             mocks=tuple(tuple(map(self._filled_mock, turn)) for turn in unit.mocks),
+            expected_mocks=tuple(
+                tuple(map(self._filled_mock, turn)) for turn in unit.expected_mocks
+            ),
+            every_turn=tuple(map(self._filled_mock, unit.every_turn)),
+            expected_every_turn=tuple(map(self._filled_mock, unit.expected_every_turn)),
+            scenario=self.fill(dict(unit.scenario)) if unit.scenario else None,
         )
 
     def filled_call(self, call: RecordedCall) -> RecordedCall:

@@ -15,11 +15,17 @@ from typing import Any, Final
 
 from evaltap.evaluator.pipeline.batch.ray_cluster import RayCluster, readable
 from evaltap.experiments.agents.base import Abilities, Agent, Unit
-from evaltap.experiments.agents.functions import FactoryAgent
-from evaltap.experiments.agents.loading import load_agent
+from evaltap.experiments.partners import Partners
 from evaltap.experiments.process import START_SECONDS, AgentEnd
 from evaltap.experiments.pseudonyms import Inventions, restoring
-from evaltap.experiments.worker import UnitEnd, Worker, WorkerSettings, config_for, unit_of
+from evaltap.experiments.worker import (
+    UnitEnd,
+    Worker,
+    WorkerSettings,
+    cast_of,
+    config_for,
+    unit_of,
+)
 from evaltap.recorder import LocalLogSink, Recorder
 from evaltap.recorder.delivery.redaction_key import configured_redactor
 from evaltap.schemas.errors import EvaltapError, InputError
@@ -159,45 +165,49 @@ class _Actor:
             os.chdir(folder)
         sys.path.insert(0, folder)
         self._settings = WorkerSettings.of(settings)
-        self._sink, inventions = _Kept(), Inventions()
+        self._sink, self._inventions = _Kept(), Inventions()
         config = config_for(self._settings)
-        self._recorder = Recorder(
-            config=config,
-            sink=self._sink,
-            redactor=restoring(inventions, configured_redactor(config)),
-        )
-        self._inventions = inventions
+        self._redactor = restoring(self._inventions, configured_redactor(config))
+        self._recorder = Recorder(config=config, sink=self._sink, redactor=self._redactor)
         self._room = asyncio.Semaphore(concurrency)
+        self._making = asyncio.Lock()
+        self._agent: Agent | None = None
+        self._partners = Partners()
         self._worker: Worker | None = None
-        self._failed = ""
-        try:
-            self._agent: Agent = load_agent(
-                self._settings.agent,
-                self._recorder,
-                request=self._settings.request,
-                result=self._settings.result,
-            )
-        except EvaltapError as error:
-            self._failed = str(error)
 
     async def abilities(self) -> dict[str, Any]:
         """Return what the agent can be given, or why there is none."""
-        if self._failed:
-            return {"failed": self._failed}
-        if isinstance(self._agent, FactoryAgent):
-            await self._agent.look()
+        try:
+            await self._made()
+        except EvaltapError as error:
+            return {"failed": str(error)}
+        assert self._agent is not None  # just made
         return asdict(self._agent.abilities)
+
+    async def _made(self) -> Worker:
+        async with self._making:
+            if self._worker is None:
+                self._agent, self._partners = await cast_of(self._settings, self._recorder)
+                self._worker = Worker.of(
+                    self._settings,
+                    self._agent,
+                    self._recorder,
+                    self._inventions,
+                    partners=self._partners,
+                    redactor=self._redactor,
+                )
+            return self._worker
 
     async def run(self, unit: dict[str, Any]) -> tuple[dict[str, Any], list[Record]]:
         """Run a unit; return its end, and what was recorded since the last one."""
-        if self._worker is None:
-            self._worker = Worker.of(self._settings, self._agent, self._recorder, self._inventions)
+        worker = await self._made()
         async with self._room:
-            end = await self._worker.run(unit_of(unit))
+            end = await worker.run(unit_of(unit))
         await asyncio.to_thread(self._recorder.flush, _FLUSH_SECONDS)
         return asdict(end), self._sink.taken()
 
     async def close(self) -> list[Record]:
         """Close the recorder, and return what it says last."""
         await asyncio.to_thread(self._recorder.close, _FLUSH_SECONDS)
+        self._partners.close()
         return self._sink.taken()

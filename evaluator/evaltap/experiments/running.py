@@ -32,6 +32,7 @@ from evaltap.experiments.loop import Experiment, Progress, Settings, UnitDone
 from evaltap.experiments.mocks.catalogue import catalogue
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.outcome import Outcome, read_outcome
+from evaltap.experiments.partners import User
 from evaltap.experiments.plan import (
     CaseSet,
     Plan,
@@ -68,6 +69,20 @@ class Request:
     """The path to an HTTP endpoint's answer."""
     tools: MockChoice = field(default_factory=MockChoice)
     """What answers the agent's tool calls."""
+    user: User = field(default_factory=User)
+    """Who plays the users of cases with a scenario."""
+    expected_agent: str = ""
+    """The agent that gives the expected turns of cases with `expectedRunnerEnabled`."""
+
+    @property
+    def has_users(self) -> bool:
+        """Whether a case has a simulated user."""
+        return any(one.scenario for one in self.cases.cases)
+
+    @property
+    def reference(self) -> str:
+        """The agent that gives expected turns, if a case wants them from one."""
+        return self.expected_agent if any(one.refers for one in self.cases.cases) else ""
 
     @property
     def policy(self) -> MockPolicy | None:
@@ -87,11 +102,33 @@ class Request:
             policy := self.policy,
             catalogue(one.recording for one in self.cases.cases) if policy else (),
             self.settings.turns_per_minute,
+            self.user if self.has_users else None,
+            self.reference,
         )
 
     def configuration(self, metrics: Sequence[RunMetric]) -> dict[str, str]:
         """Return the digests of what must stay the same while the experiment goes on."""
-        return configuration(self.cases, self.whole_agent, self.version, metrics, self.policy)
+        return configuration(
+            self.cases,
+            self.whole_agent,
+            self.version,
+            metrics,
+            self.policy,
+            user=self.user.identity if self.has_users else "",
+            expected_agent=self.reference,
+        )
+
+    def partner_problems(self, environ: Mapping[str, str]) -> list[str]:
+        """Return what keeps users from being played, and expected turns from being given."""
+        has_budget = self.settings.budget_usd is not None
+        found = self.user.problems(environ, has_budget=has_budget) if self.has_users else []
+        lacking = [one.eval_id for one in self.cases.cases if one.refers]
+        if lacking and not self.expected_agent:
+            found.append(
+                f"{counted(len(lacking), 'case')} of the set take their expected turns from another agent:"
+                f" {listed(lacking, 3)}; name it with --expected-agent"
+            )
+        return found
 
     @property
     def whole_agent(self) -> str:
@@ -131,6 +168,7 @@ class Finished:
             "stopped_by": progress.stopped_by,
             "until": progress.decision,
             "mocks": outcome.mocks,
+            "ended_by": outcome.ended_by,
             "metrics": [one.data() for one in outcome.metrics],
             "cases": [one.data() for one in outcome.cases],
         }
@@ -265,6 +303,7 @@ def run_experiment(
             [
                 *problems,
                 *problems_of(request.cases, scorer, abilities, environ),
+                *request.partner_problems(environ),
                 *request.tools.problems(request.cases, abilities),
             ],
         )
@@ -277,7 +316,9 @@ def run_experiment(
             settings,
             references=references,
             log=log,
-            mocked=request.policy is not None,
+            tells_at_the_end=request.policy is not None
+            or request.has_users
+            or bool(request.reference),
             report=report,
         )
         began = time.monotonic()
@@ -316,6 +357,9 @@ class DryRun:
     units: int
     """That are still to be run."""
     agent_calls: int
+    """With simulated users, at most."""
+    simulated: int
+    """Cases with a simulated user."""
     cost_usd: float | None
     """As past units of this set cost on average; None without any."""
     drops: tuple[float, float]
@@ -332,6 +376,7 @@ class DryRun:
             "runs": self.runs,
             "units": self.units,
             "agent_calls": self.agent_calls,
+            "simulated": self.simulated,
             "cost_usd": self.cost_usd,
             "smallest_drop": {"independent": self.drops[0], "alike": self.drops[1]},
             "supposed_pass_rate": self.rate,
@@ -345,7 +390,8 @@ class DryRun:
         low, high = self.drops
         return [
             f"{self.set}: {counted(self.cases, 'case')}, {self.runs} each;"
-            f" {counted(self.units, 'run')} to make, {counted(self.agent_calls, 'call')} of the agent",
+            f" {counted(self.units, 'run')} to make,{' at most' if self.simulated else ''}"
+            f" {counted(self.agent_calls, 'call')} of the agent",
             f"cost: {cost}",
             f"the smallest drop that this finds, from {self.rate:.0%}: {low:.1%} if runs of a case are"
             f" independent, {high:.1%} if they end alike (more cases help then, more runs do not)",
@@ -383,6 +429,7 @@ def dry_run(
     plan = planned(request, store, config)
     abilities, problems = _tried(request)
     found = problems_of(request.cases, scorer, abilities, environ)
+    found += request.partner_problems(environ)
     found += request.tools.problems(request.cases, abilities)
     refuse("the experiment", [*problems, *found])
     done = {
@@ -405,7 +452,8 @@ def dry_run(
         len(cases),
         request.runs,
         len(rest),
-        sum(len(one.turns) for one in rest),
+        sum(one.most_turns for one in rest),
+        sum(one.scenario is not None for one in cases),
         None if cost is None else cost * len(rest),
         (
             min(1.0, smallest / math.sqrt(len(cases) * request.runs)),

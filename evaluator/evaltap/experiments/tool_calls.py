@@ -35,7 +35,7 @@ class MockChoice:
         """Return how calls are answered; None lets every tool run."""
         mode: Mode = self.mode
         if mode == "auto":
-            mode = "declared" if any(any(one.mocks) for one in cases) else "off"
+            mode = "declared" if any(one.declares_mocks for one in cases) else "off"
             mode = "recorded" if any(one.is_recorded for one in cases) else mode
         if mode == "off" or (mode == "recorded" and self.allow_real and not self._recorded(cases)):
             return None

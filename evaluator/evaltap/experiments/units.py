@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from importlib.metadata import version as release_of
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+import orjson
+
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.experiments.agents.base import Unit
 from evaltap.experiments.plan import Plan
+from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.wire.record import in_recording, recording_name
 
+_NOTHING: Final[Mapping[CaseKey, Sequence[CaseData]]] = {}
 UnitState: TypeAlias = Literal["begun", "ran", "scored", "crashed", "invalid", "forked"]
 """forked: a replay that ended at a call that the recording does not answer."""
 
@@ -32,6 +36,10 @@ class UnitRow(NamedTuple):
     seconds: float | None
     mocks: str | None = None
     """What tools were asked, as JSON (`Tape.data`); None without mocks."""
+    ended_by: str | None = None
+    """Why a simulated conversation ended; None without a simulated user."""
+    partners_usd: float | None = None
+    """What the simulated user and the agent that gives expected turns have cost."""
 
     @property
     def answers(self) -> dict[str, Any] | None:
@@ -43,6 +51,11 @@ class UnitRow(NamedTuple):
     def missed(self) -> bool:
         """Whether a tool call had no answer."""
         return any(turn["misses"] for turn in (self.answers or {}).get("turns", ()))
+
+    @property
+    def may_be_tried(self) -> bool:
+        """Whether another attempt at an invalid trial may end otherwise."""
+        return not self.missed and self.ended_by not in ("simulator_error", "reference_error")
 
     @property
     def key(self) -> CaseKey:
@@ -62,7 +75,7 @@ class Started:
 
 
 def row_of(plan: Plan, unit: Unit, state: UnitState, **given: Any) -> UnitRow:
-    """Return the row of a unit in a state; `given` are reason, turn_count, seconds and mocks."""
+    """Return the row of a unit in a state; `given` are other fields of the row."""
     recording = recording_name(plan.version, unit.run)
     return UnitRow(
         plan.experiment_id,
@@ -76,15 +89,32 @@ def row_of(plan: Plan, unit: Unit, state: UnitState, **given: Any) -> UnitRow:
         given.get("turn_count", len(unit.turns)),
         given.get("seconds"),
         None if given.get("mocks") is None else json.dumps(given["mocks"]),
+        given.get("ended_by") or None,
+        given.get("partners_usd") or None,
     )
 
 
-def append_units(store: Store, rows: Iterable[UnitRow]) -> None:
-    """Write rows in one transaction."""
+def append_units(
+    store: Store,
+    rows: Iterable[UnitRow],
+    expected: Mapping[CaseKey, Sequence[CaseData]] = _NOTHING,
+) -> None:
+    """Write rows, and the expected turns of some of their cases, in one transaction."""
     now = store.now()
-    if written := [(*row, now) for row in rows]:
+    if written := [(*row[:11], now, *row[11:]) for row in rows]:
         with store.transaction():
+            for key, turns in expected.items():
+                _expect(store, key, turns)
             store.append("units", written)
+
+
+def _expect(store: Store, key: CaseKey, turns: Sequence[CaseData]) -> None:
+    given: dict[str, object] = {"app": key[0], "set": key[1], "id": key[2]}
+    for (place,), turn in zip(store.rows(_PLACES, given), turns, strict=False):
+        store.execute(
+            f"UPDATE turns SET expected_json = $turn WHERE {_ONE_CASE} AND landed_seq = $place",
+            given | {"turn": orjson.dumps(turn).decode(), "place": place},
+        )
 
 
 def start(store: Store, plan: Plan, configuration: Mapping[str, str]) -> None:
@@ -195,6 +225,9 @@ def drop_attempts(store: Store, keys: Sequence[CaseKey]) -> None:
 
 _JUDGED: Final = f"SELECT coalesce(sum(cost_usd), 0)::DOUBLE FROM judge_calls WHERE {NAMED}"
 _ONE_CASE: Final = "app_name = $app AND eval_set_id = $set AND eval_id = $id"
+_PLACES: Final = f"""
+SELECT landed_seq FROM latest_turns WHERE {_ONE_CASE} ORDER BY started_at NULLS FIRST, landed_seq
+"""
 _LAST_TURN: Final = f"""
 SELECT invocation_id FROM turns WHERE {_ONE_CASE} ORDER BY landed_seq DESC LIMIT 1
 """
@@ -217,7 +250,7 @@ WHERE set_name = $name ORDER BY started_at DESC LIMIT 1
 """
 _UNITS: Final = """
 SELECT experiment_id, app_name, eval_set_id, eval_id, trial, attempt, state, reason, turn_count, seconds,
-       mocks
+       mocks, ended_by, partners_usd
 FROM latest_units WHERE experiment_id = $id
 """
 _PAST: Final = """
@@ -229,6 +262,7 @@ WITH done AS (
   SELECT app_name, eval_set_id, eval_id, sum(cost_usd) AS usd FROM (
     SELECT app_name, eval_set_id, eval_id, cost_usd FROM judge_calls
     UNION ALL SELECT app_name, eval_set_id, eval_id, cost_usd FROM latest_turns
+    UNION ALL SELECT app_name, eval_set_id, eval_id, partners_usd FROM done
   ) GROUP BY ALL
 ), verdicts AS (
   SELECT app_name, eval_set_id, eval_id, bool_and(status = 'passed') AS passed FROM latest_scores

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
 from evaltap.experiments.agents.base import (
@@ -26,23 +26,30 @@ from evaltap.experiments.agents.base import (
 )
 from evaltap.experiments.agents.functions import FactoryAgent
 from evaltap.experiments.agents.loading import load_agent
+from evaltap.experiments.dialogue import Dialogue, PartnerError
 from evaltap.experiments.mocks.declared import DeclaredMock
 from evaltap.experiments.mocks.invent import inventor
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.mocks.recorded import RecordedCall
 from evaltap.experiments.mocks.tape import Tape
 from evaltap.experiments.pacing import Pace, is_refusal
+from evaltap.experiments.partners import Partners, User, partners_of
 from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.recorder import Recorder, RecorderConfig
 from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
 from evaltap.recorder.delivery.redaction_key import configured_redactor
-from evaltap.schemas.errors import EvaltapError
+from evaltap.recorder.privacy.redactor import Redactor
+from evaltap.schemas.errors import EvaltapError, InputError
+from evaltap.schemas.formats.case import CaseData
 
 CANCEL_SECONDS: Final = 2.0
 """How long a cancelled agent may take to end before it is abandoned."""
 
-EndState: TypeAlias = Literal["ended", "crashed", "missed", "refused"]
-"""missed: a tool call had no answer, which ended the run; refused: a provider had too many requests."""
+_ENDS: Final = {"crashed": "agent_error", "missed": "tool_miss"}
+"""By how the agent's part ended: what that says about a simulated conversation."""
+EndState: TypeAlias = Literal["ended", "crashed", "missed", "refused", "invalid"]
+"""missed: a tool call had no answer, which ended the run; refused: a provider had too many requests;
+invalid: the simulated user, or the agent that gives the expected turns, did not do its part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,12 @@ class UnitEnd:
     seconds: float
     mocks: dict[str, Any] | None = None
     """What tools were asked, turn by turn, as `Tape.data` says it; None without mocks."""
+    ended_by: str = ""
+    """Why a simulated conversation ended; empty without a simulated user."""
+    expected: Sequence[CaseData] = ()
+    """The expected turns, if another agent gave them."""
+    partners_usd: float = 0.0
+    """What that agent and the simulated user have cost, as far as it is known."""
 
 
 class Worker:
@@ -73,7 +86,12 @@ class Worker:
         policy: MockPolicy | None = None,
         tools: Sequence[dict[str, Any]] = (),
         pace: Pace | None = None,
+        partners: Partners | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
+        self._partners = partners or Partners()
+        self._redactor = redactor
+        """For the turns of the agent that gives the expected ones."""
         self._pace = pace or Pace()
         self._policy, self._tools = policy, tools
         self._agent = agent
@@ -88,6 +106,9 @@ class Worker:
         agent: Agent,
         recorder: Recorder,
         inventions: Inventions | None = None,
+        *,
+        partners: Partners | None = None,
+        redactor: Redactor | None = None,
     ) -> "Worker":
         """Return the worker of some settings."""
         return cls(
@@ -98,6 +119,8 @@ class Worker:
             policy=settings.policy,
             tools=settings.tools,
             pace=Pace(settings.turns_per_minute),
+            partners=partners,
+            redactor=redactor,
         )
 
     async def run(self, unit: Unit) -> UnitEnd:
@@ -106,7 +129,7 @@ class Worker:
         began, conversation, turns = time.monotonic(), Conversation(unit), 0
         state: EndState = "ended"
         reason = ""
-        tape = _tape(unit, self._policy, self._tools)
+        tape, dialogue = _tape(unit, self._policy, self._tools), self._dialogue(unit)
         answers = TOOL_ANSWERS.set(tape)
         with self._recorder.run_labels(
             run=unit.run,
@@ -117,8 +140,10 @@ class Worker:
             app_name=unit.app_name,
         ):
             try:
+                await dialogue.start()
                 async with self._agent.session(unit) as session:
-                    for user in unit.turns:
+                    answer: str | None = ""
+                    while (user := await dialogue.next(answer or "")) is not None:
                         turns += 1
                         asked = conversation.ask(user)
                         if tape is not None:
@@ -131,6 +156,9 @@ class Worker:
                         conversation.answered(answer)
                         if tape is not None and tape.has_left:
                             break
+                await dialogue.finish()
+            except PartnerError as error:
+                state, reason, dialogue.ended_by = "invalid", str(error), error.ended_by
             except ToolMiss as miss:
                 state, reason = "missed", str(miss)
             except (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:
@@ -142,13 +170,34 @@ class Worker:
                     self._pace.refused(error)
                     state = "refused"
         TOOL_ANSWERS.reset(answers)
+        await dialogue.close()
         if tape is not None and state != "ended" and tape.turns:
             with suppress(ToolMiss):
                 tape.end()
         seconds = time.monotonic() - began
         mocks = None if tape is None else self._inventions.restore(tape.data())
         reason = self._inventions.restore(reason)
-        return UnitEnd(unit.run, unit.eval_id, state, reason, turns, seconds, mocks)
+        if unit.scenario is not None and state in _ENDS:
+            dialogue.ended_by = _ENDS[state]
+        return UnitEnd(
+            unit.run,
+            unit.eval_id,
+            state,
+            reason,
+            turns,
+            seconds,
+            mocks,
+            dialogue.ended_by,
+            dialogue.expected,
+            dialogue.cost_usd,
+        )
+
+    def _dialogue(self, unit: Unit) -> Dialogue:
+        tape = None
+        if unit.expects or (unit.scenario or {}).get("driver") == "expected":
+            other = replace(unit, mocks=unit.expected_mocks, every_turn=unit.expected_every_turn)
+            tape = _tape(other, self._policy, self._tools)
+        return Dialogue(unit, self._partners, self._turn_seconds, tape, self._redactor)
 
     async def _answer(self, session: AgentSession, asked: Asked) -> str | None:
         """Run one turn within its time; an agent that hangs is cancelled, then abandoned."""
@@ -166,9 +215,18 @@ def _tape(unit: Unit, policy: MockPolicy | None, tools: Sequence[dict[str, Any]]
     """Return what answers the unit's tool calls; None lets every tool run."""
     if policy is None:
         return None
-    wants = policy.invents or any(mock.prompt for turn in unit.mocks for mock in turn)
+    mocks = (*unit.mocks, unit.every_turn)
+    wants = policy.invents or any(mock.prompt for turn in mocks for mock in turn)
     invent = inventor(unit.recording) if wants else None
-    return Tape(unit.recording, policy, declared=unit.mocks, invent=invent, tools=tools)
+    return Tape(
+        unit.recording,
+        policy,
+        declared=unit.mocks,
+        every_turn=unit.every_turn,
+        invent=invent,
+        tools=tools,
+        pool_from=None if unit.scenario is None else len(unit.turns),
+    )
 
 
 def _said(error: BaseException) -> str:
@@ -196,12 +254,20 @@ class WorkerSettings:
     """The recorded tools, as MCP describes tools."""
     turns_per_minute: float = 0.0
     """0: as many as there is room for."""
+    user: User | None = None
+    """Who plays the users; None if no case has a scenario."""
+    expected_agent: str = ""
+    """The agent that gives expected turns; empty if no case wants one."""
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> "WorkerSettings":
         """Return the settings of a line."""
-        policy = data.pop("policy", None)
-        return cls(**data, policy=MockPolicy(**policy) if policy else None)
+        policy, user = data.pop("policy", None), data.pop("user", None)
+        return cls(
+            **data,
+            policy=MockPolicy(**policy) if policy else None,
+            user=User(**user) if user else None,
+        )
 
 
 def config_for(settings: WorkerSettings) -> RecorderConfig:
@@ -230,14 +296,13 @@ async def serve(
     inventions, config = Inventions(), config_for(settings)
     redactor = restoring(inventions, configured_redactor(config))
     recorder = Recorder(config=config, redactor=redactor)
+    partners = Partners()
     try:
-        agent = load_agent(
-            settings.agent, recorder, request=settings.request, result=settings.result
-        )
-        if isinstance(agent, FactoryAgent):
-            await agent.look()
+        agent, partners = await cast_of(settings, recorder)
         write({"ready": agent.abilities})
-        worker = Worker.of(settings, agent, recorder, inventions)
+        worker = Worker.of(
+            settings, agent, recorder, inventions, partners=partners, redactor=redactor
+        )
         units = _units(read, lambda: _end_orphaned(recorder))
 
         async def run() -> None:
@@ -248,7 +313,31 @@ async def serve(
 
         await asyncio.gather(*(run() for _ in range(settings.concurrency)))
     finally:
+        partners.close()
         recorder.close()
+
+
+async def cast_of(settings: WorkerSettings, recorder: Recorder) -> tuple[Agent, Partners]:
+    """Return the agent under test and its partners; raise InputError that lists what is wrong with them."""
+    problems: list[str] = []
+    agent, partners = None, None
+    try:
+        agent = load_agent(
+            settings.agent, recorder, request=settings.request, result=settings.result
+        )
+        if isinstance(agent, FactoryAgent):
+            await agent.look()
+    except InputError as error:
+        problems.append(str(error))
+    try:
+        partners = await partners_of(settings.user, settings.expected_agent)
+    except InputError as error:
+        problems.append(str(error))
+    if agent is None or partners is None:
+        if partners is not None:
+            partners.close()
+        raise InputError("\n  ".join(problems))
+    return agent, partners
 
 
 def _end_orphaned(recorder: Recorder) -> None:
@@ -267,10 +356,17 @@ def _units(read: BinaryIO, orphaned: Callable[[], None]) -> asyncio.Queue[Unit |
             loop.call_soon_threadsafe(arrived.put_nowait, unit_of(data) if data else None)
             if not data:
                 return
-        orphaned()  # the pipe ended before the units did
+        # The pipe ended before the units did: nobody learns what becomes of those that wait.
+        loop.call_soon_threadsafe(_empty, arrived)
+        orphaned()
 
     threading.Thread(target=receive, name="evaltap-units", daemon=True).start()
     return arrived
+
+
+def _empty(units: asyncio.Queue[Unit | None]) -> None:
+    while not units.empty():
+        units.get_nowait()
 
 
 def line_of(message: Any) -> bytes:
@@ -288,7 +384,10 @@ def unit_of(data: dict[str, Any]) -> Unit:
     data["recording"] = tuple(
         tuple(RecordedCall(**call) for call in turn) for turn in data["recording"]
     )
-    data["mocks"] = tuple(tuple(DeclaredMock(**mock) for mock in turn) for turn in data["mocks"])
+    for name in ("mocks", "expected_mocks"):
+        data[name] = tuple(tuple(DeclaredMock(**mock) for mock in turn) for turn in data[name])
+    for name in ("every_turn", "expected_every_turn"):
+        data[name] = tuple(DeclaredMock(**mock) for mock in data[name])
     return Unit(**data)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evaltap.recorder.config import RecorderConfig
+    from evaltap.recorder.delivery.case_ids import IdResolver, RunFacts
     from evaltap.recorder.delivery.counters import Counters
     from evaltap.recorder.delivery.sinks.base import Sink, SinkError
     from evaltap.recorder.delivery.sinks.local_log import LocalLogSink
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "config": ("RecorderConfig",),
+    "delivery.case_ids": ("IdResolver", "RunFacts"),
     "delivery.counters": ("Counters",),
     "delivery.sinks.base": ("Sink", "SinkError"),
     "delivery.sinks.local_log": ("LocalLogSink",),
@@ -44,6 +46,7 @@ __all__ = [
     "Counters",
     "Diagnostic",
     "FieldPolicy",
+    "IdResolver",
     "LocalLogSink",
     "MemorySink",
     "PatternRedactor",
@@ -51,6 +54,7 @@ __all__ = [
     "RecorderConfig",
     "RedactionReport",
     "Redactor",
+    "RunFacts",
     "Sight",
     "Sink",
     "SinkError",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from evaltap.recorder.config import RecorderConfig, configured, with_absolute_log
+from evaltap.recorder.delivery.case_ids import CaseIds, IdResolver
 from evaltap.recorder.delivery.counters import Counters
 from evaltap.recorder.delivery.pipeline import pipeline_for
 from evaltap.recorder.delivery.sinks.base import Sink
@@ -31,9 +32,11 @@ class Recorder:
 
     `log` is the path of the local log. Other settings are keyword arguments named after the fields
     of RecorderConfig, or a ready-made `config`. `sink` replaces the log, `redactor` the default
-    redactor. Recorders in one process with equal settings share one background thread; closing the
-    last one closes the log. Nothing is opened or started before the first event. Leaving a `with`
-    block closes the recorder. Raises ConfigurationError for invalid settings.
+    redactor. `eval_set_id` and `eval_id` return the ids of set and case of a run, given its
+    `RunFacts`; without `eval_id`, the session id is the id of the case. Recorders in one process
+    with equal settings share one background thread; closing the last one closes the log. Nothing is
+    opened or started before the first event. Leaving a `with` block closes the recorder. Raises
+    ConfigurationError for invalid settings.
     """
 
     def __init__(
@@ -43,10 +46,13 @@ class Recorder:
         sink: Sink | None = None,
         redactor: Redactor | None = None,
         config: RecorderConfig | None = None,
+        eval_set_id: IdResolver | None = None,
+        eval_id: IdResolver | None = None,
         **settings: object,  # validated by RecorderConfig
     ) -> None:
         self.config = with_absolute_log(configured(log, config, settings))
-        self._pipeline = pipeline_for(self.config, sink, redactor)
+        ids = CaseIds(eval_set_id, eval_id) if eval_set_id or eval_id else None
+        self._pipeline = pipeline_for(self.config, sink, redactor, ids)
         self._pipeline.join(id(self))
         self._closed = self._complete = False
 

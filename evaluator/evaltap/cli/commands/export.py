@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 
 from evaltap.cli.options.inspect import ExportOptions
@@ -11,6 +11,8 @@ from evaltap.cli.stores import choice_of, open_chosen
 from evaltap.evaluator.cases.datasets.exports.forms import files_of
 from evaltap.evaluator.cases.datasets.exports.losses import losses
 from evaltap.evaluator.cases.evalsets.files import read_set
+from evaltap.evaluator.cases.turn import run_failure
+from evaltap.evaluator.curation.expectations import expecting_itself
 from evaltap.evaluator.ingest.landing.cases import landed_cases, write_json_lines
 from evaltap.evaluator.ingest.landing.own_ids import repeated_ids, with_own_ids
 from evaltap.evaluator.store.file_type import is_database
@@ -30,16 +32,35 @@ def run(options: ExportOptions) -> int:
             repeated = repeated_ids(store, runs_apart=form in ("jsonl", "trpc"))
             _report_renamed_cases(repeated)
             cases = with_own_ids(landed_cases(store), repeated)
+            if options.expect != "recorded":
+                cases = _expecting(cases, keeps_actual=options.expect == "both")
             if form == "jsonl" and not options.check:
                 # Streamed, so that memory does not grow with the store.
                 count = write_json_lines(options.out, cases)
                 _report_written_files(options, count, [options.out])
                 return 0
             return _export(options, list(cases), "")
+    if options.expect != "recorded":
+        raise InputError("--as: only works on a store; the source is an eval set")
     if choice_of(options.chosen):
         raise InputError("--filter, --where: only work on a store; the source is an eval set")
     found = read_set(source)
     return _export(options, found.cases, found.eval_set_id)
+
+
+def _expecting(cases: Iterable[CaseData], *, keeps_actual: bool) -> Iterator[CaseData]:
+    """Yield cases that expect what they recorded, without those whose run failed; say how many those are."""
+    left_out = 0
+    for case in cases:
+        if any(run_failure(turn) for turn in case["actualConversation"]):
+            left_out += 1
+        else:
+            yield expecting_itself(case, keeps_actual=keeps_actual)
+    if left_out:
+        print(
+            f"evaltap export: left out {counted(left_out, 'case')} whose run failed: nothing to expect",
+            file=sys.stderr,
+        )
 
 
 def _form(options: ExportOptions) -> str:

@@ -1,6 +1,7 @@
 """`evaltap run`: run an agent on the cases of an eval set, and score it."""
 
 import json
+import os
 import shlex
 import sys
 from fnmatch import fnmatchcase
@@ -12,6 +13,7 @@ from evaltap.cli.experimenting import (
     scorer_of,
     settings_of,
     starter_of,
+    user_of,
 )
 from evaltap.cli.mocking import lines_of_mocks
 from evaltap.cli.options.run import RunOptions
@@ -23,7 +25,8 @@ from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments.early_stop import parse_until
 from evaltap.experiments.outcome import CaseOutcome, MetricOutcome
-from evaltap.experiments.plan import CaseSet, read_set
+from evaltap.experiments.partners import User
+from evaltap.experiments.plan import CaseSet, continued, read_set
 from evaltap.experiments.result_file import write_result
 from evaltap.experiments.running import (
     Finished,
@@ -51,6 +54,8 @@ def _run(options: RunOptions) -> int:
                 print(json.dumps(plan.data()) if options.json else "\n".join(plan.lines()))
                 return 0
             judges.check_reachable(scorer.metrics)
+            if request.has_users:
+                request.user.check_reachable(os.environ)
             told = request.tools.told(request.cases.cases)
             print(f"evaltap run: {told}", file=sys.stderr)
             shown = ProgressLines()
@@ -84,31 +89,49 @@ def _checked(options: RunOptions, judges: JudgeSession) -> tuple[Request, CaseSc
         scorer = scorer_of("run", options, judges)
     except EvaltapError as error:
         problems.append(str(error))
-    request = _request(options, cases)
+    user = User()
+    try:
+        user = user_of(options.partners, judges)
+    except EvaltapError as error:
+        problems.append(str(error))
+    request = _request(options, cases, user)
     problems += request.tools.problems(cases, None)
     if problems or scorer is None:
+        problems += request.partner_problems(os.environ)
         problems += agent_problems(request)
         raise InputError("\n".join(problems))
     return request, scorer
 
 
-def _request(options: RunOptions, cases: CaseSet) -> Request:
+def _request(options: RunOptions, cases: CaseSet, user: User) -> Request:
     until = parse_until(options.until) if options.until else None
     settings = settings_of(options.agent, options.judges, until=until)
-    return request_of(options.agent, options.tools, cases, options.runs, options.resume, settings)
+    return request_of(
+        options.agent,
+        options.tools,
+        cases,
+        options.runs,
+        options.resume,
+        settings,
+        user=user,
+        expected_agent=options.partners.expected_agent,
+    )
 
 
 def _chosen(options: RunOptions) -> CaseSet:
     assert options.set is not None  # see `required`
     cases = read_set(options.set, options.case)
-    if not options.filter:
-        return cases
-    kept = [one for one in cases.cases if any(fnmatchcase(one.eval_id, g) for g in options.filter)]
-    if not kept:
-        raise InputError(
-            f"--filter {' '.join(options.filter)}: no eval id of {options.set} matches"
-        )
-    return CaseSet(cases.name, tuple(kept))
+    if options.filter:
+        kept = [
+            one for one in cases.cases if any(fnmatchcase(one.eval_id, g) for g in options.filter)
+        ]
+        if not kept:
+            raise InputError(
+                f"--filter {' '.join(options.filter)}: no eval id of {options.set} matches"
+            )
+        cases = CaseSet(cases.name, tuple(kept))
+    turn = options.partners.continue_from
+    return cases if turn is None else continued(cases, turn)
 
 
 def _exit_code(options: RunOptions, finished: Finished) -> int:
@@ -133,6 +156,8 @@ def _print(options: RunOptions, finished: Finished) -> None:
         print(_line_of_case(case))
     for line in lines_of_mocks(outcome.mocks, finished.plan.cases):
         print(line)
+    if ended := outcome.ended_by:
+        print(f"conversations ended by: {', '.join(f'{why} {n}' for why, n in ended.items())}")
     parts = [f"{counted(outcome.scored, 'run')} scored"]
     parts += [f"{outcome.crashed} crashed"] if outcome.crashed else []
     parts += [f"{outcome.invalid} invalid (no evidence, in no rate)"] if outcome.invalid else []

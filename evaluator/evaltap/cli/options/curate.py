@@ -50,11 +50,12 @@ class CurateOptions:
     like: str | None = option("--like NAME", "or a built-in recipe (default: representative)")
     out: Path | None = option("--out SET", "the eval set to write or update (.evalset.json)")
     into: Path | None = option("--into SET", "or an eval set to add to; its cases stay unchanged")
-    expect: Literal["recorded", "expected", "regression", "inputs"] | None = option(
+    expect: Literal["recorded", "expected", "regression", "inputs", "scenario"] | None = option(
         "--as",
         "recorded: what happened, for review (default); expected: the recorded turn becomes the"
         " reference if a reviewer approved it or a --metric passed it; regression: a failure that"
-        " must not recur; inputs: only the user's messages, for live runs",
+        " must not recur; inputs: only the user's messages, for live runs; scenario: the draft of a plan"
+        " for a simulated user, to be edited",
     )
     metric: tuple[str, ...] = option(
         "--metric NAME,...",

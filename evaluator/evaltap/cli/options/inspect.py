@@ -498,6 +498,7 @@ class ExportOptions:
       evaltap export cases.duckdb --out cases.jsonl            # JSON Lines of cases
       evaltap export cases.duckdb --out cases.evalset.json --format adk
       evaltap export cases.duckdb --out late.evalset.json --filter since:7d
+      evaltap export cases.duckdb --out golden.evalset.json --as expected
       evaltap export golden.evalset.json --format deepeval --out goldens.json
       evaltap export golden.evalset.json --format huggingface --out golden/
       evaltap export golden.evalset.json --out golden.jsonl --check
@@ -521,6 +522,13 @@ class ExportOptions:
         " huggingface, promptfoo, pytest (default: by the file's ending)",
     )
     id: str | None = option("--id ID", "the eval set's id (default: its own, or the file's name)")
+    expect: Literal["recorded", "expected", "both"] = option(
+        "--as",
+        "of a store; recorded: what happened (default); expected: what happened is what should happen, for"
+        " runs of a live agent (`curate --as expected` takes approved turns only); both: recorded, with"
+        " itself as the reference",
+        default="recorded",
+    )
     with_actual: bool = option(
         "--with-actual",
         "for deepeval and openai-evals: include the recorded answers and tool calls",

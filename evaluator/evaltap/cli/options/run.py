@@ -16,7 +16,17 @@ from evaltap.cli.options.shared import (
     ray_address,
     thresholds,
 )
-from evaltap.cli.values import amount, argument_of, counts, names, of_tool, positive, seconds, share
+from evaltap.cli.values import (
+    amount,
+    argument_of,
+    counts,
+    names,
+    of_tool,
+    positive,
+    seconds,
+    share,
+    whole_amount,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +173,39 @@ class TaskRunOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartnerOptions:
+    """Who plays the users of cases with a plan, and which agent gives expected turns."""
+
+    user: str = option(
+        "--user USER",
+        "who plays the users of cases with a conversationScenario: an agent, named as for --agent, or a"
+        " FILE.json with a judgeModel (default: the model of EVALTAP_JUDGE_MODEL)",
+        default="",
+    )
+    user_seed: int | None = option(
+        "--user-seed N",
+        "the seed that a user's model is sent for the first run of a case; each further run gets the next",
+        parse=whole_amount,
+    )
+    check_user: bool = option(
+        "--check-user",
+        "let the judge of EVALTAP_JUDGE_MODEL say whether the user played its plan, gave it away, invented"
+        " facts, looped or left too early; a run whose user failed is invalid",
+    )
+    continue_from: int | None = option(
+        "--continue-from K",
+        "say the first K turns of each case as they were recorded; then a simulated user goes on, who wants"
+        " what the recorded one wanted",
+        parse=whole_amount,
+    )
+    expected_agent: str = option(
+        "--expected-agent AGENT",
+        "the agent that gives the expected turns of cases with expectedRunnerEnabled, named as for --agent",
+        default="",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """The set, the agent, how often and how long, and where the runs go.
 
@@ -175,6 +218,9 @@ class RunOptions:
           --metrics metrics.json --db runs.duckdb --until 'pass_rate>=0.9@95%'
       evaltap run --tasks summary,graph --file-summary texts.jsonl \\
           --file-graph hf:me/graphs@test --agent shop.agent:make --db runs.duckdb
+      evaltap run bookings.evalset.json --agent shop.agent:make \\
+          --user traveller.json --expected-agent shop.old:make \\
+          --metrics metrics.json --db runs.duckdb
       evaltap compare runs.duckdb@version=1.4 runs.duckdb@version=1.5
 
     The agent is a function `(messages)` or `(messages, turn)` that returns the
@@ -231,10 +277,13 @@ class RunOptions:
         "--verbose", "print a line for each case: its answer, and score and reason of each metric"
     )
     tools: ToolCallOptions = group(ToolCallOptions, "tool calls")
+    partners: PartnerOptions = group(PartnerOptions, "simulated users and expected agents")
     threshold: tuple[tuple[str, float], ...] = thresholds()
     case_seconds: float | None = case_seconds()
     allow_code: bool = allow_code()
-    judges: JudgeOptions = group(JudgeOptions, "judges; --budget-usd counts the agent, too")
+    judges: JudgeOptions = group(
+        JudgeOptions, "judges; --budget-usd counts agents and simulated users, too"
+    )
     json: bool = as_json()
 
 

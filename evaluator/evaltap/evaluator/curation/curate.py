@@ -13,6 +13,7 @@ from evaltap.evaluator.curation.expectations import (
     ScorerOf,
     as_expected,
     as_inputs,
+    as_scenario,
     failed_metrics,
 )
 from evaltap.evaluator.curation.grouping import health
@@ -143,6 +144,8 @@ def _case(
     labels = sorted({label for one in chosen for label in one.labels})
     if recipe.expect == "inputs":
         case = as_inputs(case)
+    elif recipe.expect == "scenario":
+        case = as_scenario(case)
     elif recipe.expect == "expected":
         approved = means.reviewed.approved.get(session.key, set())
         corrected = means.reviewed.corrected.get(session.key, {})

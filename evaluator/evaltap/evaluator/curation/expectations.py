@@ -4,8 +4,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.cases.evalsets.content import plain_turn, user_texts
+from evaltap.evaluator.cases.evalsets.content import plain_turn, plain_turns, user_texts
 from evaltap.evaluator.cases.pairing import placeholder
+from evaltap.evaluator.cases.scenarios import drafted_scenario
 from evaltap.evaluator.curation.sessions import LandedTurn, Session
 from evaltap.evaluator.scoring.batch import compares
 from evaltap.evaluator.scoring.contract.context import Status
@@ -31,6 +32,28 @@ def as_inputs(case: CaseData) -> CaseData:
     made["evalMode"] = ""
     made["conversation"] = [{key: turn[key] for key in kept if turn.get(key)} for turn in turns]
     return made
+
+
+def expecting_itself(case: CaseData, *, keeps_actual: bool) -> CaseData:
+    """Return a recorded case that expects what it recorded; for a run of a live agent, or as it was."""
+    turns = case["actualConversation"]
+    expected = {**case, "conversation": [_reference(one) for one in plain_turns(turns)]}
+    if keeps_actual:
+        return expected
+    del expected["actualConversation"]
+    return expected | {"evalMode": ""}
+
+
+def as_scenario(case: CaseData) -> CaseData:
+    """Return a case with the draft of a plan for a simulated user, who wants what the recorded one wanted.
+
+    Raises ExcludedTurnError if a user's message is not text.
+    """
+    said = user_texts(case)
+    if not all(said):
+        raise ExcludedTurnError("a user's message is empty, or was not recorded as text")
+    made = {key: value for key, value in case.items() if key != "actualConversation"}
+    return made | {"evalMode": "", "conversationScenario": drafted_scenario(said)}
 
 
 @dataclass(frozen=True, slots=True)

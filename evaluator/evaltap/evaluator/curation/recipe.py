@@ -14,7 +14,7 @@ from evaltap.schemas.formats.model import Json
 from evaltap.schemas.known import check_known
 from evaltap.schemas.text import did_you_mean_one_of
 
-Expect: TypeAlias = Literal["none", "expected", "regression", "inputs"]
+Expect: TypeAlias = Literal["none", "expected", "regression", "inputs", "scenario"]
 Unit: TypeAlias = Literal["session", "turn"]
 
 DIMENSIONS: Final[Mapping[str, str]] = {

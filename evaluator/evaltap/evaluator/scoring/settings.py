@@ -54,6 +54,7 @@ PEER_METRICS: Final = frozenset(
         "llm_rubric_knowledge_recall",
         "llm_rubric_reference_critic",
         "llm_rubric_response",
+        "llm_verifier_pairwise",
     }
 )
 """tRPC-Agent-Go's evaluators, whose metrics may omit the threshold."""

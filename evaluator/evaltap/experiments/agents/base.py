@@ -46,6 +46,15 @@ class Unit:
     """The recorded tool calls, turn by turn."""
     mocks: tuple[tuple[DeclaredMock, ...], ...] = ()
     """The mocks that the case declares, turn by turn."""
+    expected_mocks: tuple[tuple[DeclaredMock, ...], ...] = ()
+    """Those for the agent that gives the expected turns."""
+    every_turn: tuple[DeclaredMock, ...] = ()
+    """The mocks that the case declares for every turn, after those of the turn."""
+    expected_every_turn: tuple[DeclaredMock, ...] = ()
+    scenario: Mapping[str, Any] | None = None
+    """The plan of a simulated user, as JSON, in place of `turns`."""
+    expects: bool = False
+    """Whether another agent gives the expected turns."""
 
     @property
     def session_id(self) -> str:

@@ -84,7 +84,7 @@ class EndpointAgent:
             headers["Authorization"] = f"Bearer {self._key}"
         request = urllib.request.Request(self._url, body, headers)
         try:
-            with _OPENER.open(request, timeout=_SOCKET_SECONDS) as response:
+            with OPENER.open(request, timeout=_SOCKET_SECONDS) as response:
                 data = response.read(_LONGEST_REPLY + 1)
                 kind = response.headers.get_content_type()
         except urllib.error.HTTPError:
@@ -114,7 +114,8 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-_OPENER: Final = urllib.request.build_opener(_NoRedirects)
+OPENER: Final = urllib.request.build_opener(_NoRedirects)
+"""Follows no redirect."""
 
 
 def _pause(asked_for: str | None, number: int) -> float:

@@ -84,15 +84,20 @@ class Tape:
         policy: MockPolicy,
         *,
         declared: tuple[tuple[DeclaredMock, ...], ...] = (),
+        every_turn: tuple[DeclaredMock, ...] = (),
         invent: Inventor | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
+        pool_from: int | None = None,
     ) -> None:
         self.tools = tools
         """All tools of the recordings, for agents that are told which there are."""
         self.calls: list[Answered] = []
         """The calls of the turn so far."""
         self._recording, self._policy = recording, policy
-        self._declared, self._invent = declared, invent
+        self._pool_from = pool_from
+        """From this turn on, counted from 0, a call may be answered by that of any later recorded turn: a
+        simulated user asks in another order than the recorded one."""
+        self._declared, self._every_turn, self._invent = declared, every_turn, invent
         self._mocks: tuple[DeclaredMock, ...] = ()
         self._left: list[RecordedCall] = []
         self._checks: dict[str, JsonCheck] = {}
@@ -103,15 +108,20 @@ class Tape:
     def begin(self) -> None:
         """Begin the next turn."""
         number = len(self.turns)
-        self._left = [*self._recording[number]] if number < len(self._recording) else []
-        self._mocks = self._declared[number] if number < len(self._declared) else ()
+        if number == self._pool_from:
+            self._left = [call for turn in self._recording[number:] for call in turn]
+        elif self._pool_from is None or number < self._pool_from:
+            self._left = [*self._recording[number]] if number < len(self._recording) else []
+        own = self._declared[number] if number < len(self._declared) else ()
+        self._mocks = (*own, *self._every_turn)
         self.turns.append(TurnAnswers())
         self.calls = []
 
     def end(self) -> None:
         """Note which recorded calls of the turn were not made; raise a miss that was swallowed."""
         why = "not called"
-        left = [one for one in self._left if not one.delegates]
+        is_pool = self._pool_from is not None and len(self.turns) > self._pool_from
+        left = [one for one in self._left if not (one.delegates or is_pool)]
         self.turns[-1].unused = [Missed(one.name, one.arguments, why) for one in left]
         if self.missed:
             made = [one for one in self.calls if not isinstance(one.outcome, ToolMiss)]

@@ -11,6 +11,7 @@ from evaltap.experiments.mocks.turn_mocks import (
     turn_mocks,
 )
 from evaltap.experiments.service.aggregation import Aggregated, Aggregator, weighted_mean
+from evaltap.experiments.service.best_of import BestOf, Chosen, Compare, NoBestError
 from evaltap.experiments.service.callbacks import (
     POINTS,
     Callback,
@@ -51,12 +52,15 @@ __all__ = [
     "AgentEvaluator",
     "Aggregated",
     "Aggregator",
+    "BestOf",
     "Callback",
     "CallbackCall",
     "CallbackResult",
     "Callbacks",
     "CapturedTurn",
     "CaseOverRuns",
+    "Chosen",
+    "Compare",
     "EvaluateRequest",
     "EvaluationResult",
     "GeneratorAnswer",
@@ -64,6 +68,7 @@ __all__ = [
     "InferenceRequest",
     "InferenceResult",
     "LocalService",
+    "NoBestError",
     "Options",
     "RecordedAgent",
     "RemoteAgent",

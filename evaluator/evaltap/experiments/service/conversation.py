@@ -37,20 +37,25 @@ class Conversation:
     turn_seconds: float | None = None
     on_turn: Callable[[str, CaseData], None] | None = None
     """Called with the session after each turn that has ended well."""
+    tool_mock: Mapping[str, Any] = field(default_factory=dict)
+    """The mocks that the case declares for every turn, by side."""
+    generator: Generator | None = None
+    """Invents the results of mocks with an `llmGenerator`."""
     turns: list[CaseData | None] = field(default_factory=list)
     """Those that have ended well."""
     traces: list[Any] = field(default_factory=list)
     """The execution traces, also of a turn that failed."""
     ended_by: str = ""
 
-    async def run(
-        self, turns: Turns, side: Side | None = None, generator: Generator | None = None
-    ) -> None:
+    async def run(self, turns: Turns, side: Side) -> None:
         """Run turns with the mocks of one side; raise CaseFailed at the first that fails."""
         if not turns:
             raise CaseFailed("there are no turns to run")
-        mocks = [((one or {}).get("toolMock") or {}).get(side) or () for one in turns]
-        answers = CaseMocks() if side and any(mocks) else None
+        mocks = [
+            (*(((one or {}).get("toolMock") or {}).get(side) or ()), *self._of_case(side))
+            for one in turns
+        ]
+        answers = CaseMocks() if any(mocks) else None
         token = TOOL_ANSWERS.set(answers)
         try:
             async with self._session() as runner:
@@ -58,21 +63,23 @@ class Conversation:
                     if turn is None or turn.get("userContent") is None:
                         raise CaseFailed(f"turn {number} has no user message")
                     if answers is not None:
-                        answers.begin(_mocks(entries, side or "actual", generator))
+                        answers.begin(self._mocks(entries, side))
                     await self._turn(runner, turn["userContent"], answers)
         finally:
             TOOL_ANSWERS.reset(token)
 
-    async def simulate(self, simulator: Simulator, start: SimulationStart) -> None:
+    async def simulate(self, simulator: Simulator, start: SimulationStart, side: Side) -> None:
         """Run what a simulated user says until it ends; raise CaseFailed."""
         try:
             user = simulator.start(start)
         except InputError as error:
             self.ended_by = "simulator_error"
             raise CaseFailed(f"the simulated user cannot start: {error}") from error
+        answers = CaseMocks() if self._of_case(side) else None
+        token = TOOL_ANSWERS.set(answers)
         try:
             async with self._session() as runner:
-                await self._simulated(runner, user)
+                await self._simulated(runner, user, answers, side)
         except SimulationError as error:
             self.turns, self.ended_by = [], "simulator_error"
             raise CaseFailed(str(error)) from error
@@ -80,7 +87,8 @@ class Conversation:
             self.ended_by = "agent_error"
             raise
         finally:
-            user.close()
+            TOOL_ANSWERS.reset(token)
+            await user.close()
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[Runner]:
@@ -92,10 +100,14 @@ class Conversation:
         except Exception as error:  # of the agent, as it begins or ends
             raise CaseFailed(f"the agent failed: {type(error).__name__}: {error}") from error
 
-    async def _simulated(self, runner: Runner, user: SimulatedConversation) -> None:
+    async def _simulated(
+        self, runner: Runner, user: SimulatedConversation, answers: CaseMocks | None, side: Side
+    ) -> None:
         answer = ""
         while (text := await user.next(answer)) is not None:
-            turn = await self._turn(runner, {"role": "user", "content": text})
+            if answers is not None:
+                answers.begin(self._mocks(self._of_case(side), side))
+            turn = await self._turn(runner, {"role": "user", "content": text}, answers)
             final = turn.get("finalResponse")
             if final is None:
                 self.turns.pop()
@@ -130,6 +142,17 @@ class Conversation:
             self.on_turn(self.call.session_id, found.turn)
         return found.turn
 
+    def _of_case(
+        self, side: Side
+    ) -> Sequence[Any]:  # entries of `toolMock`, here and below as JSON
+        return self.tool_mock.get(side) or ()
+
+    def _mocks(self, entries: Sequence[Any], side: Side) -> TurnMocks | None:
+        try:
+            return turn_mocks(entries, self.generator, side=side)
+        except InputError as error:
+            raise CaseFailed(f"tool mocks: {error}") from error
+
 
 async def captured(runner: Runner, call: AgentCall) -> CapturedTurn:
     """Run one turn and return what its events tell; raises what the agent raises."""
@@ -138,12 +161,3 @@ async def captured(runner: Runner, call: AgentCall) -> CapturedTurn:
         async for event in events:
             capture.add(event)
     return capture.end()
-
-
-def _mocks(
-    entries: Sequence[Any], side: Side, generator: Generator | None
-) -> TurnMocks | None:  # entries of `toolMock`, as JSON
-    try:
-        return turn_mocks(entries, generator, side=side)
-    except InputError as error:
-        raise CaseFailed(f"tool mocks: {error}") from error

@@ -140,7 +140,7 @@ class _Inference:
             raise CaseFailed("there are no turns in conversation, and no conversationScenario")
         conversation = self._conversation(self._runner, case, result.session_id)
         try:
-            await conversation.run(written, "actual", self._generator)
+            await conversation.run(written, "actual")
         finally:
             self._keep(conversation, result)
         if case.expected_runner_enabled:
@@ -158,7 +158,7 @@ class _Inference:
         start = SimulationStart(case.eval_id, scenario, result.session_id, _state(case))
         if driver == "actual":
             try:
-                await actual.simulate(simulator, start)
+                await actual.simulate(simulator, start, "actual")
             finally:
                 self._keep(actual, result)
             if case.expected_runner_enabled:
@@ -166,12 +166,12 @@ class _Inference:
             return
         expected = self._expected_conversation(case, result)
         try:
-            await expected.simulate(simulator, start)
+            await expected.simulate(simulator, start, "expected")
         finally:
             result.ended_by = expected.ended_by
         said = [dict(placeholder(one) or {}) for one in expected.turns]
         try:
-            await actual.run(said)
+            await actual.run(said, "actual")
         finally:
             result.inferences, result.execution_traces = actual.turns, actual.traces
             if case.expected_runner_enabled:
@@ -193,15 +193,21 @@ class _Inference:
     ) -> list[CaseData | None]:
         expected = self._expected_conversation(case, result)
         try:
-            await expected.run(inputs, "expected", self._generator)
+            await expected.run(inputs, "expected")
         except CaseFailed as why:
             raise CaseFailed(f"run expected runner: {why}") from why
         return expected.turns
 
     def _conversation(self, runner: Runner, case: EvalCase, session_id: str) -> Conversation:
-        options, call = self._options, self._call(case, session_id)
-        watched = options.on_turn if runner is self._runner else None
-        return Conversation(runner, call, options.turn_seconds, watched)
+        mocks = None if case.tool_mock is None else case.tool_mock.model_dump(by_alias=True)
+        return Conversation(
+            runner,
+            self._call(case, session_id),
+            self._options.turn_seconds,
+            self._options.on_turn if runner is self._runner else None,
+            mocks or {},
+            self._generator,
+        )
 
     def _call(self, case: EvalCase, session_id: str) -> AgentCall:
         context = [

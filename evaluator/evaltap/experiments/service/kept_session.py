@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from evaltap.experiments.service.runners import AgentCall, Runner, session_of
+from evaltap.recorder.answering import TOOL_ANSWERS
 
 Found = TypeVar("Found")
 
@@ -12,7 +13,8 @@ Found = TypeVar("Found")
 class KeptSession:
     """A session in a task of its own: it opens there, does its turns one after another, and closes there.
 
-    It closes when nobody has asked for `idle_seconds`, or at `close`.
+    It closes when nobody has asked for `idle_seconds`, or at `close`.  Answers to the tool calls of an agent
+    under test do not reach it.
     """
 
     def __init__(self, runner: Runner, call: AgentCall, idle_seconds: float | None = None) -> None:
@@ -38,6 +40,7 @@ class KeptSession:
         self.task.cancel()
 
     async def _serve(self, runner: Runner, call: AgentCall) -> None:
+        TOOL_ANSWERS.set(None)
         async with session_of(runner, call) as turns:
             while True:
                 try:

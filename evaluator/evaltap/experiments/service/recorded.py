@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from evaltap.experiments.agents.base import Conversation, Unit
+from evaltap.experiments.agents.base import Abilities, Conversation, Unit
+from evaltap.experiments.agents.functions import FactoryAgent
 from evaltap.experiments.agents.loading import agent_of, load_agent
 from evaltap.experiments.pseudonyms import Inventions, restoring
 from evaltap.experiments.service.runners import AgentCall, Runner
@@ -33,9 +34,14 @@ class RecordedAgent:
 
     def __init__(self, agent: object, *, request: Json = None, result: str = "") -> None:
         self._sink = _LastTurns()
-        redactor = restoring(Inventions(), None)
         self._recorder = Recorder(
-            sink=self._sink, redactor=redactor, sample_rate=1.0, flush_interval_seconds=0.01
+            sink=self._sink,
+            redactor=restoring(Inventions(), None),
+            sample_rate=1.0,
+            sample_rules="",
+            sample_max_per_minute=0.0,
+            flush_interval_seconds=0.01,
+            disabled=False,
         )
         try:
             self._agent = (
@@ -51,6 +57,16 @@ class RecordedAgent:
     def takes_state(self) -> bool:
         """Whether the agent can be given a session's state; one that plays a user does without."""
         return self._agent.abilities.state
+
+    @property
+    def abilities(self) -> Abilities:
+        """What the agent can be given; of a factory known after `look`."""
+        return self._agent.abilities
+
+    async def look(self) -> None:
+        """Let a factory make one agent, to know its abilities."""
+        if isinstance(self._agent, FactoryAgent):
+            await self._agent.look()
 
     async def __call__(self, call: AgentCall) -> Any:
         """Run a single turn in a session of its own."""

@@ -1,16 +1,23 @@
 """Simulated users: a model that plays the user of a `conversationScenario` by its plan."""
 
+import asyncio
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Final, Protocol
 
-from evaltap.experiments.service.capture import COMPLETION, error_text, final_message
+from evaltap.evaluator.cases.costs import cost_of
+from evaltap.experiments.service.capture import COMPLETION, Event, error_text, final_message
 from evaltap.experiments.service.kept_session import KeptSession
 from evaltap.experiments.service.runners import AgentCall, Runner, events_of
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import ConversationScenario
+
+TRIAL: Final = "trial"
+"""The run option by which the simulator's runner is told the trial of the case, from 1."""
+_CLOSE_SECONDS: Final = 2.0
 
 
 class SimulationError(Exception):
@@ -26,6 +33,8 @@ class SimulationStart:
     session_id: str
     """Of the agent that the user talks to."""
     state: Mapping[str, Any] | None = None
+    trial: int = 1
+    """Which repeat of the case this is."""
 
 
 class SimulatedConversation(Protocol):
@@ -43,7 +52,7 @@ class SimulatedConversation(Protocol):
         """
         ...
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Release what belongs to the conversation."""
         ...
 
@@ -60,7 +69,7 @@ class UserSimulator:
     """Simulates users with any runner.  What is given here comes before the scenario's own.
 
     A blank `stop_signal` takes the scenario's away; `max_turns` 0 means no limit.  `system_prompt` returns
-    the model's instruction for a scenario.
+    the model's instruction for a scenario.  A blank reply is asked for again, `retries` times.
     """
 
     def __init__(
@@ -72,6 +81,7 @@ class UserSimulator:
         system_prompt: Callable[[ConversationScenario], str] | None = None,
         user_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         session_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        retries: int = 0,
     ) -> None:
         if max_turns is not None and max_turns < 0:
             raise InputError(f"max_turns is {max_turns}; expected 0 (no limit) or more")
@@ -79,8 +89,9 @@ class UserSimulator:
         self._stop_signal, self._max_turns = stop_signal, max_turns
         self._system_prompt = system_prompt or default_system_prompt
         self._user_id, self._session_id = user_id, session_id
+        self._retries = retries
 
-    def start(self, start: SimulationStart) -> SimulatedConversation:
+    def start(self, start: SimulationStart) -> "PlayedUser":
         """Begin the conversation of a case."""
         given = start.scenario
         signal = given.stop_signal if self._stop_signal is None else self._stop_signal
@@ -88,12 +99,8 @@ class UserSimulator:
         scenario = given.model_copy(
             update={"stop_signal": signal.strip(), "max_allowed_invocations": limit or 0}
         )
-        if not scenario.conversation_plan.strip():
-            raise InputError("the conversationPlan is blank; say what the user wants")
-        if (limit or 0) < 0:
-            raise InputError(f"maxAllowedInvocations is {limit}; expected 0 (no limit) or more")
-        if not scenario.stop_signal and not limit:
-            raise InputError("nothing ends the conversation; give stopSignal or a limit")
+        if problem := scenario_problem(scenario):
+            raise InputError(problem)
         prompt = self._system_prompt(scenario)
         if not prompt.strip():
             raise InputError("the simulator's system prompt is blank")
@@ -103,20 +110,30 @@ class UserSimulator:
             {},
             state=dict(start.state or {}) if getattr(self._runner, "takes_state", True) else None,
             context_messages=({"role": "system", "content": prompt},),
+            options={TRIAL: start.trial},
         )
         if not call.user_id or not call.session_id:
             raise InputError("the simulator's user id or session id is blank")
-        return _Conversation(self._runner, scenario, call)
+        return PlayedUser(self._runner, scenario, call, self._retries)
 
 
-class _Conversation:
-    def __init__(self, runner: Runner, scenario: ConversationScenario, call: AgentCall) -> None:
+class PlayedUser:
+    """One conversation of a `UserSimulator`."""
+
+    ended_by = ""
+    cost_usd = 0.0
+    """What the runner has cost, as far as its turns tell."""
+
+    def __init__(
+        self, runner: Runner, scenario: ConversationScenario, call: AgentCall, retries: int
+    ) -> None:
         self._runner, self._scenario, self._call = runner, scenario, call
-        self._said = 0
         self._session: KeptSession | None = None
-        self.ended_by = ""
+        self._retries = retries
+        self._said = 0
 
     async def next(self, last_response: str) -> str | None:
+        """Return what the user says to the agent's last answer; None at the end."""
         limit = self._scenario.max_allowed_invocations
         if limit and self._said >= limit:
             self.ended_by = "limit"
@@ -133,47 +150,66 @@ class _Conversation:
         self._said += 1
         return text
 
-    def close(self) -> None:
-        """Close the simulator's session."""
+    async def close(self) -> None:
+        """End the session; one that hangs is abandoned."""
         if self._session is not None:
             self._session.close()
+            await asyncio.wait({self._session.task}, timeout=_CLOSE_SECONDS)
 
     async def _reply(self, last_response: str) -> str:
-        """Return what the model says: the root's reply before those of others, and errors before replies."""
-        call = replace(self._call, message={"role": "user", "content": last_response})
-        if self._session is None:
-            self._session = KeptSession(self._runner, call)
-        try:
-            root, replies, errors = await self._session.use(lambda turns: _replies(turns, call))
-        except Exception as error:  # of the user's model
-            raise SimulationError(
-                f"the simulator failed: {type(error).__name__}: {error}"
-            ) from error
-        if errors:
-            raise SimulationError(f"the simulator failed: {'; '.join(errors)}")
-        text = replies.get(COMPLETION) or replies.get(root) or replies.get("") or ""
-        if not text.strip():
-            raise SimulationError(
-                "the simulator said nothing; expected a message or the stop signal"
-            )
-        return text
+        """Return what the model says, which is not blank."""
+        for _ in range(1 + self._retries):
+            try:
+                call = replace(self._call, message={"role": "user", "content": last_response})
+                self._session = self._session or KeptSession(self._runner, self._call)
+                text = self._said_in(await self._session.use(partial(_events, call=call)))
+            except SimulationError:
+                raise
+            except Exception as error:  # of the user's model
+                raise SimulationError(
+                    f"the simulator failed: {type(error).__name__}: {error}"
+                ) from error
+            if text.strip():
+                return text
+        raise SimulationError("the simulator said nothing; expected a message or the stop signal")
 
-
-async def _replies(turns: Runner, call: AgentCall) -> tuple[str, dict[str, str], list[str]]:
-    """Return the id of the root invocation, the final responses by invocation, and the errors."""
-    root, replies, errors = "", dict[str, str](), list[str]()
-    async with aclosing(events_of(turns, call)) as events:
-        async for event in events:
-            if event is None:
-                continue
+    def _said_in(self, events: Sequence[Event | None]) -> str:
+        """Return the reply: the root's before those of others, and errors before replies."""
+        root, replies, errors = "", {}, []
+        for event in filter(None, events):
             said, ends = event.get("invocationId") or "", event.get("object") == COMPLETION
             if said and (not root or (ends and event.get("done"))):
                 root = said
-            if (message := final_message(event)) is not None:
+            if "turn" in event:
+                self.cost_usd += cost_of(event["turn"].get("telemetry") or {}) or 0.0
+                final = event["turn"].get("finalResponse") or {}
+                replies[COMPLETION] = str(final.get("content") or "")
+            elif (message := final_message(event)) is not None:
                 replies[COMPLETION if ends else said] = str(message.get("content") or "")
             if error := error_text(event):
                 errors.append(error)
-    return root, replies, errors
+        if errors:
+            raise SimulationError(f"the simulator failed: {'; '.join(errors)}")
+        return replies.get(COMPLETION) or replies.get(root) or replies.get("") or ""
+
+
+async def _events(turns: Runner, call: AgentCall) -> list[Event | None]:
+    async with aclosing(events_of(turns, call)) as events:
+        return [event async for event in events]
+
+
+def scenario_problem(scenario: ConversationScenario) -> str:
+    """Return why a scenario cannot be played; empty if it can."""
+    limit = scenario.max_allowed_invocations or 0
+    if not scenario.conversation_plan.strip():
+        return "the conversationPlan is blank; say what the user wants"
+    if limit < 0:
+        return f"maxAllowedInvocations is {limit}; expected 0 (no limit) or more"
+    if not scenario.stop_signal.strip() and not limit:
+        return "nothing ends the conversation; give stopSignal or a limit"
+    if scenario.driver not in ("", "actual", "expected"):
+        return f"unknown driver {scenario.driver!r}; expected actual or expected"
+    return ""
 
 
 def default_system_prompt(scenario: ConversationScenario) -> str:

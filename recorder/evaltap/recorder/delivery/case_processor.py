@@ -6,6 +6,7 @@ from datetime import datetime
 from hashlib import sha256
 
 from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.delivery.case_ids import CaseIds
 from evaltap.recorder.faults import DropCaseError
 from evaltap.recorder.payload import cut, readable, shorten
 from evaltap.recorder.privacy.redactor import Redactor
@@ -30,8 +31,14 @@ class CaseProcessor:
     `redactor` is called once, for the first case, because creating one may read a key from disk.
     """
 
-    def __init__(self, config: RecorderConfig, redactor: Callable[[], Redactor | None]) -> None:
+    def __init__(
+        self,
+        config: RecorderConfig,
+        redactor: Callable[[], Redactor | None],
+        ids: CaseIds | None = None,
+    ) -> None:
         self._config = config
+        self._ids = ids or CaseIds(None, None)
         self._make_redactor = redactor
         self._redactor: Redactor | None = None
         self._redactor_made = False
@@ -80,9 +87,10 @@ class CaseProcessor:
         The comment follows the policy for user content, the correction that for answers, and
         `given_by` that for users. Ids are treated like those of the turn, so that both still join.
         """
+        described = self.described(_case_of(feedback), recalled=True)
         if feedback.positive is False:
-            self._sampler.note_negative(feedback.eval_id)
-        processed = self.private(self.described(_case_of(feedback)))
+            self._sampler.note_negative(described["evalId"])
+        processed = self.private(described)
         (turn,) = processed["actualConversation"]
         session, ids = processed.get("sessionInput") or {}, turn.get("telemetry")
         if ids is None:
@@ -102,6 +110,10 @@ class CaseProcessor:
             correction=_text(turn, "finalResponse"),
             given_by=session.get("userId") or "",
         )
+
+    def case_of(self, feedback: Feedback) -> str:
+        """Return the id of the case that feedback is about; raises DropCaseError."""
+        return str(self.described(_case_of(feedback), recalled=True)["evalId"])
 
     def process_unreadable(self, record: WireRecord, detail: str) -> tuple[WireRecord, str]:
         """Return an unreadable message and the reason, both safe to keep.
@@ -146,8 +158,11 @@ class CaseProcessor:
                     raise DropCaseError(str(error.reason), error) from error
         raise DropCaseError("too_large")
 
-    def described(self, case: CaseData) -> CaseData:
-        """Add what the configuration specifies: application, service, and recorded version."""
+    def described(self, case: CaseData, *, recalled: bool = False) -> CaseData:
+        """Add what the configuration specifies: application, service, recorded version, and ids.
+
+        `recalled`: the ids of the session's latest turn, for feedback.  Raises DropCaseError.
+        """
         config = self._config
         session = dict(case.get("sessionInput") or {})
         source = dict(case.get("source") or {})
@@ -162,7 +177,7 @@ class CaseProcessor:
         described = {**case, "source": source, "sessionInput": session}
         if not source:
             del described["source"]
-        return described
+        return self._ids.named(described, recalled=recalled)
 
 
 def is_trial(case: CaseData) -> bool:

@@ -13,6 +13,7 @@ LOSSES = (
     "queue_full",
     "switched_off",
     "too_large",
+    "unresolved_id",
 )
 """Drop reasons that count as losses, because they are not intended, as sampling is."""
 

@@ -11,6 +11,7 @@ from threading import TIMEOUT_MAX, Lock
 
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery import lifecycle
+from evaltap.recorder.delivery.case_ids import CaseIds
 from evaltap.recorder.delivery.case_processor import CaseProcessor
 from evaltap.recorder.delivery.counters import Counters, LiveCounters
 from evaltap.recorder.delivery.event_queue import (
@@ -46,11 +47,14 @@ START_RETRY_SECONDS = 0.2
 
 
 def pipeline_for(
-    config: RecorderConfig, sink: Sink | None = None, redactor: Redactor | None = None
+    config: RecorderConfig,
+    sink: Sink | None = None,
+    redactor: Redactor | None = None,
+    ids: CaseIds | None = None,
 ) -> "Pipeline":
-    """Return the open pipeline with these settings, or a new one; a sink or redactor is not shared."""
-    if config.disabled or sink is not None or redactor is not None:
-        return Pipeline(config, sink, redactor)
+    """Return the open pipeline with these settings, or a new one; a sink, redactor or ids are not shared."""
+    if config.disabled or sink is not None or redactor is not None or ids is not None:
+        return Pipeline(config, sink, redactor, ids)
     pipeline = _SHARED.get(config)
     if pipeline is None:  # two threads may get here
         pipeline = _SHARED.setdefault(config, Pipeline(config))
@@ -68,7 +72,11 @@ class Pipeline:
     """
 
     def __init__(
-        self, config: RecorderConfig, sink: Sink | None = None, redactor: Redactor | None = None
+        self,
+        config: RecorderConfig,
+        sink: Sink | None = None,
+        redactor: Redactor | None = None,
+        ids: CaseIds | None = None,
     ) -> None:
         self.config = config
         self.off = config.disabled
@@ -78,6 +86,7 @@ class Pipeline:
         self._fault_count = 0
         self._closed = self._complete = False
         self._custom_redactor = redactor
+        self._ids = ids
         self._custom_sink = sink is not None
         self._sink = sink if sink is not None or self.off else log_sink(config)
         self._sources: list[ItemSource] = []
@@ -324,7 +333,7 @@ class Pipeline:
         writer = RetryingWriter(
             self.config,
             sink,
-            CaseProcessor(self.config, self._make_redactor),
+            CaseProcessor(self.config, self._make_redactor, self._ids),
             self._counters,
             self._faults,
         )

@@ -117,7 +117,7 @@ class RetryingWriter:
             if len(self._feedback) >= self._limits.waiting_records:
                 raise DropCaseError("log_unavailable")
             if self._hold is not None and feedback.positive is False:
-                self._hold.note_negative(feedback.eval_id)
+                self._hold.note_negative(self._processor.case_of(feedback))
             processed = self._processor.process_feedback(feedback)
             record = encode_feedback(processed, producer_id=self.records.producer_id)
             self._feedback.append(record)

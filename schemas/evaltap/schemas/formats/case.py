@@ -232,6 +232,8 @@ class EvalCase(WireModel):
     rubrics: list[CaseRubric] = []
     creation_timestamp: Seconds = None
     # evaltap's own
+    tool_mock: ToolMock | None = None
+    """Mocked tool calls of every turn, after those of the turn itself; a scenario has no other place."""
     eval_set_id: str = ""
     """The set of a case that travels without one: on the log."""
     source: CaseSource | None = None

@@ -13,7 +13,7 @@ _OF_A_RUN: Final = frozenset(
     {"telemetry", "creationTimestamp", "executionTrace", "intermediateResponses"}
 )
 _OF_A_CALL: Final = frozenset({"startTime", "durationMs"})
-_CONTENT: Final = ("contextMessages", "conversation", "conversationScenario", "rubrics")
+_CONTENT: Final = ("contextMessages", "conversation", "conversationScenario", "rubrics", "toolMock")
 
 
 def plain_turns(turns: Sequence[CaseData | None]) -> list[CaseData]:

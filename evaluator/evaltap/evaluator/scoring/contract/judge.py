@@ -6,10 +6,12 @@ the model, and the environment overrides it.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+
+import orjson
 
 from evaltap.evaluator.scoring.waiting import in_thread
 from evaltap.schemas.errors import EvaltapError
@@ -36,9 +38,23 @@ class JudgeRequest:
     """Version of the question and of the code that reads its answer."""
     check: Callable[[str], object] | None = field(default=None, compare=False, repr=False)
     """Raises JudgeInvalid for an unusable answer; without it every answer is accepted."""
+    tokens: bool = False
+    """Whether the answer must tell the probabilities of its tokens: it is then the text of `token_text`."""
     form: int = 0
     """How much simpler than a JSON Schema the answer's form must be; raised after a server rejected a
     form."""
+
+
+class TokenChoice(NamedTuple):
+    """A token that a judge said, or might have said in its place, and the logarithm of its probability."""
+
+    text: str
+    logprob: float
+
+
+def token_text(tokens: Iterable[Sequence[TokenChoice]]) -> str:
+    """Return the answer to a request with `tokens`: for each token its candidates, the one said first."""
+    return orjson.dumps({"tokens": [[*map(list, one)] for one in tokens]}).decode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,6 +250,8 @@ class CachedJudge:
         _add(digest, b"" if schema is None else orjson.dumps(schema))
         for text in (request.answer_name, request.version, str(request.sample)):
             _add(digest, text.encode())
+        if request.tokens:
+            _add(digest, b"tokens")
         # The fences' word occurs in none of the texts between them, so the pieces of two prompts
         # differ exactly if the prompts differ in anything else than the word.
         pieces = request.prompt.split(request.nonce) if request.nonce else [request.prompt]

@@ -21,6 +21,8 @@ from evaltap.evaluator.scoring.contract.judge import (
     JudgeReply,
     JudgeRequest,
     JudgeUnavailable,
+    TokenChoice,
+    token_text,
 )
 from evaltap.evaluator.scoring.judges.endpoint import JudgeSettings
 from evaltap.evaluator.scoring.judges.http import (
@@ -40,6 +42,9 @@ from evaltap.schemas.formats.metric import GenerationConfig
 
 MOST_TOKENS: Final = 10**9
 """A larger count is an error of the server."""
+
+MOST_CHOICES: Final = 20
+"""Candidates of a token that are asked for: as many as OpenAI tells."""
 
 # From the strictest form of answer to free text, because not every server supports every form.
 _FORMS: Final = ("json_schema", "json_object", "text")
@@ -118,7 +123,8 @@ class OpenAIJudge:
             raise self._refusal(response)
         if request.answer_schema is not None:
             self._form = form
-        return self._reply(response.body, timedelta(seconds=time.monotonic() - started))
+        taken = timedelta(seconds=time.monotonic() - started)
+        return self._reply(response.body, taken, tokens=request.tokens)
 
     def _form_of(self, request: JudgeRequest) -> int:
         if request.answer_schema is None:
@@ -150,6 +156,8 @@ class OpenAIJudge:
         options = generation_options(request.generation)
         if "seed" in options:
             options["seed"] += request.sample
+        if request.tokens:
+            options = {"top_logprobs": MOST_CHOICES, **options, "logprobs": True}
         if form == "json_schema":
             options["response_format"] = {
                 "type": "json_schema",
@@ -170,7 +178,7 @@ class OpenAIJudge:
         }
         return json_bytes(body)
 
-    def _reply(self, body: bytes, latency: timedelta) -> JudgeReply:
+    def _reply(self, body: bytes, latency: timedelta, *, tokens: bool = False) -> JudgeReply:
         # A server may send any JSON.
         try:
             completion = _loads(body)
@@ -182,6 +190,8 @@ class OpenAIJudge:
         choice = choices[0] if isinstance(choices, list) and choices else None
         message = _object(choice, "message")
         text, usage = message.get("content"), _object(completion, "usage")
+        if tokens and (candidates := _token_choices(choice)):
+            text = token_text(candidates)
         reply = JudgeReply(
             text if isinstance(text, str) else "",
             str(completion.get("model") or self._settings.model)[:200],
@@ -265,6 +275,25 @@ def _object(value: object, name: str) -> Mapping[str, Any]:
     """Return the object under a name in a server's response; empty if it is anything else."""
     found = value.get(name) if isinstance(value, dict) else None
     return found if isinstance(found, dict) else {}
+
+
+def _token_choices(choice: object) -> list[list[TokenChoice]]:
+    """Return the tokens of an answer with what might have stood in their place; empty without any."""
+    content = _object(choice, "logprobs").get("content")
+    found = []
+    for token in content if isinstance(content, list) else ():
+        others = token.get("top_logprobs") if isinstance(token, dict) else None
+        given = [token, *(others if isinstance(others, list) else ())]
+        choices = [
+            TokenChoice(one["token"], float(one["logprob"]))
+            for one in given
+            if isinstance(one, dict)
+            and isinstance(one.get("token"), str)
+            and isinstance(one.get("logprob"), int | float)
+            and math.isfinite(one["logprob"])
+        ]
+        found.append([*dict.fromkeys(choices)])
+    return found
 
 
 def _error_text(body: bytes) -> str:

@@ -223,7 +223,9 @@ CREATE TABLE IF NOT EXISTS units (
   turn_count    INTEGER NOT NULL,      -- turns that the agent was asked
   seconds       DOUBLE,
   mocks         JSON,                  -- turn by turn: calls answered from a recording, misses, unused calls
-  written_at    TIMESTAMP NOT NULL
+  written_at    TIMESTAMP NOT NULL,
+  ended_by      VARCHAR,               -- why a simulated conversation ended: stop_signal | limit | agent_error | tool_miss | simulator_error | reference_error; NULL: no simulated user
+  partners_usd  DOUBLE                 -- what simulated user and agent of the expected turns have cost; NULL: nothing, or unknown
 );
 
 -- What a replay compares with: its sessions as they were recorded.  Other experiments have none.

@@ -1,0 +1,182 @@
+"""Prompts are improved by advice on failed cases, and only what helps on other cases is kept."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaltap.evaluator.scoring.contract.judge import (
+    JudgeNotConfigured,
+    JudgeRequest,
+    JudgeUnavailable,
+    ScriptedJudge,
+)
+from evaltap.experiments.prompts import Improved, Limits, Round, improve
+from evaltap.schemas.errors import InputError
+
+EXACT = {
+    "metricName": "final_response_avg_score",
+    "threshold": 1,
+    "criterion": {"finalResponse": {"text": {"matchStrategy": "exact"}}},
+}
+PROMPTS = {"tone": "Answer {name}.", "format": "Use words."}
+
+
+def write_set(folder: Path, name: str, *questions: str) -> Path:
+    cases = [
+        {
+            "evalId": text,
+            "conversation": [
+                {
+                    "userContent": {"role": "user", "content": text},
+                    "finalResponse": {"role": "assistant", "content": f"DEAR {text.upper()}"},
+                }
+            ],
+            "sessionInput": {},
+        }
+        for text in questions
+    ]
+    path = folder / f"{name}.evalset.json"
+    path.write_text(json.dumps({"evalSetId": name, "evalCases": cases}))
+    return path
+
+
+def agent_of(prompts: Mapping[str, str]) -> Callable[[list[dict[str, Any]]], str]:
+    """An agent that does what its prompts say."""
+
+    def agent(messages: list[dict[str, Any]]) -> str:
+        if "crash" in prompts["tone"]:
+            raise RuntimeError("broken prompt")
+        said = str(messages[-1]["content"])
+        said = f"dear {said}" if "polite" in prompts["tone"] else said
+        return said.upper() if "capitals" in prompts["format"] else said
+
+    return agent
+
+
+def writer(*rewrites: Mapping[str, str], advises: tuple[str, ...] = ("tone", "format")) -> Any:
+    """Return a judge that advises on some prompts, and rewrites them as told, round by round."""
+    left = [*rewrites]
+
+    def says(request: JudgeRequest) -> str:
+        if request.answer_name == "advice":
+            return json.dumps({"advice": [{"prompt": one, "advice": "be it"} for one in advises]})
+        name = request.prompt.split("begin prompt ")[1].split(">>>")[0]
+        text = left[0][name]
+        if name == advises[-1]:
+            left.pop(0)
+        return json.dumps({"prompt": text})
+
+    return ScriptedJudge(says)
+
+
+@pytest.fixture
+def sets(tmp_path: Path) -> tuple[Path, Path]:
+    return write_set(tmp_path, "train", "ann", "bob"), write_set(
+        tmp_path, "validation", "zoe", "kim"
+    )
+
+
+def run(sets: tuple[Path, Path], judge: Any, **more: Any) -> Improved:
+    return improve(*sets, [EXACT], prompts=PROMPTS, agent=agent_of, writer=judge, **more)
+
+
+def test_what_helps_is_kept_until_nothing_fails(sets: tuple[Path, Path]) -> None:
+    seen: list[Round] = []
+    better = {"tone": "Be polite to {name}.", "format": "Use capitals."}
+    judge = writer({"tone": "Answer {name} fast.", "format": "Use words!"}, better)
+
+    found = run(sets, judge, report=seen.append)
+
+    assert (found.stopped_by, found.prompts) == ("nothing_failed", better)
+    assert (found.baseline.score, found.best.score) == (0.0, 1.0)
+    assert [one.accepted for one in found.rounds] == [False, True]
+    assert [*found.rounds] == seen
+    assert {one.eval_id for one in seen[0].losses} == {"ann", "bob"}
+    assert "final_response_avg_score" in seen[0].losses[0].reasons[0]
+    assert seen[0].losses[0].conversation == "user: ann\nagent: ann"
+    assert len(seen[0].advice) == 4
+
+
+def test_the_writer_sees_training_cases_only(sets: tuple[Path, Path]) -> None:
+    judge = writer({"tone": "{name}", "format": "Use words!"})
+
+    run(sets, judge, limits=Limits(rounds=1))
+
+    asked = "\n".join(one.prompt for one in judge.requests)
+    assert "ann" in asked
+    assert "zoe" not in asked
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "rejected"),
+    [
+        ({"tone": "Be polite.", "format": "Use words."}, "its placeholders differ: {name}"),
+        ({"tone": " ", "format": "Use words."}, "it is blank"),
+    ],
+)
+def test_a_prompt_without_its_placeholders_is_not_taken(
+    sets: tuple[Path, Path], rewrite: dict[str, str], rejected: str
+) -> None:
+    found = run(sets, writer(rewrite), limits=Limits(rounds=1))
+
+    assert found.prompts == PROMPTS
+    assert found.rounds[0].rejected == {"tone": rejected}
+    assert found.rounds[0].validation is None
+
+
+def test_breaking_the_agent_does_not_raise_the_score(tmp_path: Path) -> None:
+    easy = write_set(tmp_path, "easy", "ann"), write_set(tmp_path, "validation", "zoe")
+    prompts = {"tone": "polite {name}", "format": "words"}
+    judge = writer({"tone": "crash {name}", "format": "words"})
+
+    found = improve(*easy, [EXACT], prompts=prompts, agent=agent_of, writer=judge,
+                    limits=Limits(rounds=1))  # fmt: skip
+
+    (only,) = found.rounds
+    assert only.validation is not None
+    assert (only.validation.score, only.accepted) == (0.0, False)
+
+
+def test_a_tie_is_no_gain_and_patience_ends(sets: tuple[Path, Path]) -> None:
+    same = {"tone": "Answer {name} well.", "format": "Use words."}
+
+    found = run(sets, writer(same, same, same), limits=Limits(rounds=9, patience=2))
+
+    assert (found.stopped_by, len(found.rounds)) == ("patience", 2)
+    assert found.prompts == PROMPTS
+
+
+def test_a_target_is_enough(sets: tuple[Path, Path]) -> None:
+    found = run(sets, writer(), limits=Limits(target=0.0))
+
+    assert (found.stopped_by, found.rounds) == ("target", ())
+
+
+@pytest.mark.parametrize(
+    "says", [JudgeUnavailable("down"), "no JSON", '{"advice": [{"prompt": "x"}]}']
+)
+def test_a_writer_that_fails_ends_it_with_what_was_found(
+    sets: tuple[Path, Path], says: Any
+) -> None:
+    found = run(sets, ScriptedJudge([says]))
+
+    assert (found.stopped_by, found.prompts) == ("writer", PROMPTS)
+    assert found.problem
+
+
+def test_the_writer_is_the_judge_of_the_environment(
+    sets: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("EVALTAP_JUDGE_MODEL", "EVALTAP_JUDGE_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+    with pytest.raises(JudgeNotConfigured):
+        run(sets, None)
+
+
+def test_without_prompts_there_is_nothing_to_improve(sets: tuple[Path, Path]) -> None:
+    with pytest.raises(InputError, match="no prompts"):
+        improve(*sets, [EXACT], prompts={}, agent=agent_of, writer=writer())
