@@ -177,6 +177,7 @@ def test_a_row_that_makes_no_case_is_left_out_and_told_or_with_strict_an_error(
         (("--tasks", "summary", "--file-graph", "graph.jsonl"), "a file for graph: add it to --tasks"),
         (("--tasks", "summary", "--file-summary", "no.jsonl"), "no.jsonl"),
         (("set.json", "--tasks", "summary"), "brings its own cases; leave set.json out"),
+        (("--tasks", "summary,graph", "--result", "r.json"), "expected a folder"),
         (("set.json", "--metrics", "m.json", "--strict"), "are for --tasks"),
         ((), "missing SET, --metrics"),
         (("--tasks", "summary", "--file-summary", "confident:x"), "install evaltap[deepeval]"),
