@@ -104,6 +104,20 @@ def test_the_three_tasks_run_from_the_command_line(evaltap: Evaltap) -> None:
     assert "7 [graph] 'Ann > Ben > Dora > Finn': asks_nothing_twice 1.00 passed" in said
 
 
+def test_goldens_of_deepeval_are_rows(evaltap: Evaltap) -> None:
+    golden = {
+        "input": QUESTION["question"],
+        "expected_output": QUESTION["answer"],
+        "additional_metadata": {"graph": GRAPH},
+    }
+    Path("goldens.json").write_text(json.dumps([golden]))
+
+    code, found, _ = run(evaltap, "--tasks", "graph", "--file-graph", "goldens.json")
+
+    assert code == 0
+    assert rates(found[0])["right_answer"] == 1.0
+
+
 def test_a_checkpoint_measures_the_facts_known_by_then() -> None:
     task = find_task("context-compression")
 
