@@ -86,6 +86,7 @@ def rates(found: Mapping[str, Any]) -> dict[str, float]:
     return {one["metric"]: one["pass_rate"] for one in found["metrics"]}
 
 
+@pytest.mark.slow
 def test_the_three_tasks_run_from_the_command_line(evaltap: Evaltap) -> None:
     code, found, said = run(
         evaltap,
@@ -101,7 +102,24 @@ def test_the_three_tasks_run_from_the_command_line(evaltap: Evaltap) -> None:
     assert rates(found[2]) == {"right_answer": 1.0, "asks_nothing_twice": 1.0}
     assert "facts_survive 0.83 failed (turn 2: missing: 'Friday')" in said
     assert "summary: without complete_and_true: judge not configured: no model" in said
-    assert "7 [graph] 'Ann > Ben > Dora > Finn': asks_nothing_twice 1.00 passed" in said
+
+
+def test_goldens_of_deepeval_are_rows(evaltap: Evaltap) -> None:
+    golden = {
+        "input": QUESTION["question"],
+        "expected_output": QUESTION["answer"],
+        "additional_metadata": {"graph": GRAPH},
+    }
+    Path("goldens.json").write_text(json.dumps([golden]))
+
+    code, found, said = run(
+        evaltap, "--tasks", "graph", "--file-graph", "goldens.json", "--verbose"
+    )
+
+    assert code == 0
+    assert rates(found[0])["right_answer"] == 1.0
+    assert "graph: without grounded: judge not configured: no model" in said
+    assert "graph-1 [graph] 'Ann > Ben > Dora > Finn': asks_nothing_twice 1.00 passed" in said
 
 
 def test_a_checkpoint_measures_the_facts_known_by_then() -> None:
@@ -177,6 +195,7 @@ def test_a_row_that_makes_no_case_is_left_out_and_told_or_with_strict_an_error(
         (("--tasks", "summary", "--file-graph", "graph.jsonl"), "a file for graph: add it to --tasks"),
         (("--tasks", "summary", "--file-summary", "no.jsonl"), "no.jsonl"),
         (("set.json", "--tasks", "summary"), "brings its own cases; leave set.json out"),
+        (("--tasks", "summary,graph", "--result", "r.json"), "expected a folder"),
         (("set.json", "--metrics", "m.json", "--strict"), "are for --tasks"),
         ((), "missing SET, --metrics"),
         (("--tasks", "summary", "--file-summary", "confident:x"), "install evaltap[deepeval]"),

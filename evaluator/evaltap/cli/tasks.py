@@ -38,6 +38,8 @@ def run_tasks(options: RunOptions, run: Callable[[RunOptions], int]) -> int:
     given = options.tasks
     if options.set is not None:
         raise InputError(f"--tasks: brings its own cases; leave {options.set} out")
+    if len(given.tasks) > 1 and options.result is not None and options.result.suffix == ".json":
+        raise InputError(f"--result {options.result}: each task has a result; expected a folder")
     tasks = {name: find_task(name) for name in given.tasks}
     sources = _sources(given)
     if unused := next((name for name in sources if name not in tasks), None):

@@ -55,7 +55,7 @@ def test_one_call_grades_all_dimensions_of_the_preset() -> None:
         ("safety", "passed", 0.8),
         ("change_safety", "informs", 0.2),
         ("facts", "passed", 1.0),
-        ("passed", "passed", 1.0),
+        ("judge", "passed", 1.0),
     ]
     (request,) = judge.requests
     schema = request.answer_schema or {}
@@ -67,8 +67,8 @@ def test_one_call_grades_all_dimensions_of_the_preset() -> None:
 @pytest.mark.parametrize(
     ("answer", "failed", "feedback"),
     [
-        (verdict(False, "Name the day."), ["passed"], "- judge: Name the day."),
-        (verdict(False), ["passed"], "- judge: does not accept it"),
+        (verdict(False, "Name the day."), ["judge"], "- judge: Name the day."),
+        (verdict(False), ["judge"], "- judge: does not accept it"),
         (
             verdict(True, "Too bold.", safety=0.79),
             ["safety"],
@@ -76,7 +76,7 @@ def test_one_call_grades_all_dimensions_of_the_preset() -> None:
         ),
         (
             verdict(False, "No.", correctness=0),
-            ["correctness", "passed"],
+            ["correctness", "judge"],
             "- correctness: 0.00, needed 0.70.\n- judge: No.",
         ),
     ],
@@ -121,7 +121,7 @@ def test_an_answer_of_another_form_leaves_the_gate_undecided(answer: str, said: 
     result = made.evaluate(CASE)
 
     assert result.status == "incomplete"
-    assert said in next(one.reason for one in result.dimensions if one.name == "passed")
+    assert said in next(one.reason for one in result.dimensions if one.name == "judge")
 
 
 def test_several_turns_pass_if_each_of_them_does() -> None:
@@ -132,7 +132,7 @@ def test_several_turns_pass_if_each_of_them_does() -> None:
 
     scores = {one.name: one.score for one in result.dimensions}
     assert scores["correctness"] == pytest.approx(0.9)
-    assert scores["passed"] == 0.5
+    assert scores["judge"] == 0.5
     assert result.feedback.endswith("- judge: Rude.")
 
 
@@ -157,6 +157,7 @@ def test_a_dimension_of_the_file_replaces_that_of_the_preset() -> None:
     [
         ({"preset": "tracefow"}, "preset is 'tracefow'; did you mean 'traceflow'?"),
         ({"dimensions": [{"name": "passed", "threshold": 1, "text": "x"}]}, "named 'passed'"),
+        ({"dimensions": [{"name": "judge", "threshold": 1, "text": "x"}]}, "named 'judge'"),
         ({"dimensions": [{**RULES, "text": "x"}]}, "has a text and metrics or criteria"),
     ],
 )
@@ -196,9 +197,19 @@ def test_the_command_stores_the_judges_verdict_and_each_dimension(
         ("safety", "passed"),
         ("change_safety", "informs"),
         ("facts", "passed"),
-        ("passed", "failed"),
+        ("judge", "failed"),
     ]
-    assert calls == [("passed", 1)]
+    assert calls == [("judge", 1)]
+    assert main(["why", "x.duckdb", "s-1"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "correctness: passed",
+        "facts: passed",
+        "judge: failed: Name the day.",
+        "safety: passed",
+    ]
+    again = ["gate", "c.jsonl", "--gate", "g.json", "--baseline", "x.duckdb"]
+    assert main([*again, "--fail-on", "regressed"]) == 3, "a single trial proves nothing"
+    assert "still failing (1)\n  s-1  judge" in capsys.readouterr().out
 
 
 class State(TypedDict, total=False):

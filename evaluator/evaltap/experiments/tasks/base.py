@@ -57,21 +57,33 @@ class Task(Protocol):
 
 
 class ColumnTask:
-    """A task of this package: its rows are read by `rows_of`, its metrics are a file."""
+    """A task of this package: its rows are read by `rows_of`, its metrics are a file.
+
+    `golden` names the columns that are those of a golden of DeepEval, by that one's name.
+    """
 
     def __init__(
         self,
         name: str,
         required: Sequence[str],
         format_row: Callable[[Mapping[str, Json], TaskOptions], CaseData],
+        golden: Mapping[str, str] | None = None,
     ) -> None:
         self._name = name
         self._format = format_row
+        self._golden = golden or {}
         self.required = required
 
     def load(self, source: str) -> Iterator[Row]:
-        """Yield the rows of a source."""
-        return rows_of(source)
+        """Yield the rows of a source; those of goldens under the names of this task."""
+        for place, row in rows_of(source):
+            more = row.get("additional_metadata") or row.get("additionalMetadata")
+            renamed = {
+                column: row[name]
+                for name, column in self._golden.items()
+                if row.get(name) is not None
+            }
+            yield place, {**(more if isinstance(more, dict) else {}), **renamed, **row}
 
     def format(self, row: Mapping[str, Json], options: TaskOptions) -> CaseData:
         """Return the case of a row."""

@@ -19,7 +19,8 @@ BACKEND: Final = "EVALTAP_GRAPH_BACKEND"
 
 def task() -> ColumnTask:
     """Return the task."""
-    return ColumnTask(NAME, ("question", "answer", "graph"), format_row)
+    golden = {"input": "question", "expected_output": "answer", "expectedOutput": "answer"}
+    return ColumnTask(NAME, ("question", "answer", "graph"), format_row, golden)
 
 
 def format_row(row: Mapping[str, Json], options: TaskOptions) -> CaseData:

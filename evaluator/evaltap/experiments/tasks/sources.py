@@ -52,4 +52,5 @@ def _of_confident(source: str) -> Iterator[Row]:
     except Exception as error:  # the service, the network, a missing login
         raise InputError(f"{source}: {type(error).__name__}: {error}") from error
     for number, golden in enumerate(found.goldens):
-        yield f"golden {number}", golden.model_dump(exclude_none=True)
+        row = golden.model_dump(exclude_none=True)
+        yield f"golden {number}", {"id": golden.id, **row} if golden.id else row

@@ -16,7 +16,8 @@ _TASK: Final = "Sum up this text in a few sentences. Add nothing.\n\n"
 
 def task() -> ColumnTask:
     """Return the task."""
-    return ColumnTask(NAME, ("text", "summary"), format_row)
+    golden = {"input": "text", "expected_output": "summary", "expectedOutput": "summary"}
+    return ColumnTask(NAME, ("text", "summary"), format_row, golden)
 
 
 def format_row(row: Mapping[str, Json], options: TaskOptions) -> CaseData:

@@ -15,7 +15,13 @@ from evaltap.evaluator.scoring.contract.context import Services, Status
 from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.contract.evaluator import Registry
 from evaltap.evaluator.scoring.contract.validation import known_keys
-from evaltap.evaluator.scoring.gates.gate_judge import METRIC, PASSED, gate_judge, judge_metric
+from evaltap.evaluator.scoring.gates.gate_judge import (
+    DIMENSION,
+    METRIC,
+    PASSED,
+    gate_judge,
+    judge_metric,
+)
 from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer, MetricOutcome
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.files.documents import case_data
@@ -187,10 +193,10 @@ class Gate:
             }
             registry = registry.extended([gate_judge(asked, limits)])
             metrics.append(asked)
-            self._thresholds[PASSED] = self.thresholds[PASSED] = 1.0
+            self._thresholds[DIMENSION] = self.thresholds[DIMENSION] = 1.0
         if not self.thresholds:
             raise MetricError("no dimension of the gate has a threshold; add at least one")
-        self._told = [*(one.name for one in told), PASSED] if told else []
+        self._told = [*(one.name for one in told), DIMENSION] if told else []
         doubled = sorted({one.metric_name for one in metrics if _count(metrics, one) > 1})
         if doubled:
             raise MetricError(f"two metrics of the gate are named '{doubled[0]}'; rename one")
@@ -258,7 +264,7 @@ class Gate:
             }
         (outcome,) = score.metrics
         return {
-            name: _of_row(name, self._thresholds[name], outcome, billed=name == PASSED)
+            name: _of_row(name, self._thresholds[name], outcome, billed=name == DIMENSION)
             for name in self._told
         }
 
@@ -296,7 +302,7 @@ def _with_preset(spec: GateFile) -> GateFile:
 
 
 def _check_told(told: Sequence[GateDimension], names: Sequence[str]) -> None:
-    for name in (PASSED, "feedback"):
+    for name in (DIMENSION, PASSED, "feedback"):
         if name in names:
             raise MetricError(f"a dimension is named '{name}', as a part of the judge's answer is")
     both = next((one.name for one in told if one.metrics or one.criteria), None)
@@ -415,7 +421,7 @@ def _feedback(dimensions: Sequence[DimensionResult], *, judged: bool) -> str:
     for one in dimensions:
         if one.threshold is None:
             continue
-        if judged and one.name == PASSED and one.score is not None:
+        if judged and one.name == DIMENSION and one.score is not None:
             # The judge's words are advice on whatever was missed, even if it accepts the answer.
             if one.status is Status.FAILED or (lines and one.reason):
                 lines.append(f"- judge: {one.reason or 'does not accept it'}")

@@ -21,8 +21,10 @@ from evaltap.schemas.formats.model import Json
 
 NAME: Final = "gate_judge"
 METRIC: Final = "gate judge"
-PASSED: Final = "passed"
+DIMENSION: Final = "judge"
 """The dimension that is the judge's own verdict."""
+PASSED: Final = "passed"
+"""The judge's own verdict in its answer."""
 VERSION: Final = "1"
 """Increment it with every change of the words below."""
 
@@ -117,5 +119,5 @@ def read_gate_verdict(text: str, names: Sequence[str], limits: Mapping[str, floa
         raise JudgeInvalid("expected passed as true or false, and feedback as a text")
     accepted = passed and all(answer[name] >= limit for name, limit in limits.items())
     rows = [RubricVerdict(name, float(answer[name]), "") for name in names]
-    rows.append(RubricVerdict(PASSED, float(passed), feedback))
+    rows.append(RubricVerdict(DIMENSION, float(passed), feedback))
     return Verdict(float(accepted), feedback, tuple(rows), passed)

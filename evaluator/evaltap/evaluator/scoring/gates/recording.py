@@ -14,6 +14,7 @@ from itertools import count
 from evaltap.evaluator.cases.identity import CaseIdentity, CaseKey, case_identity
 from evaltap.evaluator.scoring.contract.context import Status, TurnScore
 from evaltap.evaluator.scoring.gates.gate import Attempt, DimensionResult, Gate
+from evaltap.evaluator.scoring.gates.gate_judge import METRIC
 from evaltap.evaluator.scoring.results.rows import JudgedTurn, ScoreRow, ScoreRows, add_vote_rows
 from evaltap.evaluator.scoring.results.runs import RunMetric, start_run
 from evaltap.evaluator.scoring.results.writer import ScoreWriter
@@ -26,10 +27,15 @@ EVALUATOR = "gate"
 
 
 def dimension_digests(gate: Gate) -> dict[str, str]:
-    """Return the version digest of each dimension: a hash of the rules of its metrics."""
+    """Return the version digest of each dimension: a hash of the rules of its metrics.
+
+    The dimensions of the gate's judge have one metric in common, but each its own digest.
+    """
     found = {one.metric.metric_name: one.digest for one in run_metrics(gate.scorer)}
     return {
-        name: digest_of([found[member] for member in members])
+        name: digest_of(
+            [*(found[member] for member in members), *([name] if members == (METRIC,) else [])]
+        )
         for name, members in gate.members.items()
     }
 
