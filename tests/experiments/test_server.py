@@ -339,6 +339,18 @@ def test_cases_are_edited(
     assert found.status_code == status, found.text
 
 
+def test_a_case_that_has_changed_since_it_was_read_is_not_overwritten(client: TestClient) -> None:
+    path = "/evaluation/sets/golden/cases/ship"
+    tag = client.get(path, headers=AUTHORIZED).headers["etag"]
+    body = {"case": {**CASE, "evalMode": "trace"}}
+
+    first = client.put(path, headers={**AUTHORIZED, "If-Match": tag}, json=body)
+    second = client.put(path, headers={**AUTHORIZED, "If-Match": tag}, json={"case": CASE})
+    third = client.put(path, headers={**AUTHORIZED, "If-Match": first.headers["etag"]}, json=body)
+
+    assert (first.status_code, second.status_code, third.status_code) == (200, 412, 200)
+
+
 @pytest.mark.slow
 def test_the_web_tab_of_google_adk_reads_every_answer(client: TestClient) -> None:
     dev_server: Any = pytest.importorskip("google.adk.cli.dev_server")

@@ -5,6 +5,7 @@ when the run has ended.  A client that leaves before takes its run with it.
 """
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +24,11 @@ from evaltap.evaluator.scoring.settings import check_code
 from evaltap.experiments.server.entrance import Entrance, Guarded
 from evaltap.experiments.server.routing import Handler, Names, Route, Routes, answer, off_loop
 from evaltap.experiments.server.runs import BusyError, Evaluating, Run, Runs
-from evaltap.experiments.stores.errors import ExistsError, NotFoundError
+from evaltap.experiments.stores.errors import ChangedError, ExistsError, NotFoundError
 from evaltap.experiments.stores.eval_sets import EvalSetStoring
 from evaltap.experiments.stores.metrics import MetricStoring
 from evaltap.experiments.stores.results import ResultStoring
+from evaltap.schemas.data import json_bytes
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, FormatError, InputError
 from evaltap.schemas.files.canonical import loads
 from evaltap.schemas.files.validation import parse
@@ -276,20 +278,30 @@ class _Sets:
         set_id, case = present(names["set_id"]), await self._case(request)
         await off_loop(self._store.add_case, self._app, set_id, case)
         added = await off_loop(self._store.get_case, self._app, set_id, case.eval_id)
-        return answer({"case": _data(added)}, 201)
+        return self._with_tag(added, 201)
 
     async def get_case(self, _: Request, names: Names) -> Response:
         place = present(names["set_id"]), present(names["eval_id"])
-        return answer({"case": _data(await off_loop(self._store.get_case, self._app, *place))})
+        return self._with_tag(await off_loop(self._store.get_case, self._app, *place))
 
     async def put_case(self, request: Request, names: Names) -> Response:
         set_id, eval_id = present(names["set_id"]), present(names["eval_id"])
         case = await self._case(request, eval_id)
+        before = await off_loop(self._store.get_case, self._app, set_id, eval_id)
         if case.creation_timestamp is None:  # an update stamps nothing: the case keeps its time
-            made = await off_loop(self._store.get_case, self._app, set_id, eval_id)
-            case = case.model_copy(update={"creation_timestamp": made.creation_timestamp})
-        await off_loop(self._store.update_case, self._app, set_id, case)
-        return answer({"case": _data(case)})
+            case = case.model_copy(update={"creation_timestamp": before.creation_timestamp})
+        wanted = request.headers.get("if-match", "*")
+        if wanted not in ("*", _tag(before)):
+            raise RefusedError(412, "the case has changed")
+        update = partial(self._store.update_case, expected=None if wanted == "*" else before)
+        await off_loop(update, self._app, set_id, case)
+        return self._with_tag(case)
+
+    @staticmethod
+    def _with_tag(case: EvalCase, status: int = 200) -> Response:
+        response = answer({"case": _data(case)}, status)
+        response.headers["ETag"] = _tag(case)
+        return response
 
     async def delete_case(self, _: Request, names: Names) -> Response:
         place = present(names["set_id"]), present(names["eval_id"])
@@ -394,6 +406,8 @@ async def _answered(handler: Handler, request: Request, names: Names) -> Respons
         return answer({"error": "not found"}, 404)
     except ExistsError:
         return answer({"error": "already exists"}, 409)
+    except ChangedError:
+        return answer({"error": "the case has changed"}, 412)
     except TimeoutError:
         return answer({"error": "evaluation timed out"}, 504)
     except TooLargeError:
@@ -462,6 +476,11 @@ def _prefers_async(request: Request) -> bool:
 def _data(model: WireModel) -> Mapping[str, Any]:
     found: Mapping[str, Any] = model.model_dump(by_alias=True)
     return found
+
+
+def _tag(case: EvalCase) -> str:
+    """Return what names this content of a case."""
+    return f'"{hashlib.sha256(json_bytes(_data(case))).hexdigest()[:32]}"'
 
 
 def _path(text: str) -> str:
