@@ -310,7 +310,7 @@ class _Sets:
 
     @staticmethod
     async def _case(request: Request, eval_id: str = "") -> EvalCase:
-        case = (await body_of(CaseRequest, request)).case
+        case = (await body_of(CaseRequest, request, keeps_unknown=True)).case
         if case is None:
             raise RefusedError(400, "case must not be null")
         if eval_id and case.eval_id not in ("", eval_id):
@@ -425,21 +425,26 @@ async def _answered(handler: Handler, request: Request, names: Names) -> Respons
     return answer({"error": "internal server error"}, 500)
 
 
-async def body_of(model: type[_Body], request: Request) -> _Body:
-    """Read a request's JSON, with known keys only; raise RefusedError."""
+async def body_of(model: type[_Body], request: Request, *, keeps_unknown: bool = False) -> _Body:
+    """Read a request's JSON; raise RefusedError, also for unknown keys.
+
+    Documents in it may have some with `keeps_unknown`: a case keeps them as it does in files.
+    """
     try:
         data = loads(await request.body())
         found = parse(model, {} if data is None else data)
-        refuse_unknown(found)
+        refuse_unknown(found, deep=not keeps_unknown)
     except FormatError as error:
         raise RefusedError(400, f"invalid request body: {error}") from None
     return found
 
 
-def refuse_unknown(model: BaseModel, place: str = "") -> None:
-    """Raise FormatError for a key that is no field, at any depth."""
+def refuse_unknown(model: BaseModel, place: str = "", *, deep: bool = True) -> None:
+    """Raise FormatError for a key that is no field, at any depth if `deep`."""
     for name in model.model_extra or ():
         raise FormatError(f"unknown field {name!r}", place=place)
+    if not deep:
+        return
     for name, field in type(model).model_fields.items():
         where = f"{place}.{field.alias or name}".lstrip(".")
         value = getattr(model, name)
