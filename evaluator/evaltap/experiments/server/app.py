@@ -115,9 +115,7 @@ def create_app(
     """
     if not evaluator.app_name.strip():
         raise ConfigurationError("the app name is blank; give one")
-    api = EvaluationApi(
-        evaluator, stores, paths, Runs(evaluator, at_once), run_seconds, allow_code=allow_code
-    )
+    api = EvaluationApi(evaluator, stores, paths, run_seconds, at_once, allow_code=allow_code)
     routes = Routes([*api.routes(), *more(api)])
     app = Starlette(routes=[Mount("/", app=Guarded(routes, entrance))])
     app.state.cancel = api.runs.cancel
@@ -132,15 +130,14 @@ class EvaluationApi:
         evaluator: Evaluating,
         stores: ServerStores,
         paths: Paths,
-        runs: Runs,
         run_seconds: float | None,
+        at_once: int,
         *,
         allow_code: bool,
     ) -> None:
         self.app_name = evaluator.app_name
-        self.evaluator = evaluator
         self.stores = stores
-        self.runs = runs
+        self.runs = Runs(evaluator, at_once, self.check_code)
         self._paths = paths
         self._run_seconds = run_seconds
         self._allow_code = allow_code
@@ -180,23 +177,16 @@ class EvaluationApi:
             ]
         return found
 
-    def check_code(self, metrics: list[EvalMetric]) -> None:
+    def check_code(self, metrics: Sequence[EvalMetric]) -> None:
         """Raise InputError for metrics that run code, unless that is allowed."""
         check_code(metrics, "metrics", allowed=self._allow_code)
 
-    async def started(self, eval_set_id: str, **options: Any) -> Run:  # fields of Options
-        """Start a run; raise RefusedError if there is no room, or if its metrics run code."""
-        if self.stores.metrics is not None:
-            await off_loop(self._check_stored, self.stores.metrics, eval_set_id)
+    def started(self, eval_set_id: str, **options: Any) -> Run:  # fields of Options
+        """Start a run; raise RefusedError if there is no room."""
         try:
             return self.runs.start(eval_set_id, **options)
         except BusyError:
             raise RefusedError(503, "too many runs are waiting; try again later") from None
-
-    def _check_stored(self, metrics: MetricStoring, eval_set_id: str) -> None:
-        if not self._allow_code:
-            names = metrics.list(self.app_name, eval_set_id)
-            self.check_code([metrics.get(self.app_name, eval_set_id, one) for one in names])
 
     async def until_ended(self, request: Request, run: Run) -> None:
         """Wait for a run; raise what made it fail, TimeoutError, or RefusedError if it was cancelled.
@@ -226,7 +216,7 @@ class EvaluationApi:
         if asked.num_runs is not None and asked.num_runs > MOST_RUNS:
             raise RefusedError(400, f"numRuns must be at most {MOST_RUNS:,}")
         options = {} if asked.num_runs is None else {"num_runs": asked.num_runs}
-        run = await self.started(set_id, **options)
+        run = self.started(set_id, **options)
         if _prefers_async(request):
             response = answer({"run": run.data()}, 202)
             response.headers["Location"] = f"{self._paths.of('runs')}/{quote(run.run_id)}"
