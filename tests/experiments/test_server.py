@@ -319,7 +319,9 @@ def test_metrics_that_run_code_are_refused(client: TestClient, agent: RecordedAg
         ("POST", "/cases", {"case": {"evalId": "ship"}}, 409),
         ("POST", "/cases", {"case": None}, 400),
         ("POST", "/cases", {"case": {"evalId": ""}}, 400),
-        ("POST", "/cases", {"case": {"evalId": "n", "colour": 1}}, 400),
+        ("POST", "/cases", {"case": {"evalId": "n"}, "colour": 1}, 400),
+        ("POST", "/cases", {"case": {"evalId": "n", "of_another_tool": 1}}, 201),
+        ("POST", "/cases", {"case": {"evalId": "n", "conversation": 1}}, 400),
         ("POST", "/cases", {"case": {"evalId": "n", "conversation": [None]}}, 400),
         ("GET", "/cases/ship", None, 200),
         ("GET", "/cases/none", None, 404),
@@ -337,6 +339,18 @@ def test_cases_are_edited(
     found = client.request(method, f"/evaluation/sets/golden{path}", headers=AUTHORIZED, json=body)
 
     assert found.status_code == status, found.text
+
+
+def test_a_case_that_has_changed_since_it_was_read_is_not_overwritten(client: TestClient) -> None:
+    path = "/evaluation/sets/golden/cases/ship"
+    tag = client.get(path, headers=AUTHORIZED).headers["etag"]
+    body = {"case": {**CASE, "evalMode": "trace"}}
+
+    first = client.put(path, headers={**AUTHORIZED, "If-Match": tag}, json=body)
+    second = client.put(path, headers={**AUTHORIZED, "If-Match": tag}, json={"case": CASE})
+    third = client.put(path, headers={**AUTHORIZED, "If-Match": first.headers["etag"]}, json=body)
+
+    assert (first.status_code, second.status_code, third.status_code) == (200, 412, 200)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pytest
 
 import database_servers
 from evaltap.experiments.stores import (
+    ChangedError,
     DatabaseError,
     ExistsError,
     FileLocator,
@@ -205,6 +206,22 @@ def test_a_case_comes_back_as_it_was(stores: Stores) -> None:
     assert found.eval_cases == [case]
     with pytest.raises(ExistsError):
         stores.sets.put("app", EvalSet(eval_set_id="s"))
+
+
+def test_an_update_of_what_has_changed_since_is_refused(stores: Stores) -> None:
+    stores.sets.create("app", "s")
+    stores.sets.add_case("app", "s", CASE)
+    read = stores.sets.get_case("app", "s", "c")
+    mine, other = read.model_copy(update={"eval_mode": "trace"}), {**CASE, "note": "other"}
+
+    stores.sets.update_case("app", "s", other, expected=read)
+
+    with pytest.raises(ChangedError):
+        stores.sets.update_case("app", "s", mine, expected=read)
+    found = stores.sets.get_case("app", "s", "c")
+    assert found.eval_mode == ""
+    stores.sets.update_case("app", "s", mine, expected=found)
+    assert stores.sets.get_case("app", "s", "c") == mine
 
 
 def test_a_result_comes_back_as_it_was(stores: Stores) -> None:

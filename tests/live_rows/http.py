@@ -37,7 +37,10 @@ class Evaluator:
         self._behaviour = behaviour
 
     async def evaluate_async(self, eval_set_id: str, **options: Any) -> EvaluationResult:
-        self.saw = {"setId": eval_set_id, "options": len(options.keys() - {"callbacks", "on_turn"})}
+        self.saw = {
+            "setId": eval_set_id,
+            "options": len(options.keys() - {"callbacks", "check_metrics", "on_turn"}),
+        }
         if self._behaviour == "not_found":
             raise NotFoundError("no such set")
         if self._behaviour == "boom":

@@ -165,10 +165,9 @@ class _Calls:
         body = await _object(request)
         eval_set = await self._eval_set(names)
         metrics = _metrics(body.get("eval_metrics", body.get("evalMetrics")) or [])
-        self._api.check_code(metrics)
         wanted = body.get("eval_case_ids") or body.get("evalCaseIds") or body.get("eval_ids") or []
         stores = self._stores._replace(metrics=_held(metrics, self._app, eval_set.eval_set_id))
-        run = await self._api.started(
+        run = self._api.started(
             eval_set.eval_set_id, stores=stores, eval_case_ids=[str(one) for one in wanted]
         )
         await self._api.until_ended(request, run)

@@ -5,6 +5,7 @@ when the run has ended.  A client that leaves before takes its run with it.
 """
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +24,11 @@ from evaltap.evaluator.scoring.settings import check_code
 from evaltap.experiments.server.entrance import Entrance, Guarded
 from evaltap.experiments.server.routing import Handler, Names, Route, Routes, answer, off_loop
 from evaltap.experiments.server.runs import BusyError, Evaluating, Run, Runs
-from evaltap.experiments.stores.errors import ExistsError, NotFoundError
+from evaltap.experiments.stores.errors import ChangedError, ExistsError, NotFoundError
 from evaltap.experiments.stores.eval_sets import EvalSetStoring
 from evaltap.experiments.stores.metrics import MetricStoring
 from evaltap.experiments.stores.results import ResultStoring
+from evaltap.schemas.data import json_bytes
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, FormatError, InputError
 from evaltap.schemas.files.canonical import loads
 from evaltap.schemas.files.validation import parse
@@ -113,9 +115,7 @@ def create_app(
     """
     if not evaluator.app_name.strip():
         raise ConfigurationError("the app name is blank; give one")
-    api = EvaluationApi(
-        evaluator, stores, paths, Runs(evaluator, at_once), run_seconds, allow_code=allow_code
-    )
+    api = EvaluationApi(evaluator, stores, paths, run_seconds, at_once, allow_code=allow_code)
     routes = Routes([*api.routes(), *more(api)])
     app = Starlette(routes=[Mount("/", app=Guarded(routes, entrance))])
     app.state.cancel = api.runs.cancel
@@ -130,15 +130,14 @@ class EvaluationApi:
         evaluator: Evaluating,
         stores: ServerStores,
         paths: Paths,
-        runs: Runs,
         run_seconds: float | None,
+        at_once: int,
         *,
         allow_code: bool,
     ) -> None:
         self.app_name = evaluator.app_name
-        self.evaluator = evaluator
         self.stores = stores
-        self.runs = runs
+        self.runs = Runs(evaluator, at_once, self.check_code)
         self._paths = paths
         self._run_seconds = run_seconds
         self._allow_code = allow_code
@@ -178,23 +177,16 @@ class EvaluationApi:
             ]
         return found
 
-    def check_code(self, metrics: list[EvalMetric]) -> None:
+    def check_code(self, metrics: Sequence[EvalMetric]) -> None:
         """Raise InputError for metrics that run code, unless that is allowed."""
         check_code(metrics, "metrics", allowed=self._allow_code)
 
-    async def started(self, eval_set_id: str, **options: Any) -> Run:  # fields of Options
-        """Start a run; raise RefusedError if there is no room, or if its metrics run code."""
-        if self.stores.metrics is not None:
-            await off_loop(self._check_stored, self.stores.metrics, eval_set_id)
+    def started(self, eval_set_id: str, **options: Any) -> Run:  # fields of Options
+        """Start a run; raise RefusedError if there is no room."""
         try:
             return self.runs.start(eval_set_id, **options)
         except BusyError:
             raise RefusedError(503, "too many runs are waiting; try again later") from None
-
-    def _check_stored(self, metrics: MetricStoring, eval_set_id: str) -> None:
-        if not self._allow_code:
-            names = metrics.list(self.app_name, eval_set_id)
-            self.check_code([metrics.get(self.app_name, eval_set_id, one) for one in names])
 
     async def until_ended(self, request: Request, run: Run) -> None:
         """Wait for a run; raise what made it fail, TimeoutError, or RefusedError if it was cancelled.
@@ -224,7 +216,7 @@ class EvaluationApi:
         if asked.num_runs is not None and asked.num_runs > MOST_RUNS:
             raise RefusedError(400, f"numRuns must be at most {MOST_RUNS:,}")
         options = {} if asked.num_runs is None else {"num_runs": asked.num_runs}
-        run = await self.started(set_id, **options)
+        run = self.started(set_id, **options)
         if _prefers_async(request):
             response = answer({"run": run.data()}, 202)
             response.headers["Location"] = f"{self._paths.of('runs')}/{quote(run.run_id)}"
@@ -276,20 +268,30 @@ class _Sets:
         set_id, case = present(names["set_id"]), await self._case(request)
         await off_loop(self._store.add_case, self._app, set_id, case)
         added = await off_loop(self._store.get_case, self._app, set_id, case.eval_id)
-        return answer({"case": _data(added)}, 201)
+        return self._with_tag(added, 201)
 
     async def get_case(self, _: Request, names: Names) -> Response:
         place = present(names["set_id"]), present(names["eval_id"])
-        return answer({"case": _data(await off_loop(self._store.get_case, self._app, *place))})
+        return self._with_tag(await off_loop(self._store.get_case, self._app, *place))
 
     async def put_case(self, request: Request, names: Names) -> Response:
         set_id, eval_id = present(names["set_id"]), present(names["eval_id"])
         case = await self._case(request, eval_id)
+        before = await off_loop(self._store.get_case, self._app, set_id, eval_id)
         if case.creation_timestamp is None:  # an update stamps nothing: the case keeps its time
-            made = await off_loop(self._store.get_case, self._app, set_id, eval_id)
-            case = case.model_copy(update={"creation_timestamp": made.creation_timestamp})
-        await off_loop(self._store.update_case, self._app, set_id, case)
-        return answer({"case": _data(case)})
+            case = case.model_copy(update={"creation_timestamp": before.creation_timestamp})
+        wanted = request.headers.get("if-match", "*")
+        if wanted not in ("*", _tag(before)):
+            raise RefusedError(412, "the case has changed")
+        update = partial(self._store.update_case, expected=None if wanted == "*" else before)
+        await off_loop(update, self._app, set_id, case)
+        return self._with_tag(case)
+
+    @staticmethod
+    def _with_tag(case: EvalCase, status: int = 200) -> Response:
+        response = answer({"case": _data(case)}, status)
+        response.headers["ETag"] = _tag(case)
+        return response
 
     async def delete_case(self, _: Request, names: Names) -> Response:
         place = present(names["set_id"]), present(names["eval_id"])
@@ -298,7 +300,7 @@ class _Sets:
 
     @staticmethod
     async def _case(request: Request, eval_id: str = "") -> EvalCase:
-        case = (await body_of(CaseRequest, request)).case
+        case = (await body_of(CaseRequest, request, keeps_unknown=True)).case
         if case is None:
             raise RefusedError(400, "case must not be null")
         if eval_id and case.eval_id not in ("", eval_id):
@@ -394,6 +396,8 @@ async def _answered(handler: Handler, request: Request, names: Names) -> Respons
         return answer({"error": "not found"}, 404)
     except ExistsError:
         return answer({"error": "already exists"}, 409)
+    except ChangedError:
+        return answer({"error": "the case has changed"}, 412)
     except TimeoutError:
         return answer({"error": "evaluation timed out"}, 504)
     except TooLargeError:
@@ -411,21 +415,26 @@ async def _answered(handler: Handler, request: Request, names: Names) -> Respons
     return answer({"error": "internal server error"}, 500)
 
 
-async def body_of(model: type[_Body], request: Request) -> _Body:
-    """Read a request's JSON, with known keys only; raise RefusedError."""
+async def body_of(model: type[_Body], request: Request, *, keeps_unknown: bool = False) -> _Body:
+    """Read a request's JSON; raise RefusedError, also for unknown keys.
+
+    Documents in it may have some with `keeps_unknown`: a case keeps them as it does in files.
+    """
     try:
         data = loads(await request.body())
         found = parse(model, {} if data is None else data)
-        refuse_unknown(found)
+        refuse_unknown(found, deep=not keeps_unknown)
     except FormatError as error:
         raise RefusedError(400, f"invalid request body: {error}") from None
     return found
 
 
-def refuse_unknown(model: BaseModel, place: str = "") -> None:
-    """Raise FormatError for a key that is no field, at any depth."""
+def refuse_unknown(model: BaseModel, place: str = "", *, deep: bool = True) -> None:
+    """Raise FormatError for a key that is no field, at any depth if `deep`."""
     for name in model.model_extra or ():
         raise FormatError(f"unknown field {name!r}", place=place)
+    if not deep:
+        return
     for name, field in type(model).model_fields.items():
         where = f"{place}.{field.alias or name}".lstrip(".")
         value = getattr(model, name)
@@ -462,6 +471,11 @@ def _prefers_async(request: Request) -> bool:
 def _data(model: WireModel) -> Mapping[str, Any]:
     found: Mapping[str, Any] = model.model_dump(by_alias=True)
     return found
+
+
+def _tag(case: EvalCase) -> str:
+    """Return what names this content of a case."""
+    return f'"{hashlib.sha256(json_bytes(_data(case))).hexdigest()[:32]}"'
 
 
 def _path(text: str) -> str:

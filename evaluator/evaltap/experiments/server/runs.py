@@ -4,7 +4,7 @@ import asyncio
 import logging
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
@@ -15,6 +15,7 @@ from evaltap.experiments.service.options import Options
 from evaltap.schemas.data import JsonObject, json_bytes
 from evaltap.schemas.errors import EvaltapError
 from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.metric import EvalMetric
 
 MOST_WAITING: Final = 32
 _KEPT: Final = 20
@@ -115,8 +116,14 @@ class Run:
 class Runs:
     """Starts runs, at most `at_once` at a time; used on one event loop."""
 
-    def __init__(self, evaluator: Evaluating, at_once: int) -> None:
+    def __init__(
+        self,
+        evaluator: Evaluating,
+        at_once: int,
+        check_metrics: Callable[[Sequence[EvalMetric]], None],
+    ) -> None:
         self._evaluator = evaluator
+        self._check_metrics = check_metrics
         self._at_once = at_once
         self._room: asyncio.Semaphore | None = None
         self._all: OrderedDict[str, Run] = OrderedDict()
@@ -155,6 +162,7 @@ class Runs:
                     run.eval_set_id,
                     callbacks=progress.callbacks(self._evaluator.options.callbacks),
                     on_turn=progress.turn,
+                    check_metrics=self._check_metrics,
                     **options,
                 )
             self._end(run, "succeeded")

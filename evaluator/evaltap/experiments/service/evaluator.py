@@ -161,6 +161,7 @@ class _Call:
                 hint = did_you_mean(wanted, order) or "check the id"
                 raise InputError(f"no case {wanted!r} in eval set {self._set!r}; {hint}")
         metrics = await asyncio.to_thread(self._metrics)
+        options.check_metrics(metrics)
         scorer_of(metrics, options)  # a metric that nobody can score is told before the agent runs
         numbers = range(1, options.num_runs + 1)
         at_once = options.num_runs if options.parallel_runs else 1

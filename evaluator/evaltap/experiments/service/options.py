@@ -16,6 +16,7 @@ from evaltap.experiments.service.simulation import Simulator
 from evaltap.experiments.stores.documents import Stores, memory_stores
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.metric import EvalMetric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,8 @@ class Options:
     """Makes the score and status of a case of its metrics."""
     unknown_metrics: OnUnknownMetric = "error"
     """`skip` leaves out metrics whose evaluator is not installed, as tRPC-Agent-Go does."""
+    check_metrics: Callable[[Sequence[EvalMetric]], None] = lambda metrics: None
+    """Called with a set's metrics before the agent runs; raises an EvaltapError to refuse them."""
     services: Services | None = None
     """Judges and embeddings for the metrics."""
     registry: Registry | None = None

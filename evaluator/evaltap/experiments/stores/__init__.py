@@ -11,7 +11,12 @@ from evaltap.experiments.stores.documents import (
     memory_stores,
     stores_at,
 )
-from evaltap.experiments.stores.errors import DatabaseError, ExistsError, NotFoundError
+from evaltap.experiments.stores.errors import (
+    ChangedError,
+    DatabaseError,
+    ExistsError,
+    NotFoundError,
+)
 from evaltap.experiments.stores.eval_sets import EvalSetStore, EvalSetStoring
 from evaltap.experiments.stores.locator import (
     EVAL_SET_FILES,
@@ -28,6 +33,7 @@ __all__ = [
     "EVAL_SET_FILES",
     "METRICS_FILES",
     "RESULT_FILES",
+    "ChangedError",
     "DatabaseError",
     "EvalSetStore",
     "EvalSetStoring",

@@ -2,7 +2,8 @@
 
 InputError           a blank id, a case that cannot be run, a name that no path may hold
 ├── NotFoundError    no such set, case, metric or result
-└── ExistsError      there is one with this id
+├── ExistsError      there is one with this id
+└── ChangedError     it is not what the caller has read any more
 
 DatabaseError        the database cannot be reached, or refuses a statement
 """
@@ -16,6 +17,10 @@ class NotFoundError(InputError):
 
 class ExistsError(InputError):
     """Raised for a second set, case or metric with one id."""
+
+
+class ChangedError(InputError):
+    """Raised for an update of a case that has changed since it was read."""
 
 
 class DatabaseError(EvaltapError):

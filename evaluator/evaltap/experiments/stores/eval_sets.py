@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from evaltap.experiments.stores.errors import ExistsError, NotFoundError, required
+from evaltap.experiments.stores.errors import ChangedError, ExistsError, NotFoundError, required
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.validation import parse
 from evaltap.schemas.formats.case import EvalCase, EvalSet, Invocation
@@ -47,8 +47,17 @@ class EvalSetStoring(Protocol):
         """Add a case at the end and stamp it and its turns that have no time; raise ExistsError."""
         ...
 
-    def update_case(self, app: str, eval_set_id: str, case: EvalCase | Mapping[str, Any]) -> None:
-        """Replace a case whole, stamping nothing; raise NotFoundError."""
+    def update_case(
+        self,
+        app: str,
+        eval_set_id: str,
+        case: EvalCase | Mapping[str, Any],
+        *,
+        expected: EvalCase | None = None,
+    ) -> None:
+        """Replace a case whole, stamping nothing; raise NotFoundError, and ChangedError if the stored case is
+        not the expected one.
+        """
         ...
 
     def delete_case(self, app: str, eval_set_id: str, eval_id: str) -> None:
@@ -141,13 +150,21 @@ class EvalSetStore:
                 raise ExistsError(f"case {added.eval_id!r} exists in eval set {eval_set_id!r}")
             self._write(app, eval_set, [*eval_set.eval_cases, added])
 
-    def update_case(self, app: str, eval_set_id: str, case: EvalCase | Mapping[str, Any]) -> None:
-        """Replace a case whole."""
+    def update_case(
+        self,
+        app: str,
+        eval_set_id: str,
+        case: EvalCase | Mapping[str, Any],
+        *,
+        expected: EvalCase | None = None,
+    ) -> None:
+        """Replace a case whole, if it is still the expected one."""
         required(app_name=app, eval_set_id=eval_set_id)
         changed = case_of(case)
         with self._lock:
             eval_set = self.get(app, eval_set_id)
-            place, _ = self._found(eval_set, changed.eval_id)
+            place, stored = self._found(eval_set, changed.eval_id)
+            check_unchanged(stored, expected)
             cases = [*eval_set.eval_cases]
             cases[place] = changed
             self._write(app, eval_set, cases)
@@ -174,6 +191,12 @@ class EvalSetStore:
             if case.eval_id == eval_id:
                 return place, case
         raise NotFoundError(f"no case {eval_id!r} in eval set {eval_set.eval_set_id!r}")
+
+
+def check_unchanged(stored: EvalCase, expected: EvalCase | None) -> None:
+    """Raise ChangedError if another case than the expected one is stored."""
+    if expected is not None and stored != expected:
+        raise ChangedError(f"case {stored.eval_id!r} has changed since it was read; read it again")
 
 
 def stamped(case: EvalCase, now: float) -> EvalCase:

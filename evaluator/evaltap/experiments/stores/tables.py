@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from evaltap.experiments.stores.databases import Database, DuplicateError, Row, Transaction
 from evaltap.experiments.stores.errors import ExistsError, NotFoundError, required
-from evaltap.experiments.stores.eval_sets import case_of, stamped
+from evaltap.experiments.stores.eval_sets import case_of, check_unchanged, stamped
 from evaltap.experiments.stores.metrics import metric_of
 from evaltap.experiments.stores.results import to_store
 from evaltap.schemas.data import json_bytes
@@ -108,13 +108,23 @@ class Tables:
         except DuplicateError:
             raise ExistsError(exists) from None
 
-    def change(self, find: str, statement: str, missing: str, **given: Any) -> None:
-        """Run a statement for the `%(row)s` that a query finds; raise NotFoundError if it finds none."""
+    def change(
+        self,
+        find: str,
+        statement: str,
+        missing: str,
+        check: Callable[[Row], None] = lambda row: None,
+        **given: Any,
+    ) -> None:
+        """Run a statement for the `%(row)s` that a query finds, once it is checked; raise NotFoundError if
+        there is none.
+        """
 
         def work(sql: "Statements") -> None:
             rows = sql.rows(find + "{lock}", **given)
             if not rows:
                 raise NotFoundError(missing)
+            check(rows[0])
             sql.run(statement, row=rows[0][0], **given)
 
         self.run(work)
@@ -308,15 +318,24 @@ class EvalSetTables:
 
         self._tables.add(work, f"case {added.eval_id!r} exists in eval set {eval_set_id!r}")
 
-    def update_case(self, app: str, eval_set_id: str, case: EvalCase | Mapping[str, Any]) -> None:
-        """Replace a case whole."""
+    def update_case(
+        self,
+        app: str,
+        eval_set_id: str,
+        case: EvalCase | Mapping[str, Any],
+        *,
+        expected: EvalCase | None = None,
+    ) -> None:
+        """Replace a case whole, if it is still the expected one."""
         changed = case_of(case)
+        place = f"case {changed.eval_id!r}"
         self._change(
             app,
             eval_set_id,
             changed.eval_id,
             "UPDATE {cases} SET eval_mode = %(mode)s, eval_case = %(text)s, updated_at = %(now)s"
             " WHERE id = %(row)s",
+            check=lambda row: check_unchanged(_read(EvalCase, row[1], place), expected),
             mode=changed.eval_mode,
             text=_text(changed),
             now=_moment(self._tables.now()),
@@ -334,7 +353,7 @@ class EvalSetTables:
     ) -> None:
         _ids(app_name=app, eval_set_id=eval_set_id, eval_id=eval_id)
         self._tables.change(
-            "SELECT id FROM {cases} WHERE {same_app} AND {same_set} AND {same_case}",
+            "SELECT id, eval_case FROM {cases} WHERE {same_app} AND {same_set} AND {same_case}",
             statement,
             f"no case {eval_id!r} in eval set {eval_set_id!r}",
             app=app,
