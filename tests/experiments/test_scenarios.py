@@ -230,6 +230,32 @@ def test_everything_that_is_missing_is_listed_before_the_first_call(
     assert "--expected-agent hall:clark: hall has no 'clark'" in said
 
 
+def test_an_expected_agent_that_cannot_be_given_the_state_is_refused(evaltap: Evaltap) -> None:
+    state = {"appName": "hall", "userId": "u", "state": {"tier": "gold"}}
+    write(scenario(expectedRunnerEnabled=True, sessionInput=state), metrics=(SAME,))
+
+    code, _, said = run(evaltap, "--user", "hall:guest", "--expected-agent", "hall:clerk")
+
+    assert code == 2
+    assert "--expected-agent: the agent takes no session state, which a case has" in said
+
+
+def test_the_key_of_a_users_model_is_stored_nowhere(evaltap: Evaltap, tmp_path: Path) -> None:
+    write(scenario(plan={**PLAN, "maxAllowedInvocations": 1}))
+    with judge_server(lambda _: Answer("seat 1")) as server:
+        model = {"modelName": "m", "baseURL": server.url, "apiKey": "sk-very-secret-key"}
+        Path("user.json").write_text(json.dumps(model))
+        code, _, said = run(evaltap, "--user", "user.json", "--judge-cache", "off")
+        _, _, refused = run(evaltap, "--user", "user.json", "--user-seed", "3", "--resume")
+
+    assert code == 0
+    assert server.requests[0][0]["authorization"] == "Bearer sk-very-secret-key"
+    assert "simulated user was 'm at 127.0.0.1" in refused
+    with Store("x.duckdb") as store:
+        (configuration,) = store.column("SELECT configuration FROM experiments")
+    assert "very-secret" not in said + refused + configuration
+
+
 @pytest.mark.parametrize(
     ("case", "says"),
     [

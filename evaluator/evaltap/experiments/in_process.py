@@ -46,6 +46,7 @@ class AgentThread(AgentEnd):
             others = partners_of(
                 settings.user and (user or settings.user),
                 settings.expected_agent and expected_agent,
+                gets=settings.expected_gets,
             )
             self._partners = asyncio.run_coroutine_threadsafe(others, self._loop).result()
         except InputError:

@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -30,6 +30,8 @@ from evaltap.schemas.formats.metric import GenerationConfig, JudgeModel, OtherJu
 MOST_TURNS: Final = 50
 """Turns of a conversation whose scenario has no limit of its own."""
 BLANK_RETRIES: Final = 2
+_GIVEN: Final = {"context": "messages before the conversation", "state": "session state"}
+"""What an agent can be given, by the name of the ability."""
 _VERSION: Final = "user-1"
 """Of the prompt below: a cached reply belongs to it."""
 _PROMPT: Final = """\
@@ -70,8 +72,17 @@ class User:
 
     @property
     def identity(self) -> str:
-        """What must stay the same while an experiment goes on."""
-        return self.agent or f"{dict(self.model)} {self.seed}"
+        """What must stay the same while an experiment goes on; without the key."""
+        who = self.agent
+        if not who:
+            model = self.judge_model
+            try:
+                where = judge_settings(model, {**os.environ, **self.variables}).where
+            except EvaltapError:  # told by `problems`
+                where = ""
+            given = model.model_dump_json(by_alias=True, exclude={"api_key"}, exclude_defaults=True)
+            who = f"{where} {given} seed {self.seed}"
+        return f"{who}, checked" if self.check else who
 
     def problems(self, environ: Mapping[str, str], *, has_budget: bool) -> list[str]:
         """Return why the model, or the judge that checks the user, cannot be asked."""
@@ -140,9 +151,11 @@ class Partners:
         self.held.close()
 
 
-async def partners_of(user: User | object | None, expected: object) -> Partners:
+async def partners_of(
+    user: User | object | None, expected: object, *, gets: Sequence[str] = ()
+) -> Partners:
     """Return the partners: `user` is a `User` or an agent object, None without scenarios; `expected` an agent
-    object or the text of one, empty without.
+    object or the text of one, empty without, which some case `gets` context or state.
 
     Raises InputError that lists what is wrong.
     """
@@ -167,6 +180,11 @@ async def partners_of(user: User | object | None, expected: object) -> Partners:
     try:
         if expected:
             second = await _agent(expected, "--expected-agent", stack)
+            problems += [
+                f"--expected-agent: the agent takes no {_GIVEN[one]}, which a case has"
+                for one in gets
+                if not getattr(second.abilities, one)
+            ]
     except EvaltapError as error:
         problems.append(str(error))
     if problems:

@@ -104,6 +104,11 @@ class Request:
             self.settings.turns_per_minute,
             self.user if self.has_users else None,
             self.reference,
+            tuple(
+                name
+                for name in ("context", "state")
+                if any(one.refers and getattr(one, name) for one in self.cases.cases)
+            ),
         )
 
     def configuration(self, metrics: Sequence[RunMetric]) -> dict[str, str]:

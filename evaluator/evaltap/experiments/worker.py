@@ -258,6 +258,8 @@ class WorkerSettings:
     """Who plays the users; None if no case has a scenario."""
     expected_agent: str = ""
     """The agent that gives expected turns; empty if no case wants one."""
+    expected_gets: Sequence[str] = ()
+    """What it is given beside what is said: context, state."""
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> "WorkerSettings":
@@ -330,7 +332,9 @@ async def cast_of(settings: WorkerSettings, recorder: Recorder) -> tuple[Agent, 
     except InputError as error:
         problems.append(str(error))
     try:
-        partners = await partners_of(settings.user, settings.expected_agent)
+        partners = await partners_of(
+            settings.user, settings.expected_agent, gets=settings.expected_gets
+        )
     except InputError as error:
         problems.append(str(error))
     if agent is None or partners is None:
