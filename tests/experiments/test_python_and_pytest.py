@@ -151,6 +151,27 @@ def test_each_case_of_the_marker_is_a_test_that_runs_the_agent(
         result.stdout.fnmatch_lines(["*tool_trajectory_avg_score*"])
 
 
+def test_a_scenario_is_a_test_with_a_simulated_user_and_expected_turns(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = {"conversationPlan": "Add 2 and 3.", "stopSignal": "#", "startingPrompt": "add 2 3"}
+    one = {"evalId": "sum", "conversationScenario": plan, "expectedRunnerEnabled": True}
+    write_set(pytester.path, [one | {"sessionInput": {}}])
+    pytester.makepyfile(test_it=TEST, users="def leaves(messages):\n    return '#'\n")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    plugins = ("-p", "evaltap.evaluator.pytest_plugin", "-p", "evaltap.experiments.pytest_plugin")
+    parts = ("--evaltap-user", "users:leaves", "--evaltap-expected-agent", "agents:answer")
+
+    outcomes = [
+        pytester.runpytest_subprocess(
+            "-p", "no:cacheprovider", *plugins, *parts, "--evaltap-agent", f"agents:{agent}"
+        ).parseoutcomes()
+        for agent in ("answer", "wrong")
+    ]
+
+    assert outcomes == [{"passed": 1}, {"failed": 1}]
+
+
 def test_without_an_agent_the_cases_are_scored_as_they_are(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

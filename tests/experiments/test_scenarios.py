@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from commands import Evaltap, runner
+from evaltap.evaluator.reports.beside import sessions_beside
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments import evaluate, run_case
 from evaltap.recorder import Recorder
@@ -132,6 +133,9 @@ def test_why_a_conversation_ended_is_stored_and_the_users_faults_are_not_the_age
     assert found["cases"][0]["ended_by"] == {ended_by: 1}
     with Store("x.duckdb") as store:
         assert store.column("SELECT ended_by FROM latest_units") == [ended_by]
+        (shown,) = sessions_beside(store, found["run_id"], ["seats"])
+    ended = f"conversation ended by {ended_by}"
+    assert (shown.runs[0].reason == ended) == ("scored" in units), "otherwise the reason says more"
 
 
 def test_the_starting_prompt_comes_first_without_asking_the_user(evaltap: Evaltap) -> None:

@@ -164,7 +164,8 @@ def run_case(
         raise InputError(f"{given.eval_id}: {end.reason}")
     turns = [turn for one in sink.cases for turn in one["actualConversation"]]
     found = {**case, "evalMode": "trace", "actualConversation": turns}
-    found.pop("conversationScenario", None)
+    for planned in ("conversationScenario", "expectedRunnerEnabled"):
+        found.pop(planned, None)
     return found | ({"conversation": list(end.expected)} if end.expected else {})
 
 

@@ -27,6 +27,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="time limit for one turn of the agent",
     )
     group.addoption(
+        "--evaltap-user",
+        metavar="AGENT",
+        help="who plays the users of cases with a conversationScenario (default: the model of"
+        " EVALTAP_JUDGE_MODEL)",
+    )
+    group.addoption(
+        "--evaltap-expected-agent",
+        metavar="AGENT",
+        help="the agent that gives the expected turns of cases with expectedRunnerEnabled",
+    )
+    group.addoption(
         "--evaltap-read-only",
         metavar="TOOL,...",
         default="",
@@ -61,4 +72,11 @@ def pytest_evaltap_case(item: pytest.Item, case: "CaseData") -> "CaseData | None
         read_only=[name for name in option("--evaltap-read-only").split(",") if name],
         allow_real=option("--evaltap-allow-real-tools"),
     )
-    return run_case(agent, case, turn_seconds=option("--evaltap-turn-seconds"), tools=tools)
+    return run_case(
+        agent,
+        case,
+        turn_seconds=option("--evaltap-turn-seconds"),
+        tools=tools,
+        user=option("--evaltap-user"),
+        expected_agent=option("--evaltap-expected-agent"),
+    )

@@ -57,8 +57,9 @@ class UserCheck:
 
         `left`: the user ended the conversation.
         """
-        if not exchanges or (obvious := obvious_fault(scenario, exchanges)):
-            return (obvious if exchanges else ""), 0.0
+        obvious = obvious_fault(scenario, exchanges)
+        if obvious or not exchanges:
+            return obvious, 0.0
         rubrics = [
             {"id": name, "content": {"text": text}}
             for name, text in _RUBRICS.items()

@@ -110,6 +110,7 @@ class RunHead:
     trial: int
     state: str
     reason: str
+    """Why it crashed or is invalid; otherwise, with a simulated user, why the conversation ended."""
     key: CaseKey
     """The case of its turns."""
     has_turns: bool
@@ -133,7 +134,9 @@ class SessionBeside:
 # -- reading ---------------------------------------------------------------------------------------
 
 _UNITS: Final = """
-SELECT eval_id, trial, state, coalesce(reason, ''), app_name, eval_set_id, mocks FROM latest_units
+SELECT eval_id, trial, state, coalesce(reason, 'conversation ended by ' || ended_by, ''), app_name,
+       eval_set_id, mocks
+FROM latest_units
 WHERE experiment_id = $id AND eval_id IN $ids::VARCHAR[] ORDER BY eval_id, trial
 """
 _RECORDED: Final = """
