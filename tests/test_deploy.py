@@ -13,6 +13,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 
 import apache
 import otel_collector
+from alert_server import wait_for
 from broker import Broker, free_port
 from evaltap.cli.declared import options_of
 from evaltap.cli.main import build_parser, main
@@ -69,7 +72,7 @@ def commands() -> Iterator[Any]:
     for name, _, container in containers():
         yield pytest.param(container["args"], id=name)
     unit = (DEPLOY / "evaltap-consume.service").read_text()
-    started = re.search(r"^ExecStart=\S*evaltap (.*)$", unit, re.MULTILINE)
+    started = re.search(r"^ExecStart=\S*evaltap (.*)$", unit.replace("\\\n", ""), re.MULTILINE)
     assert started
     yield pytest.param(shlex.split(started.group(1)), id="systemd")
 
@@ -300,6 +303,57 @@ def test_kustomize_puts_the_manifests_together() -> None:
     named = set(re.findall(r"\bevaltap(?:-metrics)?-[a-z0-9]{10}\b", built.stdout))
     assert named == maps, "workloads name the maps that were generated"
     assert "image: evaltap:0.1.0" in built.stdout
+
+
+EVALUATORS = [one for one in commands() if one.values[0][0] == "consume" and "otlp" not in str(one)]
+
+
+@pytest.mark.parametrize("arguments", EVALUATORS)
+def test_every_evaluator_has_the_page_watches_and_metrics(arguments: list[str]) -> None:
+    options = build_parser("consume").parse_args(arguments)
+
+    assert options.monitor.name == "monitor.json"
+    assert options.serve[1] == 9464
+    assert options.ui.endswith(":4710")
+
+
+def status_of(url: str, host: str = "") -> int:
+    """Return the status of an answer; 0 without one."""
+    request = urllib.request.Request(url, headers={"Host": host} if host else {})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def test_the_evaluator_of_compose_serves_the_page_and_health(
+    broker: Broker, tmp_path: Path
+) -> None:
+    page, health = free_port(), free_port()
+    command = dict(services())["compose.yaml evaluator"]["command"]
+    places = {
+        "kafka://kafka:9092/evaltap.cases": broker.log(),
+        "/var/lib/evaltap": str(tmp_path),
+        "/etc/evaltap": str(DEPLOY),
+        "0.0.0.0:4710": f"0.0.0.0:{page}",
+        "0.0.0.0:9464": f"0.0.0.0:{health}",
+    }
+    for written, here in places.items():
+        command = [one.replace(written, here) for one in command]
+    command = [one for one in command if not one.startswith("--dlq-topic")]
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    program = [sys.executable, "-c", "from evaltap.cli.main import main; main()", *command]
+    with subprocess.Popen(program, env=environment, stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_for(lambda: status_of(f"http://127.0.0.1:{health}/readyz") == 200, 60)
+            assert status_of(f"http://localhost:{page}/") in (200, 303)
+            assert status_of(f"http://localhost:{page}/", host=f"evil.example:{page}") == 421
+        finally:
+            process.terminate()
+            assert process.wait(60) in (0, 3)
 
 
 def test_the_metrics_are_metrics() -> None:

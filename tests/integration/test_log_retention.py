@@ -187,6 +187,30 @@ def test_a_copy_of_a_store_that_missed_turns_is_told_so(
     assert main(["doctor", "--log", str(log), "--db", str(db)]) == 0
 
 
+def test_a_restored_backup_gets_all_that_the_log_still_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, db, backup = tmp_path / "log.db", tmp_path / "x.duckdb", tmp_path / "backup.duckdb"
+    recorder = Recorder(str(log))
+    for number in range(5):
+        record(recorder, f"s-{number}")
+    recorder.flush(10)
+    consume(log, db)
+    shutil.copy(db, backup)
+    for number in range(5, 12):
+        record(recorder, f"s-{number}")
+    recorder.close()
+    consume(log, db)
+    db.unlink()
+
+    shutil.copy(backup, db)
+
+    assert consume(log, db) == 0
+    assert turns(db) == 12
+    assert "GAP" not in capsys.readouterr().err
+    assert main(["doctor", "--log", str(log), "--db", str(db)]) == 0
+
+
 def test_a_store_that_began_now_lacks_nothing(tmp_path: Path) -> None:
     log = tmp_path / "log.db"
     recorder = Recorder(str(log))

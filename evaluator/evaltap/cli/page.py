@@ -18,7 +18,7 @@ from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.page.app import create_app
 from evaltap.evaluator.page.request import Source
 from evaltap.evaluator.page.security.access import Access, Person, state_folder
-from evaltap.evaluator.page.security.site import Site, is_loopback
+from evaltap.evaluator.page.security.site import LOCAL_NAMES, Site, is_loopback
 from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer, announced
 from evaltap.evaluator.pipeline.live.consumer import ConsumerTask
 from evaltap.evaluator.pipeline.live.summary_keeper import SummaryKeeper, Ticks
@@ -33,8 +33,9 @@ from evaltap.schemas.formats.case import CaseData
 class LivePage:
     """The page of a store that is being written; it keeps its address while the consumer restarts."""
 
-    def __init__(self, command: str, *, opens: bool = False) -> None:
+    def __init__(self, command: str, *, opens: bool = False, insecure_http: bool = False) -> None:
         self._command = command
+        self._insecure_http = insecure_http
         self._opens = opens
         self._listener: socket.socket | None = None
         self._log = ""
@@ -67,9 +68,10 @@ class LivePage:
             yield []
             return
         first = self._listener is None
-        listener = self._listener = self._listener or listening(*_address(at))
+        listener = self._listener = self._listener or listening(*self._address(at))
         access = Access(state_folder(store.path))
-        site = Site(_address(at)[0], listener.getsockname()[1], access.own_name())
+        host, _ = self._address(at)
+        site = Site(host, listener.getsockname()[1], access.own_name(), LOCAL_NAMES)
         ticks = Ticks()
         app = create_app(
             Readers(store), store_path=store.path, access=access, site=site, live=ticks,
@@ -81,6 +83,8 @@ class LivePage:
         keeper.begin()  # without summaries the pages of a large store would take too long
         server.start()
         try:
+            if first and not site.local:
+                warn_without_tls(self._command)
             if first:
                 code = access.invite(Person(getpass.getuser(), "admin"))
                 print(f"evaltap {self._command}: {site.address}/login#{code}", flush=True)
@@ -92,6 +96,16 @@ class LivePage:
             server.stop()
         keeper.close()
 
+    def _address(self, text: str) -> tuple[str, int]:
+        found = host_and_port(text)
+        if found is None or not (self._insecure_http or is_loopback(found[0])):
+            raise InputError(
+                f"--ui {text}: expected an address of this machine, e.g. {ADDRESS}; for other machines,"
+                " use --insecure-http on a network that you trust, `evaltap ui --host`, or a proxy on this"
+                " machine"
+            )
+        return found
+
     def _report_step(self, step: str) -> None:
         if sys.stderr.isatty():
             print(f"evaltap {self._command}: summaries: {step}", file=sys.stderr)
@@ -100,6 +114,15 @@ class LivePage:
         """Release the address."""
         if self._listener is not None:
             self._listener.close()
+
+
+def warn_without_tls(command: str) -> None:
+    """Say that others can read what a page sends."""
+    print(
+        f"evaltap {command}: --insecure-http: anyone on this network can read what the page sends",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def open_in_browser(link: str) -> None:
@@ -117,13 +140,3 @@ def redact(case: CaseData) -> CaseData:
 @cache
 def _redactor() -> Callable[[CaseData], CaseData]:
     return case_redactor()
-
-
-def _address(text: str) -> tuple[str, int]:
-    found = host_and_port(text)
-    if found is None or not is_loopback(found[0]):
-        raise InputError(
-            f"--ui {text}: expected an address of this machine, e.g. {ADDRESS}; for other machines, use"
-            " `evaltap ui --host` or a proxy on this machine"
-        )
-    return found

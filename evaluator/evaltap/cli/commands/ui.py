@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from evaltap.cli.listening import listening, listening_at, tls_context
 from evaltap.cli.options.inspect import UiOptions
-from evaltap.cli.page import open_in_browser, redact
+from evaltap.cli.page import open_in_browser, redact, warn_without_tls
 from evaltap.cli.scoring import read_references
 from evaltap.cli.signals import stopped_by_signals
 from evaltap.cli.stores import open_store
@@ -148,9 +148,6 @@ def _print(options: UiOptions, address: str, code: str) -> None:
         return
     print(f"evaltap ui: {link}", flush=True)
     if options.insecure_http and not is_loopback(options.host):
-        print(
-            "evaltap ui: --insecure-http: anyone on this network can read what the page sends",
-            file=sys.stderr,
-        )
+        warn_without_tls("ui")
     if options.open and not (options.link or options.invite):
         open_in_browser(link)

@@ -158,6 +158,11 @@ class ConsumeOptions:
         f"also show landed cases in the browser, for this machine only (default: {ADDRESS})",
         const=ADDRESS,
     )
+    insecure_http: bool = option(
+        "--insecure-http",
+        "with --ui: let other machines connect without TLS; only on a trusted network, or in a container"
+        " whose port is published on its host alone",
+    )
     shown: ShownOptions = group(ShownOptions)
     scores_topic: str | None = option(
         "--scores-topic T",

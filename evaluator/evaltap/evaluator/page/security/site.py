@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
-_LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_loopback(host: str) -> bool:
@@ -48,7 +48,7 @@ class Site:
         if name is None or (port not in (None, self.port) and not any_port):
             return False
         known = {self.host.lower(), self.name.lower(), *self.names} - {""}
-        return name in (known | _LOCAL_NAMES if self.local else known)
+        return name in (known | LOCAL_NAMES if self.local else known)
 
 
 def split_host(written: str) -> tuple[str | None, int | None]:
