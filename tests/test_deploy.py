@@ -305,6 +305,51 @@ def test_kustomize_puts_the_manifests_together() -> None:
     assert "image: evaltap:0.1.0" in built.stdout
 
 
+def workload(one: dict[str, Any]) -> dict[str, Any]:
+    """Return an object without what its tool adds: a namespace, generated names, a checksum."""
+    text = re.sub(r"\b(evaltap(?:-metrics)?)-[a-z0-9]{10}\b", r"\1", json.dumps(one))
+    plain: dict[str, Any] = json.loads(text)
+    plain["metadata"].pop("namespace", None)
+    plain.get("spec", {}).get("template", {}).get("metadata", {}).pop("annotations", None)
+    return plain
+
+
+def test_the_chart_is_the_manifests(tmp_path: Path) -> None:
+    if shutil.which("helm") is None or shutil.which("kubectl") is None:
+        pytest.skip("helm or kubectl is not here")
+
+    def built(*command: str) -> dict[tuple[str, str], dict[str, Any]]:
+        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        found = [one for one in yaml.safe_load_all(said.stdout) if one]
+        return {(one["kind"], one["metadata"]["name"]): workload(one) for one in found}
+
+    values = [f"--set-file={name}={DEPLOY / name}.json" for name in ("metrics", "monitor")]
+    chart = built("helm", "template", "evaltap", str(DEPLOY / "helm"), *values)
+    manifests = built("kubectl", "kustomize", str(DEPLOY))
+
+    for one in chart.values():
+        kubernetes_validate.validate(one, KUBERNETES, strict=True)
+    kinds = ("Service", "StatefulSet", "NetworkPolicy")
+    for (kind, name), one in manifests.items():
+        if kind in kinds:
+            assert chart[kind, name] == one
+        elif kind == "ConfigMap":
+            assert chart[kind, one["metadata"]["name"]]["data"] == one["data"]
+    other = built(
+        "helm", "template", "evaltap", str(DEPLOY / "helm"), "--set=collect.enabled=false"
+    )
+    assert not [name for _, name in other if name == "collect"]
+
+
+def test_the_defaults_of_the_chart_are_metrics_and_watches(tmp_path: Path) -> None:
+    values = yaml.safe_load((DEPLOY / "helm" / "values.yaml").read_text())
+    for name in ("metrics", "monitor"):
+        (tmp_path / f"{name}.json").write_text(values[name])
+
+    assert read_metrics(tmp_path / "metrics.json")
+    assert main(["monitor", "check", str(tmp_path / "monitor.json")]) == 0
+
+
 EVALUATORS = [one for one in commands() if one.values[0][0] == "consume" and "otlp" not in str(one)]
 
 
