@@ -295,6 +295,7 @@ class CompareOptions:
         parse=report_file,
         many=True,
     )
+    no_redact: bool = no_redact("--report")
     fail_on: Literal["regressed", "never"] = option(
         "--fail-on",
         "regressed: fail when something is worse or undecided (default); never: always exit with 0",
@@ -367,6 +368,7 @@ class GateOptions:
         many=True,
         title="comparison",
     )
+    no_redact: bool = no_redact("--report")
     rules: RuleOptions = group(RuleOptions, "what counts as worse")
     allow_code: bool = allow_code()
     judges: JudgeOptions = group(JudgeOptions, "judges")

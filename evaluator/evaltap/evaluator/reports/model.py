@@ -392,11 +392,15 @@ _NAMES: Final = frozenset(
         "example_id",
         "generated_at",
         "invocation_id",
+        "figures",
         "kind",
+        "metric",
         "metric_name",
+        "name",
         "rubric_id",
         "run_id",
         "started_at",
+        "outcome",
         "status",
     }
 )
