@@ -146,6 +146,7 @@ class ConsumeOptions:
         "--monitor monitor.json",
         "score and watch live traffic by these rules, and store alarms in the DuckDB file (`evaltap"
         " monitor alerts` lists them)",
+        variable="EVALTAP_MONITOR",
     )
     serve: tuple[str, int] | None = option(
         "--serve, --metrics-port HOST:PORT",
@@ -180,6 +181,8 @@ class ConsumeOptions:
     json: bool = as_json()
     guards: GuardOptions = group(GuardOptions, "guards")
     command: str = "consume"
+    opens: bool = False
+    """Whether the page opens in the browser."""
     """Or `up`, which consumes too."""
 
 
