@@ -45,8 +45,8 @@ def test_four_commands_without_arguments_go_from_init_to_a_report(
     code, said, _ = evaltap("init", "--yes")
     assert code == 0
     assert (
-        "wrote evaltap.toml\nwrote metrics.json\nits limits fit the 30 turns in agent.log.db"
-        in said
+        "wrote evaltap.toml\nwrote metrics.json\nwrote monitor.json\n"
+        "the limits in metrics.json fit the 30 turns in agent.log.db" in said
     )
     assert evaltap("consume", "--until-idle")[0] == 0
     below = tmp_path / "below"
@@ -77,9 +77,30 @@ def test_the_starter_metrics_bound_what_was_recorded_and_leave_out_what_was_not(
 
 def test_without_a_log_the_starter_metrics_have_no_bounds(evaltap: Evaltap) -> None:
     said = evaltap("init", "--yes", "--json")[1]
-    assert json.loads(said) == {"written": ["evaltap.toml", "metrics.json"], "turns": 0}
+    assert json.loads(said) == {
+        "written": ["evaltap.toml", "metrics.json", "monitor.json"],
+        "turns": 0,
+    }
     metrics = [one["metricName"] for one in json.loads(Path("metrics.json").read_text())]
     assert metrics == ["run_succeeded", "trajectory_no_loop"]
+
+
+def test_consume_watches_with_the_starter_file_and_sends_nothing_for_a_file_that_was_found(
+    evaltap: Evaltap, record: Callable[[int], None]
+) -> None:
+    record(30)
+    evaltap("init", "--yes")
+    assert evaltap("consume", "--until-idle")[0] == 0
+    watched = evaltap("monitor", "status")[1]
+    assert [name for name in ("tool errors", "failing", "slow") if name not in watched] == []
+
+    rules = json.loads(Path("monitor.json").read_text())
+    receiver = {"type": "webhook", "url": "https://example.com/${HOME}"}
+    Path("monitor.json").write_text(json.dumps(rules | {"alerts": [receiver]}))
+    code, _, error = evaltap("consume", "--until-idle")
+    assert code == 2
+    assert "name the file with --monitor" in error
+    assert "name the file" not in evaltap("consume", "--until-idle", "--monitor", "monitor.json")[2]
 
 
 def test_init_writes_over_nothing_that_is_there(evaltap: Evaltap) -> None:

@@ -1,5 +1,6 @@
 """What `evaltap consume` runs besides landing and scoring, and what it shows while it runs."""
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ from evaltap.evaluator.pipeline.maintenance.completeness import Total, landed_ac
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import ConfigurationError, InputError
+from evaltap.schemas.files.settings import DISCOVERED
 from evaltap.schemas.formats.monitor import MonitorFile
 from evaltap.schemas.log.location import KafkaLocation, parse_log_location
 from evaltap.schemas.text import counted
@@ -93,6 +95,11 @@ def read_monitor(path: Path | None, scorer: CaseScorer | None) -> MonitorFile:
     if path is None:
         return MonitorFile()
     rules = read_rules(path)
+    if rules.alerts and "EVALTAP_MONITOR" in os.environ.get(DISCOVERED, "").split():
+        raise InputError(
+            f"{path}: found through evaltap.toml, so its `alerts`, which send data elsewhere, are not used;"
+            " name the file with --monitor"
+        )
     if scorer is not None:
         check_metrics(rules, [one.metric_name for one in scorer.metrics], path)
     elif rules.score:

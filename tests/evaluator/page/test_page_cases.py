@@ -116,6 +116,9 @@ def test_a_row_shows_the_scores_that_did_not_pass_and_counts_the_others(
     assert (verdict.metric, verdict.status) == ("trajectory_f1", "failed")
     assert verdict.score == pytest.approx(5 / 6)
     assert (generous.passed, generous.not_evaluated) == (2, 0)
+    reasons = {row.case.eval_id: row.reason for row in page.rows}
+    assert "changed refund (amount: expected 10, found 100)" in reasons[GENEROUS]
+    assert reasons["s-005"].startswith("the run failed")
     crashed = by_id["s-005"]
     assert [one.status for one in crashed.verdicts] == ["crashed", "crashed"]
     assert crashed.failed == ("final_response_avg_score", "trajectory_f1")

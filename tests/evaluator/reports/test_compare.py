@@ -1,9 +1,11 @@
 """`evaltap compare`: pairs of runs in all input formats, the findings for each case, exit codes."""
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -653,6 +655,92 @@ def test_junit_fails_what_regressed_and_skips_what_is_flaky(evaltap: Evaltap) ->
     assert skipped is not None
     assert "3/5 -> 2/5" in (skipped.get("message") or "")
     assert len(tests["known"]) == len(tests["s-01"]) == 0
+
+
+ENTRY = (
+    "Where is order A-100?",
+    "1 tool call, expected 2",  # the reason
+    '- get_order({"order_id":"A-100"})',
+    "amount: expected 12, found 21",
+    "- expected answer: done",
+    "+ answer: no",
+)
+
+
+@pytest.mark.parametrize("side", ["duckdb", "evalset_result.json", "files.duckdb"])
+def test_a_case_that_got_worse_is_one_entry_with_question_reason_calls_and_answer(
+    evaltap: Evaltap, stores: tuple[str, str], side: str
+) -> None:
+    for name in ("base", "head"):
+        evaltap("score", f"{name}.jsonl", "--metrics", "m.json", "--db", f"{name}.files.duckdb")
+
+    evaltap("compare", f"base.{side}", f"head.{side}",
+            "--report", "c.md", "--report", "c.xml", "--report", "c.html")  # fmt: skip
+
+    for name in ("c.md", "c.html"):
+        text = unescape(Path(name).read_text())
+        assert text.count("<summary>") == 7, name
+        assert "7 cases" in text, name
+        assert [one for one in ENTRY if text.count(one) < 7] == [], name
+    tests = list(ElementTree.parse("c.xml").iter("testcase"))
+    worse = {one.get("name"): one.findtext("failure") for one in tests if len(one)}
+    assert worse.keys() == {f"s-{n}" for n in range(3, 10)} | {"all cases"}
+    assert [one for one in ENTRY if one not in (worse["s-3"] or "")] == []
+    assert "s-9" in (worse["all cases"] or "")
+
+
+def test_case_files_that_changed_since_they_were_scored_are_no_evidence(evaltap: Evaltap) -> None:
+    Path("m.json").write_text(json.dumps([TRAJECTORY]))
+    for side in ("base", "head"):
+        write_lines(f"{side}.jsonl", [recorded_case(f"s-{n}", side == "head") for n in range(8)])
+        evaltap("score", f"{side}.jsonl", "--metrics", "m.json", "--db", f"{side}.duckdb")
+    os.utime("head.jsonl", (2e9, 2e9))
+
+    _, found = compared(evaltap, "base.duckdb", "head.duckdb")
+
+    assert {tuple(one["lines"]) for one in found["differences"]} == {()}
+    assert "1 tool call" in found["differences"][0]["findings"][0]["reason"]
+
+
+def test_a_crash_is_said_once_and_metrics_that_got_worse_come_first(evaltap: Evaltap) -> None:
+    Path("m.json").write_text(json.dumps([TRAJECTORY, RESPONSE]))
+    for side in ("base", "head"):
+        cases = [recorded_case(f"s-{n}", False) for n in range(12)]
+        if side == "head":
+            for case in cases[:8]:
+                turn = case["actualConversation"][0]
+                turn["telemetry"] = {
+                    "status": "error",
+                    "error": {"type": "Timeout", "message": "m"},
+                }
+                del turn["finalResponse"]
+        write_lines(f"{side}.jsonl", cases)
+        evaltap("score", f"{side}.jsonl", "--metrics", "m.json", "--db", f"{side}.duckdb")
+
+    _, found = compared(evaltap, "base.duckdb", "head.duckdb")
+    evaltap("compare", "base.duckdb", "head.duckdb", "--report", "c.md")
+
+    drops = [one["drop"] for one in found["metrics"]]
+    assert drops == sorted(drops, reverse=True)
+    assert found["differences"][0]["crash"].startswith("the run failed (Timeout: m)")
+    assert len(found["differences"]) == 8
+    assert unescape(Path("c.md").read_text()).count("crashed: the run failed (Timeout: m)") == 8
+
+
+def test_reports_of_a_comparison_are_redacted_unless_asked_not_to(evaltap: Evaltap) -> None:
+    Path("m.json").write_text(json.dumps([TRAJECTORY]))
+    for side in ("base", "head"):
+        cases = [recorded_case(f"s-{n}", side == "head") for n in range(8)]
+        for case in cases:
+            case["actualConversation"][0]["userContent"]["content"] = "I am ann@example.com"
+        write_lines(f"{side}.jsonl", cases)
+        evaltap("score", f"{side}.jsonl", "--metrics", "m.json", "--db", f"{side}.duckdb")
+
+    evaltap("compare", "base.duckdb", "head.duckdb", "--report", "c.json")
+    evaltap("compare", "base.duckdb", "head.duckdb", "--report", "plain.json", "--no-redact")
+
+    assert "ann@example.com" not in Path("c.json").read_text()
+    assert "ann@example.com" in Path("plain.json").read_text()
 
 
 def test_the_page_needs_nothing_from_outside_and_shows_names_as_text(evaltap: Evaltap) -> None:

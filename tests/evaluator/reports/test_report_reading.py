@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_records, make_tool, make_turn
 from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.reports.diff_lines import lines_of
 from evaltap.evaluator.reports.evidence import Comparison, evidence_of
 from evaltap.evaluator.reports.model import Limits, Step, pattern, shared_words
 from evaltap.evaluator.reports.reader import read_report
+from evaltap.evaluator.reports.text import diff_lines
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas import EvalMetric
 from reports import report_of, rubric_answer, score_into, write_cases
@@ -250,7 +252,33 @@ def test_long_texts_calls_and_turns_are_cut_with_a_word(tmp_path: Path) -> None:
     assert one.evidence_note == "1 more turn not shown"
     assert one.evidence[0].answer == "x" * 10 + "… (40 more characters)"
     assert len(one.evidence[0].steps) == 3
-    assert "2 more tool calls not shown" in one.evidence[0].gaps
+    assert one.evidence[0].omitted_calls == 2
+
+
+def test_a_call_that_differs_is_never_cut_and_equal_ones_are_folded(tmp_path: Path) -> None:
+    right = [make_tool(arguments={"page": n}) for n in range(300)]
+    made = [*right[:-1], make_tool(arguments={"page": -1})]
+
+    report = report_of(
+        tmp_path,
+        [make_case(turns=[make_turn(tools=made)], conversation=[make_turn(tools=right)])],
+        [TRAJECTORY],
+        limits=Limits(calls=3),
+    )
+
+    (turn,) = report.cases[0].evidence
+    assert [step.kind for step in turn.steps] == ["same", "same", "changed"]
+    assert (turn.steps[-1].expected_place, turn.omitted_calls) == (300, 297)
+    (tmp_path / "whole").mkdir()
+    whole = report_of(
+        tmp_path / "whole",
+        [make_case(turns=[make_turn(tools=made)], conversation=[make_turn(tools=right)])],
+        [TRAJECTORY],
+    )
+    (turn,) = whole.cases[0].evidence
+    assert diff_lines(turn)[0] == "= 199 equal calls"
+    assert "page: expected 299, found -1" in diff_lines(turn)[2]
+    assert [line.folds for line in lines_of(turn.steps) if line.folds] == [199]
 
 
 @pytest.mark.parametrize(

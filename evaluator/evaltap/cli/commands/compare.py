@@ -5,6 +5,7 @@ import sys
 from dataclasses import asdict
 
 from evaltap.cli.options.score import CompareOptions
+from evaltap.cli.redaction import report_redactor, told
 from evaltap.evaluator.reports.compare.console import print_comparison
 from evaltap.evaluator.reports.compare.formats import write_comparison
 from evaltap.evaluator.reports.compare.model import Rules, comparison_data
@@ -19,7 +20,9 @@ def run(options: CompareOptions) -> int:
         print(json.dumps(comparison_data(found), ensure_ascii=False))
     else:
         print_comparison(found)
+    clean = report_redactor() if options.report and not options.no_redact else None
     for path in options.report:
-        write_comparison(found, path)
-        print(f"evaltap compare: report written to {path}", file=sys.stderr)
+        write_comparison(found, path, clean)
+        said = told(clean is not None)
+        print(f"evaltap compare: report written to {path}{said}", file=sys.stderr)
     return 0 if options.fail_on == "never" else found.exit_code

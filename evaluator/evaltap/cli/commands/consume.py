@@ -101,7 +101,9 @@ def _page(options: ConsumeOptions, record_with: Sequence[str]) -> "Iterator[Live
         return
     from evaltap.cli.page import LivePage  # an optional package: starlette
 
-    with closing(LivePage(options.command, insecure_http=options.insecure_http)) as page:
+    with closing(
+        LivePage(options.command, opens=options.opens, insecure_http=options.insecure_http)
+    ) as page:
         page.reads(options.log, record_with)
         yield page
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from evaltap.cli.options.score import GateOptions
 from evaltap.cli.progress import progress
+from evaltap.cli.redaction import report_redactor
 from evaltap.cli.scoring import (
     judge_session,
     report_ineffective_settings,
@@ -121,8 +122,9 @@ def _comparison(
     # The required rate applies to the whole gate, not to each dimension.
     rules = replace(Rules(**asdict(options.rules)), min_pass_rate=None)
     found = compare(*gate_sides(gate, base, head), rules)
+    clean = report_redactor() if options.report and not options.no_redact else None
     for path in options.report:
-        write_comparison(found, path)
+        write_comparison(found, path, clean)
     return found
 
 

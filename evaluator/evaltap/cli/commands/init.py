@@ -1,4 +1,4 @@
-"""`evaltap init`: write evaltap.toml and a starter metrics file."""
+"""`evaltap init`: write evaltap.toml, and a starter file each of metrics and of watches."""
 
 import argparse
 import json
@@ -14,6 +14,7 @@ from evaltap.cli.stores import open_store
 from evaltap.cli.values import share
 from evaltap.evaluator.curation.starter_metrics import FEWEST, Observed, observed, starter_metrics
 from evaltap.evaluator.ingest.landing.lander import Lander
+from evaltap.evaluator.monitoring.rules import read_rules
 from evaltap.schemas.errors import EvaltapError, InputError
 from evaltap.schemas.files.documents import read_metrics, write_bytes
 from evaltap.schemas.files.settings import FILE_NAME
@@ -36,12 +37,18 @@ def run(options: InitOptions) -> int:
     chosen = _answered(options)
     found = _observed(chosen.log or "")
     written = [file]
+    model = chosen.judge_model or ""
     if chosen.metrics.exists():
         read_metrics(chosen.metrics)
     else:
-        metrics = starter_metrics(found, chosen.judge_model or "")
-        write_bytes(chosen.metrics, _metrics_text(metrics).encode())
+        write_bytes(chosen.metrics, _metrics_text(starter_metrics(found, model)).encode())
         written.append(chosen.metrics)
+    if chosen.monitor.exists():
+        read_rules(chosen.monitor)
+    else:
+        judged = bool(model) and chosen.metrics in written
+        write_bytes(chosen.monitor, _watches_text(judged=judged).encode())
+        written.append(chosen.monitor)
     write_bytes(file, _settings_text(chosen).encode())
     if options.json:
         print(json.dumps({"written": [str(path) for path in written], "turns": found.turns}))
@@ -107,6 +114,20 @@ def _metrics_text(metrics: list[dict[str, object]]) -> str:
     return f"[\n{lines}\n]\n"
 
 
+_WATCHES: list[dict[str, object]] = [
+    {"name": "tool errors", "signal": "tool_error_rate", "above": 0.1, "hours": 1},
+    {"name": "failing", "signal": "error_rate", "smallestChange": 0.02},
+    {"name": "slow", "signal": "slow_rate"},
+]
+
+
+def _watches_text(*, judged: bool) -> str:
+    answers = {"name": "answers", "signal": "pass_rate", "metric": "llm_rubric_response"}
+    watches = [*_WATCHES, answers] if judged else _WATCHES
+    lines = ",\n".join("    " + json.dumps(watch) for watch in watches)
+    return f'{{\n  "watch": [\n{lines}\n  ]\n}}\n'
+
+
 def _settings_text(chosen: InitOptions) -> str:
     judge = chosen.judge_model or ""
     return (
@@ -117,6 +138,7 @@ def _settings_text(chosen: InitOptions) -> str:
             log=json.dumps(chosen.log),
             store=json.dumps(str(chosen.store)),
             metrics=json.dumps(str(chosen.metrics)),
+            monitor=json.dumps(str(chosen.monitor)),
             sample_rate=chosen.sample_rate,
             model=f"model = {json.dumps(judge)}" if judge else '# model = "gpt-4o-mini"',
         )
@@ -127,20 +149,11 @@ def _print_next(chosen: InitOptions, written: list[Path], found: Observed) -> No
     location = parse_log_location(chosen.log or "")
     for path in written:
         print(f"wrote {path}")
-    if chosen.metrics not in written:
-        print(f"kept the existing {chosen.metrics}")
-    elif found.turns >= FEWEST:
-        print(f"its limits fit the {counted(found.turns, 'turn')} in {chosen.log}")
-    elif isinstance(location, KafkaLocation):
-        print(
-            "it sets no limits on time, cost or calls, because `evaltap init` does not read topics"
-        )
-    else:
-        print(
-            f"it sets no limits on time, cost or calls: {chosen.log} has {counted(found.turns, 'turn')} of"
-            f" the {FEWEST} needed (with enough turns, delete {chosen.metrics} and run evaltap init"
-            " --force)"
-        )
+    for path in (chosen.metrics, chosen.monitor):
+        if path not in written:
+            print(f"kept the existing {path}")
+    if chosen.metrics in written:
+        print(_limits(chosen, location, found))
     if not (isinstance(location, KafkaLocation) and location.format == OTLP):
         print(
             "\nrecord:\n  from evaltap.recorder import Recorder\n"
@@ -150,4 +163,18 @@ def _print_next(chosen: InitOptions, written: list[Path], found: Observed) -> No
     print(
         "\nland and score:\n  evaltap consume --until-idle            # without --until-idle: keeps"
         " following live traffic\ninspect:\n  evaltap cases\n  evaltap report"
+    )
+
+
+def _limits(chosen: InitOptions, location: Path | KafkaLocation, found: Observed) -> str:
+    if found.turns >= FEWEST:
+        return (
+            f"the limits in {chosen.metrics} fit the {counted(found.turns, 'turn')} in {chosen.log}"
+        )
+    none = f"{chosen.metrics} sets no limits on time, cost or calls"
+    if isinstance(location, KafkaLocation):
+        return f"{none}, because `evaltap init` does not read topics"
+    return (
+        f"{none}: {chosen.log} has {counted(found.turns, 'turn')} of the {FEWEST} needed (with enough turns,"
+        f" delete {chosen.metrics} and run evaltap init --force)"
     )

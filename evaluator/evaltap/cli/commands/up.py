@@ -52,6 +52,8 @@ def _consuming(options: UpOptions) -> ConsumeOptions:
             "db": options.db,
             "ui": options.ui,
             "metrics": options.metrics,
+            "monitor": options.monitor,
+            "opens": options.open,
             "references": options.expected.references,
             "join": options.expected.join,
             "sets": options.shown.sets,

@@ -146,6 +146,7 @@ class ConsumeOptions:
         "--monitor monitor.json",
         "score and watch live traffic by these rules, and store alarms in the DuckDB file (`evaltap"
         " monitor alerts` lists them)",
+        variable="EVALTAP_MONITOR",
     )
     serve: tuple[str, int] | None = option(
         "--serve, --metrics-port HOST:PORT",
@@ -185,6 +186,8 @@ class ConsumeOptions:
     json: bool = as_json()
     guards: GuardOptions = group(GuardOptions, "guards")
     command: str = "consume"
+    opens: bool = False
+    """Whether the page opens in the browser."""
     """Or `up`, which consumes too."""
 
 
@@ -300,6 +303,7 @@ class CompareOptions:
         parse=report_file,
         many=True,
     )
+    no_redact: bool = no_redact("--report")
     fail_on: Literal["regressed", "never"] = option(
         "--fail-on",
         "regressed: fail when something is worse or undecided (default); never: always exit with 0",
@@ -372,6 +376,7 @@ class GateOptions:
         many=True,
         title="comparison",
     )
+    no_redact: bool = no_redact("--report")
     rules: RuleOptions = group(RuleOptions, "what counts as worse")
     allow_code: bool = allow_code()
     judges: JudgeOptions = group(JudgeOptions, "judges")

@@ -43,7 +43,8 @@ class InitOptions:
       evaltap init --yes                            # uses the defaults
       evaltap init --log kafka://broker:9092/evaltap.cases --sample-rate 0.1
 
-    Commands in this folder and below then use this log, store and metrics file. If
+    Commands in this folder and below then use this log, store, metrics file and
+    watches. If
     the log already has turns, the metrics get limits on time, cost, tokens and
     calls that fit these turns.
     """
@@ -67,6 +68,11 @@ class InitOptions:
     judge_model: str | None = option(
         "--judge-model MODEL", "the model that judges answers (default: no judge)"
     )
+    monitor: Path = option(
+        "--monitor monitor.json",
+        "the file of watches; an existing one is kept (default: monitor.json)",
+        default=Path("monitor.json"),
+    )
     yes: bool = option("-y, --yes", "ask nothing")
     force: bool = option("--force", "overwrite an existing evaltap.toml")
     json: bool = option("--json", "print what was written as JSON, and ask nothing")
@@ -80,7 +86,9 @@ class UpOptions:
       evaltap up                                   # agent.log.db, cases.duckdb
       evaltap up --metrics metrics.json --port 4319
       evaltap up --metrics metrics.json --references golden.evalset.json
+      evaltap up --monitor monitor.json --no-open
 
+    After `evaltap init`, up scores and watches with the files that init wrote.
     Prints a link to the page, and the settings that make an agent send its spans
     here. Only this machine can connect; for other machines and more options, run
     the parts separately: `collect`, `consume` and `ui`.
@@ -109,6 +117,11 @@ class UpOptions:
         "score with these metrics (default: only land)",
         variable="EVALTAP_METRICS",
     )
+    monitor: Path | None = option(
+        "--monitor monitor.json",
+        "watch the turns by these rules (`evaltap init` writes the file), and store alarms",
+        variable="EVALTAP_MONITOR",
+    )
     expected: ReferenceOptions = group(ReferenceOptions)
     port: int = option(
         "--port PORT",
@@ -121,4 +134,5 @@ class UpOptions:
         "the page's address on this machine (default: 127.0.0.1:4710)",
         default=ADDRESS,
     )
+    open: bool = option("--no-open", "print the link without opening it", default=True)
     shown: ShownOptions = group(ShownOptions)

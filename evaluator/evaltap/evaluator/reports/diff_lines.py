@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final
 
 import orjson
@@ -22,6 +23,8 @@ WORDS: Final[Mapping[StepKind, str]] = {
     "made": "actual call",
     "left_out": "failed, not counted",
 }
+FOLDED: Final = 6
+"""The number of equal calls in a row that are folded."""
 _FIRST_KEY: Final = re.compile(r"[^.\[]+")
 
 
@@ -61,6 +64,10 @@ class DiffLine:
     differing: tuple[Differing, ...]
     sentence: str
     """The text of the row for screen readers."""
+    folds: int = 0
+    """The number of equal rows that are folded from this one on."""
+    fold_ends: bool = False
+    """Whether this is the last folded row."""
 
     @property
     def differs(self) -> bool:
@@ -69,8 +76,15 @@ class DiffLine:
 
 
 def lines_of(steps: Sequence[Step]) -> tuple[DiffLine, ...]:
-    """Return the rows for the steps of a turn."""
-    return tuple(map(_line, steps))
+    """Return the rows for the steps of a turn; many equal ones in a row are folded."""
+    lines: list[DiffLine] = []
+    for kind, run in groupby(map(_line, steps), key=lambda line: line.kind):
+        rows = [*run]
+        if kind == "same" and len(rows) >= FOLDED:
+            rows[0] = replace(rows[0], folds=len(rows))
+            rows[-1] = replace(rows[-1], fold_ends=True)
+        lines += rows
+    return tuple(lines)
 
 
 def _line(step: Step) -> DiffLine:

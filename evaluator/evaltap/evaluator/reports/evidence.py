@@ -1,8 +1,10 @@
 """Evidence for readers of a report: what happened in the turns of a case, and what was expected."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import orjson
+from msgspec.structs import replace
 
 from evaltap.evaluator.cases.costs import cost_of
 from evaltap.evaluator.cases.outline import AnyCall
@@ -33,6 +35,8 @@ from evaltap.schemas.formats.metric import (
     ToolTrajectoryStrategy,
 )
 from evaltap.schemas.text import counted
+
+_DIFFERING: Final[frozenset[StepKind]] = frozenset({"changed", "moved", "missing", "extra"})
 
 
 class Comparison:
@@ -102,17 +106,15 @@ def _turn(
     wanted = [expected, *map(Turn, expected.data.get("references") or ())] if written else []
     references = [calls_of(one) for one in wanted if not one.lacks("tools")]
     references += comparison.references
-    cut = max([len(calls), *map(len, references)]) - limits.calls
-    if cut > 0:
-        gaps.append(f"{cut:,} more tool calls not shown")
-    references = [reference[: limits.calls] for reference in references]
+    every = _steps(references, calls, comparison, limits)
+    steps, omitted = _shown(every, limits.calls)
     error = telemetry.get("error") or {}
     return TurnEvidence(
         actual.invocation_id,
         _optional(actual.user_text, limits.text),
         _optional(actual.final_text, limits.text),
         _optional(expected.final_text, limits.text) if written else None,
-        _steps(references, calls[: limits.calls], comparison, limits),
+        steps,
         bool(references),
         tuple(gaps),
         ": ".join(filter(None, (error.get("type"), error.get("message")))),
@@ -122,7 +124,19 @@ def _turn(
         telemetry.get("inputTokens"),
         telemetry.get("outputTokens"),
         telemetry.get("traceId"),
+        omitted,
     )
+
+
+def _shown(steps: tuple[Step, ...], most: int) -> tuple[tuple[Step, ...], int]:
+    """Return the steps that differ and the first others, and the number of omitted ones."""
+    room = most - sum(step.kind in _DIFFERING for step in steps)
+    shown = []
+    for step in steps:
+        room -= step.kind not in _DIFFERING
+        if room >= 0 or step.kind in _DIFFERING:
+            shown.append(step)
+    return tuple(shown), len(steps) - len(shown)
 
 
 def compared_calls(
@@ -147,24 +161,64 @@ def _steps(
     if not references:
         return tuple(_made("made", calls, 0, limits))
     candidates = [
-        CallPairs(
-            select(reference, comparison.attempts),
-            select(calls, comparison.attempts, reference),
-            comparison.similarity,
-        )
+        (select(reference, comparison.attempts), select(calls, comparison.attempts, reference))
         for reference in references
     ]
-    best = max(candidates, key=lambda pairs: shares(pairs, ordered=False).f1)
-    counted = {id(call) for call in best.actual}
+    similarity = comparison.similarity
+    expected, made = (
+        max(
+            candidates,
+            key=lambda one: shares(CallPairs(one[0], one[1], similarity), ordered=False).f1,
+        )
+        if len(candidates) > 1
+        else candidates[0]
+    )
+    counted = {id(call) for call in made}
     places = [place for place, call in enumerate(calls) if id(call) in counted]
     steps: list[Step] = []
     done = 0
-    for row in trajectory_diff(best):
+    for row in _rows(expected, made, similarity):
         if row.actual is not None:
             steps += _made("left_out", calls[done : places[row.actual]], done, limits)
             done = places[row.actual] + 1
-        steps.append(_step(row, best, places, limits))
+        steps.append(_step(row, expected, made, places, limits))
     return (*steps, *_made("left_out", calls[done:], done, limits))
+
+
+def _rows(
+    expected: Sequence[AnyCall], made: Sequence[AnyCall], similarity: CallSimilarity
+) -> Iterator[DiffRow]:
+    """Yield the rows of the difference; equal calls at both ends are not aligned, which is quadratic."""
+    begin = _equal(expected, made)
+    end = _equal(expected[begin:][::-1], made[begin:][::-1])
+    pairs = CallPairs(
+        expected[begin : len(expected) - end], made[begin : len(made) - end], similarity
+    )
+    for place in range(begin):
+        yield _same(expected, place, place)
+    for row in trajectory_diff(pairs):
+        yield replace(
+            row,
+            expected=None if row.expected is None else row.expected + begin,
+            actual=None if row.actual is None else row.actual + begin,
+        )
+    for back in range(end, 0, -1):
+        yield _same(expected, len(expected) - back, len(made) - back)
+
+
+def _same(expected: Sequence[AnyCall], one: int, other: int) -> DiffRow:
+    return DiffRow("same", str(expected[one].get("name") or ""), one, other, 1.0)
+
+
+def _equal(expected: Sequence[AnyCall], made: Sequence[AnyCall]) -> int:
+    """Return the number of first calls that are equal on both sides."""
+    pairs = enumerate(zip(expected, made, strict=False))
+    differs = (
+        place
+        for place, (one, other) in pairs
+        if any(one.get(name) != other.get(name) for name in ("name", "arguments"))
+    )
+    return next(differs, min(len(expected), len(made)))
 
 
 def _made(kind: StepKind, calls: Sequence[AnyCall], before: int, limits: Limits) -> list[Step]:
@@ -175,11 +229,17 @@ def _made(kind: StepKind, calls: Sequence[AnyCall], before: int, limits: Limits)
     ]
 
 
-def _step(row: DiffRow, pairs: CallPairs, places: Sequence[int], limits: Limits) -> Step:
+def _step(
+    row: DiffRow,
+    expected: Sequence[AnyCall],
+    made: Sequence[AnyCall],
+    places: Sequence[int],
+    limits: Limits,
+) -> Step:
     return Step(
         row.kind,
-        None if row.expected is None else _call(pairs.reference[row.expected], limits.text),
-        None if row.actual is None else _call(pairs.actual[row.actual], limits.text),
+        None if row.expected is None else _call(expected[row.expected], limits.text),
+        None if row.actual is None else _call(made[row.actual], limits.text),
         tuple(cut(str(change), limits.text) for change in row.changes),
         tuple(
             ArgumentDifference(

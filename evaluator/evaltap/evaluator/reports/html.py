@@ -178,7 +178,11 @@ def _detail_blocks(
         data = _script_data([_details(case, trace_url) for case in chunk])
         calls = Markup("").join(
             Markup('<template id="calls-{0}-{1}">{2}</template>').format(
-                place, number, diff(lines_of(turn.steps), turn.compared, number + 1, f"c{place}")
+                place,
+                number,
+                diff(
+                    lines_of(turn.steps), turn.compared, number + 1, f"c{place}", turn.omitted_calls
+                ),
             )
             for place, case in enumerate(chunk, start=shown)
             for number, turn in enumerate(case.evidence)

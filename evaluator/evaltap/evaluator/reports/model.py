@@ -35,7 +35,7 @@ class Limits:
     turn_scores: int = 50
     """The number of scores that a metric gave to turns of a case."""
     calls: int = 200
-    """The number of tool calls of a turn, on each side."""
+    """The number of tool calls of a turn; calls that differ are always included."""
     text: int = 4_000
     """The number of characters of a text: a message, an argument, a reason."""
 
@@ -113,7 +113,7 @@ class TurnEvidence:
     compared: bool
     """Whether there was a reference for the calls."""
     gaps: tuple[str, ...]
-    """Descriptions of fields without evidence, and of omitted calls."""
+    """Descriptions of fields without evidence."""
     error: str
     models: tuple[str, ...]
     cost_usd: float | None
@@ -121,6 +121,8 @@ class TurnEvidence:
     input_tokens: int | None
     output_tokens: int | None
     trace_id: str | None
+    omitted_calls: int = 0
+    """Tool calls that the steps omit because there are many; none of them differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,11 +394,15 @@ _NAMES: Final = frozenset(
         "example_id",
         "generated_at",
         "invocation_id",
+        "figures",
         "kind",
+        "metric",
         "metric_name",
+        "name",
         "rubric_id",
         "run_id",
         "started_at",
+        "outcome",
         "status",
     }
 )

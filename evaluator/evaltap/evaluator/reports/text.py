@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 from urllib.parse import quote, urlsplit
 
 from evaltap.evaluator.analysis.stats.rate import Rate
 from evaltap.evaluator.cases.text import one_line
+from evaltap.evaluator.reports.diff_lines import FOLDED
 from evaltap.evaluator.reports.model import Call, CaseReport, Cell, Step, TurnEvidence
 from evaltap.evaluator.reports.summary import GateCounts, MetricCounts, Summary
 from evaltap.schemas.errors import InputError
@@ -100,10 +102,21 @@ def call_text(call: Call, limit: int = 160) -> str:
 def diff_lines(turn: TurnEvidence, limit: int = 160) -> list[str]:
     """Return the calls of a turn, one per line, marked as in a `diff`.
 
-    `=` same, `!` other arguments, `>` out of order, `-` missing, `+` extra, `x` failed and not counted; no
+    Many equal calls in a row are one line.  `=` same, `!` other arguments, `>` out of order, `-` missing,
+    `+` extra, `x` failed and not counted; no
     mark if there is nothing to compare with.
     """
-    return [line for step in turn.steps for line in _step_lines(step, limit)]
+    lines: list[str] = []
+    for kind, run in groupby(turn.steps, key=lambda step: step.kind):
+        steps = [*run]
+        if kind == "same" and len(steps) >= FOLDED:
+            lines.append(f"= {len(steps):,} equal calls")
+        else:
+            lines += [line for step in steps for line in _step_lines(step, limit)]
+    if turn.omitted_calls:
+        what = "more equal call" if turn.compared else "more call"
+        lines.append(f"  {counted(turn.omitted_calls, what)} not shown")
+    return lines
 
 
 def turn_lines(cell: Cell) -> list[str]:

@@ -25,7 +25,7 @@ DISCOVERED: Final = "_EVALTAP_DISCOVERED"
 TomlValue = object
 """The value types of TOML: texts, numbers, booleans, times, lists and tables."""
 
-_PATHS: Final = ("log", "store", "metrics", "references")
+_PATHS: Final = ("log", "store", "metrics", "references", "monitor")
 _JUDGE: Final = (
     "model",
     "budget_usd",

@@ -33,6 +33,8 @@ class MetricVerdict(NamedTuple):
     metric: str
     status: str
     score: float | None
+    reason: str
+    """As scored, shortened; empty if the metric gave none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,12 @@ class ListedCase:
     cost_usd: float | None
     latency_ms: float | None
     """The latency of its slowest turn."""
+
+    @property
+    def reason(self) -> str:
+        """The first reason; that of a crash precedes others."""
+        reasons = [(one.status != "crashed", one.reason) for one in self.verdicts if one.reason]
+        return min(reasons, key=lambda one: one[0], default=(False, ""))[1]
 
     @property
     def failed(self) -> tuple[str, ...]:

@@ -206,6 +206,11 @@ class VerdictView:
     compare_href: str
     """The page with calls compared as in this metric; empty if it compares none."""
 
+    @property
+    def is_brief(self) -> bool:
+        """Whether it passed, and no judge said more about it."""
+        return self.cell.status == "passed" and not self.rubrics and not self.cell.calls
+
 
 class TurnVerdict(NamedTuple):
     """A metric's verdict on one turn."""

@@ -15,11 +15,13 @@ from evaltap.evaluator.analysis.filters.language import (
     Filter,
     parse_filter,
 )
-from evaltap.evaluator.analysis.filters.listing import ListedCase, list_page
+from evaltap.evaluator.analysis.filters.listing import OPENING_LENGTH, ListedCase, list_page
 from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.masking import without_words
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link
+from evaltap.evaluator.reports.wording import readable
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 
@@ -50,6 +52,8 @@ class CaseRow:
     """The value of a form field."""
     picked: bool
     """Whether the case is in the reader's basket."""
+    reason: str
+    """The first reason why it did not pass, on one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,4 +187,5 @@ def _counted(reader: StoreReader, chip: Chip, request: PageRequest) -> Chip:
 def _row(case: ListedCase, picked: Container[CaseKey], request: PageRequest) -> CaseRow:
     key = case.app, case.eval_set_id, case.eval_id
     href = link("/case", set=key[1], id=key[2], app=key[0], q=request["q"], sort=request["sort"])
-    return CaseRow(case, href, key_text(key), key in picked)
+    reason = one_line(readable(case.reason), OPENING_LENGTH)
+    return CaseRow(case, href, key_text(key), key in picked, reason)

@@ -14,7 +14,7 @@ from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.metrics import improved, regressed
 from evaltap.evaluator.reports.compare.model import CaseChange, Comparison, MetricChange, Rules
 from evaltap.evaluator.reports.compare.reading import side_of
-from evaltap.evaluator.reports.compare.sides import Side, no_turns
+from evaltap.evaluator.reports.compare.sides import Side, no_trials
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import Cell, Limits, TurnEvidence
 from evaltap.evaluator.reports.reader import read_case
@@ -183,7 +183,7 @@ def read(reader: StoreReader, request: PageRequest) -> ComparePage:
 
 def _side(reader: StoreReader, run_id: str) -> Side:
     """Return the scores of a run; a case's turns are read when it is opened."""
-    return replace(side_of(reader, [run_id]), turns=no_turns)
+    return replace(side_of(reader, [run_id]), trials=no_trials)
 
 
 class _Address:

@@ -1,11 +1,14 @@
 """`compare`: takes two sides, and returns what changed and whether head is worse."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.text import one_line
-from evaltap.evaluator.cases.turn import Case, Turn
+from evaltap.evaluator.cases.turn import Turn
+from evaltap.evaluator.reports.case_files import words_of
 from evaltap.evaluator.reports.compare.metrics import (
     metric_changes,
     stratified,
@@ -16,8 +19,11 @@ from evaltap.evaluator.reports.compare.model import (
     CaseChange,
     Comparison,
     Difference,
+    Finding,
     MetricChange,
+    Outcome,
     Rules,
+    certainty,
 )
 from evaltap.evaluator.reports.compare.pairing import (
     PairedCases,
@@ -30,11 +36,13 @@ from evaltap.evaluator.reports.compare.pairing import (
 )
 from evaltap.evaluator.reports.compare.sides import Recording, Side
 from evaltap.evaluator.reports.compare.strata import slices_of
-from evaltap.evaluator.reports.compare.wording import p_value, points
+from evaltap.evaluator.reports.compare.wording import figures, p_value, points
 from evaltap.evaluator.reports.evidence import Comparison as Compared
 from evaltap.evaluator.reports.evidence import evidence_of
-from evaltap.evaluator.reports.model import Limits
+from evaltap.evaluator.reports.model import Limits, pattern
 from evaltap.evaluator.reports.text import diff_lines
+from evaltap.evaluator.reports.wording import readable
+from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.known import check_known
 from evaltap.schemas.text import counted
 
@@ -53,7 +61,8 @@ def compare(base: Side, head: Side, rules: Rules | None = None) -> Comparison:
     pairs = pair_metrics(base, head, across=rules.across_metrics)
     _check(rules, pairs)
     names = names_of([*cases.both, *cases.added, *cases.removed, *cases.changed])
-    metrics = metric_changes(pairs, {key: names[key] for key in cases.both}, rules)
+    changes = metric_changes(pairs, {key: names[key] for key in cases.both}, rules)
+    metrics = tuple(sorted(changes, key=certainty))
     usage = usage_changes(base.recordings, head.recordings, cases.both, level=rules.alpha)
     verdict, reasons = verdict_of(metrics, usage, rules)
     return Comparison(
@@ -136,52 +145,95 @@ def _answers(recordings: Sequence[Recording]) -> list[str]:
     return [one.answers for one in recordings if one.answers]
 
 
-SHOWN: Final = ("newly_failing", "still_failing", "newly_passing")
+OUTCOMES: Final[Sequence[Outcome]] = (
+    "newly_failing",
+    "still_failing",
+    "newly_passing",
+    "flaky",
+    "unknown",
+)
+_WITH_EVIDENCE: Final = OUTCOMES[:3]
 MOST_CASES: Final = 200
+"""The number of cases whose recordings are read."""
 _ANSWER: Final = 400
+_Found: TypeAlias = list[tuple[MetricChange, CaseChange]]
 
 
 def differences(base: Side, head: Side, metrics: Sequence[MetricChange]) -> tuple[Difference, ...]:
-    """Return the recorded differences of cases that fail or newly pass, newly failing ones first."""
-    wanted: dict[CaseKey, CaseChange] = {}
-    for outcome in SHOWN:
+    """Return the cases that did not simply pass, by outcome and reason; frequent reasons first."""
+    found: dict[tuple[Outcome, CaseKey], _Found] = {}
+    for outcome in OUTCOMES:
         for metric in metrics:
             for case in metric.cases:
                 if case.outcome == outcome:
-                    wanted.setdefault(case.key, case)
-    chosen = dict(list(wanted.items())[:MOST_CASES])
-    before, now = base.turns(list(chosen)), head.turns(list(chosen))
-    found = []
-    for key, case in chosen.items():
-        ones = _turns(before.get(key, {}), case.passing)
-        others = _turns(now.get(key, {}), case.failing)
-        if ones and others:
-            found.append(Difference(case.name, case.outcome, tuple(_lines(ones, others))))
-    return tuple(one for one in found if one.lines)
+                    found.setdefault((outcome, case.key), []).append((metric, case))
+    shown = [key for outcome, key in found if outcome in _WITH_EVIDENCE][:MOST_CASES]
+    evidence = _Evidence(base, head, list(dict.fromkeys(shown)))
+    entries = [evidence.difference(outcome, many) for (outcome, _), many in found.items()]
+    reasons = Counter((one.outcome, pattern(one.reason)) for one in entries)
+
+    def place(one: Difference) -> tuple[int, int, str]:
+        kind = pattern(one.reason)
+        return OUTCOMES.index(one.outcome), -reasons[one.outcome, kind], kind
+
+    return tuple(sorted(entries, key=place))
 
 
-def _turns(trials: Mapping[str, Sequence[Case]], trial: str) -> Sequence[Case]:
-    """Return the turns of a trial, or of the first trial if that one was not recorded."""
-    return trials.get(trial) or next(iter(trials.values()), ())
+class _Evidence:
+    """The recordings of some cases on both sides, and why trials of head did not pass."""
+
+    def __init__(self, base: Side, head: Side, keys: Sequence[CaseKey]) -> None:
+        self._before, self._now = base.trials(keys), head.trials(keys)
+        self._compared = head.compared
+        self._shown = frozenset(keys)
+        self._reasons = {
+            (row.case, row.trial, row.metric): row for row in head.rows if row.status != "passed"
+        }
+
+    def difference(self, outcome: Outcome, found: _Found) -> Difference:
+        case = found[0][1]
+        rows = [self._reasons.get((one.key, one.failing, metric.metric)) for metric, one in found]
+        crashes = [row.reason for row in rows if row is not None and row.status == "crashed"]
+        crash = min(crashes, key=len, default="")
+        findings = tuple(
+            Finding(
+                metric.metric, figures(one), "" if row is None or crash else readable(row.reason)
+            )
+            for (metric, one), row in zip(found, rows, strict=True)
+        )
+        entry = Difference(case.name, outcome, findings, crash)
+        now = _trial(self._now.get(case.key, {}), case.failing)
+        if now is None or case.key not in self._shown:
+            return entry
+        before = _trial(self._before.get(case.key, {}), case.passing)
+        lines = tuple(_lines(before, now, self._compared))
+        return replace(entry, question=words_of(now).opening, lines=lines)
 
 
-def _lines(base: Sequence[Case], head: Sequence[Case]) -> list[str]:
-    case = {
-        "evalMode": "trace",
-        "sessionInput": {"appName": "compare", "userId": "compare"},
-        "conversation": list(base),
-        "actualConversation": list(head),
-    }
-    evidence, note = evidence_of(case, Compared(), Limits())
-    lines: list[str] = []
-    for number, turn in enumerate(evidence, start=1):
-        found = diff_lines(turn) if any(step.kind != "same" for step in turn.steps) else []
-        before, after = Turn(base[number - 1]).final_text, turn.answer
-        if before != after:
-            found += [f"- answer: {_shown(before)}", f"+ answer: {_shown(after)}"]
-        lines += [f"turn {number}:", *found] if found and len(evidence) > 1 else found
-    return [*lines, note] if note else lines
+def _trial(trials: Mapping[str, CaseData], trial: str) -> CaseData | None:
+    """Return a trial, or the first one if that was not recorded."""
+    return trials.get(trial) or next(iter(trials.values()), None)
 
 
-def _shown(text: str | None) -> str:
-    return "(none)" if text is None else one_line(text, _ANSWER)
+def _lines(base: CaseData | None, head: CaseData, compared: Compared) -> Iterator[str]:
+    """Yield the calls and the answers of head's turns beside the expected ones, or else beside base's."""
+    before = [] if base is None else [turn or {} for turn in base.get("actualConversation") or ()]
+    evidence, note = evidence_of(head, compared, Limits())
+    if before and not any(turn.compared for turn in evidence):
+        against_base = {**head, "source": {}, "conversation": before}
+        evidence, note = evidence_of(against_base, compared, Limits())
+        yield "- base, + head"
+    for number, turn in enumerate(evidence):
+        if len(evidence) > 1:
+            yield f"turn {number + 1}:"
+        if any(step.kind != "same" for step in turn.steps):
+            yield from diff_lines(turn)
+        answered = Turn(before[number]).final_text if number < len(before) else turn.answer
+        wanted = {answered: "answer of base", turn.expected_answer: "expected answer"}
+        others = {text: name for text, name in wanted.items() if text not in (None, turn.answer)}
+        for text, name in others.items():
+            yield f"- {name}: {one_line(text or '', _ANSWER)}"
+        shown = "(none)" if turn.answer is None else one_line(turn.answer, _ANSWER)
+        yield f"{'+' if others else ' '} answer: {shown}"
+    if note:
+        yield note

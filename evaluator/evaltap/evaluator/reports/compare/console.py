@@ -6,8 +6,9 @@ from typing import Final
 
 from rich.text import Text
 
+from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.compare import wording
-from evaltap.evaluator.reports.compare.model import Comparison
+from evaltap.evaluator.reports.compare.model import Comparison, Difference
 from evaltap.evaluator.reports.console import console, shorten
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.text import counted
@@ -15,7 +16,9 @@ from evaltap.schemas.text import counted
 WIDTH: Final = 80
 _STYLES: Final = {"-": "red", "+": "green", "!": "yellow", ">": "yellow"}
 _ROWS: Final = 20
-_DIFFERENCES: Final = 10
+_DETAILED: Final = 10
+"""Cases of an outcome with their calls and answers."""
+_REASON: Final = 200
 
 
 def console_lines(found: Comparison) -> Iterator[str]:
@@ -75,13 +78,15 @@ def _lines(found: Comparison) -> Iterator[str]:
         yield from more(len(found.strata) - _ROWS)
     for group in wording.groups(found):
         yield ""
-        yield f"{group.title} ({len(group.rows):,})"
-        for row in group.rows[:_ROWS]:
-            name = shorten(row.case.name)
-            name = name if len(found.metrics) == 1 else f"{name}  {row.metric}"
-            yield from _row(name, row.figures)
-        yield from more(len(group.rows) - _ROWS)
-    yield from _differences(found)
+        yield f"{group.title} ({group.number:,})"
+        cases = [(reason, one) for reason in group.reasons for one in reason.cases]
+        for number, (reason, case) in enumerate(cases[:_ROWS]):
+            if reason.reason and case is reason.cases[0]:
+                yield f"  {one_line(reason.reason, _REASON)} ({counted(len(reason.cases), 'case')})"
+            yield from _row(shorten(case.name), wording.case_line(case))
+            if number < _DETAILED:
+                yield from _details(case)
+        yield from more(group.number - _ROWS)
     for title, names in wording.listed(found):
         yield ""
         yield f"{title} ({len(names):,})"
@@ -101,18 +106,12 @@ def _row(name: str, figures: str) -> Iterator[str]:
     yield f"    {figures}"
 
 
-def _differences(found: Comparison) -> Iterator[str]:
-    if not found.differences:
-        return
-    yield ""
-    yield (
-        "tool calls of these cases: - base (expected), + head (made), ! different arguments, > out of"
-        " order"
-    )
-    for one in found.differences[:_DIFFERENCES]:
-        yield f"  {shorten(one.name)} ({one.outcome.replace('_', ' ')})"
-        yield from (f"    {line}" for line in one.lines)
-    yield from more(len(found.differences) - _DIFFERENCES)
+def _details(one: Difference) -> Iterator[str]:
+    if one.question:
+        yield f"    user: {one.question}"
+    if len(one.findings) > 1:
+        yield from (f"    {reason}" for reason in wording.reason_lines(one))
+    yield from (f"    {line}" for line in one.lines)
 
 
 def more(left: int) -> Iterator[str]:

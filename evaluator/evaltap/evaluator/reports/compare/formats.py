@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 from xml.sax.saxutils import XMLGenerator
@@ -12,6 +13,7 @@ from markupsafe import Markup
 
 from evaltap.evaluator.reports.compare import wording
 from evaltap.evaluator.reports.compare.model import (
+    CaseChange,
     Comparison,
     Difference,
     MetricChange,
@@ -20,13 +22,21 @@ from evaltap.evaluator.reports.compare.model import (
 from evaltap.evaluator.reports.formats import format_of
 from evaltap.evaluator.reports.html import plain_page, templates
 from evaltap.evaluator.reports.markdown import diff_block, escape
+from evaltap.evaluator.reports.model import redacted
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.files.documents import write_bytes
 from evaltap.schemas.text import counted
 
 
-def write_comparison(found: Comparison, path: Path) -> None:
-    """Write a comparison; raise InputError for an unknown extension or if writing fails."""
+def write_comparison(
+    found: Comparison, path: Path, clean: Callable[[str], str] | None = None
+) -> None:
+    """Write a comparison with recorded texts as `clean` returns them.
+
+    Raises InputError for an unknown extension or if writing fails.
+    """
+    if clean is not None:
+        found = replace(found, differences=tuple(redacted(one, clean) for one in found.differences))
     text = _WRITERS[format_of(path)](found)
     write_bytes(path, text.encode("utf-8", "replace"))
 
@@ -79,6 +89,8 @@ _SIGNS: Final = {
 }
 _ROWS: Final = 50
 _METRICS: Final = 100
+_QUESTION: Final = 80
+"""The number of characters shown of a question."""
 _NAMES: Final = 20
 _TABLE: Final = (
     "| metric | base | head | change, 95 % interval | certainty | trials |",
@@ -87,20 +99,25 @@ _TABLE: Final = (
 
 
 def comparison_markdown(found: Comparison) -> str:
-    """Return the verdict, metrics, changed cases and their calls; omitted differences are counted."""
-    text = "\n\n".join(filter(None, _head(found))) + "\n"
-    budget = MAX_BYTES - len(text.encode()) - 200
-    parts, left = [], len(found.differences)
-    for one in found.differences:
-        part = _difference(one)
-        budget -= len(part.encode()) + 1
-        if budget < 0:
-            break
-        parts.append(part)
-        left -= 1
-    if parts:
-        text += "\n### Calls and answers\n\n" + "\n".join(parts)
-    return text + (f"\n{counted(left, 'more case')} in the full report.\n" if left else "")
+    """Return the verdict, metrics, and the cases with their reasons; omitted cases are counted."""
+    head, tail = ("\n\n".join(filter(None, part)) for part in (_head(found), _tail(found)))
+    budget = MAX_BYTES - len(head.encode()) - len(tail.encode()) - 500
+    parts = [head]
+    for group in wording.groups(found):
+        parts.append(f"### {group.title.capitalize()} ({group.number:,})")
+        left = group.number
+        for reason in group.reasons:
+            lines = [f"**{escape(reason.reason)}** ({counted(len(reason.cases), 'case')})"]
+            for case in reason.cases[: max(_ROWS - group.number + left, 0)]:
+                lines.append(_case(case))
+                budget -= sum(len(line.encode()) + 1 for line in lines)
+                if budget < 0:
+                    break
+                parts += lines
+                left -= 1
+                lines = []
+        parts += _more(left)
+    return "\n\n".join([*parts, tail]).rstrip() + "\n"
 
 
 def _head(found: Comparison) -> Iterator[str]:
@@ -116,13 +133,9 @@ def _head(found: Comparison) -> Iterator[str]:
             for one in found.strata[:_ROWS]
         ]
         yield "\n".join([*slices, *_more(len(found.strata) - _ROWS)])
-    for group in wording.groups(found):
-        rows = [
-            f"- **{escape(row.case.name)}** ({escape(row.metric)}): {escape(row.figures)}"
-            for row in group.rows[:_ROWS]
-        ]
-        yield f"### {group.title.capitalize()} ({len(group.rows):,})"
-        yield "\n".join([*rows, *_more(len(group.rows) - _ROWS)])
+
+
+def _tail(found: Comparison) -> Iterator[str]:
     for title, names in wording.listed(found):
         more = len(names) - _NAMES
         shown = ", ".join(escape(name) for name in names[:_NAMES])
@@ -147,19 +160,20 @@ def _more(left: int) -> Sequence[str]:
     return [f"- and {left:,} more"] if left > 0 else []
 
 
-def _difference(one: Difference) -> str:
-    title = f"{escape(one.name)}: {one.outcome.replace('_', ' ')}"
-    head = f"<details><summary>{title}</summary>"
-    return "\n".join([head, "", *diff_block(one.lines), "", "</details>", ""])
+def _case(one: Difference) -> str:
+    """Return a case: a line, which opens if there is more to say."""
+    title = f"{escape(one.name)}: {escape(wording.case_line(one))}"
+    if not one.lines:
+        return f"- {title}"
+    asked = f" · {escape(one.question, _QUESTION)}" if one.question else ""
+    reasons = [f"- {escape(reason)}" for reason in wording.reason_lines(one)]
+    block = diff_block(one.lines)
+    return "\n".join(
+        [f"<details><summary>{title}{asked}</summary>", "", *reasons, "", *block, "", "</details>"]
+    )
 
 
-_TAGS: Final = {
-    "regressed": "failure",
-    "suspect": "skipped",
-    "flaky": "skipped",
-    "not_evaluated": "skipped",
-    "missing": "error",
-}
+_SKIPPED: Final = ("flaky", "not_evaluated")
 
 
 class _Test(NamedTuple):
@@ -175,7 +189,8 @@ def comparison_junit(found: Comparison) -> str:
     """Return the comparison as JUnit XML."""
     text = io.StringIO()
     xml = XMLGenerator(text, "UTF-8", short_empty_elements=True)
-    suites = [(metric.metric, _tests(metric, found)) for metric in found.metrics]
+    suites = [(metric.metric, [_whole(metric, found)]) for metric in found.metrics]
+    suites.append(("cases", _cases(found)))
     if over := _usage(found):
         suites.append(("usage", over))
     every = [test for _, tests in suites for test in tests]
@@ -193,26 +208,52 @@ def comparison_junit(found: Comparison) -> str:
     return text.getvalue() + "\n"
 
 
-def _tests(metric: MetricChange, found: Comparison) -> list[_Test]:
-    calls = {one.name: "\n".join(one.lines) for one in found.differences}
-    tests = [_whole(metric, found)]
-    for case in metric.cases:
-        suite = f"{_part(case.key[1] or 'cases')}.{_part(metric.metric)}"
-        tag = _TAGS.get(case.change)
-        body = calls.get(case.name, "")
-        tests.append(_Test(case.name, suite, tag, case.change, wording.figures(case), body))
-    return tests
+def _cases(found: Comparison) -> list[_Test]:
+    """Return a test for each case: a failure if it got worse under any metric."""
+    said: dict[str, list[Difference]] = {}
+    for one in found.differences:
+        said.setdefault(one.name, []).append(one)
+    every: dict[str, list[CaseChange]] = {}
+    for metric in found.metrics:
+        for case in metric.cases:
+            every.setdefault(case.name, []).append(case)
+    return [_case_test(changes, said.get(name, ())) for name, changes in every.items()]
+
+
+def _case_test(changes: Sequence[CaseChange], said: Sequence[Difference]) -> _Test:
+    name, suite = changes[0].name, _part(changes[0].key[1] or "cases")
+    found = {one.change for one in changes}
+    worse = next((one for one in said if one.outcome == "newly_failing"), None)
+    if worse is not None:
+        body = "\n".join(_body(worse))
+        return _Test(name, suite, "failure", "newly_failing", wording.case_line(worse), body)
+    tag = "error" if "missing" in found else "skipped" if found & {*_SKIPPED} else None
+    message = "; ".join(wording.case_line(one) for one in said)
+    return _Test(name, suite, tag, "missing" if tag == "error" else "", message)
+
+
+def _body(one: Difference) -> Iterator[str]:
+    if one.question:
+        yield f"user: {one.question}"
+    yield from wording.reason_lines(one)
+    yield from one.lines
 
 
 def _whole(metric: MetricChange, found: Comparison) -> _Test:
-    """Return the test of all cases of a metric together."""
+    """Return the test of all cases of a metric together; its body names those that got worse."""
     reasons = [one for one in found.reasons if one.startswith(f"{metric.metric}: ")]
     tag = None
     if metric.decides and reasons and found.exit_code:
         tag = "failure" if found.exit_code == 1 else "error"
     message = "; ".join(reasons) or f"{wording.change(metric)}, {wording.certainty(metric)}"
-    name = "all cases"
-    return _Test(name, f"compare.{_part(metric.metric)}", tag, found.verdict, message)
+    worse = [
+        f"{one.name}: {finding.figures}: {one.crash or finding.reason}".rstrip(": ")
+        for one in found.differences
+        for finding in one.findings
+        if one.outcome == "newly_failing" and finding.metric == metric.metric
+    ]
+    body = "\n".join(worse)
+    return _Test("all cases", f"compare.{_part(metric.metric)}", tag, found.verdict, message, body)
 
 
 def _usage(found: Comparison) -> list[_Test]:

@@ -16,11 +16,11 @@ from evaltap.evaluator.reports.compare.sides import (
     Recording,
     ScoreRow,
     Side,
-    TrialTurns,
     contents_of,
     metrics_of,
     recording_of,
 )
+from evaltap.evaluator.reports.evidence import Comparison as Compared
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.gates.gate import Attempt, Gate, GateResult, dimension_verdict
 from evaltap.evaluator.scoring.gates.recording import digest_of, dimension_digests
@@ -33,7 +33,7 @@ from evaltap.schemas.formats.case import CaseData
 class GatedCase(NamedTuple):
     """A case and the gate's result; repetitions of a case are separate trials."""
 
-    case: Case
+    case: CaseData
     result: GateResult
 
 
@@ -41,7 +41,7 @@ def gated_side(gate: Gate, cases: Sequence[GatedCase], name: str) -> Side:
     """Return the verdicts of the dimensions and of the metrics on some cases."""
     digests = _digests(gate)
     rows: list[ScoreRow] = []
-    made: defaultdict[CaseKey, dict[str, Sequence[Case]]] = defaultdict(dict)
+    made: defaultdict[CaseKey, dict[str, CaseData]] = defaultdict(dict)
     recordings: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
     seen: Counter[CaseKey] = Counter()
     for case, result in cases:
@@ -51,22 +51,20 @@ def gated_side(gate: Gate, cases: Sequence[GatedCase], name: str) -> Side:
         for one in result.dimensions:
             if one.threshold is None:
                 continue  # it is only informational
-            verdict = (one.status.value, one.score, one.threshold)
+            verdict = (one.status.value, one.score, one.threshold, one.reason)
             rows.append(ScoreRow(key, trial, one.name, digests[one.name], *verdict))
         for metric in result.score.metrics:
             if metric.name in gate.members:
                 continue  # the dimension of that name counts instead
-            scored = (metric.status.value, metric.score, metric.threshold)
+            scored = (metric.status.value, metric.score, metric.threshold, metric.reason)
             rows.append(ScoreRow(key, trial, metric.name, digests[metric.name], *scored))
-        made[key][trial] = [turn or {} for turn in case.get("actualConversation") or ()]
+        made[key][trial] = case
         recordings[key].append(_recording(trial, case))
-
-    def turns(wanted: Collection[CaseKey]) -> TrialTurns:
-        return made
 
     return Side(
         name, max(seen.values(), default=0), metrics_of(rows), recordings,
-        contents_of(recordings), turns, rows,
+        contents_of(recordings), lambda wanted: made, rows,
+        compared=Compared([one.metric for one in run_metrics(gate.scorer)]),
     )  # fmt: skip
 
 

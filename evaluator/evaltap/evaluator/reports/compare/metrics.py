@@ -27,6 +27,7 @@ from evaltap.evaluator.analysis.stats.exchange import (
 from evaltap.evaluator.analysis.stats.rate import Interval, Rate, t95
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.reports.compare.model import (
+    SUSPECT,
     CaseChange,
     Change,
     MetricChange,
@@ -285,8 +286,6 @@ def _or_one(value: float | None) -> float:
     return 1.0 if value is None else value
 
 
-_SUSPECT: Final = 0.05
-"""The number of trials without a failure after which a failure counts as new."""
 _NONE: Final = Counts(0, 0)
 _LASTING: Final = frozenset({"newly_failing", "still_failing"})
 
@@ -343,9 +342,9 @@ def _change(pair: Pair, p_value: float, regressed: bool) -> Change:
     base, head = pair
     if regressed:
         return "regressed"
-    if p_value <= _SUSPECT:
+    if p_value <= SUSPECT:
         return "suspect"
-    if worse(pair.swapped) <= _SUSPECT:
+    if worse(pair.swapped) <= SUSPECT:
         return "improved"
     return "flaky" if _mixed(base) or _mixed(head) else "same"
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from math import isnan
 from typing import Final, Literal
 
@@ -26,6 +26,9 @@ Change = Literal["regressed", "suspect", "improved", "flaky", "same", "missing",
 
 Outcome = Literal["newly_failing", "newly_passing", "still_failing", "flaky", "passing", "unknown"]
 """The current outcome of a case; flaky: it passes and fails, without a significant change."""
+
+SUSPECT: Final = 0.05
+"""The p-value at which a change of a single case is suspect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +158,35 @@ class UsageChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """A metric under which a case has an outcome."""
+
+    metric: str
+    figures: str
+    """Passes and trials of both sides, and the judgement from the repeats."""
+    reason: str = ""
+    """Why the trial of head did not pass; empty if it passed, or if the side does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
 class Difference:
-    """The recorded differences of a case between the sides."""
+    """A case with an outcome other than passing on both sides, and what is known about it."""
 
     name: str
     outcome: Outcome
-    lines: tuple[str, ...]
-    """The calls (`-` for base only, `+` for head only), and the answers if they differ."""
+    findings: tuple[Finding, ...]
+    """The metrics with this outcome, those that got worse first."""
+    crash: str = ""
+    """Why the agent's run failed in head; the metrics then have no reasons of their own."""
+    question: str = ""
+    """The user's first message, on one line."""
+    lines: tuple[str, ...] = ()
+    """The calls (`-` expected, or made in base if nothing is expected; `+` made in head) and the answers."""
+
+    @property
+    def reason(self) -> str:
+        """The first reason; empty if none is known."""
+        return self.crash or next((one.reason for one in self.findings if one.reason), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +202,7 @@ class Comparison:
     base_runs: int
     head_runs: int
     metrics: tuple[MetricChange, ...]
-    """Deciding metrics first."""
+    """Deciding metrics first, those that got worse before others."""
     usage: tuple[UsageChange, ...] = ()
     added: tuple[str, ...] = ()
     """Cases only in head."""
@@ -185,7 +210,8 @@ class Comparison:
     changed: tuple[str, ...] = ()
     """Cases with different input or expectation; they are not compared."""
     notes: tuple[str, ...] = ()
-    differences: Sequence[Difference] = field(default_factory=tuple)
+    differences: Sequence[Difference] = ()
+    """One entry per case and outcome: newly failing cases first, then by reason."""
     strata: tuple[Stratum, ...] = ()
     """Most certain first."""
 
@@ -198,10 +224,10 @@ class Comparison:
     def leading(self) -> MetricChange:
         """The metric of the headline: the deciding metric with the smallest p-value."""
         better = self.verdict == "improvement"
-        return min(self.metrics, key=lambda one: _certainty(one, better=better))
+        return min(self.metrics, key=lambda one: certainty(one, better=better))
 
 
-def _certainty(metric: MetricChange, *, better: bool) -> tuple[bool, float, float]:
+def certainty(metric: MetricChange, *, better: bool = False) -> tuple[bool, float, float]:
     """Return the sort key of a metric among those that got worse, or better: most certain first."""
     adjusted = metric.adjusted_p_improvement if better else metric.adjusted_p
     value = (metric.p_improvement if better else metric.p_value) if adjusted is None else adjusted

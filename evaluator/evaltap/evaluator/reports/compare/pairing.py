@@ -5,17 +5,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.cases.turn import Case
 from evaltap.evaluator.reports.compare.sides import (
     Counts,
     MetricKey,
     MetricSide,
     Recording,
     Side,
-    TrialTurns,
+    TrialCases,
     contents_of,
 )
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.formats.case import CaseData
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +178,13 @@ def _renamed(side: Side, rename: Callable[[CaseKey], CaseKey]) -> Side:
     for key, found in side.recordings.items():
         recordings[rename(key)] += found
 
-    def turns(cases: Collection[CaseKey]) -> TrialTurns:
+    def trials(cases: Collection[CaseKey]) -> TrialCases:
         chosen = set(cases)
         wanted = {key: rename(key) for key in side.cases if rename(key) in chosen}
-        merged: defaultdict[CaseKey, dict[str, Sequence[Case]]] = defaultdict(dict)
-        for key, trials in side.turns(list(wanted)).items():
+        merged: defaultdict[CaseKey, dict[str, CaseData]] = defaultdict(dict)
+        for key, found in side.trials(list(wanted)).items():
             if key in wanted:
-                merged[wanted[key]] |= trials
+                merged[wanted[key]] |= found
         return merged
 
     return replace(
@@ -192,7 +192,8 @@ def _renamed(side: Side, rename: Callable[[CaseKey], CaseKey]) -> Side:
         metrics=metrics,
         recordings=recordings,
         contents=contents_of(recordings),
-        turns=turns,
+        trials=trials,
+        rows=[row._replace(case=rename(row.case)) for row in side.rows],
     )
 
 

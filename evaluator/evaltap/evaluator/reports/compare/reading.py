@@ -1,15 +1,16 @@
 """Read a side of a comparison: a file, some of its runs, or traffic."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.identity import CaseKey, case_identity
 from evaltap.evaluator.cases.turn import Case, Turn
 from evaltap.evaluator.reports.compare.baseline import read_baseline, write_baseline
 from evaltap.evaluator.reports.compare.comparison import compare
@@ -22,21 +23,30 @@ from evaltap.evaluator.reports.compare.sides import (
     Recording,
     ScoreRow,
     Side,
-    TrialTurns,
+    TrialCases,
     contents_of,
     merged,
     metrics_of,
     recording_of,
 )
 from evaltap.evaluator.reports.compare.traffic import selection_of
+from evaltap.evaluator.reports.evidence import Comparison as Compared
+from evaltap.evaluator.scoring.results.references import attach_kept
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.file_type import is_database
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.remote.client import open_to_read
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import canonical
-from evaltap.schemas.files.documents import LINES_ENDINGS, read_bytes, read_result
-from evaltap.schemas.formats.case import Invocation
+from evaltap.schemas.files.documents import (
+    LINES_ENDINGS,
+    eval_set_name,
+    iter_cases,
+    read_bytes,
+    read_result,
+)
+from evaltap.schemas.formats.case import CaseData, Invocation
+from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.result import EvalMetricResult, EvalMetricResultPerInvocation
 from evaltap.schemas.known import check_known
 
@@ -130,7 +140,7 @@ def read_result_side(path: Path) -> Side:
     result = read_result(path)
     rows: list[ScoreRow] = []
     recordings: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
-    made: defaultdict[CaseKey, dict[str, Sequence[Case]]] = defaultdict(dict)
+    made: defaultdict[CaseKey, dict[str, CaseData]] = defaultdict(dict)
     for place, case in enumerate(result.eval_case_results):
         key = ("", case.eval_set_id or result.eval_set_id, case.eval_id)
         trial = str(case.run_id)
@@ -140,7 +150,11 @@ def read_result_side(path: Path) -> Side:
             for metric in case.overall_eval_metric_results
         ]
         pairs = case.eval_metric_result_per_invocation
-        made[key][trial] = [_data(pair.actual_invocation) or {} for pair in pairs]
+        made[key][trial] = _case(
+            case.eval_id,
+            [_data(pair.actual_invocation) or {} for pair in pairs],
+            [_data(pair.expected_invocation) for pair in pairs],
+        )
         if pairs:
             recordings[key].append(recording_of(trial, [_seen(pair) for pair in pairs]))
     if not rows:
@@ -161,7 +175,9 @@ def _row(key: CaseKey, trial: str, metric: EvalMetricResult, path: str, place: s
         )
     # The format omits a score of zero.
     score = None if status in WITHOUT_VERDICT else metric.score or 0.0
-    return ScoreRow(key, trial, metric.metric_name, "", status, score, metric.threshold)
+    reason = metric.details.reason if metric.details and status != "passed" else ""
+    verdict = (status, score, metric.threshold, reason)
+    return ScoreRow(key, trial, metric.metric_name, "", *verdict)
 
 
 def _seen(pair: EvalMetricResultPerInvocation) -> RecordedTurn:
@@ -196,16 +212,16 @@ def read_store_side(path: Path, runs: Sequence[str] = ()) -> Side:
     Raises InputError for a run that does not exist, and if nothing is scored.
     """
 
-    def turns(cases: Collection[CaseKey]) -> TrialTurns:
+    def trials(cases: Collection[CaseKey]) -> TrialCases:
         with open_to_read(path) as again:
-            return _actual(_turns(again, runs, "actual_json", cases))
+            return _trials(again, runs, cases)
 
     with open_to_read(path) as store:
-        return replace(side_of(store, runs), turns=turns)
+        return replace(side_of(store, runs), trials=trials)
 
 
 def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
-    """Return the scores of an open store like `read_store_side`; its turns are read while it is open."""
+    """Return the scores of an open store like `read_store_side`; its cases are read while it is open."""
     path = store.path
     _check_runs(store, path, runs)
     scored = _score_rows(store, runs)
@@ -217,12 +233,10 @@ def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
     count = len({run for _, run, _ in scored})
     stored = {row.case: (row.case[0], name, row.case[2]) for row, _, name in scored}
 
-    def turns(cases: Collection[CaseKey]) -> TrialTurns:
-        return _actual(_turns(store, runs, "actual_json", cases))
-
     return Side(
-        name, count, metrics_of(rows), recordings, contents_of(recordings), turns, rows, stored
-    )
+        name, count, metrics_of(rows), recordings, contents_of(recordings),
+        lambda cases: _trials(store, runs, cases), rows, stored, _compared(store, runs),
+    )  # fmt: skip
 
 
 def _check_runs(store: StoreReader, path: Path, runs: Sequence[str]) -> None:
@@ -272,8 +286,68 @@ def _recordings(rows: Iterable[_Row]) -> Mapping[CaseKey, Sequence[Recording]]:
     return found
 
 
-def _actual(rows: Iterable[_Row]) -> TrialTurns:
-    found: defaultdict[CaseKey, dict[str, list[Any]]] = defaultdict(dict)
-    for key, trial, turns in _by_trial(rows):
-        found[key][trial] = [orjson.loads(text) for (text,) in turns]
+def _trials(store: StoreReader, runs: Sequence[str], cases: Collection[CaseKey]) -> TrialCases:
+    """Return some cases as landed, as gates judged them, or from the files that were scored."""
+    found: defaultdict[CaseKey, dict[str, CaseData]] = defaultdict(dict)
+    for key, trial, turns in _by_trial(_turns(store, runs, "actual_json, expected_json", cases)):
+        actual = [orjson.loads(one) for one, _ in turns]
+        expected = [None if one is None else orjson.loads(one) for _, one in turns]
+        found[key][trial] = _case(key[2], actual, expected)
+    for number in range(max(map(len, found.values()), default=0)):
+        # A table of references knows a case by its id alone.
+        some = {key: list(trials.values())[number:] for key, trials in found.items()}
+        attach_kept(store, {key: rest[0] for key, rest in some.items() if rest})
+    judged = store.rows(_JUDGED.format(eval_set=_EVAL_SET), {"runs": list(runs)})
+    wanted = set(cases)
+    for app, eval_set, eval_id, trial, text in judged:
+        if (key := (app, eval_set, eval_id)) in wanted:
+            found[key][trial] = orjson.loads(text)
+    for key, trial, case in _of_files(store, runs):
+        if key in wanted:
+            found[key][trial] = case
     return found
+
+
+_JUDGED = """
+SELECT app_name, {eval_set}, eval_id, concat_ws(' ', run_id, revision, nullif(repeat, '')), case_json
+FROM (SELECT *, regexp_extract(eval_set_id, '@([^@]*)$', 1) AS repeat FROM gate_results) s
+WHERE len($runs) = 0 OR list_contains($runs, run_id)
+"""
+_OF_FILES = """
+SELECT run_id, source, started_at FROM runs
+WHERE kind = 'files' AND (len($runs) = 0 OR list_contains($runs, run_id))
+"""
+
+
+def _of_files(store: StoreReader, runs: Sequence[str]) -> Iterator[tuple[CaseKey, str, CaseData]]:
+    """Yield the cases of the files that runs scored, as far as they are there and unchanged since."""
+    for run, source, started in store.rows(_OF_FILES, {"runs": list(runs)}):
+        for path in map(Path, source.split(", ")):
+            if not path.is_file() or path.stat().st_mtime > started.replace(tzinfo=UTC).timestamp():
+                continue
+            for case in iter_cases(path):
+                app, name, eval_id = case_identity(case, eval_set_name(path))[:3]
+                eval_set, _, repeat = name.rpartition("@") if "@" in name else (name, "", "")
+                yield (app, eval_set, eval_id), f"{run} {repeat}".rstrip(), case
+
+
+def _compared(store: StoreReader, runs: Sequence[str]) -> Compared:
+    texts = store.column(
+        """SELECT metric_json FROM run_metrics
+        WHERE len($runs) = 0 OR list_contains($runs, run_id)
+        GROUP BY metric_json ORDER BY min(metric_index), metric_json""",
+        {"runs": list(runs)},
+    )
+    return Compared([EvalMetric.model_validate_json(text) for text in texts])
+
+
+def _case(eval_id: str, actual: Sequence[Case], expected: Sequence[Case | None]) -> CaseData:
+    """Return a recording as a case; without expected turns if none is known."""
+    return {
+        "evalId": eval_id,
+        "source": {},  # in a recorded case, null is a turn without a reference
+        "evalMode": "trace",
+        "sessionInput": {"appName": "compare", "userId": "compare"},
+        "actualConversation": list(actual),
+        **({"conversation": list(expected)} if any(expected) else {}),
+    }

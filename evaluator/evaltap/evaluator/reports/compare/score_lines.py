@@ -24,7 +24,7 @@ _STATUSES: Final = (*VERDICTS, *WITHOUT_VERDICT)
 
 def read_score_lines(path: Path) -> Side:
     """Return the scores of a file: `{"runId","evalSetId","evalId","metricName","metricDigest","score",
-    "status","threshold"}`, and optionally `appName`; each run id is a trial.
+    "status","threshold"}`, and optionally `appName` and `reason`; each run id is a trial.
 
     A line without status passes if its score reaches its threshold.  If it has no threshold either, the
     metric has only scores.  Raises FormatError with the line number.
@@ -109,4 +109,4 @@ def _row(data: Json, path: str, number: int) -> ScoreRow:
         )
     case = (text("appName"), text("evalSetId"), text("evalId"))
     names = (text("runId"), text("metricName"), text("metricDigest"))
-    return ScoreRow(case, *names, status, score, threshold)
+    return ScoreRow(case, *names, status, score, threshold, text("reason"))

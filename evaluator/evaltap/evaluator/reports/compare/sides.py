@@ -10,10 +10,12 @@ from typing import Final, NamedTuple, TypeAlias
 from evaltap.evaluator.analysis.stats.exchange import Trials
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.turn import Case, Turn
+from evaltap.evaluator.reports.evidence import Comparison as Compared
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.formats.case import CaseData
 
-TrialTurns: TypeAlias = Mapping[CaseKey, Mapping[str, Sequence[Case]]]
-"""The recorded turns of cases, by trial."""
+TrialCases: TypeAlias = Mapping[CaseKey, Mapping[str, CaseData]]
+"""Cases as they were recorded in each trial: what the agent did, and what was expected if that is known."""
 
 
 class RecordedTurn(NamedTuple):
@@ -101,6 +103,8 @@ class ScoreRow(NamedTuple):
     """None: the metric has only scores, no verdicts."""
     score: float | None
     threshold: float | None = None
+    reason: str = ""
+    """What the metric says about a trial that did not pass, if the file tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +153,8 @@ class MetricSide:
     """Whether the metric has only scores, no verdicts."""
 
 
-def no_turns(cases: Collection[CaseKey]) -> TrialTurns:
-    """Return no turns, for a side whose recordings are unavailable."""
+def no_trials(cases: Collection[CaseKey]) -> TrialCases:
+    """Return no cases, for a side whose recordings are unavailable."""
     return {}
 
 
@@ -165,12 +169,14 @@ class Side:
     recordings: Mapping[CaseKey, Sequence[Recording]] = field(default_factory=dict)
     contents: Mapping[CaseKey, str] = field(default_factory=dict)
     """Hashes of input and expectation of cases, except cases whose trials differ."""
-    turns: Callable[[Collection[CaseKey]], TrialTurns] = no_turns
-    """Reads the recorded turns of some cases."""
+    trials: Callable[[Collection[CaseKey]], TrialCases] = no_trials
+    """Reads the recordings of some cases."""
     rows: Sequence[ScoreRow] = ()
     """The individual scores, if the file has them."""
     stored: Mapping[CaseKey, CaseKey] = field(default_factory=dict)
     """The key of the last trial of a case in the store."""
+    compared: Compared = field(default_factory=Compared)
+    """How the calls of cases are compared for readers."""
 
     @property
     def cases(self) -> Collection[CaseKey]:

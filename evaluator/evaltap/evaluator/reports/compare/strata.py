@@ -85,8 +85,10 @@ def _with_p(metric: MetricChange, p: float) -> MetricChange:
 def _turns(base: Side, head: Side, cases: Sequence[CaseKey]) -> Mapping[CaseKey, Sequence[Case]]:
     found: defaultdict[CaseKey, list[Case]] = defaultdict(list)
     for side in (base, head):
-        for key, trials in side.turns(cases).items():
-            found[key] += [turn for turns in trials.values() for turn in turns]
+        for key, trials in side.trials(cases).items():
+            found[key] += [
+                turn for case in trials.values() for turn in case.get("actualConversation") or ()
+            ]
     return found
 
 

@@ -1,18 +1,22 @@
 """The wording of a comparison, shared by all formats."""
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.analysis.stats.rate import Interval
 from evaltap.evaluator.reports.compare.model import (
+    SUSPECT,
     CaseChange,
     Comparison,
+    Difference,
     MetricChange,
     Outcome,
     Stratum,
     Totals,
     UsageChange,
 )
+from evaltap.evaluator.reports.model import pattern
 from evaltap.schemas.text import counted
 
 HEADLINES: Final = {
@@ -32,12 +36,12 @@ _GROUPS: Final[Sequence[tuple[Outcome, str]]] = (
 )
 
 
-class CaseRow(NamedTuple):
-    """A case in a list: its name, the metric, and its figures."""
+class ReasonGroup(NamedTuple):
+    """Cases of one outcome whose reasons are alike."""
 
-    case: CaseChange
-    metric: str
-    figures: str
+    reason: str
+    """The reason that they share; empty if it is unknown."""
+    cases: Sequence[Difference]
 
 
 class CaseGroup(NamedTuple):
@@ -45,7 +49,8 @@ class CaseGroup(NamedTuple):
 
     outcome: Outcome
     title: str
-    rows: Sequence[CaseRow]
+    number: int
+    reasons: Sequence[ReasonGroup]
 
 
 def headline(found: Comparison) -> str:
@@ -148,17 +153,40 @@ def points(share: float) -> str:
 
 
 def groups(found: Comparison) -> Iterator[CaseGroup]:
-    """Yield the cases that did not simply pass, by outcome, the certain ones first."""
+    """Yield the cases that did not simply pass, by outcome and reason."""
     for outcome, title in _GROUPS:
-        rows = [
-            CaseRow(case, metric.metric, figures(case))
-            for metric in found.metrics
-            for case in metric.cases
-            if case.outcome == outcome
+        cases = [one for one in found.differences if one.outcome == outcome]
+        reasons = [
+            _reason_group([*alike])
+            for _, alike in groupby(cases, key=lambda one: pattern(one.reason))
         ]
-        if rows:
-            rows.sort(key=lambda row: 1.0 if row.case.p_value is None else row.case.p_value)
-            yield CaseGroup(outcome, title, rows)
+        if cases:
+            yield CaseGroup(outcome, title, len(cases), reasons)
+
+
+def _reason_group(cases: Sequence[Difference]) -> ReasonGroup:
+    reasons = {one.reason for one in cases}
+    return ReasonGroup(reasons.pop() if len(reasons) == 1 else pattern(cases[0].reason), cases)
+
+
+def case_line(one: Difference) -> str:
+    """Return the figures of a case: `5/5 -> 0/5, regressed (trajectory, answers)`."""
+    by_figures: dict[str, list[str]] = {}
+    for finding in one.findings:
+        by_figures.setdefault(finding.figures, []).append(finding.metric)
+    return "; ".join(f"{shown} ({', '.join(names)})" for shown, names in by_figures.items())
+
+
+def reason_lines(one: Difference) -> Iterator[str]:
+    """Yield why a case did not pass; a crash once for all metrics."""
+    if one.crash:
+        yield f"crashed: {one.crash}"
+    told: dict[str, list[str]] = {}
+    for finding in one.findings:
+        if finding.reason:
+            told.setdefault(finding.reason, []).append(finding.metric)
+    for reason, metrics in told.items():
+        yield f"{', '.join(metrics)}: {reason}"
 
 
 def figures(case: CaseChange) -> str:
@@ -171,7 +199,7 @@ def figures(case: CaseChange) -> str:
         low, high = case.rate.interval
         share = f"{case.rate.value:.0%} ({low:.0%} to {high:.0%})"
         return f"{counts}, {case.change.replace('_', ' ')}: {share}"
-    certain = f", {p_value(case.p_value)}" if case.p_value < 1 else ""
+    certain = f", {p_value(case.p_value)}" if case.p_value <= SUSPECT else ""
     suffix = "" if case.change == "same" else f", {case.change}"
     return f"{counts}{certain}{suffix}"
 

@@ -7,7 +7,8 @@ newest_scores AS (
 ),
 of_scores AS (
   SELECT app_name, eval_set_id, eval_id, list(DISTINCT status) AS statuses,
-         list(struct_pack(metric := metric_name, status := status, score := score) ORDER BY metric_name)
+         list(struct_pack(metric := metric_name, status := status, score := score,
+                           reason := left(coalesce(reason, ''), 1000)) ORDER BY metric_name)
            FILTER (status IN ('failed', 'crashed', 'error')) AS verdicts,
          count(*) FILTER (status = 'passed') AS passed,
          count(*) FILTER (status = 'not_evaluated') AS not_evaluated

@@ -21,7 +21,8 @@ SELECT s.app_name, {eval_set}, s.eval_id,
          WHEN 'gate'  THEN concat_ws(' ', s.run_id, s.revision)
          ELSE 'revision ' || s.revision
        END, nullif(s.repeat, '')) AS trial,
-       s.metric_name, s.metric_digest, s.status, s.score, s.threshold, s.run_id, s.eval_set_id
+       s.metric_name, s.metric_digest, s.status, s.score, s.threshold,
+       if(s.status = 'passed', '', left(coalesce(s.reason, ''), 1000)), s.run_id, s.eval_set_id
 FROM named s
 ANTI JOIN mended_attempts USING (run_id, app_name, eval_set_id, eval_id, revision)
 WHERE len($runs) = 0 OR list_contains($runs, s.run_id)
