@@ -1,8 +1,8 @@
 """Spans and log events of CloudWatch, as AWS's distribution of OpenTelemetry (ADOT) and AgentCore write them.
 
-Sources: the log groups `aws/spans` (spans) and `otel-rt-logs` (bodies with `input` and `output` messages), as
-single records, as `events` of `aws logs filter-log-events`, and as `results` of Logs Insights.  ADOT moves the
-message events of a span into a log event; here they become message events again.
+Sources: the log groups `aws/spans` (spans) and `otel-rt-logs` (bodies with `input` and `output` messages),
+as single records, as `events` of `aws logs filter-log-events`, and as `results` of Logs Insights.  ADOT moves
+the message events of a span into a log event; here they become message events again.
 """
 
 import json

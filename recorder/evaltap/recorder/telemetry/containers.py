@@ -54,6 +54,8 @@ def container_of(document: object) -> tuple[str, object] | None:
             return container_of(document["trace"])
         if isinstance(document.get("batches"), list):
             return "Tempo trace", {"resourceSpans": document["batches"]}
+        if (found := _listed_spans([document])) is not None:
+            return found
         for key in _WRAPPERS:
             held = document.get(key)
             if isinstance(held, list) and held and (found := _listed_spans(held)) is not None:
@@ -62,8 +64,6 @@ def container_of(document: object) -> tuple[str, object] | None:
             return "Jaeger traces", _request(())
         if is_cloudwatch(document):
             return "CloudWatch records", as_otlp(document)
-        if (found := _listed_spans([document])) is not None:
-            return found
         if isinstance(document.get("trace"), Mapping):
             return container_of(document["trace"])
     if isinstance(document, list) and document:

@@ -19,7 +19,7 @@ _TYPES = {
     "tool": "TOOL",
     "workflow": "CHAIN",
 }
-_NO_PARENT = ("", "undefined", "0", None)
+_NO_PARENT = ("", "undefined", "0", "None")
 
 
 def is_datadog(document: object) -> bool:
@@ -36,6 +36,7 @@ def of_datadog(documents: list[Mapping[str, object]]) -> Iterator[Entry]:
 
 def _spans(document: Mapping[str, object]) -> list[Mapping[str, object]]:
     """Return the spans of a payload, with what it says of all of them; a span is its own list."""
+    document = mapping(document.get("data")) or document
     held = mapping(document.get("attributes")) or document
     inner = held.get("spans")
     found = (
@@ -57,10 +58,10 @@ def _observation(span: Mapping[str, object]) -> JsonObject:
     error = mapping(meta.get("error"))
     start, duration = _nanoseconds(span), span.get("duration")
     return {
-        "id": span["span_id"],
+        "id": str(span["span_id"]),
         "traceId": span["trace_id"],
         "type": _TYPES[_kind(span)],
-        "parentObservationId": None if parent in _NO_PARENT else parent,
+        "parentObservationId": None if str(parent) in _NO_PARENT else str(parent),
         "name": span.get("name"),
         "startTime": start,
         "endTime": start + duration if start and isinstance(duration, int) else start,

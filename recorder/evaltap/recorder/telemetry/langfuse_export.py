@@ -31,7 +31,12 @@ def is_langfuse(document: object) -> bool:
 
 def is_observation(document: object) -> bool:
     """Check whether a document is one observation."""
-    return isinstance(document, Mapping) and {"id", "traceId", "type"} <= document.keys()
+    return (
+        isinstance(document, Mapping)
+        and {"id", "traceId", "type"} <= document.keys()
+        and isinstance(document["id"], str)
+        and isinstance(document.get("parentObservationId"), str | None)
+    )
 
 
 def of_observations(

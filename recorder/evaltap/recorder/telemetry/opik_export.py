@@ -17,7 +17,12 @@ _TYPES = {"general": "SPAN", "llm": "GENERATION", "tool": "TOOL", "guardrail": "
 def is_opik_span(document: object) -> bool:
     """Check whether a document is one span."""
     span = mapping(document)
-    return {"id", "trace_id", "start_time"} <= span.keys() and span.get("type") in _TYPES
+    return (
+        {"id", "trace_id", "start_time"} <= span.keys()
+        and isinstance(span["id"], str)
+        and isinstance(span.get("parent_span_id"), str | None)
+        and str(span.get("type")) in _TYPES
+    )
 
 
 def is_opik_trace(document: object) -> bool:

@@ -14,6 +14,7 @@ from evaltap.recorder.sources.sessions.messages import (
     objects,
     text_of,
     time_of,
+    value_of,
 )
 from evaltap.recorder.tokens import tokens
 from evaltap.schemas.data import JsonObject
@@ -80,7 +81,7 @@ def _outcome(call: JsonObject, now: int) -> Message:
     found = [one.get("response") for one in parts if isinstance(one, dict)]
     value = found[0] if len(found) == 1 else result
     if isinstance(value, dict) and set(value) == {"output"}:
-        value = value["output"]
+        value = value_of(value["output"])
     failure = None
     if call.get("status") in _FAILED:
         stated = value.get("error") if isinstance(value, dict) else value

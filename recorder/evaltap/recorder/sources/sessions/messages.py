@@ -212,7 +212,8 @@ def _events(
         yield Responded(run_id, answer[0], answer[1].text)
     elif status == "ok":
         yield Responded(run_id, now, None, {"finalResponse": "missing"})
-    yield RunEnded(run_id, now, status, failure)
+    ended = max(one.time_ns for one in messages)
+    yield RunEnded(run_id, ended or now, status, failure)
 
 
 def _model(run_id: str, now: int, message: Message, text: str | None) -> Iterator[ModelCalled]:
@@ -240,12 +241,14 @@ class _Calls:
         self.unmatched = False
         """Whether a result had no call."""
         self._open: dict[str, tuple[str, str]] = {}
+        self._known: set[str] = set()
         self._count = 0
 
     def asked(self, run_id: str, now: int, call: Call, agent: str | None) -> ToolCalled:
         """Return the event of a call."""
         self._count += 1
-        key = call.id if call.id and call.id not in self._open else f"{run_id}-call-{self._count}"
+        key = call.id if call.id and call.id not in self._known else f"{run_id}-call-{self._count}"
+        self._known.add(key)
         self._open[key] = call.id, call.name
         return ToolCalled(
             run_id,
@@ -254,7 +257,7 @@ class _Calls:
             call.name,
             call.arguments,
             agent_name=agent,
-            id_known=bool(call.id),
+            id_known=key == call.id,
             capture={} if call.arguments is not None else {"arguments": "missing"},
         )
 

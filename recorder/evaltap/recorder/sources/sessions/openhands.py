@@ -36,7 +36,7 @@ def conversations(document: object) -> list[Conversation] | None:
         events = objects(found)
     else:
         events = objects(document)
-    if any(one.get("kind") in _KINDS for one in events):
+    if any(str(one.get("kind")) in _KINDS for one in events):
         messages = [message for one in events for message in _sdk_messages(one)]
     elif any("source" in one and ("action" in one or "observation" in one) for one in events):
         messages = [message for one in events for message in _messages(one)]
