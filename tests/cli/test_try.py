@@ -153,6 +153,30 @@ def test_messages_become_turns(
     assert [turn.get("finalResponse", {}).get("content") for turn in turns] == answers
 
 
+@pytest.mark.parametrize(
+    ("output", "error"),
+    [
+        ("a.txt", None),
+        ("Exit code: 0\nWall time: 0.1 seconds\nOutput:\nExit code: 1", None),
+        ("Exit code: 2\nWall time: 0.1 seconds\nOutput:\nno file", "exit code 2"),
+        ("Wall time: 0.1 seconds\nProcess exited with code 1\nOutput:\n", "exit code 1"),
+        ('{"output": "no", "metadata": {"exit_code": 3}}', "exit code 3"),
+        ('{"success": false, "content": "denied"}', None),
+    ],
+)
+def test_a_command_of_codex_failed_if_its_exit_code_says_so(
+    output: str, error: str | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "rollout.jsonl"
+    file.write_text(lines(said("user", "a"), CALL, {**RETURN, "output": output}))
+
+    (case,) = recognise([file]).cases
+
+    (call,) = case["actualConversation"][0]["tools"]
+    assert call.get("error", {}).get("type") == error
+    assert ("error" in call) == (error is not None or "denied" in output)
+
+
 def run(*arguments: str | Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     """Run the command; return its exit code and what it printed."""
     code = main(["try", *map(str, arguments)])

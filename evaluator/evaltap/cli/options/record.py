@@ -24,7 +24,7 @@ class OtlpOptions:
     files: tuple[str, ...] = argument(
         "FILE",
         "files of OTLP/JSON (one object, or JSON Lines), or traces exported from LangSmith,"
-        " Langfuse, MLflow, Phoenix, Jaeger or Tempo; in any order",
+        " Langfuse, MLflow, Phoenix, Logfire, Opik, Datadog, CloudWatch, Jaeger or Tempo; in any order",
     )
     out: str | None = option(
         "--out FILE", "write an eval set with one case for each session", either="output"

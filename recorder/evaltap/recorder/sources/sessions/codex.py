@@ -5,6 +5,7 @@ Sources: the rollout items of Codex CLI (`RolloutItem`: `session_meta`, `respons
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 
 from evaltap.recorder.observation import Failure
@@ -22,6 +23,7 @@ from evaltap.schemas.data import JsonObject
 
 NAME = "codex"
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
+_EXIT = re.compile(r"^(?:Exit code:|Process exited with code) (\d+)$", re.MULTILINE)
 _RETURNS = ("function_call_output", "custom_tool_call_output")
 _PREAMBLES = ("<environment_context>", "<user_instructions>", "# AGENTS.md instructions")
 """How messages begin that Codex writes in the user's name."""
@@ -45,7 +47,8 @@ def _has_payloads(lines: list[JsonObject]) -> bool:
 def _rollout(lines: list[JsonObject]) -> Conversation:
     session, model = None, None
     messages: list[Message] = []
-    counted = any(_payload(line).get("type") == "token_count" for line in lines)
+    kinds = {str(_payload(line).get("type")) for line in lines if line.get("type") == "event_msg"}
+    used = _Usage()
     for line in lines:
         payload, kind = _payload(line), line.get("type")
         if kind == "session_meta":
@@ -54,10 +57,12 @@ def _rollout(lines: list[JsonObject]) -> Conversation:
             model = _word(payload.get("model"))
         elif kind == "response_item":
             # Only the counts of tokens are model calls, where they are written.
-            stated = None if counted else model
-            messages += _item(payload, time_of(line.get("timestamp")), stated)
+            stated = None if "token_count" in kinds else model
+            found = _item(payload, time_of(line.get("timestamp")), stated)
+            # Items of the user also have what Codex adds; the events are what was typed.
+            messages += [one for one in found if one.role != "user" or "user_message" not in kinds]
         elif kind == "event_msg":
-            messages += _event(payload, time_of(line.get("timestamp")), model)
+            messages += _event(payload, time_of(line.get("timestamp")), model, used)
     return Conversation(framework=NAME, session_id=session, agent_name=NAME, messages=messages)
 
 
@@ -88,6 +93,10 @@ def _item(item: JsonObject, now: int, model: str | None) -> Iterator[Message]:
 def _outcome(output: object) -> tuple[object, Failure | None]:
     """Return a call's output and failure; a command's exit code is in its metadata."""
     value = value_of(output)
+    if isinstance(value, str):
+        exited = _EXIT.search(value.partition("\nOutput:")[0])
+        code = exited[1] if exited else "0"
+        return value, Failure(f"exit code {code}", value) if code != "0" else None
     if not isinstance(value, Mapping):
         return value, None
     metadata = value.get("metadata")
@@ -99,13 +108,15 @@ def _outcome(output: object) -> tuple[object, Failure | None]:
     return value, None
 
 
-def _event(event: JsonObject, now: int, model: str | None) -> Iterator[Message]:
-    """Yield the tokens of a model call, and what ended a turn."""
+def _event(event: JsonObject, now: int, model: str | None, used: "_Usage") -> Iterator[Message]:
+    """Yield what the user typed, the tokens of a model call, and what ended a turn."""
     kind = event.get("type")
     info = event.get("info")
-    if kind == "token_count" and isinstance(info, dict):
-        used = _tokens(info.get("last_token_usage"))
-        yield Message(role="assistant", time_ns=now, model=model, tokens=used)
+    if kind == "user_message":
+        yield Message(role="user", text=_word(event.get("message")), time_ns=now)
+    elif kind == "token_count" and isinstance(info, dict):
+        if (counted := used.of_call(info)) is not None:
+            yield Message(role="assistant", time_ns=now, model=model, tokens=counted)
     elif kind == "error":
         yield Message(
             role="assistant", time_ns=now, failure=Failure(None, _word(event.get("message")))
@@ -113,6 +124,21 @@ def _event(event: JsonObject, now: int, model: str | None) -> Iterator[Message]:
     elif kind == "turn_aborted":
         reason = _word(event.get("reason"))
         yield Message(role="assistant", time_ns=now, failure=Failure("turn_aborted", reason))
+
+
+class _Usage:
+    """The tokens of a session so far: an event repeats the counts when nothing was added."""
+
+    def __init__(self) -> None:
+        self._total: object = None
+
+    def of_call(self, info: JsonObject) -> Tokens | None:
+        """Return the tokens of the last model call; None if the event repeats the one before."""
+        total = info.get("total_token_usage")
+        if total is not None and total == self._total:
+            return None
+        self._total = total
+        return _tokens(info.get("last_token_usage"))
 
 
 def _tokens(usage: object) -> Tokens:

@@ -30,16 +30,20 @@ def conversations(document: object) -> list[Conversation] | None:
         return None
     session: str | None = None
     messages: list[Message] = []
+    counts = "assistant.usage" not in kinds
     for event in events:
         data = event["data"]
         if event.get("type") == "session.start" and isinstance(data.get("sessionId"), str):
             session = data["sessionId"]
-        messages += _messages(event.get("type"), data, time_of(event.get("timestamp")))
+        if data.get("parentToolCallId") is None:  # a sub-agent's messages are within a call
+            now = time_of(event.get("timestamp"))
+            messages += _messages(event.get("type"), data, now, counts=counts)
     return [Conversation(framework=NAME, session_id=session, agent_name=NAME, messages=messages)]
 
 
-def _messages(kind: object, data: JsonObject, now: int) -> Iterator[Message]:
-    text = text_of(data.get("content"))
+def _messages(kind: object, data: JsonObject, now: int, *, counts: bool) -> Iterator[Message]:
+    """Yield the message of an event; `counts` if messages have the only counts of tokens."""
+    text, model = text_of(data.get("content")), data.get("model")
     if kind == "user.message":
         yield Message(role="user", text=text, time_ns=now)
     elif kind == "assistant.message":
@@ -48,9 +52,15 @@ def _messages(kind: object, data: JsonObject, now: int) -> Iterator[Message]:
             for one in objects(data.get("toolRequests"))
             if isinstance(one.get("name"), str)
         ]
-        yield Message(role="assistant", text=text, time_ns=now, calls=tuple(made))
+        yield Message(
+            role="assistant",
+            text=text,
+            time_ns=now,
+            calls=tuple(made),
+            model=model if counts and isinstance(model, str) else None,
+            tokens=tokens(None, data.get("outputTokens") if counts else None),
+        )
     elif kind == "assistant.usage":
-        model = data.get("model")
         yield Message(
             role="assistant",
             time_ns=now,

@@ -1,7 +1,8 @@
 """Gemini CLI: its session files below `~/.gemini/tmp/*/chats`.
 
 Source: `ConversationRecord` of gemini-cli's chat recording service.  Newer versions write JSON Lines: the
-session's record, then a message on each line, of which a later one with the same id counts.
+session's record, then a message on each line, of which a later one with the same id counts, and changes
+(`$set`, `$rewindTo`).
 """
 
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from evaltap.recorder.sources.sessions.messages import (
     time_of,
     value_of,
 )
+from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.tokens import tokens
 from evaltap.schemas.data import JsonObject
 
@@ -33,8 +35,7 @@ def conversations(document: object) -> list[Conversation] | None:
         if not lines or not {"sessionId", "projectHash"} <= lines[0].keys():
             return None
         session = lines[0]
-        latest = {str(line["id"]): line for line in lines if "id" in line and "type" in line}
-        records = list(latest.values())
+        records = _records(lines)
     if not any(one.get("type") in ("user", "gemini") for one in records):
         return None
     given = session.get("sessionId")
@@ -48,10 +49,29 @@ def conversations(document: object) -> list[Conversation] | None:
     ]
 
 
+def _records(lines: list[JsonObject]) -> list[JsonObject]:
+    """Return the messages that the lines of a file leave."""
+    latest: dict[str, JsonObject] = {}
+    for line in lines:
+        replaced = mapping(line.get("$set")).get("messages")
+        if replaced is not None:
+            latest = {str(one.get("id")): one for one in objects(replaced)}
+        elif str(line.get("$rewindTo")) in latest:
+            kept = [*latest].index(str(line["$rewindTo"]))
+            latest = dict([*latest.items()][:kept])
+        elif "id" in line and "type" in line:
+            latest[str(line["id"])] = line
+    return [*latest.values()]
+
+
 def _messages(record: JsonObject) -> Iterator[Message]:
     kind, now = record.get("type"), time_of(record.get("timestamp"))
     text = text_of(record.get("content"))
     if kind == "user":
+        if text is None and any(
+            "functionResponse" in one for one in objects(record.get("content"))
+        ):
+            return  # what tools returned, as the model received it
         yield Message(role="user", text=text, time_ns=now)
     elif kind == "error":
         yield Message(role="assistant", time_ns=now, failure=Failure(None, text))

@@ -16,6 +16,7 @@ from evaltap.recorder.sources.sessions.messages import (
     time_of,
     value_of,
 )
+from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.tokens import tokens
 from evaltap.schemas.data import JsonObject
 
@@ -44,10 +45,13 @@ def _conversation(simulation: JsonObject) -> Conversation:
     failure = None
     if isinstance(reason, str) and reason not in _ENDED:
         status, failure = "error", Failure(reason)
+    messages = [found for one in objects(simulation["messages"]) for found in _messages(one)]
+    if reason == "user_stop" and messages and messages[-1].role == "user":
+        del messages[-1]  # the user's word that ends the simulation
     return Conversation(
         framework=NAME,
         session_id=given if isinstance(given, str) else None,
-        messages=[found for one in objects(simulation["messages"]) for found in _messages(one)],
+        messages=messages,
         state={key: value for key, value in stated.items() if value is not None},
         status=status,
         failure=failure,
@@ -78,11 +82,13 @@ def _messages(given: JsonObject) -> Iterator[Message]:
     elif role == "assistant":
         used, cost = given.get("usage"), given.get("cost")
         used = used if isinstance(used, dict) else {}
+        model = mapping(given.get("raw_data")).get("model")
         yield Message(
             role="assistant",
             text=text,
             time_ns=now,
             calls=tuple(map(_call, _named(given.get("tool_calls")))),
+            model=model if isinstance(model, str) else None,
             tokens=tokens(used.get("prompt_tokens"), used.get("completion_tokens")),
             cost_usd=float(cost) if isinstance(cost, int | float) else None,
         )
