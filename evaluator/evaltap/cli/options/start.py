@@ -19,7 +19,7 @@ class TryOptions:
     """The files to read, and where to keep what was read.
 
     examples:
-      evaltap try traces.json                        # an export of a tracing product
+      evaltap try traces.json                 # an export of a tracing product
       evaltap try ~/.codex/sessions --db codex.duckdb
       curl -s URL | evaltap try - --json
 
