@@ -18,6 +18,7 @@ from evaltap.cli.visible import visible_output
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
 
 COMMANDS = {
+    "try": "read files of any supported format and show what the agent did",
     "init": "write evaltap.toml and a starter metrics file",
     "up": "receive OTLP, land, score and show results, in one process",
     "demo": "record a small agent, score it and explain the result",
@@ -63,7 +64,7 @@ COMMANDS = {
 }
 
 GROUPS = {
-    "start": ("demo", "init", "up"),
+    "start": ("try", "demo", "init", "up"),
     "record": ("record", "collect", "redact", "convert"),
     "run": ("run", "replay", "serve", "mocks"),
     "score": ("consume", "score", "metrics", "compare", "gate", "calibrate", "attack"),
@@ -85,7 +86,7 @@ GROUPS = {
 }
 """The commands in the order of the help, by group."""
 
-_WITHOUT_SETTINGS = ("demo", "init", "metrics")
+_WITHOUT_SETTINGS = ("demo", "init", "metrics", "try")
 
 _NO_WARNINGS = ("", "completion", "doctor")
 """Commands that read no variable, or that report unknown ones themselves."""
@@ -103,6 +104,7 @@ EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in mod
 
 _EXAMPLES = """\
 examples:
+  evaltap try traces.json      # what is in a file of traces or sessions
   evaltap demo                 # a recorded agent, its scores and what failed
   evaltap init                 # settings for this folder
   evaltap consume --help       # examples and options of a command

@@ -2,18 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from evaltap.cli.declared import Action, Actions, argument, group, option
-from evaltap.cli.options.shared import TlsOptions, as_json, columns
-
-
-def _no_redaction() -> Any:
-    """Declare whether recorded texts are written as they are."""
-    return option(
-        "--no-redaction",
-        "do not redact (default: replace email addresses, numbers and keys with pseudonyms)",
-    )
+from evaltap.cli.options.shared import TlsOptions, as_json, columns, no_redaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +24,7 @@ class OtlpOptions:
     files: tuple[str, ...] = argument(
         "FILE",
         "files of OTLP/JSON (one object, or JSON Lines), or traces exported from LangSmith,"
-        " Langfuse, MLflow, Phoenix, Jaeger or Tempo; in any order",
+        " Langfuse, MLflow, Phoenix, Logfire, Opik, Datadog, CloudWatch, Jaeger or Tempo; in any order",
     )
     out: str | None = option(
         "--out FILE", "write an eval set with one case for each session", either="output"
@@ -40,7 +32,7 @@ class OtlpOptions:
     log: str | None = option(
         "--log LOG", "append each turn to a log, for `evaltap consume`", either="output"
     )
-    no_redaction: bool = _no_redaction()
+    no_redaction: bool = no_redaction()
     explain: bool = option("--explain", "list each turn and what was not captured")
     json: bool = option("--json", "print the summary as JSON")
 
@@ -58,7 +50,7 @@ class ReplayedOptions:
 
     files: tuple[Path, ...] = argument("FILE", ".evalset.json files, or JSON Lines of eval cases")
     log: str = option("--log LOG", "the log to append to", variable="EVALTAP_LOG")
-    no_redaction: bool = _no_redaction()
+    no_redaction: bool = no_redaction()
     json: bool = option("--json", "print the summary as JSON")
 
 
@@ -90,7 +82,7 @@ class ClaudeCodeOptions:
         either="output",
         required=True,
     )
-    no_redaction: bool = _no_redaction()
+    no_redaction: bool = no_redaction()
     json: bool = option("--json", "print the summary as JSON")
 
 

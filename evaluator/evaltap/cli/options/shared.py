@@ -98,6 +98,14 @@ def redact() -> Any:
     )
 
 
+def no_redaction() -> Any:
+    """Declare whether recorded texts are written as they are."""
+    return option(
+        "--no-redaction",
+        "do not redact (default: replace email addresses, numbers and keys with pseudonyms)",
+    )
+
+
 def no_redact(where: str) -> Any:
     """Declare that a report file, written `where`, keeps its texts."""
     return option(

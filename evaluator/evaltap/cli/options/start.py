@@ -3,9 +3,44 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaltap.cli.declared import STORE, STORE_FILE, group, option
-from evaltap.cli.options.shared import ADDRESS, ReferenceOptions, ShownOptions, as_json
+from evaltap.cli.declared import STORE, STORE_FILE, argument, group, option
+from evaltap.cli.options.shared import (
+    ADDRESS,
+    ReferenceOptions,
+    ShownOptions,
+    as_json,
+    no_redaction,
+)
 from evaltap.cli.values import share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TryOptions:
+    """The files to read, and where to keep what was read.
+
+    examples:
+      evaltap try traces.json                 # an export of a tracing product
+      evaltap try ~/.codex/sessions --db codex.duckdb
+      curl -s URL | evaltap try - --json
+
+    Recognises the format of each file by its content: traces of Langfuse, Phoenix,
+    LangSmith, MLflow, Logfire, Opik, Datadog, CloudWatch, Jaeger, Tempo and
+    OpenTelemetry; sessions of Claude Code, Codex, Gemini CLI, Copilot CLI and
+    OpenHands; tau2 results, n8n executions, chat messages and eval sets. Scores
+    them without references or a judge, and shows what the agent did.
+
+    exit code: 0 done, 2 no file could be read, 3 a file that was named was skipped
+    """
+
+    files: tuple[Path, ...] = argument("FILE", "files, folders of them, or - for standard input")
+    db: Path | None = option(
+        "--db X.duckdb", "keep cases and scores in this file (default: a temporary one)"
+    )
+    no_redaction: bool = no_redaction()
+    open: bool = option(
+        "--no-open", "do not show the page (default: on a terminal, open it)", default=True
+    )
+    json: bool = as_json()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

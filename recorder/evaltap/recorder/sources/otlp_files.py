@@ -49,28 +49,39 @@ def read_cases(
     Raises InputError for a file that cannot be opened, FormatError for one that is not OTLP/JSON.
     """
     counts = report if report is not None else ReadingReport()
+
+    def items() -> Iterator[Span | LogRecord]:
+        for path in paths:
+            counts.files += 1
+            yield from read_otlp_file(path, counts.skipped)
+
+    yield from cases_of_items(items(), recorder_version=recorder_version, report=counts)
+
+
+def cases_of_items(
+    items: Iterable[Span | LogRecord], *, recorder_version: str | None, report: ReadingReport
+) -> Iterator[CaseData]:
+    """Yield one case for each run in spans and log records, in order of start."""
     spans: dict[str, list[Span]] = {}
     logs: dict[str, list[LogRecord]] = {}
-    for path in paths:
-        counts.files += 1
-        for item in read_otlp_file(path, counts.skipped):
-            if isinstance(item, Span):
-                counts.spans += 1
-                spans.setdefault(item.trace_id, []).append(item)
-            else:
-                counts.log_records += 1
-                logs.setdefault(item.trace_id, []).append(item)
-    counts.traces = len(spans)
+    for item in items:
+        if isinstance(item, Span):
+            report.spans += 1
+            spans.setdefault(item.trace_id, []).append(item)
+        else:
+            report.log_records += 1
+            logs.setdefault(item.trace_id, []).append(item)
+    report.traces = len(spans)
     reasoning = RecorderConfig().capture_reasoning
     found: list[CaseData] = []
     for trace in _without_repeated_calls(spans, logs):
         runs = observe_trace(trace.spans, trace.logs)
-        counts.traces_without_runs += not runs
+        report.traces_without_runs += not runs
         for run in runs:
             events = run if reasoning else [without_reasoning(event) for event in run]
-            counts.turns_with_reasoning += events != run
+            report.turns_with_reasoning += events != run
             found.append(case_of(events, recorder_version=recorder_version))
-    counts.turns = len(found)
+    report.turns = len(found)
     contexts = ContextMemory(len(found) or 1)
     for case in sorted(found, key=_start):
         yield contexts.trimmed(case)

@@ -5,9 +5,13 @@ download of its UI, `to_json` of spans of the OpenTelemetry SDK for Python. The 
 spans like any others.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import Any
 
+from evaltap.recorder.telemetry.cloudwatch_export import as_otlp, is_cloudwatch
+from evaltap.recorder.telemetry.datadog_export import is_datadog, of_datadog
 from evaltap.recorder.telemetry.flat_spans import Entry, mapping
 from evaltap.recorder.telemetry.langfuse_export import (
     is_langfuse,
@@ -18,7 +22,14 @@ from evaltap.recorder.telemetry.langfuse_export import (
 from evaltap.recorder.telemetry.langsmith_export import of_runs, runs_of
 from evaltap.recorder.telemetry.mlflow_export import is_mlflow
 from evaltap.recorder.telemetry.mlflow_export import of_trace as of_mlflow
+from evaltap.recorder.telemetry.opik_export import (
+    is_opik_span,
+    is_opik_trace,
+    of_opik_spans,
+    of_opik_trace,
+)
 from evaltap.recorder.telemetry.phoenix_export import is_phoenix, of_spans
+from evaltap.recorder.telemetry.span_rows import is_flat_span, is_logfire, of_rows
 from evaltap.schemas.data import JsonObject
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -27,40 +38,54 @@ _STATUS = {"ERROR": 2, "OK": 1}
 
 def as_request(document: object) -> object:
     """Return the OTLP/JSON request with the same spans; return unknown containers unchanged."""
+    found = container_of(document)
+    return document if found is None else found[1]
+
+
+def container_of(document: object) -> tuple[str, object] | None:
+    """Return a container's name and the OTLP/JSON request with its spans; None for other documents."""
     runs = runs_of(document)
     if runs is not None:
-        return _request(map(_of_flat, of_runs(runs)))
+        return "LangSmith runs", _request(map(_of_flat, of_runs(runs)))
     if isinstance(document, Mapping):
-        if is_mlflow(document):
-            return _request(map(_of_flat, of_mlflow(document)))
-        if is_langfuse(document):
-            return _request(map(_of_flat, of_trace(document)))
-        if isinstance(document.get("trace"), Mapping):
-            return as_request(document["trace"])
+        if not _SIGNALS.isdisjoint(document):
+            return "OTLP", document
+        if isinstance(document.get("trace"), Mapping) and "batches" in document["trace"]:
+            return container_of(document["trace"])
         if isinstance(document.get("batches"), list):
-            return {"resourceSpans": document["batches"]}
-        data = document.get("data")
-        if isinstance(data, list) and all(map(_is_jaeger, data)):
-            return _request(entry for trace in data for entry in _of_jaeger(trace))
-        if isinstance(data, list) and all(map(is_phoenix, data)):
-            return _request(map(_of_flat, of_spans(data)))
-        if isinstance(data, list) and all(map(is_observation, data)):
-            return _request(map(_of_flat, of_observations(data)))
-        if is_phoenix(document):
-            return _request(map(_of_flat, of_spans([document])))
-        if _is_sdk_span(document):
-            return _request([_of_sdk(document)])
-    if isinstance(document, list) and document and all(map(is_phoenix, document)):
-        return _request(map(_of_flat, of_spans(document)))
-    if isinstance(document, list) and document and all(map(_is_sdk_span, document)):
-        return _request(map(_of_sdk, document))
-    if isinstance(document, list) and document and all(map(is_mlflow, document)):
-        return _request(_of_flat(entry) for one in document for entry in of_mlflow(one))
-    if isinstance(document, list) and document and all(map(is_langfuse, document)):
-        return _request(_of_flat(entry) for one in document for entry in of_trace(one))
-    if isinstance(document, list) and document and all(map(is_observation, document)):
-        return _request(map(_of_flat, of_observations(document)))
-    return document
+            return "Tempo trace", {"resourceSpans": document["batches"]}
+        if (found := _listed_spans([document])) is not None:
+            return found
+        for key in _WRAPPERS:
+            held = document.get(key)
+            if isinstance(held, list) and held and (found := _listed_spans(held)) is not None:
+                return found
+        if document.get("data") == []:
+            return "Jaeger traces", _request(())
+        if is_cloudwatch(document):
+            return "CloudWatch records", as_otlp(document)
+        if isinstance(document.get("trace"), Mapping):
+            return container_of(document["trace"])
+    if isinstance(document, list) and document:
+        if all(map(is_cloudwatch, document)):
+            return "CloudWatch records", as_otlp({"events": document})
+        return _listed_spans(document)
+    return None
+
+
+_SIGNALS = frozenset({"resourceSpans", "resourceLogs", "resourceMetrics"}) | frozenset(
+    {"resource_spans", "resource_logs", "resource_metrics"}
+)
+_WRAPPERS = ("data", "content", "rows", "spans")
+"""Keys under which APIs wrap a page of traces or spans: Jaeger, Phoenix, Opik, Logfire."""
+
+
+def _listed_spans(items: list[object]) -> tuple[str, object] | None:
+    """Return the name of a list of traces or spans, and their request; None for other lists."""
+    for name, belongs, entries in _LISTS:
+        if all(map(belongs, items)):
+            return name, _request(entries(items))
+    return None
 
 
 def _request(entries: Iterable[Entry]) -> JsonObject:
@@ -228,3 +253,29 @@ def _listed(value: object) -> Sequence[object]:
 
 def _whole(value: object) -> int:
     return value if isinstance(value, int) else 0
+
+
+def _flat(read: Callable[[list[Any]], Iterable[Entry]]) -> Callable[[list[Any]], Iterable[Entry]]:
+    """Return a reader whose spans have their ids and times in OTLP's form."""
+    return lambda items: map(_of_flat, read(items))
+
+
+def _each(read: Callable[[Any], Iterable[Entry]]) -> Callable[[list[Any]], Iterable[Entry]]:
+    """Return a reader of a list of traces."""
+    return lambda items: chain.from_iterable(map(read, items))
+
+
+_LISTS: tuple[tuple[str, Callable[[object], bool], Callable[[list[Any]], Iterable[Entry]]], ...] = (
+    ("Jaeger traces", _is_jaeger, _each(_of_jaeger)),
+    ("MLflow traces", is_mlflow, _flat(_each(of_mlflow))),
+    ("Opik traces", is_opik_trace, _flat(_each(of_opik_trace))),
+    ("Langfuse traces", is_langfuse, _flat(_each(of_trace))),
+    ("Langfuse observations", is_observation, _flat(of_observations)),
+    ("Phoenix spans", is_phoenix, _flat(of_spans)),
+    ("OpenTelemetry SDK spans", _is_sdk_span, lambda items: map(_of_sdk, items)),
+    ("Opik spans", is_opik_span, _flat(of_opik_spans)),
+    ("Datadog spans", is_datadog, _flat(of_datadog)),
+    ("Logfire rows", is_logfire, _flat(of_rows)),
+    ("flat spans", is_flat_span, _flat(of_rows)),
+)
+"""Lists of traces or spans: their name, whether an item belongs to one, and the spans of the list."""

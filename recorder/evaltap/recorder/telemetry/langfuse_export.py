@@ -6,12 +6,13 @@ Sources: `GET /api/public/traces/{id}` (a trace with its `observations`), the pa
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from evaltap.recorder.telemetry.flat_spans import Entry, identifier, mapping, texts
 from evaltap.schemas.data import JsonObject
 
+SCOPE: Final = "langfuse"
 _RUNS: Final = ("SPAN", "AGENT", "CHAIN")
 """Observation types that can be the run itself; a trace with another root gets an added run."""
 
@@ -30,20 +31,27 @@ def is_langfuse(document: object) -> bool:
 
 def is_observation(document: object) -> bool:
     """Check whether a document is one observation."""
-    return isinstance(document, Mapping) and {"id", "traceId", "type"} <= document.keys()
+    return (
+        isinstance(document, Mapping)
+        and {"id", "traceId", "type"} <= document.keys()
+        and isinstance(document["id"], str)
+        and isinstance(document.get("parentObservationId"), str | None)
+    )
 
 
-def of_observations(observations: Sequence[Mapping[str, object]]) -> Iterator[Entry]:
-    """Yield the spans of observations without their traces."""
+def of_observations(
+    observations: Sequence[Mapping[str, object]], *, scope: str = SCOPE
+) -> Iterator[Entry]:
+    """Yield the spans of observations without their traces; `scope` names the product."""
     traces: dict[str, list[object]] = {}
     for one in observations:
         traces.setdefault(str(one["traceId"]), []).append(one)
     for trace_id, members in traces.items():
-        yield from of_trace({"id": trace_id, "observations": members})
+        yield from of_trace({"id": trace_id, "observations": members}, scope=scope)
 
 
-def of_trace(document: Mapping[str, object]) -> Iterator[Entry]:
-    """Yield the spans of a trace."""
+def of_trace(document: Mapping[str, object], *, scope: str = SCOPE) -> Iterator[Entry]:
+    """Yield the spans of a trace; `scope` names the product."""
     stated = document.get("trace")
     trace = stated if isinstance(stated, Mapping) else document
     held = document["observations"]
@@ -70,18 +78,18 @@ def of_trace(document: Mapping[str, object]) -> Iterator[Entry]:
             "endTime": next(reversed(ends), None),
         }
         attributes = {"langfuse.observation.type": "span", **about}
-        yield _entry(span, trace_id, identifier(f"trace {trace_id}", 16), "", attributes)
+        yield _entry(span, trace_id, identifier(f"trace {trace_id}", 16), "", attributes, scope)
     for one in found:
         parent = one.get("parentObservationId")
         above = identifier(parent, 16) if parent in ids else ""
         if not above and alone is None:
             above = identifier(f"trace {trace_id}", 16)
         attributes = _attributes(one) | (about if one is alone else {})
-        yield _entry(one, trace_id, identifier(one["id"], 16), above, attributes)
+        yield _entry(one, trace_id, identifier(one["id"], 16), above, attributes, scope)
 
 
 def observations_together(
-    documents: Iterator[tuple[str, object]],
+    documents: Iterable[tuple[str, object]],
 ) -> Iterator[tuple[str, object]]:
     """Yield documents, but observations as one list: a line alone does not show its trace."""
     held = []
@@ -100,12 +108,17 @@ def _first(key: str, *items: Mapping[str, object]) -> object:
 
 
 def _entry(
-    item: Mapping[str, object], trace_id: str, span_id: str, parent: str, attributes: JsonObject
+    item: Mapping[str, object],
+    trace_id: str,
+    span_id: str,
+    parent: str,
+    attributes: JsonObject,
+    scope: str,
 ) -> Entry:
     start = item.get("startTime")
     return (
         {},
-        "langfuse",
+        scope,
         {
             "trace_id": trace_id,
             "span_id": span_id,

@@ -13,7 +13,7 @@ import gzip
 import json
 import string
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,13 @@ def read_otlp_file(
     there. Raises InputError when the file cannot be opened and FormatError when it is neither OTLP
     nor one of the containers of `as_request`.
     """
+    yield from items_of(read_documents(path, skipped), path=str(path), skipped=skipped)
+
+
+def read_documents(
+    path: str | Path, skipped: list[str] | None = None
+) -> Iterator[tuple[str, object]]:
+    """Yield the documents of a file with their places: JSON, JSON Lines or protobuf, also gzipped."""
     name = str(path)
     try:
         refuse_device(Path(path))
@@ -55,17 +62,23 @@ def read_otlp_file(
         # Protobuf needs a library of its own, which only readers of such files should load.
         from evaltap.recorder.telemetry.otlp_protobuf import decode_file
 
-        for request in decode_file(data, path=name):
-            yield from decode_request(request, path=name)
+        yield from (("", request) for request in decode_file(data, path=name))
         return
-    for place, document in observations_together(_documents(data, name, skipped)):
+    yield from _documents(data, name, skipped)
+
+
+def items_of(
+    documents: Iterable[tuple[str, object]], *, path: str, skipped: list[str] | None = None
+) -> Iterator[Span | LogRecord]:
+    """Yield the spans and log records of the documents of a file; raise as `read_otlp_file` does."""
+    for place, document in observations_together(documents):
         try:
             converted = as_request(document)
         except RecursionError:
             raise FormatError(
-                "nested too deeply; expected at most 250 levels", path=name, place=place
+                "nested too deeply; expected at most 250 levels", path=path, place=place
             ) from None
-        yield from decode_request(converted, path=name, place=place, skipped=skipped)
+        yield from decode_request(converted, path=path, place=place, skipped=skipped)
 
 
 def decode_message(data: bytes) -> object:

@@ -1,0 +1,216 @@
+"""Read files of any supported format as eval cases, recognised by their content."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from evaltap.evaluator.cases.datasets.columns import Columns, row_case
+from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, samples_of
+from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
+from evaltap.recorder.sources.claude_code import read_transcripts
+from evaltap.recorder.sources.otlp_files import ReadingReport, cases_of_items
+from evaltap.recorder.sources.sessions.formats import conversations_in
+from evaltap.recorder.sources.sessions.messages import cases_of
+from evaltap.recorder.telemetry.containers import container_of
+from evaltap.recorder.telemetry.otlp_json import items_of, read_documents
+from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.schemas.errors import EvaltapError, FormatError
+from evaltap.schemas.files.documents import case_data
+from evaltap.schemas.files.validation import describe
+from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.text import counted
+
+_KEYS_SHOWN: Final = 6
+_TRANSCRIPT: Final = "Claude Code transcript"
+
+
+@dataclass(slots=True)
+class FileRead:
+    """What a file was read as, or why it was skipped."""
+
+    path: Path
+    format: str | None = None
+    """None: not recognised."""
+    contents: str = ""
+    """What it contains, such as `12 spans`."""
+    skipped: str | None = None
+    """Why nothing was read from it; None: something was."""
+    notes: list[str] = field(default_factory=list)
+    """What was left out of it."""
+
+
+@dataclass(slots=True)
+class Recognised:
+    """The turns of files, each as a case, and what each file was read as."""
+
+    cases: list[CaseData]
+    files: list[FileRead]
+
+
+def recognise(paths: Iterable[Path]) -> Recognised:
+    """Read files; one that cannot be read is skipped, with the reason.
+
+    Spans of all files are read together, because a trace may be spread over several, and so are transcripts,
+    which may repeat lines of others.
+    """
+    found = Recognised([], [])
+    items: list[Span | LogRecord] = []
+    spans_of: list[FileRead] = []
+    transcripts: list[Path] = []
+    names: dict[str, int] = {}
+    for path in paths:
+        file = FileRead(path)
+        found.files.append(file)
+        names[path.stem] = names.get(path.stem, 0) + 1
+        count = names[path.stem]
+        name = path.stem if count == 1 else f"{path.stem}-{count}"
+        try:
+            held = _read(path, file, name)
+            if isinstance(held, _Items):
+                items += held.items
+                spans_of.append(file)
+            elif file.format == _TRANSCRIPT:
+                transcripts.append(path)
+            else:
+                found.cases += held
+                if not held:
+                    file.skipped = f"{file.format}, but without any turn"
+        except (RecursionError, orjson.JSONEncodeError):
+            file.skipped = "nested too deeply; expected at most 250 levels"
+        except EvaltapError as error:
+            file.skipped = str(error).removeprefix(f"{path}: ").removeprefix(str(path)).strip()
+    report = ReadingReport()
+    turns = list(cases_of_items(items, recorder_version=version("evaltap"), report=report))
+    found.cases += turns
+    found.cases += read_transcripts(transcripts, recorder_version=version("evaltap"))
+    for file in spans_of if not turns else ():
+        file.skipped = (
+            f"{file.format}, {file.contents}, but no agent run among the spans of these files"
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    items: Sequence[Span | LogRecord]
+
+
+def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items:
+    """Return the cases or the spans of a file; raise EvaltapError if it cannot be read."""
+    documents = list(read_documents(path, file.notes))
+    if len(documents) == 1 and not documents[0][0]:
+        whole = documents[0][1]
+    else:
+        whole = [document for _, document in documents]
+    lines = whole if isinstance(whole, list) else [whole]
+    if any(map(_is_transcript, lines)):
+        file.format, file.contents = _TRANSCRIPT, counted(len(lines), "line")
+        return []
+    # A document may also be the only line of a file.
+    if (known := conversations_in(whole) or conversations_in(lines)) is not None:
+        file.format, conversations = known
+        file.contents = counted(len(conversations), "session")
+        return [
+            case
+            for number, one in enumerate(conversations, start=1)
+            for case in cases_of(
+                one,
+                name=name if len(conversations) == 1 else f"{name}-{number}",
+                recorder_version=version("evaltap"),
+            )
+        ]
+    containers = [container_of(document) for _, document in documents]
+    if any(containers):
+        file.format = next(one[0] for one in containers if one is not None)
+        items = list(items_of(documents, path=str(path), skipped=file.notes))
+        spans = sum(isinstance(item, Span) for item in items)
+        file.contents = counted(spans, "span")
+        if len(items) > spans:
+            file.contents += f", {counted(len(items) - spans, 'log record')}"
+        return _Items(items)
+    return _chats(whole, path, file, name)
+
+
+def _is_transcript(line: object) -> bool:
+    """Return whether a line is a message of a Claude Code session."""
+    return (
+        isinstance(line, dict)
+        and line.get("type") in ("user", "assistant")
+        and "sessionId" in line
+        and isinstance(line.get("message"), dict)
+    )
+
+
+def _chats(whole: object, path: Path, file: FileRead, name: str) -> list[CaseData]:
+    """Return the cases of a chat, of rows with chats, or of an eval set."""
+    rows, file.format = _rows(whole)
+    file.contents = counted(len(rows), "chat" if file.format == "chat messages" else "case")
+    cases: list[CaseData] = []
+    for number, row in enumerate(rows, start=1):
+        place = f"[{number - 1}]" if len(rows) > 1 else ""
+        if file.format == "eval set":
+            case = case_data(row, path=str(path), place=place)
+        else:
+            case = row_case(row, Columns(), number=number, app_name="", path=str(path), place=place)
+            if not any(key in row for key in ("id", "evalId", "eval_id", "session_id")):
+                case["evalId"] = name if len(rows) == 1 else f"{name}-{number}"
+        if case.get("actualConversation"):
+            cases.append(case)
+    if rows and not cases:
+        raise FormatError(
+            f"{file.format}, {file.contents}, but no recorded turns, only questions to run"
+        )
+    if len(cases) < len(rows):
+        file.notes.append(f"{counted(len(rows) - len(cases), 'case')} without recorded turns")
+    return cases
+
+
+def _rows(whole: object) -> tuple[list[Mapping[str, Any]], str]:
+    """Return the rows of a document and the name of its format; raise FormatError for other documents."""
+    if is_dialogue(whole):
+        return [{"messages": whole}], "chat messages"
+    if isinstance(whole, dict):
+        if is_trajectory(whole):
+            return [whole], "chat messages"
+        if is_inspect_log(whole):
+            return [one for one in samples_of(whole) if isinstance(one, dict)], "Inspect log"
+        cases = whole.get("evalCases")
+        if isinstance(cases, list):
+            return cases, "eval set"
+    if isinstance(whole, list) and whole and all(isinstance(one, dict) for one in whole):
+        if all("evalId" in one for one in whole):
+            return whole, "eval set"
+        if all(is_trajectory(one) for one in whole):
+            return whole, "chat messages"
+        if all(map(is_dialogue, (one.get("conversations") for one in whole))):
+            return whole, "chat messages"
+    if isinstance(whole, list) and whole and all(map(is_dialogue, whole)):
+        return [{"messages": one} for one in whole], "chat messages"
+    raise FormatError(f"not recognised: {_shown(whole)}")
+
+
+def _shown(whole: object) -> str:
+    """Return what a document is, for an error."""
+    if isinstance(whole, list) and whole:
+        return f"found {counted(len(whole), 'item')}, the first {_shown(whole[0]).removeprefix('found ')}"
+    if isinstance(whole, dict):
+        keys = ", ".join(map(str, [*whole][:_KEYS_SHOWN])) or "none"
+        more = "…" if len(whole) > _KEYS_SHOWN else ""
+        return f"found an object with the keys {keys}{more}"
+    return f"found {describe(whole)}"
+
+
+def files_in(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield the files, and those in folders and below, without hidden ones."""
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        for file in sorted(path.rglob("*")):
+            hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
+            if file.is_file() and not hidden:
+                yield file

@@ -1,0 +1,1 @@
+"""Session files of other agents, each read into conversations, and these into eval cases."""

@@ -1,0 +1,95 @@
+"""Copilot CLI: the events of a session below `~/.copilot/session-state`.
+
+Source: the session events of GitHub's Copilot SDK (`user.message`, `assistant.message`,
+`tool.execution_complete`); each has `type`, `data`, `id` and `timestamp`.
+"""
+
+from collections.abc import Iterator
+
+from evaltap.recorder.observation import Failure
+from evaltap.recorder.sources.sessions.messages import (
+    Call,
+    Conversation,
+    Message,
+    objects,
+    text_of,
+    time_of,
+    value_of,
+)
+from evaltap.recorder.tokens import tokens
+from evaltap.schemas.data import JsonObject
+
+NAME = "copilot-cli"
+
+
+def conversations(document: object) -> list[Conversation] | None:
+    """Return the session; None for other documents."""
+    events = [one for one in objects(document) if isinstance(one.get("data"), dict)]
+    kinds = {one.get("type") for one in events if isinstance(one.get("type"), str)}
+    if not kinds & {"session.start", "user.message", "assistant.message"}:
+        return None
+    session: str | None = None
+    messages: list[Message] = []
+    counts = "assistant.usage" not in kinds
+    for event in events:
+        data = event["data"]
+        if event.get("type") == "session.start" and isinstance(data.get("sessionId"), str):
+            session = data["sessionId"]
+        if data.get("parentToolCallId") is None:  # a sub-agent's messages are within a call
+            now = time_of(event.get("timestamp"))
+            messages += _messages(event.get("type"), data, now, counts=counts)
+    return [Conversation(framework=NAME, session_id=session, agent_name=NAME, messages=messages)]
+
+
+def _messages(kind: object, data: JsonObject, now: int, *, counts: bool) -> Iterator[Message]:
+    """Yield the message of an event; `counts` if messages have the only counts of tokens."""
+    text, model = text_of(data.get("content")), data.get("model")
+    if kind == "user.message":
+        yield Message(role="user", text=text, time_ns=now)
+    elif kind == "assistant.message":
+        made = [
+            Call(one["name"], value_of(one.get("arguments")), str(one.get("toolCallId") or ""))
+            for one in objects(data.get("toolRequests"))
+            if isinstance(one.get("name"), str)
+        ]
+        yield Message(
+            role="assistant",
+            text=text,
+            time_ns=now,
+            calls=tuple(made),
+            model=model if counts and isinstance(model, str) else None,
+            tokens=tokens(None, data.get("outputTokens") if counts else None),
+        )
+    elif kind == "assistant.usage":
+        yield Message(
+            role="assistant",
+            time_ns=now,
+            model=model if isinstance(model, str) else None,
+            tokens=tokens(
+                data.get("inputTokens"), data.get("outputTokens"), data.get("cacheReadTokens")
+            ),
+        )
+    elif kind == "tool.execution_complete":
+        yield _result(data, now)
+    elif kind in ("session.error", "abort"):
+        stated = data.get("errorType")
+        words = text_of(data.get("message", data.get("reason")))
+        failure = Failure(stated if isinstance(stated, str) else None, words)
+        yield Message(role="assistant", time_ns=now, failure=failure)
+
+
+def _result(data: JsonObject, now: int) -> Message:
+    result, error = data.get("result"), data.get("error")
+    found = result.get("content") if isinstance(result, dict) else result
+    failure = None
+    if data.get("success") is False:
+        about = error if isinstance(error, dict) else {"message": error}
+        code = about.get("code")
+        failure = Failure(code if isinstance(code, str) else None, text_of(about.get("message")))
+    return Message(
+        role="tool",
+        time_ns=now,
+        call_id=str(data.get("toolCallId") or ""),
+        result=value_of(found),
+        failure=failure,
+    )

@@ -1,0 +1,296 @@
+"""Conversations as messages, and the eval cases of them: what the readers of session files share.
+
+A reader is a module with a function `conversations(document)`, which returns the conversations of a file's
+JSON, or None for a document of another format.  A message of the user begins a turn; messages of the user
+without anything in between are one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from evaltap.recorder.assembly.case import case_of
+from evaltap.recorder.conventions.evidence import decode
+from evaltap.recorder.observation import (
+    ContextMessage,
+    Failure,
+    ModelCalled,
+    Origin,
+    Responded,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    RunStatus,
+    ToolCalled,
+    ToolReturned,
+    UserMessage,
+)
+from evaltap.recorder.tokens import Tokens
+from evaltap.schemas.data import CaseData, JsonObject
+
+_NOTHING: Final = Tokens(None, None)
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call that a message asks for."""
+
+    name: str
+    arguments: object = None
+    """None if the format does not have them."""
+    id: str = ""
+    """Empty if the format does not have one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message, or an event that ends a run; None is unknown."""
+
+    role: Role
+    text: str | None = None
+    time_ns: int = 0
+    calls: tuple[Call, ...] = ()
+    call_id: str = ""
+    """Of the call that a tool's message answers; empty: the first open call of that name."""
+    name: str = ""
+    """The tool's name."""
+    result: object = None
+    failure: Failure | None = None
+    """Of the tool; of an assistant's message, what ended the run."""
+    duration_ms: float | None = None
+    model: str | None = None
+    tokens: Tokens = _NOTHING
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """A session with its messages in order."""
+
+    framework: str
+    messages: Sequence[Message]
+    session_id: str | None = None
+    agent_name: str | None = None
+    state: Mapping[str, object] = field(default_factory=dict)
+    status: RunStatus | None = None
+    """How it ended, if the format says so; otherwise the messages tell."""
+    failure: Failure | None = None
+
+
+def cases_of(
+    conversation: Conversation, *, name: str, recorder_version: str | None = None
+) -> Iterator[CaseData]:
+    """Yield an eval case for each turn; `name` identifies a conversation without a session id."""
+    timed = any(message.time_ns for message in conversation.messages)
+    turns = _turns(conversation.messages)
+    for number, (before, messages) in enumerate(turns, start=1):
+        run_id = f"{conversation.session_id or name}-{number}"
+        last = number == len(turns)
+        events = _events(conversation, run_id, before, messages, last=last)
+        case = case_of(events, recorder_version=recorder_version)
+        if conversation.session_id is None:
+            case["evalId"] = name
+        yield case if timed else _without_times(case)
+
+
+def time_of(value: object) -> int:
+    """Return an ISO 8601 time, UTC if it has no zone, in nanoseconds since the epoch; 0 for others."""
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+        if found is None:
+            return 0
+        found = found if found.tzinfo else found.replace(tzinfo=UTC)
+        return max(0, int(found.timestamp() * 1e6) * 1000)
+    except (ValueError, OverflowError):  # a time of year 1 may have no timestamp
+        return 0
+
+
+def text_of(content: object) -> str | None:
+    """Return a message's text: a string, a part with `text`, or a list of these; None if there is none."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Mapping):
+        return text_of(content.get("text"))
+    if isinstance(content, list):
+        found = [one for one in map(text_of, content) if one is not None]
+        return "".join(found) if found else None
+    return None
+
+
+def value_of(content: object) -> object:
+    """Return arguments or a result: JSON text as its value, other values unchanged."""
+    if isinstance(content, str) and content.lstrip()[:1] not in ("{", "["):
+        return content
+    return decode(content).value
+
+
+def objects(value: object) -> list[JsonObject]:
+    """Return the objects of a list; empty for anything else."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _turns(messages: Sequence[Message]) -> list[tuple[list[Message], list[Message]]]:
+    """Return the messages before each turn, which only the first has, and those of the turn."""
+    before: list[Message] = []
+    turns: list[tuple[list[Message], list[Message]]] = []
+    for message in messages:
+        if message.role == "user" and not (turns and turns[-1][1][-1].role == "user"):
+            turns.append((before if not turns else [], [message]))
+        elif turns:
+            turns[-1][1].append(message)
+        else:
+            before.append(message)
+    return turns
+
+
+def _events(
+    conversation: Conversation,
+    run_id: str,
+    before: Sequence[Message],
+    messages: Sequence[Message],
+    *,
+    last: bool,
+) -> Iterator[RunEvent]:
+    """Yield the events of a turn; they are in order of time, a nanosecond apart if no time is known."""
+    asked = [one for one in messages if one.role == "user"]
+    now = max(1, asked[0].time_ns)
+    for one in before:
+        role = "system" if one.role == "system" else "assistant"
+        if one.text:
+            yield ContextMessage(run_id, now, one.text, role=role)
+    text = "\n\n".join(one.text for one in asked if one.text is not None)
+    known = any(one.text is not None for one in asked)
+    missing = {} if known else {"userContent": "missing"}
+    yield UserMessage(run_id, now, text if known else None, missing)
+    begun = now
+    calls = _Calls()
+    answer: tuple[int, Message] | None = None
+    failure: Failure | None = None
+    done = True
+    for message in messages:
+        now = max(now + 1, message.time_ns)
+        if message.role == "tool":
+            yield from calls.returned(run_id, now, message)
+            done = False
+        elif message.role == "system" and message.text:
+            yield ContextMessage(run_id, now, message.text)
+        elif message.role == "assistant":
+            acts = bool(message.text or message.calls)
+            if acts or message.text is not None or message.failure is not None:
+                failure, done = message.failure, not message.calls
+            if answer is not None and acts:
+                yield from _model(run_id, *answer, answer[1].text)
+                answer = None
+            if message.text is not None and not message.calls and (acts or answer is None):
+                answer = now, message
+            else:
+                yield from _model(run_id, now, message, message.text)
+            for call in message.calls:
+                now += 1
+                yield calls.asked(run_id, now, call, conversation.agent_name)
+    yield RunStarted(
+        run_id,
+        begun,
+        session_id=conversation.session_id,
+        agent_name=conversation.agent_name,
+        state=conversation.state or None,
+        origin=Origin(framework=conversation.framework, convention=conversation.framework),
+        invocation_id=run_id,
+        capture={"tools": "ambiguous"} if calls.unmatched else {},
+    )
+    status = conversation.status if last else None
+    if last and conversation.failure is not None:
+        failure = conversation.failure
+    if failure is not None:
+        status = "error"
+    elif status is None:
+        status = "ok" if done and len(messages) > len(asked) else "incomplete"
+    if answer is not None:
+        yield from _model(run_id, *answer, None)
+        yield Responded(run_id, answer[0], answer[1].text)
+    elif status == "ok":
+        yield Responded(run_id, now, None, {"finalResponse": "missing"})
+    ended = max(one.time_ns for one in messages)
+    yield RunEnded(run_id, ended or now, status, failure)
+
+
+def _model(run_id: str, now: int, message: Message, text: str | None) -> Iterator[ModelCalled]:
+    """Yield the model call behind a message, if something is known of it."""
+    used = message.tokens
+    called = ModelCalled(
+        run_id,
+        now,
+        message.model,
+        text or None,
+        used.input,
+        used.output,
+        message.cost_usd,
+        cache_read_tokens=used.cache_read,
+        cache_write_tokens=used.cache_write,
+    )
+    if called != ModelCalled(run_id, now):
+        yield called
+
+
+class _Calls:
+    """The calls of a turn, which results are assigned to."""
+
+    def __init__(self) -> None:
+        self.unmatched = False
+        """Whether a result had no call."""
+        self._open: dict[str, tuple[str, str]] = {}
+        self._known: set[str] = set()
+        self._count = 0
+
+    def asked(self, run_id: str, now: int, call: Call, agent: str | None) -> ToolCalled:
+        """Return the event of a call."""
+        self._count += 1
+        key = call.id if call.id and call.id not in self._known else f"{run_id}-call-{self._count}"
+        self._known.add(key)
+        self._open[key] = call.id, call.name
+        return ToolCalled(
+            run_id,
+            now,
+            key,
+            call.name,
+            call.arguments,
+            agent_name=agent,
+            id_known=key == call.id,
+            capture={} if call.arguments is not None else {"arguments": "missing"},
+        )
+
+    def returned(self, run_id: str, now: int, message: Message) -> Iterator[ToolReturned]:
+        """Yield the event of a result, if a call is waiting for it."""
+        matches = (
+            key
+            for key, (given, name) in self._open.items()
+            if (given == message.call_id if message.call_id else message.name in ("", name))
+        )
+        key = next(matches, None)
+        if key is None:
+            self.unmatched = True
+            return
+        del self._open[key]
+        unseen = message.result is None and message.failure is None
+        yield ToolReturned(
+            run_id,
+            now,
+            key,
+            message.result,
+            message.failure,
+            message.duration_ms,
+            {"result": "missing"} if unseen else {},
+        )
+
+
+def _without_times(case: CaseData) -> CaseData:
+    """Remove the times that only kept events in order."""
+    case.pop("creationTimestamp", None)
+    (turn,) = case["actualConversation"]
+    turn.pop("creationTimestamp", None)
+    turn["telemetry"].pop("latencyMs", None)
+    for tool in turn.get("tools", ()):
+        tool.pop("startTime", None)
+    return case

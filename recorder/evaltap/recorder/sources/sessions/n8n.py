@@ -1,0 +1,136 @@
+"""n8n: executions of workflows with AI agents, as its API and its editor export them.
+
+Source: `IExecutionResponse` of n8n (`data.resultData.runData`: the runs of each node).  A sub-node reports
+under the kind of its connection: `ai_tool`, `ai_languageModel`.  What a workflow does apart from agents is
+not read.
+"""
+
+from collections.abc import Iterator
+
+from evaltap.recorder.observation import Failure
+from evaltap.recorder.sources.sessions.messages import (
+    Call,
+    Conversation,
+    Message,
+    objects,
+    text_of,
+)
+from evaltap.recorder.telemetry.flat_spans import mapping
+from evaltap.recorder.tokens import tokens
+from evaltap.schemas.data import JsonObject
+
+NAME = "n8n"
+_ASKED = ("chatInput", "guardrailsInput", "text", "query", "message", "prompt")
+_ANSWERED = ("output", "text", "response")
+_TOOL, _MODEL = "ai_tool", "ai_languageModel"
+
+
+def conversations(document: object) -> list[Conversation] | None:
+    """Return the executions; None for other documents."""
+    if isinstance(document, dict) and isinstance(document.get("data"), list):
+        document = document["data"]
+    given = document if isinstance(document, list) else [document]
+    found = [one for one in given if _runs_of(one) is not None]
+    if not found or len(found) < len(given):
+        return None
+    return [_conversation(one) for one in found if isinstance(one, dict)]
+
+
+def _runs_of(execution: object) -> JsonObject | None:
+    """Return the runs of an execution by node; None if it is none."""
+    held = execution
+    for key in ("data", "resultData", "runData"):
+        held = held.get(key) if isinstance(held, dict) else None
+    return held if isinstance(held, dict) else None
+
+
+def _conversation(execution: JsonObject) -> Conversation:
+    runs = [
+        (str(name), run)
+        for name, each in (_runs_of(execution) or {}).items()
+        for run in objects(each)
+    ]
+    runs.sort(key=lambda named: _number(named[1].get("startTime")))
+    items = [item for _, run in runs for item in _items(run, "main")]
+    asked = next((text for item in items for key in _ASKED if (text := _words(item, key))), None)
+    sessions = (_words(item, "sessionId") for item in items)
+    messages = [Message(role="user", text=asked, time_ns=_time(runs[0][1]) if runs else 0)]
+    agents = {
+        str(source.get("previousNode"))
+        for _, run in runs
+        if {_TOOL, _MODEL} & mapping(run.get("data")).keys()
+        for source in objects(run.get("source"))
+    }
+    for name, run in runs:
+        messages += _messages(name, run, is_agent=name in agents or not agents)
+    error = execution["data"]["resultData"].get("error")
+    failure = Failure(*_error(error)) if isinstance(error, dict) else None
+    return Conversation(
+        framework=NAME,
+        session_id=next(filter(None, sessions), None) or _identity(execution),
+        messages=sorted(messages, key=lambda message: message.time_ns),
+        failure=failure,
+    )
+
+
+def _messages(name: str, run: JsonObject, *, is_agent: bool) -> Iterator[Message]:
+    began, spent = _time(run), _number(run.get("executionTime"))
+    ended = began + int(spent * 1e6)
+    error = run.get("error")
+    failure = Failure(*_error(error)) if isinstance(error, dict) else None
+    data = mapping(run.get("data"))
+    if _TOOL in data or _TOOL in mapping(run.get("inputOverride")):
+        given = next(iter(_items({"data": run.get("inputOverride")}, _TOOL)), None)
+        results = _items(run, _TOOL)
+        result = results[0].get("response", results[0]) if results else None
+        yield Message(role="assistant", time_ns=began, calls=(Call(name, given),))
+        yield Message(
+            role="tool",
+            time_ns=ended,
+            name=name,
+            result=result,
+            failure=failure,
+            duration_ms=float(spent),
+        )
+    elif _MODEL in data:
+        for item in _items(run, _MODEL):
+            used = item.get("tokenUsage")
+            used = used if isinstance(used, dict) else {}
+            counted = tokens(used.get("promptTokens"), used.get("completionTokens"))
+            yield Message(role="assistant", time_ns=ended, tokens=counted)
+    elif is_agent:
+        for item in _items(run, "main"):
+            said = (_words(item, key) for key in _ANSWERED)
+            if (text := next(filter(None, said), None)) is not None:
+                yield Message(role="assistant", text=text, time_ns=ended)
+
+
+def _items(run: JsonObject, kind: str) -> list[JsonObject]:
+    """Return the JSON of the items that a run put out on a kind of connection."""
+    data = run.get("data")
+    outputs = data.get(kind) if isinstance(data, dict) else None
+    lists = outputs if isinstance(outputs, list) else []
+    found = [item.get("json") for one in lists for item in objects(one)]
+    return [one for one in found if isinstance(one, dict)]
+
+
+def _words(item: JsonObject, key: str) -> str | None:
+    return text_of(item.get(key)) if isinstance(item.get(key), str) else None
+
+
+def _identity(execution: JsonObject) -> str | None:
+    given = execution.get("id")
+    return str(given) if isinstance(given, str | int) else None
+
+
+def _error(error: JsonObject) -> tuple[str | None, str | None]:
+    kind = error.get("name")
+    return kind if isinstance(kind, str) else None, text_of(error.get("message"))
+
+
+def _time(run: JsonObject) -> int:
+    return int(_number(run.get("startTime")) * 1_000_000)
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1e15 else 0.0

@@ -1,0 +1,102 @@
+"""tau2-bench: its result files, one object with `simulations`.
+
+Source: `Results` and `SimulationRun` of tau2's data model.  Each simulation is a session.  The user is
+simulated; calls that the user makes are no calls of the agent.
+"""
+
+from collections.abc import Iterator
+
+from evaltap.recorder.observation import Failure, RunStatus
+from evaltap.recorder.sources.sessions.messages import (
+    Call,
+    Conversation,
+    Message,
+    objects,
+    text_of,
+    time_of,
+    value_of,
+)
+from evaltap.recorder.telemetry.flat_spans import mapping
+from evaltap.recorder.tokens import tokens
+from evaltap.schemas.data import JsonObject
+
+NAME = "tau2"
+_ENDED = ("agent_stop", "user_stop")
+
+
+def conversations(document: object) -> list[Conversation] | None:
+    """Return the simulations; None for other documents."""
+    if not isinstance(document, dict):
+        return None
+    found = objects(document.get("simulations"))
+    if not found or not all({"task_id", "messages"} <= one.keys() for one in found):
+        return None
+    return [_conversation(one) for one in found]
+
+
+def _conversation(simulation: JsonObject) -> Conversation:
+    given = simulation.get("id")
+    stated = {key: simulation.get(key) for key in ("task_id", "trial")}
+    reward = simulation.get("reward_info")
+    if isinstance(reward, dict):
+        stated["reward"] = reward.get("reward")
+    reason = simulation.get("termination_reason")
+    status: RunStatus | None = None
+    failure = None
+    if isinstance(reason, str) and reason not in _ENDED:
+        status, failure = "error", Failure(reason)
+    messages = [found for one in objects(simulation["messages"]) for found in _messages(one)]
+    if reason == "user_stop" and messages and messages[-1].role == "user":
+        del messages[-1]  # the user's word that ends the simulation
+    return Conversation(
+        framework=NAME,
+        session_id=given if isinstance(given, str) else None,
+        messages=messages,
+        state={key: value for key, value in stated.items() if value is not None},
+        status=status,
+        failure=failure,
+    )
+
+
+def _messages(given: JsonObject) -> Iterator[Message]:
+    """Yield a message; those of several tools are in one."""
+    role, now = given.get("role"), time_of(given.get("timestamp"))
+    text = text_of(given.get("content"))
+    if role == "tool" and given.get("tool_messages") is not None:
+        for one in objects(given["tool_messages"]):
+            yield from _messages(one)
+    elif role == "tool" and given.get("requestor", "assistant") == "assistant":
+        failure = Failure(None, text) if given.get("error") else None
+        call_id = given.get("id")
+        yield Message(
+            role="tool",
+            time_ns=now,
+            call_id=call_id if isinstance(call_id, str) else "",
+            result=value_of(text),
+            failure=failure,
+        )
+    elif role == "user" and not given.get("tool_calls"):
+        yield Message(role="user", text=text, time_ns=now)
+    elif role == "system":
+        yield Message(role="system", text=text, time_ns=now)
+    elif role == "assistant":
+        used, cost = given.get("usage"), given.get("cost")
+        used = used if isinstance(used, dict) else {}
+        model = mapping(given.get("raw_data")).get("model")
+        yield Message(
+            role="assistant",
+            text=text,
+            time_ns=now,
+            calls=tuple(map(_call, _named(given.get("tool_calls")))),
+            model=model if isinstance(model, str) else None,
+            tokens=tokens(used.get("prompt_tokens"), used.get("completion_tokens")),
+            cost_usd=float(cost) if isinstance(cost, int | float) else None,
+        )
+
+
+def _named(calls: object) -> list[JsonObject]:
+    return [one for one in objects(calls) if isinstance(one.get("name"), str)]
+
+
+def _call(call: JsonObject) -> Call:
+    return Call(call["name"], value_of(call.get("arguments")), str(call.get("id") or ""))

@@ -1,0 +1,122 @@
+"""Spans and log events of CloudWatch, as AWS's distribution of OpenTelemetry (ADOT) and AgentCore write them.
+
+Sources: the log groups `aws/spans` (spans) and `otel-rt-logs` (bodies with `input` and `output` messages),
+as single records, as `events` of `aws logs filter-log-events`, and as `results` of Logs Insights.  ADOT moves
+the message events of a span into a log event; here they become message events again.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+
+from evaltap.recorder.telemetry.flat_spans import mapping
+from evaltap.schemas.data import JsonObject
+
+_EVENTS = {
+    "assistant": "gen_ai.assistant.message",
+    "system": "gen_ai.system.message",
+    "tool": "gen_ai.tool.message",
+    "user": "gen_ai.user.message",
+}
+_CHOICE = "gen_ai.choice"
+_STATUS = {"ERROR": 2, "OK": 1}
+
+
+def is_cloudwatch(document: object) -> bool:
+    """Check whether a document is a record, or a page of log events with at least one."""
+    return any(map(_is_record, _records(document)))
+
+
+def as_otlp(document: object) -> JsonObject:
+    """Return the OTLP/JSON request with the spans and log events of a document."""
+    spans: list[JsonObject] = []
+    logs: list[JsonObject] = []
+    for record in filter(_is_record, _records(document)):
+        scope = {"name": str(mapping(record.get("scope")).get("name") or "")}
+        resource = {"attributes": _pairs(mapping(record.get("resource")).get("attributes"))}
+        if _is_span(record):
+            spans.append(
+                {"resource": resource, "scopeSpans": [{"scope": scope, "spans": [_span(record)]}]}
+            )
+        else:
+            held = [*_message_events(record)]
+            logs.append({"resource": resource, "scopeLogs": [{"scope": scope, "logRecords": held}]})
+    return {"resourceSpans": spans, "resourceLogs": logs}
+
+
+def _records(document: object) -> Iterator[JsonObject]:
+    """Yield the records in a document: itself, messages of log events, rows of Logs Insights."""
+    held = mapping(document)
+    listed = held.get("events", held.get("results"))
+    for one in listed if isinstance(listed, list) else [document]:
+        if isinstance(one, list):  # a row of Logs Insights
+            fields = {str(cell.get("field")): cell.get("value") for cell in map(mapping, one)}
+            one = {"message": fields.get("@message")}
+        text = mapping(one).get("message", mapping(one).get("@message"))
+        record = _decoded(text) if isinstance(text, str) else one
+        if isinstance(record, dict):
+            yield record
+
+
+def _decoded(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_record(record: JsonObject) -> bool:
+    if not all(
+        isinstance(record.get(name), str) and record[name] for name in ("traceId", "spanId")
+    ):
+        return False
+    return _is_span(record) or {"body", "timeUnixNano"} <= record.keys()
+
+
+def _is_span(record: JsonObject) -> bool:
+    return {"name", "startTimeUnixNano"} <= record.keys()
+
+
+def _span(record: JsonObject) -> JsonObject:
+    status = mapping(record.get("status"))
+    code = str(status.get("code") or "").upper()
+    events = record.get("events")
+    kept = ("traceId", "spanId", "parentSpanId", "name", "startTimeUnixNano", "endTimeUnixNano")
+    return {
+        **{key: record.get(key) for key in kept},
+        "attributes": _pairs(record.get("attributes")),
+        "events": [
+            {**one, "attributes": _pairs(one.get("attributes"))}
+            for one in (events if isinstance(events, list) else ())
+            if isinstance(one, dict)
+        ],
+        "status": {"code": _STATUS.get(code, 0), "message": status.get("message") or ""},
+    }
+
+
+def _message_events(record: JsonObject) -> Iterator[JsonObject]:
+    """Yield a log record for each message in a body, in order."""
+    body = mapping(record.get("body"))
+    known = {key: record.get(key) for key in ("traceId", "spanId", "timeUnixNano")}
+    for key in ("input", "output"):
+        said = mapping(body.get(key)).get("messages")
+        for message in map(mapping, said if isinstance(said, list) else ()):
+            content = message.get("content")
+            given = content if isinstance(content, Mapping) else {"content": content}
+            name = _EVENTS.get(str(message.get("role")), "")
+            if key == "output":
+                name = _CHOICE
+                given = given if "message" in given else {"message": given}
+            yield {**known, "eventName": name, "body": _any(given)}
+
+
+def _pairs(values: object) -> list[JsonObject]:
+    return [{"key": str(key), "value": _any(value)} for key, value in mapping(values).items()]
+
+
+def _any(value: object) -> object:
+    """Return a value in OTLP's form; objects are lists of pairs there."""
+    if isinstance(value, Mapping):
+        return {"kvlistValue": {"values": _pairs(value)}}
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [*map(_any, value)]}}
+    return value

@@ -1,0 +1,94 @@
+"""Spans as flat rows: those of Logfire's query API, and lists of spans that programs dump.
+
+Sources: the columns of Logfire's table `records` (`GET /v1/query`), and lists of spans with `trace_id`,
+`span_id` and `attributes`, as the fixtures of strands-evals have them.  The conventions read the attributes.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+
+from evaltap.recorder.telemetry.flat_spans import Entry, identifier, mapping
+from evaltap.schemas.data import JsonObject
+
+_IDS = ("trace_id", "span_id")
+_PENDING = "pending_span"
+"""Logfire's row for a span that has started; the row of the whole span follows."""
+
+
+def is_logfire(document: object) -> bool:
+    """Check whether a document is a row of Logfire's `records`."""
+    row = mapping(document)
+    return "span_name" in row and "start_timestamp" in row and _has_ids(row)
+
+
+def is_flat_span(document: object) -> bool:
+    """Check whether a document is a span with its ids beside its attributes."""
+    row = mapping(document)
+    return isinstance(row.get("attributes"), Mapping) and "name" in row and _has_ids(row)
+
+
+def _has_ids(row: Mapping[str, object]) -> bool:
+    return all(isinstance(row.get(name), str) and row[name] for name in _IDS)
+
+
+def of_rows(rows: list[Mapping[str, object]]) -> Iterator[Entry]:
+    """Yield the spans of rows."""
+    for row in rows:
+        if row.get("kind") == _PENDING:
+            continue
+        parent = row.get("parent_span_id") or row.get("parent_id")
+        start = row.get("start_timestamp", row.get("start_time"))
+        scope = row.get("otel_scope_name") or mapping(row.get("scope")).get("name")
+        yield (
+            _resource(row),
+            str(scope or ""),
+            {
+                "trace_id": identifier(row["trace_id"], 32),
+                "span_id": identifier(row["span_id"], 16),
+                "parent_id": identifier(parent, 16) if parent else "",
+                "name": row.get("span_name") or row.get("name") or "",
+                "start_time": start,
+                "end_time": row.get("end_timestamp") or row.get("end_time") or start,
+                "attributes": _decoded(row.get("attributes")),
+                "events": [
+                    _event(one) for one in _listed(row.get("otel_events", row.get("events")))
+                ],
+                "status": _status(row),
+            },
+        )
+
+
+def _resource(row: Mapping[str, object]) -> JsonObject:
+    stated = row.get("otel_resource_attributes") or mapping(row.get("resource")).get("attributes")
+    known = {"service.name": row.get("service_name"), "service.version": row.get("service_version")}
+    return {**_decoded(stated), **{key: value for key, value in known.items() if value}}
+
+
+def _event(event: Mapping[str, object]) -> JsonObject:
+    return {
+        "name": event.get("event_name") or event.get("name"),
+        "timestamp": event.get("event_timestamp") or event.get("timestamp"),
+        "attributes": event.get("attributes"),
+    }
+
+
+def _status(row: Mapping[str, object]) -> JsonObject:
+    stated = mapping(row.get("status"))
+    code = str(row.get("otel_status_code") or stated.get("status_code") or stated.get("code") or "")
+    message = row.get("otel_status_message") or stated.get("description") or stated.get("message")
+    failed = code.upper().endswith("ERROR") or code == "2"
+    return {"code": 2 if failed else 0, "message": message or ""}
+
+
+def _decoded(value: object) -> JsonObject:
+    """Return an object, which CSV downloads hold as JSON text; empty for anything else."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {}
+    return dict(mapping(value))
+
+
+def _listed(value: object) -> list[Mapping[str, object]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
