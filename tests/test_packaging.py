@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 PARTS = ("schemas", "recorder", "evaluator")
 FOLDERS = {
     **{part: ROOT / part / "evaltap" / part for part in PARTS},
+    "api": ROOT / "evaluator/evaltap/api",
     "cli": ROOT / "evaluator/evaltap/cli",
 }
 PLUGINS = (
@@ -46,7 +47,7 @@ def public_surface() -> dict[str, list[str]]:
     }
     plugins = FOLDERS["recorder"] / "plugins"
     return {
-        **{f"evaltap.{part}": import_module(f"evaltap.{part}").__all__ for part in PARTS},
+        **{f"evaltap.{part}": import_module(f"evaltap.{part}").__all__ for part in (*PARTS, "api")},
         **{
             f"evaltap.recorder.plugins.{name}": public_definitions(plugins / f"{name}.py")
             for name in PLUGINS
@@ -87,7 +88,7 @@ EXPLAINED = {
 def test_a_command_names_the_extra_of_every_package_that_it_may_miss() -> None:
     imported = {
         name
-        for folder in (FOLDERS["evaluator"], FOLDERS["cli"])
+        for folder in (FOLDERS["evaluator"], FOLDERS["api"], FOLDERS["cli"])
         for path in folder.rglob("*.py")
         for name in imported_packages(path)
     }
@@ -106,7 +107,7 @@ def imported_packages(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("room", PARTS)
+@pytest.mark.parametrize("room", [*PARTS, "api"])
 def test_the_public_list_is_sorted_and_every_name_of_it_resolves(room: str) -> None:
     module = import_module(f"evaltap.{room}")
 

@@ -49,6 +49,7 @@ def evaltap_on_path(folder: Path) -> dict[str, str]:
         pytest.param("how-to/come-from-trpc-agent-go.md", 2, marks=pytest.mark.slow),
         pytest.param("how-to/replay.md", 7, marks=pytest.mark.slow),
         pytest.param("how-to/report.md", 5, marks=pytest.mark.slow),
+        pytest.param("how-to/use-from-python.md", 1, marks=pytest.mark.slow),
         pytest.param("how-to/use-in-pytest.md", 3, marks=pytest.mark.slow),
         pytest.param("how-to/curate.md", 16, marks=pytest.mark.slow),
         pytest.param("how-to/gate-a-pull-request.md", 5, marks=pytest.mark.slow),

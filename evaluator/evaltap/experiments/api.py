@@ -1,10 +1,9 @@
 """`evaluate`: the command `evaltap run` as a function."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from evaltap.evaluator.scoring.contract.context import Services
+from evaltap.evaluator.scoring.given import Metrics, scorer_of
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store, TemporaryStore
 from evaltap.experiments.early_stop import parse_until
@@ -16,17 +15,15 @@ from evaltap.experiments.process import AgentEnd, AgentProcess
 from evaltap.experiments.running import Finished, Request, run_experiment
 from evaltap.experiments.tool_calls import MockChoice
 from evaltap.experiments.worker import WorkerSettings
-from evaltap.schemas.files.documents import metrics_of, read_metrics
-from evaltap.schemas.formats.metric import EvalMetric
 
 
 def evaluate(
     cases: str | Path,
-    metrics: str | Path | Sequence[EvalMetric | Mapping[str, Any]],
+    metrics: Metrics | CaseScorer,
     *,
     agent: object,
     runs: int = 1,
-    db: str | Path | None = None,
+    db: str | Path | Store | None = None,
     version: str = "",
     until: str = "",
     resume: bool = False,
@@ -40,19 +37,18 @@ def evaluate(
 ) -> Finished:
     """Run an agent on the cases of a set, score it, and return what was found.
 
-    `agent` is a function, a factory or an agent object, run in this process; or the text of `--agent`, run in
-    a process of its own.  Without `db`, nothing is kept.  Nothing more is run once agent and judges have cost
-    `budget_usd`.  `tools` says what answers tool calls; by default
-    those of cases from production are answered by their recording.  `user` plays the users of cases with a
-    `conversationScenario`: an agent like `agent`, or a `User` with a model, by default that of
-    EVALTAP_JUDGE_MODEL; `expected_agent` gives the expected turns where a case wants that.  Raises
-    EvaltapError as the command does.
+    `metrics` are a file, or a list as in `evaltap.api.evaluate`.  `agent` is a function, a factory or an
+    agent object, run in this process; or the text of `--agent`, run in a process of its own.  Without `db`,
+    nothing is kept.  Nothing more is run once agent and judges have cost `budget_usd`.  `tools` says what
+    answers tool calls; by default those of cases from production are answered by their recording.  `user`
+    plays the users of cases with a `conversationScenario`: an agent like `agent`, or a `User` with a model,
+    by default that of EVALTAP_JUDGE_MODEL; `expected_agent` gives the expected turns where a case wants that.
+    Raises EvaltapError as the command does.
 
         found = evaluate("golden.evalset.json", "metrics.json", agent=answer, runs=5)
         found.outcome.metrics[0].rate.interval
     """
-    given = read_metrics(Path(metrics)) if isinstance(metrics, str | Path) else metrics_of(metrics)
-    scorer = CaseScorer(given) if services is None else CaseScorer(given, services=services)
+    scorer = metrics if isinstance(metrics, CaseScorer) else scorer_of(metrics, services)
     name = _text_of(agent)
     settings = Settings(
         concurrency, turn_seconds, budget_usd, parse_until(until) if until else None
@@ -74,6 +70,8 @@ def evaluate(
             return AgentProcess(worker, output)
         return AgentThread(agent, worker, user, expected_agent)
 
+    if isinstance(db, Store):
+        return run_experiment(request, scorer, db, start=start)
     with TemporaryStore() if db is None else Store(db) as store:
         return run_experiment(request, scorer, store, start=start)
 

@@ -5,39 +5,20 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 
-import duckdb
-
 from evaltap.cli.options.inspect import SqlOptions
 from evaltap.evaluator.reports.rows import plain, print_rows
 from evaltap.evaluator.store.queries import Rows
-from evaltap.evaluator.store.remote.client import one_statement
+from evaltap.evaluator.store.remote.client import selected
 from evaltap.schemas.errors import InputError
-
-_ROWS_AT_ONCE = 5_000
 
 
 def run(options: SqlOptions) -> int:
     """Run the statement and print its rows."""
     if options.json and options.csv:
         raise InputError("--json, --csv: give only one of them")
-    with one_statement(options.db, options.seconds) as reader:
-        try:
-            _check_single(options.statement)
-            names = reader.begin(options.statement)
-            chunks = iter(lambda: reader.fetch(_ROWS_AT_ONCE), [])
-            _print(options, names, chunks)
-        except duckdb.Error as error:
-            if isinstance(error, duckdb.InterruptException):
-                raise  # the time limit was exceeded
-            first, _, _ = str(error).partition("\n\n")  # the rest repeats the statement
-            raise InputError(" ".join(first.split())) from None
+    with selected(options.db, options.statement, options.seconds) as found:
+        _print(options, found.names, found.chunks)
     return 0
-
-
-def _check_single(statement: str) -> None:
-    count = len(duckdb.extract_statements(statement))
-    if count != 1:
-        raise InputError(f"found {count} statements; expected one")
 
 
 def _print(options: SqlOptions, names: Sequence[str], chunks: Iterator[Rows]) -> None:

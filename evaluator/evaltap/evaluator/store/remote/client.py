@@ -4,7 +4,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import duckdb
 from msgspec import Struct
@@ -33,6 +33,7 @@ from evaltap.evaluator.store.remote.messages import (
     unpacked,
 )
 from evaltap.evaluator.store.remote.place import can_serve, socket_path
+from evaltap.schemas.errors import InputError
 
 _ROWS_AT_ONCE: Final = 5_000
 _ROWS_TO_APPEND: Final = 2_000
@@ -63,6 +64,47 @@ def one_statement(path: Path, seconds: float) -> Iterator["CursorReader | Remote
         elif isinstance(opened, Store):
             with Readers(opened).reading(seconds=seconds) as reader, limited_growth():
                 yield reader
+
+
+class Selected(NamedTuple):
+    """What a statement returns."""
+
+    names: list[str]
+    kinds: list[str]
+    """DuckDB's types of the columns; only if asked for."""
+    chunks: Iterator[RowList]
+
+
+@contextmanager
+def selected(
+    path: Path, statement: str, seconds: float, *, typed: bool = False
+) -> Iterator[Selected]:
+    """Yield the rows of one statement of a user that only reads, within a number of seconds.
+
+    Raises InputError for several statements, and for one that DuckDB refuses.
+    """
+    with one_statement(path, seconds) as reader:
+        try:
+            count = len(duckdb.extract_statements(statement))
+            if count != 1:
+                raise InputError(f"found {count} statements; expected one")
+            described = _described(reader, statement) if typed else None
+            names = reader.begin(statement)
+            kinds = described or ["VARCHAR"] * len(names)
+            yield Selected(names, kinds, iter(lambda: reader.fetch(_ROWS_AT_ONCE), []))
+        except duckdb.Error as error:
+            if isinstance(error, duckdb.InterruptException):
+                raise  # the time limit was exceeded
+            first, _, _ = str(error).partition("\n\n")  # the rest repeats the statement
+            raise InputError(" ".join(first.split())) from None
+
+
+def _described(reader: StoreReader, statement: str) -> list[str] | None:
+    """Return the types of a statement's columns; None for one like EXPLAIN, which has none to describe."""
+    try:
+        return [kind for _, kind, *_ in reader.rows(f"DESCRIBE {statement}")]
+    except duckdb.ParserException:
+        return None
 
 
 class RemoteReader(StoreReader):

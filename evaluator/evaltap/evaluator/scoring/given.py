@@ -1,0 +1,43 @@
+"""Metrics as users have them in Python: a file, or a list of names, functions, evaluators and metrics."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from evaltap.evaluator.scoring.contract.context import Services
+from evaltap.evaluator.scoring.contract.evaluator import Evaluator, Registry
+from evaltap.evaluator.scoring.evaluators.function import Func, TurnFunction
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.schemas.files.documents import metrics_of, read_metrics
+from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.formats.model import Json
+
+Metric: TypeAlias = EvalMetric | Mapping[str, Json] | str | Evaluator | TurnFunction
+Metrics: TypeAlias = str | Path | Sequence[Metric]
+_PASSES: Final = 1.0
+
+
+def scorer_of(metrics: Metrics, services: Services | None = None) -> CaseScorer:
+    """Return the scorer of a metrics file, or of a list.
+
+    In a list, the name of an evaluator alone is its metric with the threshold 1; a function is called with
+    the actual and the expected turn, as `Func` describes.  Raises InputError for an invalid file or metric.
+    """
+    if isinstance(metrics, str | Path):
+        return CaseScorer(read_metrics(Path(metrics)), services=services)
+    plain: list[EvalMetric | Json] = []
+    evaluators: list[Evaluator] = []
+    for one in metrics:
+        if isinstance(one, str):
+            plain.append({"metricName": one, "threshold": _PASSES})
+        elif isinstance(one, EvalMetric):
+            plain.append(one)
+        elif isinstance(one, Mapping):
+            plain.append(dict(one))
+        else:
+            made = Func(one) if callable(one) else one
+            evaluators.append(made)
+            threshold = getattr(made, "threshold", _PASSES)
+            plain.append({"metricName": made.name, "threshold": threshold})
+    registry = Registry().extended(evaluators)
+    return CaseScorer(metrics_of(plain), services=services, registry=registry)
