@@ -20,7 +20,12 @@ def run(options: SqlOptions) -> int:
     """Run the statement and print its rows."""
     if options.json and options.csv:
         raise InputError("--json, --csv: give only one of them")
-    with one_statement(options.db, options.seconds) as reader:
+    db = options.file or options.db
+    if options.file is None and options.statement.endswith(".duckdb"):
+        raise InputError(f"missing SQL; expected a statement after {options.statement}")
+    if db is None:
+        raise InputError("missing X.duckdb; name the store before the statement")
+    with one_statement(db, options.seconds) as reader:
         try:
             _check_single(options.statement)
             names = reader.begin(options.statement)
