@@ -351,6 +351,14 @@ def test_sql_reads_the_store_of_the_folder_and_its_errors_are_one_line(evaltap: 
     assert "v_tools" in err
 
 
+def test_sql_takes_the_store_before_the_statement_as_other_readers_do(evaltap: Evaltap) -> None:
+    evaltap("score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb")
+
+    assert evaltap("sql", "x.duckdb", "SELECT 1 AS a", "--csv")[:2] == (0, "a\n1\n")
+    assert "missing SQL; expected a statement after x.duckdb" in evaltap("sql", "x.duckdb")[2]
+    assert "missing X.duckdb" in evaltap("sql", "SELECT 1")[2]
+
+
 def test_a_report_names_repeats_of_a_case_so_that_show_finds_them(
     evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
 
 COMMANDS = {
     "try": "read files of any supported format and show what the agent did",
-    "init": "write evaltap.toml and a starter metrics file",
+    "init": "write evaltap.toml and starter files of metrics and watches",
     "up": "receive OTLP, land, score and show results, in one process",
     "demo": "record a small agent, score it and explain the result",
     "record": "create eval cases from telemetry, transcripts or files",
@@ -160,9 +160,11 @@ def _kafka_trouble(error: Exception) -> EvaltapError | None:
     if type(error).__module__ != "kafka.errors":
         return None
     if type(error).__name__ == "UnsupportedCodecError":
+        from evaltap.schemas.installation import install_command  # only for this message
+
         return EvaltapError(
-            f"cannot decompress the topic's records ({error}); install the codec (pip install"
-            " 'evaltap[zstd]', python-snappy or lz4) and start again; no record was skipped"
+            f"cannot decompress the topic's records ({error}); install the codec"
+            f" ({install_command('zstd')}, or python-snappy or lz4) and start again; no record was skipped"
         )
     if getattr(error, "retriable", False):
         return EvaltapError(
@@ -251,9 +253,11 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
             raise
         if command == "demo":
             extra = "demo"
+        from evaltap.schemas.installation import install_command  # only for this message
+
         print(
             f"evaltap {command}: the extra '{extra}' is not installed (no module {error.name});"
-            f" install it with pip install 'evaltap[{extra}]'",
+            f" install it with {install_command(extra)}",
             file=sys.stderr,
         )
         return 2

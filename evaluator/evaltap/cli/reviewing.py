@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from evaltap.evaluator.cases.turn import run_failure
 from evaltap.evaluator.curation.review.queue import Item, decide, edited, next_item, undo
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import counted
 
 KEYS = (
     "a approve   x reject   e edit the answer   t edit the tools\n"
@@ -73,9 +75,15 @@ _PLAIN = {"a": "approve", "x": "reject", "s": "skip"}
 def show(item: Item) -> None:
     """Print the item for a reviewer, without the verdicts of judges and other reviewers."""
     print(f"\n{visible(item.eval_id)}  ({visible(item.reason)})")
-    for turn in (*item.before, item.turn):
+    if item.before:
+        print(f"  before, {counted(len(item.before), 'turn')}:")
+    for turn in item.before:
         for label, text in _lines(turn):
-            print(visible(f"  {label:<10} {text}"))
+            print(visible(f"    {label:<10} {text}"))
+    if item.before:
+        print("  to review:")
+    for label, text in _lines(item.turn):
+        print(visible(f"> {label:<10} {text}"))
     if item.correction:
         print(visible(f"  user says  {item.correction}"))
 
@@ -85,12 +93,12 @@ def _lines(turn: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for tool in turn.get("tools") or ():
         if tool is not None:
             arguments = json.dumps(tool.get("arguments"), ensure_ascii=False)
-            result = tool.get("error") or tool.get("result")
-            yield (
-                "tool",
-                f"{tool.get('name')}({arguments}) -> {json.dumps(result, ensure_ascii=False)}",
-            )
+            failed = "failed: " if tool.get("error") else ""
+            result = json.dumps(tool.get("error") or tool.get("result"), ensure_ascii=False)
+            yield "tool", f"{tool.get('name')}({arguments}) -> {failed}{result}"
     answer = turn.get("finalResponse")
+    if failure := run_failure(turn):
+        yield "crashed", failure
     yield "answer", (answer or {}).get("content") or "(none)"
 
 

@@ -312,6 +312,52 @@ def test_keys_from_a_pipe_decide(
     assert len(found) == 3
 
 
+CRASHED = [
+    Asked("I want a refund", ("refund",), "", error="ValueError", session="s"),
+    Asked("Thanks!", (), "You are welcome, please.", session="s"),
+]
+
+
+def test_the_turn_under_review_and_a_crash_are_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = landed(tmp_path, CRASHED)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("ssq"))
+
+    main(["review", str(database), "--as", "ann"])
+
+    said = capsys.readouterr().out
+    assert "> user       I want a refund" in said
+    assert "> crashed    the run failed (ValueError" in said
+    assert "    crashed    the run failed (ValueError" in said  # before the second turn
+    assert "  to review:\n> user       Thanks!" in said
+
+
+def test_an_approved_turn_that_crashed_is_left_out_with_its_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, out = landed(tmp_path, CRASHED[:1]), tmp_path / "s.evalset.json"
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a"))
+    main(["review", str(database), "--as", "ann"])
+    capsys.readouterr()
+
+    assert main(["curate", str(database), "--out", str(out), "--as", "expected"]) == 3
+
+    assert "the run failed (ValueError" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_among_equal_turns_one_of_a_session_without_a_crash_is_queued(tmp_path: Path) -> None:
+    again = [Asked("Thanks!", (), "You are welcome, please.", session="t", hours=1)]
+    database = landed(tmp_path, [*CRASHED, *again])
+
+    main(["review", "add", str(database)])
+
+    with Store(database) as store:
+        thanks = [one for one in items(store) if "Thanks" in str(one.turn["userContent"])]
+    assert [one.eval_id for one in thanks] == ["t"]
+
+
 def test_keys_on_a_terminal_need_no_return(database: Path) -> None:
     program = "import sys; from evaltap.cli.main import main; sys.exit(main(sys.argv[1:]))"
     ours, theirs = pty.openpty()

@@ -121,6 +121,16 @@ def test_equal_turns_of_two_sessions_are_decided_apart(tmp_path: Path) -> None:
         assert {key[2] for key in decisions(store).approved} == {"twin", "s-000"}
 
 
+def test_the_basket_opens_with_a_content_that_yields_cases(file: Path, tmp_path: Path) -> None:
+    with served(file, tmp_path) as page:
+        pick(page, KEYS[0])
+        opened = json.loads(page.ask("/basket?format=json", role="reviewer").body)["data"]
+        asked_for = json.loads(page.ask("/basket?as=expected&format=json", role="reviewer").body)
+
+    assert (opened["wanted"]["content"], opened["made"]) == ("recorded", 1)
+    assert asked_for["data"]["made"] == 0
+
+
 CONTENTS = [
     ("recorded", ["export"], ".evalset.json"),
     ("expected", ["curate", "--as", "expected", "--all"], ".evalset.json"),

@@ -293,6 +293,33 @@ def test_numbers_move_while_the_page_is_open_and_pause_stops_them(
 
 
 @pytest.mark.slow
+def test_a_refresh_that_fails_keeps_the_figures_and_is_repeated(
+    browser: "Browser", tmp_path: Path
+) -> None:
+    class Counter:
+        version = 1
+
+    live = Counter()
+    with served(support_store(tmp_path, count=3), tmp_path, live=live) as site:
+        page = Visitor(browser, site).open("/")
+        with page.expect_response("**part=live"):
+            pass
+        tiles = page.locator(".tiles").inner_text()
+        slow = "<html><body><header>evaltap</header>This took too long</body></html>"
+        page.route("**part=live", lambda route: route.fulfill(status=504, body=slow))
+        with page.expect_response("**part=live"):
+            live.version += 1
+        state = page.locator("#live-state")
+        state.get_by_text("stale, retrying").wait_for()
+        assert page.locator(".tiles").inner_text() == tiles
+        assert page.locator("header").count() == 1
+        page.unroute("**part=live")
+        with page.expect_response("**part=live"):
+            pass
+        state.get_by_text("live", exact=True).wait_for()
+
+
+@pytest.mark.slow
 def test_keys_lead_from_the_list_to_the_difference_and_back(
     browser: "Browser", site: Served
 ) -> None:

@@ -15,6 +15,7 @@ from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.readers import Readers
 from page_server import served
 from page_store import GENEROUS, NOON, compared_store, support_store
+from shop import Asked, landed
 
 
 @pytest.fixture(scope="module")
@@ -143,3 +144,52 @@ def test_a_run_that_there_is_not_is_said_on_the_page(tmp_path: Path) -> None:
     assert answer.status == 200
     assert "Nothing to compare" in answer.text
     assert "There is no run &#39;x&#39; with scores." in answer.text
+
+
+@pytest.fixture(scope="module")
+def two_versions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with one run over the traffic of two versions; the newer one is mostly impolite."""
+    asked_of = {
+        version: [
+            Asked(
+                f"Where is order {version} {number}?",
+                answer="No." if version == "2.0" and number % 4 else "Here, please.",
+                session=f"{version}-{number}",
+                hours=float(version),
+                source={"version": version},
+            )
+            for number in range(40)
+        ]
+        for version in ("1.0", "2.0")
+    }
+    return landed(tmp_path_factory.mktemp("versions"), [*asked_of["1.0"], *asked_of["2.0"]])
+
+
+def test_two_versions_in_one_store_are_compared_by_their_traffic(two_versions: Path) -> None:
+    with Store(two_versions) as store:
+        Summaries(store).refresh()
+        with Readers(store).reading(seconds=120) as reader:
+            listed = runs.read(reader, asked())
+            page = compare.read(reader, asked())
+            swapped = compare.read(reader, asked(a="version:2.0", b="version:1.0"))
+            mixed = compare.read(reader, asked(a="version:1.0", b=listed.runs[0].run.run_id))
+
+    assert (len(listed.runs), listed.versions) == (1, 2)
+    assert page.chosen == ("version:1.0", "version:2.0")
+    (metric,) = page.metrics
+    assert (metric.verdict, metric.rates) == ("worse", ("100.0%", "25.0%"))
+    assert metric.href == "/cases?q=version%3A2.0+metric%3Apolite%3Dfailed%2Ccrashed"
+    assert swapped.metrics[0].verdict == "better"
+    assert mixed.problem.startswith("One side is a version")
+
+
+def test_the_form_offers_the_versions(two_versions: Path, tmp_path: Path) -> None:
+    with served(two_versions, tmp_path) as page:
+        shown = page.ask("/compare").text
+        cases = json.loads(
+            page.ask("/cases?q=version%3A2.0+metric%3Apolite%3Dfailed%2Ccrashed&format=json").body
+        )["data"]
+
+    assert '<option value="version:2.0" selected>2.0</option>' in shown
+    assert "cases are not paired" in shown
+    assert cases["matched"] == 30

@@ -16,7 +16,12 @@ def run(options: SqlOptions) -> int:
     """Run the statement and print its rows."""
     if options.json and options.csv:
         raise InputError("--json, --csv: give only one of them")
-    with selected(options.db, options.statement, options.seconds) as found:
+    db = options.file or options.db
+    if options.file is None and options.statement.endswith(".duckdb"):
+        raise InputError(f"missing SQL; expected a statement after {options.statement}")
+    if db is None:
+        raise InputError("missing X.duckdb; name the store before the statement")
+    with selected(db, options.statement, options.seconds) as found:
         _print(options, found.names, found.chunks)
     return 0
 

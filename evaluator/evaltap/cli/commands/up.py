@@ -67,7 +67,8 @@ def _exports(port: int) -> Sequence[str]:
     return (
         f"export OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:{port}",
         "export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf",
-        "export OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true",
+        "export OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental",
+        "export OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
     )
 
 

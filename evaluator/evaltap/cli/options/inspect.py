@@ -444,7 +444,7 @@ class SqlOptions:
     """The statement, and how to print its rows.
 
     examples:
-      evaltap sql 'FROM v_pass_rate'
+      evaltap sql cases.duckdb 'FROM v_pass_rate'
       evaltap sql 'SELECT tool_name, calls, errors FROM v_tools' --csv
       evaltap sql "FROM latest_turns WHERE status = 'error'" --json
 
@@ -455,10 +455,12 @@ class SqlOptions:
     exit code: 0 printed, even if there are no rows; 2 bad input
     """
 
+    file: Path | None = argument("X.duckdb", "the store to read (default: that of --db)")
     statement: str = argument("SQL", "one statement in DuckDB's SQL dialect")
-    db: Path = option(
+    db: Path | None = option(
         "--db X.duckdb",
-        "the store to read (default: the one in evaltap.toml, or ./cases.duckdb)",
+        "the store, if it is not before the statement (default: the one in evaltap.toml, or"
+        " ./cases.duckdb)",
         variable=STORE,
         reads=True,
     )

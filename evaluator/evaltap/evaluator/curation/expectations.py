@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from evaltap.evaluator.cases.evalsets.content import plain_turn, plain_turns, user_texts
 from evaltap.evaluator.cases.pairing import placeholder
 from evaltap.evaluator.cases.scenarios import drafted_scenario
+from evaltap.evaluator.cases.turn import run_failure
 from evaltap.evaluator.curation.sessions import LandedTurn, Session
 from evaltap.evaluator.scoring.batch import compares
 from evaltap.evaluator.scoring.contract.context import Status
@@ -79,8 +80,8 @@ def as_expected(
 ) -> CaseData:
     """Return a case that expects the recorded behaviour, or the reviewers' edited version.
 
-    Raises ExcludedTurnError unless all of the given turns are good; nothing is expected of other turns that
-    are not good.
+    Raises ExcludedTurnError unless all of the given turns are good and their runs ended; nothing is expected
+    of other turns that are not good.
     """
     of_case = session.turns[-len(case["actualConversation"]) :]
     conversation: list[CaseData] = []
@@ -89,7 +90,11 @@ def as_expected(
             conversation.append(
                 plain_turn(good.corrected[turn.invocation_id], plain["invocationId"])
             )
-        elif good.holds(turn):
+        elif (failure := run_failure(turn.actual)) and turn.invocation_id in invocation_ids:
+            raise ExcludedTurnError(
+                f"{failure}, so no agent could be expected to do the same; edit the turn in the review"
+            )
+        elif good.holds(turn) and failure is None:
             conversation.append(_reference(plain))
         elif turn.invocation_id in invocation_ids:
             raise ExcludedTurnError(

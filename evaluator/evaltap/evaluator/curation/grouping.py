@@ -32,6 +32,8 @@ class ComparedTurn(NamedTuple):
     weight: float = 1.0
     copies: float = 1.0
     """The number of recorded turns of its block for which it stands; the weight includes them."""
+    clean: bool = True
+    """Whether no run of its session failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,11 @@ def _from(before: int, progress: Progress) -> Progress:
 def _group(
     group: TextGroup, texts: Sequence[str], by_text: Mapping[str, Sequence[ComparedTurn]]
 ) -> TurnGroup:
-    named = [sorted(by_text[texts[place]]) for place in group.members]
+    # Among equals, a turn of a clean session is the better example.
+    named = [
+        sorted(by_text[texts[place]], key=lambda one: (not one.clean, one))
+        for place in group.members
+    ]
     first, *same = named[0]
     members = (first, *sorted(chain(same, *named[1:])))
     similarities = {
@@ -227,8 +233,10 @@ class WindowTurns:
     ) -> list[ComparedTurn]:
         rows = self.store.rows(sql(__name__, "compared_turns").format(chosen=chosen), parameters)
         return [
-            ComparedTurn(TurnKey(*key), Block(key[0], path, outcome), text, weight * copies, copies)
-            for *key, path, outcome, text, weight, copies in rows
+            ComparedTurn(
+                TurnKey(*key), Block(key[0], path, outcome), text, weight * copies, copies, clean
+            )
+            for *key, path, outcome, text, weight, copies, clean in rows
         ]
 
 

@@ -18,8 +18,8 @@ HIDDEN: Final = "(hidden)"
 CONTENTS: Final = frozenset(
     {
         "actual", "answer", "arguments", "changes", "comment", "correction", "detail", "distance", "error",
-        "evidence", "example", "expected", "expected_answer", "message", "opening", "pattern", "raw",
-        "reason", "result", "sentence", "user", "why",
+        "evidence", "example", "expected", "expected_answer", "failure", "message", "opening", "pattern",
+        "raw", "reason", "result", "sentence", "user", "why",
     }
 )  # fmt: skip
 """Fields that contain or may quote recorded text: questions, answers, arguments, reasons."""

@@ -21,6 +21,7 @@ import duckdb
 
 from evaltap.experiments.stores.errors import DatabaseError
 from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.installation import install_command
 from evaltap.schemas.known import check_known
 
 Row = tuple[Any, ...]  # values of a driver
@@ -308,7 +309,7 @@ def _duckdb(path: Path) -> Dialect:
 
 def _not_installed(extra: str) -> ConfigurationError:
     return ConfigurationError(
-        f"the extra '{extra}' is not installed; install it with pip install 'evaltap[{extra}]'"
+        f"the extra '{extra}' is not installed; install it with {install_command(extra)}"
     )
 
 

@@ -13,7 +13,7 @@
   function tick(version) {
     heard = Date.now();
     if (paused) return;
-    say("", "live");
+    if (!failed) say("", "live");
     if (version === shown || document.visibilityState !== "visible") return;
     shown = version;
     document.body.dispatchEvent(new CustomEvent("tick"));
@@ -32,10 +32,28 @@
     }));
   }
   setInterval(() => {
-    if (paused || Date.now() - heard < 15000) return;
+    if (paused || failed || Date.now() - heard < 15000) return;
     say("off", "not live: asking every 5 s");
     if (document.visibilityState === "visible") document.body.dispatchEvent(new CustomEvent("tick"));
   }, 5000);
+  // A refresh that failed leaves the figures as they are, and is repeated: after 5 s, then 10 s, 20 s, 40 s.
+  let failed = 0;
+  let retry = 0;
+  function again() {
+    clearTimeout(retry);
+    if (paused) return;
+    say("off", "stale, retrying");
+    retry = setTimeout(() => { if (!paused) document.body.dispatchEvent(new CustomEvent("tick")); },
+      5000 * 2 ** Math.min(failed++, 3));
+  }
+  document.addEventListener("htmx:response:error", again);
+  document.addEventListener("htmx:error", again);
+  document.addEventListener("htmx:after:swap", (event) => {
+    if (event.detail.ctx?.response?.status >= 400) return;  // nothing was swapped
+    clearTimeout(retry);
+    if (failed && !paused) say("", "live");
+    failed = 0;
+  });
   document.addEventListener("visibilitychange", () => { shown = null; });
   // While paused the address says from when to when, so that a link shows the same to others.
   let before = "";

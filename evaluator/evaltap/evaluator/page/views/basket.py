@@ -95,6 +95,11 @@ def read(reader: StoreReader, request: PageRequest) -> BasketPage:
     keys = [(one.app, one.eval_set_id, one.eval_id) for one in cases]
     filter_ = filter_of(reader, keys)
     made = exported_cases(reader, keys, wanted.content, request.redact)
+    if keys and not made.cases and not request["as"]:  # open with a content that yields something
+        for content in CONTENTS:
+            if content != wanted.content and not made.cases:
+                made = exported_cases(reader, keys, content, request.redact)
+                wanted = export_request(content, request["format"], request["name"])
     store = request.store_path
     return BasketPage(
         tuple(
@@ -115,9 +120,7 @@ def read(reader: StoreReader, request: PageRequest) -> BasketPage:
 def _to(wanted: ExportRequest, content: str) -> str:
     form = "" if wanted.form == "trpc" else wanted.form
     name = "" if wanted.name == "basket" else wanted.name
-    return link(
-        "/basket", **{"as": "" if content == "expected" else content}, format=form, name=name
-    )
+    return link("/basket", **{"as": content}, format=form, name=name)
 
 
 def _picked(case: ListedCase, key: CaseKey, at: datetime, reviewed: tuple[int, int]) -> PickedCase:

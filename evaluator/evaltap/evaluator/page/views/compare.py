@@ -1,10 +1,13 @@
 """Two runs side by side: the change under each metric, its certainty, and the affected cases."""
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
+from evaltap.evaluator.analysis.estimates.scope import Scope, condition
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
@@ -15,6 +18,7 @@ from evaltap.evaluator.reports.compare.metrics import improved, regressed
 from evaltap.evaluator.reports.compare.model import CaseChange, Comparison, MetricChange, Rules
 from evaltap.evaluator.reports.compare.reading import side_of
 from evaltap.evaluator.reports.compare.sides import Side, no_trials
+from evaltap.evaluator.reports.compare.traffic import Selection, compare_traffic
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import Cell, Limits, TurnEvidence
 from evaltap.evaluator.reports.reader import read_case
@@ -142,6 +146,19 @@ class ComparePage:
     opened: tuple[CaseSide, ...]
     """Both sides of the opened case."""
     closed_href: str
+    versions: tuple[str, ...] = ()
+    """The agent's versions, newest first."""
+    chosen: tuple[str, str] = ("", "")
+    """The values of both sides in the form: a run's id, or `version:` and a version."""
+    unpaired: bool = False
+    """Whether the sides are versions, whose sessions are not paired; there are no rows then."""
+
+
+VERSION: Final = "version:"
+_VERSIONS: Final = """
+SELECT version FROM turns WHERE version <> ''
+GROUP BY version ORDER BY max(started_at) DESC NULLS LAST, version LIMIT 50
+"""
 
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
@@ -150,8 +167,72 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
 
 
 def read(reader: StoreReader, request: PageRequest) -> ComparePage:
-    """Return the comparison; without `a` and `b`, of the two newest runs."""
+    """Return the comparison of two runs, or of the traffic of two versions.
+
+    Without `a` and `b`, of the two newest runs; of the two newest versions with `by=version`, or if there is
+    one run only.
+    """
     lines = [line for line in newest_first(reader) if line.run.cases]
+    versions = tuple(reader.column(_VERSIONS))
+    given = request["a"], request["b"]
+    if not any(given) and len(versions) > 1 and (request["by"] == "version" or len(lines) < 2):
+        given = f"{VERSION}{versions[1]}", f"{VERSION}{versions[0]}"
+    if any(side.startswith(VERSION) for side in given):
+        return _of_versions(reader, lines, versions, given, request)
+    found = _of_runs(reader, lines, request)
+    runs = [line.run.run_id if line else "" for line in (found.a, found.b)]
+    return replace(found, versions=versions, chosen=(runs[0], runs[1]))
+
+
+def _of_versions(
+    reader: StoreReader,
+    lines: Sequence[RunLine],
+    versions: tuple[str, ...],
+    given: tuple[str, str],
+    request: PageRequest,
+) -> ComparePage:
+    about = partial(replace, versions=versions, chosen=given, unpaired=True)
+    if not all(side.startswith(VERSION) for side in given):
+        why = "One side is a version, the other a run. Choose two versions, or two runs."
+        return about(_nothing(lines, None, None, why, ""))
+    base, head = (side.removeprefix(VERSION) for side in given)
+
+    def to(a: str, b: str, across: str = request["across"]) -> str:
+        return link("/compare", a=f"{VERSION}{a}", b=f"{VERSION}{b}", across=across)
+
+    try:
+        sides = [
+            Selection(
+                f"version {one}", reader.path,
+                Scope(where=condition("version", one, where="Compare")), reader,
+            )
+            for one in (base, head)
+        ]  # fmt: skip
+        found = compare_traffic(sides[0], sides[1], Rules(across_metrics=bool(request["across"])))
+    except InputError as error:
+        across = "" if request["across"] else to(base, head, "1")
+        return about(_nothing(lines, None, None, str(error), across))
+    return about(
+        replace(
+            _nothing(lines, None, None, "", ""),
+            swap_href=to(head, base), verdict=found.verdict, headline=wording.headline(found),
+            metrics=tuple(
+                _metric_line(
+                    one, found.rules,
+                    link("/cases", q=f"version:{_quoted(head)} metric:{_quoted(one.metric)}=failed,crashed"),
+                )
+                for one in found.metrics
+            ),
+            notes=found.notes,
+        )
+    )  # fmt: skip
+
+
+def _quoted(word: str) -> str:
+    return word if re.fullmatch(r"[\w.-]+", word) else f'"{word}"'
+
+
+def _of_runs(reader: StoreReader, lines: Sequence[RunLine], request: PageRequest) -> ComparePage:
     by_id = {line.run.run_id: line for line in lines}
     a = by_id.get(request["a"] or (lines[1].run.run_id if len(lines) > 1 else ""))
     b = by_id.get(request["b"] or (lines[0].run.run_id if lines else ""))
@@ -233,7 +314,10 @@ def _page(
     return ComparePage(
         tuple(lines), *runs, "", "", address.to(a=address.b, b=address.a),
         found.verdict, wording.headline(found),
-        tuple(_metric_line(one, found.rules, address) for one in found.metrics), metric.metric,
+        tuple(
+            _metric_line(one, found.rules, address.to(metric=one.metric)) for one in found.metrics
+        ),
+        metric.metric,
         tuple((one.name, wording.usage(one)) for one in found.usage),
         metric.base.cases,
         tuple((title, tuple(names)) for title, names in wording.listed(found)),
@@ -266,7 +350,7 @@ def _of(metric: MetricChange, outcomes: Sequence[str]) -> list[CaseChange]:
     )
 
 
-def _metric_line(metric: MetricChange, rules: Rules, address: _Address) -> MetricLine:
+def _metric_line(metric: MetricChange, rules: Rules, href: str) -> MetricLine:
     if metric.undecided or metric.p_value is None:
         verdict = "undecided"
     elif regressed(metric, rules):
@@ -276,7 +360,7 @@ def _metric_line(metric: MetricChange, rules: Rules, address: _Address) -> Metri
     return MetricLine(
         metric, (wording.rate(metric, metric.base), wording.rate(metric, metric.head)),
         wording.difference(metric), wording.certainty(metric), wording.evidence(metric), verdict,
-        address.to(metric=metric.metric),
+        href,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import orjson
 from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.filters.listing import list_page
 from evaltap.evaluator.analysis.stats.agreement import Agreement
+from evaltap.evaluator.cases.turn import run_failure
 from evaltap.evaluator.curation.review.queue import (
     DECIDED,
     DEFAULT_QUEUE,
@@ -72,6 +73,8 @@ class ReviewPage:
     answer: str
     decided: Decided | None
     case_href: str
+    failure: str
+    """Why the run of the turn failed; empty if it did not."""
 
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
@@ -93,7 +96,7 @@ def read(reader: StoreReader, request: PageRequest) -> ReviewPage:
         _before(found), evidence, lines_of(evidence.steps) if evidence else (),
         orjson.dumps(turn.get("tools") or [], option=orjson.OPT_INDENT_2).decode(),
         _content(turn.get("finalResponse")), _decided(reader, request),
-        _case_href(found) if found else "",
+        _case_href(found) if found else "", (run_failure(found.turn) or "") if found else "",
     )  # fmt: skip
 
 
@@ -108,7 +111,8 @@ def _before(one: Item | None) -> tuple[tuple[str, str], ...]:
     messages = []
     for turn in one.before if one else ():
         messages.append(("User", _content(turn.get("userContent"))))
-        messages.append(("Answer", _content(turn.get("finalResponse")) or "no answer"))
+        answer = _content(turn.get("finalResponse")) or run_failure(turn) or "no answer"
+        messages.append(("Answer", answer))
     return tuple(messages)
 
 

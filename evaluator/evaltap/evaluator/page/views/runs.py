@@ -57,6 +57,8 @@ class RunsPage:
     older_href: str
     newer_href: str
     landed: bool
+    versions: int
+    """The number of the agent's versions in the traffic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ def read(reader: StoreReader, request: PageRequest) -> RunsPage:
         link("/runs", at=at + PER_PAGE) if at + PER_PAGE < len(lines) else "",
         link("/runs", at=max(at - PER_PAGE, 0) or None) if at else "",
         bool(reader.rows("SELECT 1 FROM cases LIMIT 1")),
+        reader.rows("SELECT count(DISTINCT version) FROM turns WHERE version <> ''")[0][0],
     )
 
 

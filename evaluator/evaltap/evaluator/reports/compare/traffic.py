@@ -6,6 +6,7 @@ sampling (`estimates`).  A difference between two periods does not show why they
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from evaltap.evaluator.analysis.stats.difference import detectable_difference, d
 from evaltap.evaluator.reports.compare.metrics import verdict_of, with_adjusted_p
 from evaltap.evaluator.reports.compare.model import Comparison, MetricChange, Rules, Stratum, Totals
 from evaltap.evaluator.reports.compare.strata import MOST_VALUES, check_by, with_holm
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.remote.client import open_to_read
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.known import check_known
@@ -30,6 +32,12 @@ class Selection:
     """The argument as given."""
     path: Path
     scope: Scope
+    reader: StoreReader | None = None
+    """The file if it is open."""
+
+    def opened(self) -> AbstractContextManager[StoreReader]:
+        """Open the file, unless it is open."""
+        return open_to_read(self.path) if self.reader is None else nullcontext(self.reader)
 
 
 def selection_of(text: str) -> Selection | None:
@@ -140,7 +148,7 @@ def _strata(
 def _by_slice(side: Selection, by: str) -> Mapping[str, Mapping[str, Mapping[str, SliceRate]]]:
     """Return rates by the most frequent values of a slice, then metric and digest."""
     found: dict[str, dict[str, dict[str, SliceRate]]] = {}
-    with open_to_read(side.path) as store:
+    with side.opened() as store:
         rates = estimate_rates(store, side.scope, by=[by], cluster=SESSION).rates
     turns: Counter[str] = Counter()
     for rate in rates:
@@ -155,7 +163,7 @@ def _by_slice(side: Selection, by: str) -> Mapping[str, Mapping[str, Mapping[str
 
 def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, SliceRate]], list[str]]:
     """Return the rates of a slice by metric and digest, with the newest version last."""
-    with open_to_read(side.path) as store:
+    with side.opened() as store:
         # The cases that both sides repeat are no difference between them.
         found = estimate_rates(store, side.scope, cluster=SESSION)
     rates: dict[str, dict[str, SliceRate]] = {}
