@@ -214,6 +214,21 @@ def test_a_folder_is_shown_on_one_screen(
     assert len(out.splitlines()) <= 40
 
 
+def test_many_files_are_counted_by_format(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(13):
+        shutil.copy(DATA / "chat-openai.json", tmp_path / f"chat-{number}.json")
+        (tmp_path / f"other-{number}.json").write_text("{}")
+
+    code, out, _ = run(tmp_path, capsys=capsys)
+
+    assert code == 0
+    assert out.startswith("13 files  chat messages\nother-0.json  skipped")
+    assert "3 more files skipped; --json lists them" in out
+    assert "13 turns in 13 sessions" in out
+
+
 def test_the_store_is_kept_and_can_be_read_by_other_commands(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
