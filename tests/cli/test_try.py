@@ -369,7 +369,7 @@ def replaced(value: Any, path: list[int], by: object) -> Any:
 
 
 @settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     st.sampled_from(sorted(FORMATS)),
