@@ -1,5 +1,6 @@
 """`evaltap try`: each supported format is recognised by its content, read, scored and shown."""
 
+import gzip
 import io
 import json
 import shutil
@@ -20,6 +21,7 @@ FORMATS = {
     "bedrock.jsonl": "chat messages",
     "chat-anthropic.json": "chat messages",
     "chat-openai.json": "chat messages",
+    "claude-code.jsonl": "Claude Code transcript",
     "cloudwatch-events.json": "CloudWatch records",
     "codex-exec.jsonl": "Codex session",
     "codex-rollout.jsonl": "Codex session",
@@ -30,12 +32,16 @@ FORMATS = {
     "gemini-session.json": "Gemini CLI session",
     "gemini-session.jsonl": "Gemini CLI session",
     "langfuse-trace.json": "Langfuse traces",
+    "langsmith-runs.json": "LangSmith runs",
     "logfire-rows.json": "Logfire rows",
+    "mlflow-trace.json": "MLflow traces",
     "n8n-execution.json": "n8n executions",
     "openhands-sdk.json": "OpenHands events",
     "openhands-trajectory.json": "OpenHands events",
     "opik-spans.json": "Opik spans",
     "opik-trace.json": "Opik traces",
+    "otlp.json": "OTLP",
+    "phoenix-spans.json": "Phoenix spans",
     "tau2-results.json": "tau2 results",
 }
 """Each file has the same turn: a question, a call that returns, one that fails, and an answer."""
@@ -77,6 +83,26 @@ def test_a_format_is_recognised_by_its_content_and_its_turn_is_read(
     status = turn.get("telemetry", {}).get("status")
     assert status == (None if name in WITHOUT_STATUS else "ok")
     assert ("sessionId" in capture) == (name in WITHOUT_SESSION)
+
+
+def test_a_compressed_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "rollout.gz"
+    file.write_bytes(gzip.compress((DATA / "codex-rollout.jsonl").read_bytes()))
+
+    (read,) = recognise([file]).files
+
+    assert (read.format, read.skipped) == ("Codex session", None)
+
+
+def test_spans_of_a_trace_in_two_files_are_one_turn(tmp_path: Path) -> None:
+    rows = json.loads((DATA / "flat-spans.json").read_text())
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_text(json.dumps(rows[:1]))
+    other.write_text("\n".join(map(json.dumps, rows[1:])))
+
+    (case,) = recognise([other, one]).cases
+
+    assert len(case["actualConversation"][0]["tools"]) == 2
 
 
 def turn_of(name: str) -> CaseData:
@@ -212,6 +238,21 @@ def test_a_folder_is_shown_on_one_screen(
     ):
         assert told in flat(out)
     assert len(out.splitlines()) <= 40
+
+
+def test_many_files_are_counted_by_format(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(13):
+        shutil.copy(DATA / "chat-openai.json", tmp_path / f"chat-{number}.json")
+        (tmp_path / f"other-{number}.json").write_text("{}")
+
+    code, out, _ = run(tmp_path, capsys=capsys)
+
+    assert code == 0
+    assert out.startswith("13 files  chat messages\nother-0.json  skipped")
+    assert "3 more files skipped; --json lists them" in out
+    assert "13 turns in 13 sessions" in out
 
 
 def test_the_store_is_kept_and_can_be_read_by_other_commands(
@@ -354,7 +395,7 @@ def replaced(value: Any, path: list[int], by: object) -> Any:
 
 
 @settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     st.sampled_from(sorted(FORMATS)),

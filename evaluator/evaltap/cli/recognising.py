@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -22,6 +22,7 @@ from evaltap.schemas.errors import EvaltapError, FormatError
 from evaltap.schemas.files.documents import case_data
 from evaltap.schemas.files.validation import describe
 from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.model import Json
 from evaltap.schemas.text import counted
 
 _KEYS_SHOWN: Final = 6
@@ -169,7 +170,7 @@ def _chats(whole: object, path: Path, file: FileRead, name: str) -> list[CaseDat
     return cases
 
 
-def _rows(whole: object) -> tuple[list[Mapping[str, Any]], str]:
+def _rows(whole: object) -> tuple[list[Mapping[str, Json]], str]:
     """Return the rows of a document and the name of its format; raise FormatError for other documents."""
     if is_dialogue(whole):
         return [{"messages": whole}], "chat messages"

@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,7 +32,8 @@ from evaltap.schemas.text import counted
 
 _STDIN: Final = Path("-")
 _SKIPPED_SHOWN: Final = 10
-_FILES_SHOWN: Final = 3
+_FILES_SHOWN: Final = 12
+_FILES_REPEATED: Final = 3
 
 
 def run(options: TryOptions) -> int:
@@ -109,14 +111,19 @@ def _look(log: Path, db: Path) -> FirstLook:
 
 
 def _file_lines(files: Sequence[FileRead]) -> Iterator[str]:
-    """Yield what each file was read as; of many skipped ones, only the first."""
+    """Yield what each file was read as; of many files, only the counts, and the first skipped ones."""
     read = [file for file in files if not file.skipped]
     skipped = [file for file in files if file.skipped]
-    width = max((len(file.path.name) for file in read), default=0)
-    for file in read:
-        yield f"{file.path.name:<{min(width, 48)}}  {file.format} ({file.contents})"
-        for note in file.notes:
-            yield f"  left out: {note}"
+    if len(read) > _FILES_SHOWN:
+        for form, count in Counter(file.format for file in read).items():
+            yield f"{counted(count, 'file')}  {form}"
+        if noted := sum(bool(file.notes) for file in read):
+            yield f"  left out: parts of {counted(noted, 'file')}; --json lists them"
+    else:
+        width = min(48, max((len(file.path.name) for file in read), default=0))
+        for file in read:
+            yield f"{file.path.name:<{width}}  {file.format} ({file.contents})"
+            yield from (f"  left out: {note}" for note in file.notes)
     for file in skipped[:_SKIPPED_SHOWN]:
         yield f"{file.path.name}  skipped: {file.skipped}"
     if len(skipped) > _SKIPPED_SHOWN:
@@ -147,7 +154,7 @@ def _next(options: TryOptions) -> Iterator[str]:
     """Yield the two commands that go on from here."""
     if options.db is None:
         given = [shlex.quote(str(path)) for path in options.files]
-        files = " ".join(given) if len(given) <= _FILES_SHOWN else f"{given[0]} …"
+        files = " ".join(given) if len(given) <= _FILES_REPEATED else f"{given[0]} …"
         yield f"next: evaltap try {files} --db cases.duckdb"
         yield "      evaltap ui cases.duckdb"
     else:

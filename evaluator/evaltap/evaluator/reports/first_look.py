@@ -1,8 +1,8 @@
 """What is in a store that was filled a moment ago, on one screen: turns, tools, failures, extremes, gaps."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.safe_text import visible
@@ -69,6 +69,8 @@ class FirstLook:
     unfinished: int
     """Turns whose run did not end."""
     status_unknown: int
+    dead_letters: int
+    """Records that could not be landed."""
     looping: int
     """Turns that repeat a call over and over."""
     tools: Sequence[ToolUse]
@@ -86,7 +88,7 @@ class FirstLook:
     missing: Sequence[tuple[str, int, int]]
     """What was not recorded, the number of turns or calls without it, and their total."""
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Return the figures as JSON data."""
         rows = [{"what": what, "without": lack, "of": total} for what, lack, total in self.missing]
         return {**asdict(self), "missing": rows}
@@ -95,7 +97,7 @@ class FirstLook:
 def first_look(store: StoreReader) -> FirstLook:
     """Return what the landed and scored turns of a store show."""
     (counts,) = store.rows(_COUNTS)
-    sessions, turns, calls, failed, unfinished, unknown, looping = counts
+    sessions, turns, calls, failed, unfinished, unknown, lost, looping = counts
     ((cost, cost_known, tokens, tokens_known),) = store.rows(_AMOUNTS)
     return FirstLook(
         sessions,
@@ -104,6 +106,7 @@ def first_look(store: StoreReader) -> FirstLook:
         failed,
         unfinished,
         unknown,
+        lost,
         looping,
         [ToolUse(*row) for row in store.rows(_BY_TOOL)],
         [TurnValue(*row) for row in store.rows(_EXTREME.format(amount="latency_ms"))],
@@ -120,7 +123,7 @@ def first_look(store: StoreReader) -> FirstLook:
 _COUNTS = """
 SELECT (SELECT count(*) FROM latest_cases), count(*), (SELECT count(*) FROM latest_tool_calls),
        count(*) FILTER (status = 'error'), count(*) FILTER (status = 'incomplete'),
-       count(*) FILTER (status IS NULL),
+       count(*) FILTER (status IS NULL), (SELECT count(*) FROM dead_letters),
        (SELECT count(*) FROM latest_turn_scores
         WHERE metric_name = 'trajectory_no_loop' AND score < 1)
 FROM latest_turns
@@ -166,6 +169,8 @@ def look_lines(look: FirstLook) -> Iterator[str]:
         f"{counted(look.turns, 'turn')} in {counted(look.sessions, 'session')},"
         f" {counted(look.calls, 'tool call')}"
     )
+    if look.dead_letters:
+        yield f"not landed   {counted(look.dead_letters, 'record')}, see evaltap dlq list"
     known = look.turns - look.status_unknown
     if known:
         yield (
@@ -197,7 +202,9 @@ def look_lines(look: FirstLook) -> Iterator[str]:
         yield f"not recorded {', '.join(gaps)}"
 
 
-def _extremes(title: str, turns: Sequence[TurnValue], shown: Any) -> Iterator[str]:
+def _extremes(
+    title: str, turns: Sequence[TurnValue], shown: Callable[[float], str]
+) -> Iterator[str]:
     if not turns:
         yield f"{title:<12} unknown"
     for number, turn in enumerate(turns):

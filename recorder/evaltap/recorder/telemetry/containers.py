@@ -1,8 +1,8 @@
 """Other span containers as OTLP/JSON requests: Tempo, Jaeger, SDK spans, exports of other products.
 
 Sources: Tempo's `/api/traces` (`batches`) and `/api/v2/traces` (`trace`), Jaeger's `/api/traces` and the
-download of its UI, `to_json` of spans of the OpenTelemetry SDK for Python. The conventions then read the
-spans like any others.
+download of its UI, `to_json` of spans of the OpenTelemetry SDK for Python; the exports of other products are
+in the modules `*_export` and `span_rows`. The conventions then read the spans like any others.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -255,17 +255,20 @@ def _whole(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _flat(read: Callable[[list[Any]], Iterable[Entry]]) -> Callable[[list[Any]], Iterable[Entry]]:
+_Reader = Callable[[list[Any]], Iterable[Entry]]  # Any: what the format's check accepts
+
+
+def _flat(read: _Reader) -> _Reader:
     """Return a reader whose spans have their ids and times in OTLP's form."""
     return lambda items: map(_of_flat, read(items))
 
 
-def _each(read: Callable[[Any], Iterable[Entry]]) -> Callable[[list[Any]], Iterable[Entry]]:
+def _each(read: Callable[[Any], Iterable[Entry]]) -> _Reader:  # Any: as above
     """Return a reader of a list of traces."""
     return lambda items: chain.from_iterable(map(read, items))
 
 
-_LISTS: tuple[tuple[str, Callable[[object], bool], Callable[[list[Any]], Iterable[Entry]]], ...] = (
+_LISTS: tuple[tuple[str, Callable[[object], bool], _Reader], ...] = (
     ("Jaeger traces", _is_jaeger, _each(_of_jaeger)),
     ("MLflow traces", is_mlflow, _flat(_each(of_mlflow))),
     ("Opik traces", is_opik_trace, _flat(_each(of_opik_trace))),

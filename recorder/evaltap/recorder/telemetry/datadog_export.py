@@ -19,6 +19,8 @@ _TYPES = {
     "tool": "TOOL",
     "workflow": "CHAIN",
 }
+_LATEST_MILLISECONDS = 1e15
+_SESSION = "session_id:"
 _NO_PARENT = ("", "undefined", "0", "None")
 
 
@@ -53,10 +55,11 @@ def _kind(span: Mapping[str, object]) -> str:
 
 def _observation(span: Mapping[str, object]) -> JsonObject:
     meta, parent = mapping(span.get("meta")), span.get("parent_id")
-    used = {**mapping(span.get("metrics"))}
+    used = mapping(span.get("metrics"))
     cost = used.get("estimated_total_cost")
     error = mapping(meta.get("error"))
-    start, duration = _nanoseconds(span), span.get("duration")
+    start, lasted = _nanoseconds(span), span.get("duration")
+    spent = int(lasted) if isinstance(lasted, int | float) and 0 <= lasted < 1e18 else 0
     return {
         "id": str(span["span_id"]),
         "traceId": span["trace_id"],
@@ -64,18 +67,20 @@ def _observation(span: Mapping[str, object]) -> JsonObject:
         "parentObservationId": None if str(parent) in _NO_PARENT else str(parent),
         "name": span.get("name"),
         "startTime": start,
-        "endTime": start + duration if start and isinstance(duration, int) else start,
+        "endTime": start + spent,
         "input": _content(span.get("input") or meta.get("input")),
         "output": _content(span.get("output") or meta.get("output")),
         "model": span.get("model_name") or meta.get("model_name"),
         "usageDetails": {
-            name: used[f"{name}_tokens"] for name in ("input", "output") if f"{name}_tokens" in used
+            name: int(count)
+            for name in ("input", "output")
+            if isinstance(count := used.get(f"{name}_tokens"), int | float) and 0 <= count < 1e15
         },
         # The estimate is in billionths of a dollar.
         "totalCost": cost / 1e9 if isinstance(cost, int | float) else None,
         "level": "ERROR" if span.get("status") == "error" else None,
         "statusMessage": error.get("message") or meta.get("error.message"),
-        "sessionId": span.get("session_id"),
+        "sessionId": _session(span),
     }
 
 
@@ -85,9 +90,17 @@ def _content(value: object) -> object:
     return held.get("messages") or held.get("documents") or held.get("value") or None
 
 
+def _session(span: Mapping[str, object]) -> object:
+    """Return the session, which the Export API has as a tag."""
+    tags = span.get("tags")
+    found = [str(tag) for tag in tags] if isinstance(tags, list) else []
+    tagged = (tag.removeprefix(_SESSION) for tag in found if tag.startswith(_SESSION))
+    return span.get("session_id") or next(tagged, None)
+
+
 def _nanoseconds(span: Mapping[str, object]) -> int:
-    """Return the start; the Export API gives milliseconds, the SDKs nanoseconds."""
-    given = span.get("start_ns") or span.get("start_ms")
-    if not isinstance(given, int):
+    """Return the start; the Export API gives milliseconds under the same name."""
+    given = span.get("start_ns")
+    if not isinstance(given, int | float) or not 0 < given < 1e19:
         return 0
-    return given if "start_ns" in span else given * 1_000_000
+    return int(given) * (1_000_000 if given < _LATEST_MILLISECONDS else 1)

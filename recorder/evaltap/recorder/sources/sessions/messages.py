@@ -92,7 +92,11 @@ def cases_of(
         case = case_of(events, recorder_version=recorder_version)
         if conversation.session_id is None:
             case["evalId"] = name
-        yield case if timed else _without_times(case)
+        if not timed:
+            _remove_times(case)
+        elif all(message.role == "user" for message in messages):
+            case["actualConversation"][0]["telemetry"].pop("latencyMs", None)
+        yield case
 
 
 def time_of(value: object) -> int:
@@ -285,7 +289,7 @@ class _Calls:
         )
 
 
-def _without_times(case: CaseData) -> CaseData:
+def _remove_times(case: CaseData) -> None:
     """Remove the times that only kept events in order."""
     case.pop("creationTimestamp", None)
     (turn,) = case["actualConversation"]
@@ -293,4 +297,3 @@ def _without_times(case: CaseData) -> CaseData:
     turn["telemetry"].pop("latencyMs", None)
     for tool in turn.get("tools", ()):
         tool.pop("startTime", None)
-    return case

@@ -82,7 +82,7 @@ def _messages(name: str, run: JsonObject, *, is_agent: bool) -> Iterator[Message
     if _TOOL in data or _TOOL in mapping(run.get("inputOverride")):
         given = next(iter(_items({"data": run.get("inputOverride")}, _TOOL)), None)
         results = _items(run, _TOOL)
-        result = results[0].get("response", results[0]) if results else None
+        result = _sole(results[0]) if results else None
         yield Message(role="assistant", time_ns=began, calls=(Call(name, given),))
         yield Message(
             role="tool",
@@ -103,6 +103,11 @@ def _messages(name: str, run: JsonObject, *, is_agent: bool) -> Iterator[Message
             said = (_words(item, key) for key in _ANSWERED)
             if (text := next(filter(None, said), None)) is not None:
                 yield Message(role="assistant", text=text, time_ns=ended)
+
+
+def _sole(item: JsonObject) -> object:
+    """Return what a tool returned, which nodes wrap as `response` or `output`."""
+    return next(iter(item.values())) if set(item) in ({"response"}, {"output"}) else item
 
 
 def _items(run: JsonObject, kind: str) -> list[JsonObject]:

@@ -85,7 +85,8 @@ def _result(event: JsonObject, now: int) -> Message:
 
 def _sdk_messages(event: JsonObject) -> Iterator[Message]:
     now, kind = time_of(event.get("timestamp")), event.get("kind")
-    call_id, name = event.get("tool_call_id"), event.get("tool_name")
+    asked = mapping(event.get("tool_call"))
+    call_id, name = event.get("tool_call_id"), event.get("tool_name", asked.get("name"))
     if kind == "MessageEvent":
         text = text_of(mapping(event.get("llm_message")).get("content"))
         is_user = event.get("source") == "user"
@@ -96,7 +97,7 @@ def _sdk_messages(event: JsonObject) -> Iterator[Message]:
             yield Message(role="assistant", text=text_of(action.get("message")), time_ns=now)
             return
         given = {key: value for key, value in action.items() if key != "kind"}
-        call = Call(name, given, str(call_id or ""))
+        call = Call(name, given or value_of(asked.get("arguments")), str(call_id or ""))
         text = text_of(event.get("thought")) or None
         yield Message(role="assistant", text=text, time_ns=now, calls=(call,))
     elif kind == "ObservationEvent" and name != "finish":
