@@ -23,7 +23,7 @@ from evaltap.evaluator.reports.compare.comparison import compare
 from evaltap.evaluator.reports.compare.console import console_lines
 from evaltap.evaluator.reports.compare.model import Comparison, Rules, comparison_data
 from evaltap.evaluator.reports.compare.reading import read_side, side_of
-from evaltap.evaluator.reports.compare.sides import Side, TrialTurns
+from evaltap.evaluator.reports.compare.sides import Side, TrialCases
 from evaltap.evaluator.reports.console import print_summary, visible_console
 from evaltap.evaluator.reports.reader import read_differences
 from evaltap.evaluator.reports.summary import Difference, Summary, exit_code, summarise
@@ -217,12 +217,12 @@ def run_of(
     summary = summarise(store, run_id=run_id)
     differences = read_differences(store, summary, case_files=case_files)
     side = side_of(store, () if run_id is None else (run_id,))
-    made = side.turns(list(side.contents))
+    made = side.trials(list(side.contents))
 
-    def turns(cases: Collection[CaseKey]) -> TrialTurns:
+    def trials(cases: Collection[CaseKey]) -> TrialCases:
         return {key: made[key] for key in cases if key in made}
 
-    return Run(summary, differences, replace(side, name=name, turns=turns), outcome)
+    return Run(summary, differences, replace(side, name=name, trials=trials), outcome)
 
 
 def _writing(db: str | Path | None) -> Store:
