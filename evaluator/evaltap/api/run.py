@@ -50,6 +50,7 @@ _SCORES: Final = {
     "status": "VARCHAR",
     "score": "DOUBLE",
     "threshold": "DOUBLE",
+    "reason": "VARCHAR",
 }
 
 
