@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from evaltap.evaluator.analysis.summaries.summaries import Summaries
+from evaltap.evaluator.page.masking import masked
 from evaltap.evaluator.page.request import PageRequest
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.views import delivery
@@ -61,8 +63,27 @@ def test_alarms_are_shown_as_they_are_now(tmp_path: Path) -> None:
             (alert,) = delivery.view_alerts(reader, asked()).data.alarms
     assert (alert.status, alert.slice) == ("resolved", {"tool": "refund"})
     assert alert.href == "/cases?q=status%3Afailed"
-    assert alert.examples == (("s-1", "/cases?q=id%3As-1"), ('s"2', ""))
+    assert alert.examples == (("s-1", "/cases?q=id%3As-1", ""), ('s"2', "", ""))
     assert alert.overview_href == "/?from=2026-11-19T18%3A00&to=2026-11-22T01%3A00"
+
+
+def test_an_alarm_shows_the_questions_of_its_cases(tmp_path: Path) -> None:
+    with Store(support_store(tmp_path, count=3)) as store:
+        Summaries(store).refresh()
+        store.execute(
+            "INSERT INTO alerts VALUES ('1', 'failures', '{}', 'firing',"
+            " make_timestamp(2026, 11, 20, 0, 0, 0), '{}', true, make_timestamp(2026, 11, 20, 1, 0, 0))"
+        )
+        store.execute(
+            "INSERT INTO alert_cases VALUES ('1', $name, now()::TIMESTAMP)", {"name": GENEROUS}
+        )
+        with Readers(store).reading() as reader:
+            shown = delivery.view_alerts(reader, asked())
+
+    (example,) = shown.data.alarms[0].examples
+    (hidden,) = masked(shown).data.alarms[0].examples
+    assert example.opening == "Hello, I need help with an order."
+    assert hidden.opening == "(hidden)"
 
 
 def test_a_fixed_limit_is_shown_with_its_rate_and_counted_in_the_bar(tmp_path: Path) -> None:

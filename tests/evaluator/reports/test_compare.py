@@ -741,6 +741,9 @@ def test_reports_of_a_comparison_are_redacted_unless_asked_not_to(evaltap: Evalt
 
     assert "ann@example.com" not in Path("c.json").read_text()
     assert "ann@example.com" in Path("plain.json").read_text()
+    evaltap("report", "head.duckdb", "--baseline", "base.duckdb", "--out", "r.html")
+    assert "Compared with base" in Path("r.html").read_text()
+    assert "ann@example.com" not in Path("r.html").read_text()
 
 
 def test_the_page_needs_nothing_from_outside_and_shows_names_as_text(evaltap: Evaltap) -> None:

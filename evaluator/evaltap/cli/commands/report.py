@@ -14,7 +14,7 @@ from evaltap.cli.verdict import Scope, guarded_exit, worst_differences
 from evaltap.evaluator.analysis.estimates.rates import SliceRate, estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import Scope as Turns
 from evaltap.evaluator.cases.datasets.trials import trials_apart
-from evaltap.evaluator.reports.compare.formats import comparison_section
+from evaltap.evaluator.reports.compare.formats import cleaned, comparison_section
 from evaltap.evaluator.reports.compare.model import Rules
 from evaltap.evaluator.reports.compare.reading import compare_sides
 from evaltap.evaluator.reports.console import console, print_summary
@@ -102,7 +102,12 @@ def _compared(options: ReportOptions, wanted: str | None) -> Markup | None:
             " other formats"
         )
     head = f"{store}#{options.run_id}" if options.run_id else str(store)
-    return comparison_section(compare_sides(options.baseline, head, Rules()))
+    found = compare_sides(options.baseline, head, Rules())
+    return comparison_section(cleaned(found, report_redactor()) if _redacts(options) else found)
+
+
+def _redacts(options: ReportOptions) -> bool:
+    return options.redact or (options.out is not None and not options.no_redact)
 
 
 def _whole(options: ReportOptions, store: StoreReader, wanted: str, section: Markup | None) -> int:
@@ -112,7 +117,7 @@ def _whole(options: ReportOptions, store: StoreReader, wanted: str, section: Mar
         case_files=options.cases,
         references=read_references(options.expected),
     )
-    clean = options.redact or (options.out is not None and not options.no_redact)
+    clean = _redacts(options)
     if clean:
         report = redacted(report, report_redactor())
     if wanted == "html":

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -92,6 +92,14 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     return PageAnswer("delivery.html.j2", "Delivery", data)
 
 
+class Example(NamedTuple):
+    """A case of an alarm, with its link and the user's first message."""
+
+    eval_id: str
+    href: str
+    opening: str
+
+
 @dataclass(frozen=True, slots=True)
 class Alert:
     """An alarm in its current state."""
@@ -104,8 +112,7 @@ class Alert:
     event: Mapping[str, Any]
     href: str
     """The list of its cases."""
-    examples: tuple[tuple[str, str], ...]
-    """Example cases, with their links."""
+    examples: tuple[Example, ...]
     overview_href: str
     """The overview of the surrounding time."""
     silenced: bool
@@ -119,6 +126,11 @@ class AlertsPage:
     alarms: tuple[Alert, ...]
     states: tuple[WatchState, ...]
     """The watches, as last evaluated by a consumer."""
+
+
+_OPENINGS: Final = """
+SELECT eval_id, any_value(opening) FROM case_index WHERE eval_id IN $ids GROUP BY eval_id
+"""
 
 
 def _is_silenced(event: Mapping[str, Any]) -> bool:
@@ -136,14 +148,20 @@ def _overview(turned_at: datetime, since: str | None) -> str:
 def view_alerts(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read the alarms, newest first, and the states of the watches."""
     found = []
-    for row in reader.records(_ALERTS):
+    alarms = reader.records(_ALERTS)
+    ids = sorted({one for row in alarms for one in row["eval_ids"][:EXAMPLES]})
+    openings: dict[str, str | None] = dict(reader.rows(_OPENINGS, {"ids": ids}))
+    for row in alarms:
         event = orjson.loads(row["event"])
         q = event.get("cases_filter") or ""
         found.append(
             Alert(
                 row["alert_id"], row["watch"], orjson.loads(row["slice"]), row["status"],
                 row["turned_at"], event, link("/cases", q=q) if q else "",
-                tuple((one, list_of(one)) for one in row["eval_ids"][:EXAMPLES]),
+                tuple(
+                    Example(one, list_of(one), openings.get(one) or "")
+                    for one in row["eval_ids"][:EXAMPLES]
+                ),
                 _overview(row["turned_at"], event.get("since")), _is_silenced(event),
             )
         )  # fmt: skip

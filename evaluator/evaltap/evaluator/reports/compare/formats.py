@@ -36,9 +36,14 @@ def write_comparison(
     Raises InputError for an unknown extension or if writing fails.
     """
     if clean is not None:
-        found = replace(found, differences=tuple(redacted(one, clean) for one in found.differences))
+        found = cleaned(found, clean)
     text = _WRITERS[format_of(path)](found)
     write_bytes(path, text.encode("utf-8", "replace"))
+
+
+def cleaned(found: Comparison, clean: Callable[[str], str]) -> Comparison:
+    """Return a comparison with recorded texts as `clean` returns them."""
+    return replace(found, differences=tuple(redacted(one, clean) for one in found.differences))
 
 
 def _json(found: Comparison) -> str:
