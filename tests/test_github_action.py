@@ -62,7 +62,7 @@ class Comments:
 
             do_GET = do_POST = do_PATCH = answer
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, format: str, *args: object) -> None:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
