@@ -13,6 +13,7 @@ from evaltap.cli.main import COMMANDS
 from shop import Asked, landed
 
 WITHOUT_JSON = {
+    "mcp": "speaks MCP until it is stopped",
     "mocks": "speaks MCP or HTTP until it is stopped",
     "attach": "prints SQL",
     "collect": "runs until it is stopped",
@@ -27,6 +28,7 @@ ACTIONS = {
     "review": (
         "add", "next", "approve", "edit", "reject", "skip", "undo", "list", "export", "import",
     ),
+    "skill": ("install",),
 }  # fmt: skip
 """The commands whose actions have help of their own."""
 PRINTING = [

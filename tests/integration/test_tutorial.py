@@ -1,5 +1,6 @@
-"""Pages are run as they stand: files written, commands typed, outputs compared."""
+"""Pages and the skill are run as they stand: files written, commands typed, outputs compared."""
 
+import json
 import os
 import re
 import subprocess
@@ -7,6 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from evaltap.cli.commands.skill import skill
+from evaltap.cli.main import main
+from evaltap.recorder import Recorder
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r'```(\w+)(?: title="([^"]+)")?\n(.*?)```', re.DOTALL)
@@ -87,3 +92,47 @@ def check(command: str, expected: list[str], work: Path, environment: dict[str, 
         position = said.index(line, position) + len(line)
     assert done.returncode == code, f"{command}: exit code {done.returncode}\n{said}"
     assert "Traceback" not in said
+
+
+AGENT = """
+def get_order(id):
+    raise ConnectionError("there is no shop here")
+
+
+def agent(messages, turn):
+    turn.run_tool("get_order", {"id": messages[-1]["content"].split()[-1]}, get_order)
+    return "It is on its way."
+"""
+METRICS = [{"metricName": "trajectory_no_loop", "threshold": 1}]
+ADDED = {"metricName": "trajectory_redundancy", "threshold": 0.9}
+
+
+@pytest.mark.slow
+def test_every_command_of_the_skill_runs(tmp_path: Path) -> None:
+    environment = evaltap_on_path(tmp_path)
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "shop.py").write_text(AGENT)
+    for version, calls in (("v1", 1), ("v2", 4)):
+        log = work / "agent.log.db"
+        with Recorder(log=str(log), app_name="shop", version=version) as recorder:
+            for number in range(30):
+                said = f"where is A-{number}"
+                with recorder.turn(session_id=f"{version}-{number}", user=said) as turn:
+                    for _ in range(calls):
+                        turn.tool("get_order", {"id": f"A-{number}"}, result={"status": "shipped"})
+                    turn.respond("It is on its way.")
+    metrics = work / "metrics.json"
+    metrics.write_text(json.dumps(METRICS))
+    consume = ["consume", "--log", str(log), "--db", str(work / "cases.duckdb")]
+    assert main([*consume, "--metrics", str(metrics), "--until-idle"]) == 1
+    metrics.write_text(json.dumps([*METRICS, ADDED]))
+
+    ran = 0
+    for block in re.findall(r"```console\n(.*?)```", skill(), re.DOTALL):
+        for command, expected in commands(block):
+            filled = re.sub(r"\bCASE\b", "v2-7", command).replace("tool:TOOL", "tool:get_order")
+            check(filled, expected, work, environment)
+            ran += 1
+
+    assert ran == 15

@@ -51,6 +51,8 @@ COMMANDS = {
     "sql": "query the store in SQL, even while a consumer writes to it",
     "show": "show one case with its scores and reasons",
     "why": "explain why a case was not scored",
+    "mcp": "let a coding agent ask a store, over the Model Context Protocol",
+    "skill": "teach a coding agent to work with evaltap",
     "report": "summarise scores on screen, or as HTML, Markdown, JUnit or JSON",
     "attach": "write SQL that reads the files of several consumers as one",
     "export": "write the landed cases of a DuckDB file as one eval set",
@@ -80,6 +82,8 @@ GROUPS = {
         "sql",
         "attach",
         "export",
+        "mcp",
+        "skill",
     ),
     "curate": ("curate", "review", "duplicates", "diff", "merge", "coverage", "drift"),
     "maintain": ("doctor", "dlq", "prune", "erase", "fmt", "completion"),
@@ -96,6 +100,7 @@ _MODULES = {
     "evaluator": "anyio duckdb genai_prices greenlet jinja2 jsonschema jsonschema_specifications markupsafe"
     " msgspec nanoarrow nltk numpy re2 referencing rich shtab",
     "kafka": "google_crc32c kafka",
+    "mcp": "mcp mcp_types",
     "otlp": "opentelemetry.exporter requests",
 }
 EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in modules.split()}

@@ -538,3 +538,67 @@ class ExportOptions:
     check: bool = option("--check", "write nothing; exit with 1 if the file differs")
     chosen: FilterOptions = group(FilterOptions)
     json: bool = as_json()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpOptions:
+    """The store that a coding agent may read, and the set to which it may add cases.
+
+    examples:
+      evaltap mcp cases.duckdb
+      evaltap mcp cases.duckdb --set golden.evalset.json --allow-write
+      claude mcp add evaltap -- evaltap mcp cases.duckdb
+
+    Speaks the Model Context Protocol over standard input and output. Tools:
+    find_cases, get_case, explain, why, compare, sql, draft_case. Recorded text goes
+    out as quoted data. Nothing is written without --allow-write, and then only to
+    SET and its metrics file. Works while `evaltap consume` writes to the store.
+
+    exit code: 0 the client has closed the connection; 2 bad input
+    """
+
+    db: Path = store()
+    set: Path = option(
+        "--set SET",
+        "the eval set for drafted cases (default: regressions.evalset.json)",
+        default=Path("regressions.evalset.json"),
+    )
+    allow_write: bool = option(
+        "--allow-write", "let draft_case write to the set (default: it returns a diff only)"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillInstallOptions:
+    """Where the skill is written.
+
+    examples:
+      evaltap skill install
+      evaltap skill install --target codex
+      evaltap skill install --target team/skills
+    """
+
+    target: str = option(
+        "--target NAME",
+        "claude (.claude/skills), codex (.agents/skills), cursor (.cursor/skills), each in this folder; or a"
+        " folder of skills (default: claude)",
+        default="claude",
+    )
+    json: bool = as_json()
+
+
+class SkillOptions:
+    """What can be done with the playbooks for coding agents.
+
+    examples:
+      evaltap skill install
+      evaltap skill install --target cursor
+
+    The skill is a file for this version of evaltap, with playbooks: explain a
+    failure, write a regression case and prove it, why was this not scored, add a
+    metric, compare two versions, replay a fix.
+    """
+
+    ACTIONS: ClassVar = Actions(
+        {"install": Action("write the skill to a project", SkillInstallOptions)}
+    )

@@ -1,6 +1,6 @@
 """Create or update an eval set from a store by a recipe: the same store and recipe produce the same bytes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from evaltap.evaluator.cases.evalsets.content import content_hash
@@ -27,6 +27,7 @@ from evaltap.schemas.files.documents import metrics_of
 from evaltap.schemas.files.validation import parse
 from evaltap.schemas.formats.case import CaseData, EvalCase
 from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.formats.model import Json
 
 Redact = Callable[[CaseData], CaseData]
 
@@ -154,8 +155,6 @@ def _case(
     elif check is not None:
         corrected = means.reviewed.corrected.get(session.key, {})
         case, used = check.case(case, session, turns, corrected)
-    # Users' messages may be older than a redaction rule.
-    case = means.redact(case)
     source = provenance(
         session,
         turns,
@@ -167,12 +166,19 @@ def _case(
     decided = means.reviewed.by.get(session.key, {})
     if reviews := [review for turn, review in decided.items() if turn in turns]:
         source["review"] = dict(reviews[-1])
+    return sealed(case, source, means.redact), used
+
+
+def sealed(case: CaseData, source: dict[str, Json], redact: Redact) -> CaseData:
+    """Return a case as a set holds it: redacted, with its provenance and the hash of its content."""
+    # Users' messages may be older than a redaction rule.
+    case = redact(case)
     # In the form of the file, so that the hash is that of the data read back.
     read_back = parse(EvalCase, case, place=f"case {case['evalId']!r:.40}")
     case = read_back.model_dump(by_alias=True)
     source["contentHash"] = content_hash(case)
     case["source"] = {"curation": source}
-    return case, used
+    return case
 
 
 def _check(
@@ -181,9 +187,17 @@ def _check(
     if recipe.expect != "regression":
         return None
     assert means.scorer_of is not None  # the caller provides it for regression recipes
+    metrics = metrics_that_failed(store, sessions.values())
+    return RegressionCheck(metrics, means.scorer_of, means.fixed)
+
+
+def metrics_that_failed(
+    store: StoreReader, sessions: Iterable[Session]
+) -> Mapping[str, EvalMetric]:
+    """Return the metrics under which turns of the sessions failed, by digest."""
     wanted = {
         digest
-        for session in sessions.values()
+        for session in sessions
         for digest in failed_metrics(session, {one.invocation_id for one in session.turns}).values()
     }
     rows = store.rows(
@@ -191,8 +205,7 @@ def _check(
         " WHERE metric_digest IN $digests ORDER BY metric_digest, run_id",
         {"digests": sorted(wanted)},
     )
-    metrics = {digest: metrics_of([canonical.loads(text.encode())])[0] for digest, text in rows}
-    return RegressionCheck(metrics, means.scorer_of, means.fixed)
+    return {digest: metrics_of([canonical.loads(text.encode())])[0] for digest, text in rows}
 
 
 def _sameness(recipe: Recipe, case: CaseData, chosen: Sequence[Chosen]) -> tuple[str, ...]:

@@ -102,12 +102,12 @@ def as_expected(
                 f" {', '.join(good.metrics) or 'a metric (name some with --metric)'}"
             )
         else:
-            conversation.append(_nothing_expected(plain))
+            conversation.append(nothing_expected(plain))
     made = {key: value for key, value in case.items() if key != "actualConversation"}
     return made | {"evalMode": "", "conversation": conversation}
 
 
-def _nothing_expected(turn: CaseData) -> CaseData:
+def nothing_expected(turn: CaseData) -> CaseData:
     """Return a turn with only the user's message; without the marks, it would expect no calls."""
     return {
         **(placeholder(turn) or {}),
@@ -171,7 +171,7 @@ class RegressionCheck:
         ]
         if any(expected):
             conversation = [
-                _nothing_expected(plain) if one is None else one
+                nothing_expected(plain) if one is None else one
                 for one, plain in zip(expected, case["actualConversation"], strict=True)
             ]
             return {**case, "conversation": conversation}, metrics

@@ -109,7 +109,7 @@ def find_case(store: StoreReader, case: str, app: str | None) -> dict[str, objec
     return found[0]
 
 
-def read_case(store: StoreReader, key: dict[str, object]) -> dict[str, object]:
+def read_case(store: StoreReader, key: dict[str, object]) -> dict[str, Any]:  # JSON
     """Return the turns, feedback, scores and gate attempts of a case, as JSON data."""
     turns = store.records(TURNS, key)
     for turn in turns:
