@@ -188,6 +188,16 @@ def test_a_draft_is_a_diff_until_writing_is_asked_for_and_allowed(questions: Que
     assert questions.draft_case("plain")["diff"] == "", "the same case again"
 
 
+def test_a_diff_is_handed_out_whole(questions: Questions) -> None:
+    answer = "x" * 9_000
+    given = {"case": "plain", "answer": answer}
+
+    ((text, failed),) = replies(questions, ("draft_case", given))
+
+    assert not failed
+    assert answer in text
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -1,6 +1,7 @@
 """`evaltap.api`: what programs and notebooks call, on real stores, frames and agents."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from evaltap.evaluator import Turn
 from evaltap.evaluator.store.database import Store as Writer
 from evaltap.evaluator.store.errors import NotReadingError, StoreError
 from evaltap.evaluator.store.remote.server import served
-from evaltap.schemas.errors import InputError
+from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.formats.case import EvalCase
 
 CALLS = {"metricName": "trajectory_exact", "threshold": 1}
@@ -207,6 +208,19 @@ def test_a_statement_that_is_no_single_query_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         Store.open(db).sql(statement)
+
+
+@pytest.mark.parametrize(
+    ("method", "package"), [("df", "pandas"), ("polars", "polars"), ("arrow", "pyarrow")]
+)
+def test_a_missing_package_is_named(
+    db: Path, monkeypatch: pytest.MonkeyPatch, method: str, package: str
+) -> None:
+    table = Store.open(db).cases()
+    monkeypatch.setitem(sys.modules, package, None)
+
+    with pytest.raises(ConfigurationError, match=f"pip install {package}"):
+        getattr(table, method)()
 
 
 def test_a_file_that_is_no_store_is_refused_when_it_is_opened(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited, fr
 
 MOST_CHARACTERS: Final = 40_000
 """Of a reply."""
-_TEXT: Final = 4_000
+LONGEST_TEXT: Final = 4_000
+"""Characters of one text in a reply, by default."""
 _ITEMS: Final = 200
 _FEWEST: Final = 8
 _NOTE: Final = (
@@ -23,9 +24,9 @@ _NOTE: Final = (
 )
 
 
-def quoted(title: str, data: object) -> str:
-    """Return data as quoted JSON; long texts and lists are cut, the longest first, and say by how much."""
-    characters, items = _TEXT, _ITEMS
+def quoted(title: str, data: object, *, longest: int = LONGEST_TEXT) -> str:
+    """Return data as quoted JSON; texts above `longest` and long lists are cut, and say by how much."""
+    characters, items = longest, _ITEMS
     text = _json(data, characters, items)
     while len(text) > MOST_CHARACTERS and items > _FEWEST:
         characters, items = characters // 2, items // 2

@@ -13,7 +13,7 @@ from mcp_types import ToolAnnotations
 
 from evaltap.cli.coding_agents import QUESTIONS, Ask, Questions
 from evaltap.cli.options.inspect import McpOptions
-from evaltap.cli.quoting import quoted
+from evaltap.cli.quoting import LONGEST_TEXT, MOST_CHARACTERS, quoted
 from evaltap.evaluator.store.remote.client import open_to_read
 from evaltap.schemas.errors import EvaltapError
 from evaltap.schemas.files.documents import check_set_name
@@ -51,12 +51,13 @@ def server_of(questions: Questions) -> MCPServer:
 
 def _answering(name: str, ask: Ask, one_at_a_time: threading.Lock) -> Callable[..., str]:
     """Return a tool whose answers and errors are quoted."""
+    longest = MOST_CHARACTERS if name == "draft_case" else LONGEST_TEXT  # a diff is used whole
 
     @functools.wraps(ask)
     def tool(*args: object, **given: object) -> str:
         try:
             with one_at_a_time:
-                return quoted(name, ask(*args, **given))
+                return quoted(name, ask(*args, **given), longest=longest)
         except (EvaltapError, duckdb.Error) as error:  # their texts may repeat recorded ones
             raise ToolError(quoted("error", {"error": str(error)})) from None
 
