@@ -164,6 +164,7 @@ class Experiment:
             with closing(LocalLogSource(self._log, must_exist=False)) as source:
                 source.seek(self._lander.offsets())
                 self._land_what_waits(source)
+                finished = False
                 for lot in self._lots(self._take_up()):
                     self._waiting.extend(lot)
                     while self._waiting or process.running or self._ended or self._ready:
@@ -172,10 +173,15 @@ class Experiment:
                         if process.has_ended and (process.running or self._waiting):
                             process = self._after_a_death(process, again)
                         self._land(source)
-                        self._score()
+                        is_over = not (process.running or self._waiting or self._ended)
+                        if is_over and self._settings.until is None and not finished:
+                            process.finish()  # it ends while its last units are scored
+                            finished = True
+                        self._score(is_last=is_over)
                     if self._stopping:
                         break
-                process.finish()
+                if not finished:
+                    process.finish()
         finally:
             process.close()
         return self.progress
@@ -248,9 +254,11 @@ class Experiment:
             self._stopping, self.progress.stopped_by = True, "budget"
         if self._stopping:
             self._waiting.clear()
+        # What has ended and is not scored yet may still cost something.
+        unscored = 0 if budget is None else len(self._ended) + len(self._ready)
         begun: list[Unit] = []
         while self._waiting and not process.has_ended:
-            running = len(process.running) + len(begun)
+            running = len(process.running) + len(begun) + unscored
             if running >= (1 if self._alone else AHEAD * self._settings.concurrency):
                 break
             begun.append(self._waiting.popleft())
@@ -366,12 +374,13 @@ class Experiment:
         self._ready[row.key] = row
         self._scorable.add((row.eval_set_id, row.eval_id))
 
-    def _score(self) -> None:
+    def _score(self, *, is_last: bool) -> None:
         """Score the units that are recorded whole, and settle them."""
         now = time.monotonic()
-        is_last = not (self._ended or self._waiting)
+        is_asked_for = self._settings.budget_usd is not None and not self._ended
         if not self._ready or not (
             is_last
+            or is_asked_for
             or len(self._ready) >= MOST_READY
             or now - self._scored_at >= SCORE_EVERY_SECONDS
         ):

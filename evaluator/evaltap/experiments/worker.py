@@ -291,9 +291,7 @@ EXPERIMENT: Final = "experiment"
 """The environment of recorded turns that an experiment ran."""
 
 
-async def serve(
-    settings: WorkerSettings, read: BinaryIO, write: Callable[[dict[str, Any]], None]
-) -> None:
+async def serve(settings: WorkerSettings, read: BinaryIO, write: Callable[..., None]) -> None:
     """Run the units that arrive until the pipe ends; say what becomes of each."""
     inventions, config = Inventions(), config_for(settings)
     redactor = restoring(inventions, configured_redactor(config))
@@ -306,14 +304,17 @@ async def serve(
             settings, agent, recorder, inventions, partners=partners, redactor=redactor
         )
         units = _units(read, lambda: _end_orphaned(recorder))
+        say = _together(write)
 
         async def run() -> None:
             while (unit := await units.get()) is not None:
-                write({"begins": [unit.run, unit.eval_id]})
-                write({"end": await worker.run(unit)})
+                say({"begins": [unit.run, unit.eval_id]})
+                await asyncio.sleep(0)  # it is written before the agent can end this process
+                say({"end": await worker.run(unit)})
             units.put_nowait(None)  # for the others
 
         await asyncio.gather(*(run() for _ in range(settings.concurrency)))
+        await asyncio.sleep(0)  # what was said last is written
     finally:
         partners.close()
         recorder.close()
@@ -342,6 +343,23 @@ async def cast_of(settings: WorkerSettings, recorder: Recorder) -> tuple[Agent, 
             partners.close()
         raise InputError("\n  ".join(problems))
     return agent, partners
+
+
+def _together(write: Callable[..., None]) -> Callable[[dict[str, Any]], None]:
+    """Return what writes the messages of all tasks at once, before any of them goes on from an `await`."""
+    loop = asyncio.get_running_loop()
+    waiting: list[dict[str, Any]] = []
+
+    def flush() -> None:
+        write(*waiting)
+        waiting.clear()
+
+    def say(message: dict[str, Any]) -> None:
+        if not waiting:
+            loop.call_soon(flush)
+        waiting.append(message)
+
+    return say
 
 
 def _end_orphaned(recorder: Recorder) -> None:
@@ -403,10 +421,10 @@ def main(arguments: Sequence[str]) -> int:
     read, out = os.fdopen(descriptors[0], "rb"), os.fdopen(descriptors[1], "wb", buffering=0)
     lock, process = threading.Lock(), os.getpid()
 
-    def write(message: dict[str, Any]) -> None:
+    def write(*messages: dict[str, Any]) -> None:
         if os.getpid() == process:  # not from a copy of the process that the agent forked
             with lock:
-                out.write(line_of(message))
+                out.write(b"".join(map(line_of, messages)))
 
     settings = WorkerSettings.of(json.loads(read.readline()))
     try:
