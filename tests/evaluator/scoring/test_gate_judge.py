@@ -209,7 +209,9 @@ def test_the_command_stores_the_judges_verdict_and_each_dimension(
     ]
     again = ["gate", "c.jsonl", "--gate", "g.json", "--baseline", "x.duckdb"]
     assert main([*again, "--fail-on", "regressed"]) == 3, "a single trial proves nothing"
-    assert "still failing (1)\n  s-1  judge" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "still failing (1)\n  Name the day. (1 case)\n  s-1 " in out
+    assert "0/1 -> 0/1 (judge)" in out
 
 
 class State(TypedDict, total=False):
