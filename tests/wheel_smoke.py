@@ -42,7 +42,7 @@ def main() -> int:
         check_size(core, 36)
         check_core(core, work)
         full = environment(work / "full", f"{wheel}[all]")
-        check_size(full, 450)
+        check_size(full, 370)
         check_evaluator(full, work)
         adapted = environment(work / "deepeval", f"{wheel}[deepeval,evaluator]")
         call(str(adapted / "python"), str(ROOT / "tests/deepeval_proof.py"), cwd=work)
