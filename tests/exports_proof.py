@@ -25,7 +25,7 @@ from exported import CASES
 def exported(folder: Path, form: str, name: str) -> Path:
     source, out = folder / "golden.evalset.json", folder / name
     source.write_bytes(set_bytes("golden", CASES))
-    assert main(["export", str(source), "--format", form, "--out", str(out)]) == 0
+    assert main(["set", "export", str(source), "--format", form, "--out", str(out)]) == 0
     return out
 
 

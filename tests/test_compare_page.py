@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cases import make_case, make_turn
-from evaltap.cli.main import build_parser
+from evaltap.cli.main import build_parser, named
 from evaltap.evaluator import Gate, Registry
 from evaltap.evaluator.scoring.settings import checked
 from evaltap.schemas import EvalMetric
@@ -23,11 +23,12 @@ METRICS = [json.loads(one) for one in SPANS if one.startswith('{"metricName"')]
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_of_the_page_has_these_options(command: str) -> None:
-    _, name, *arguments = shlex.split(command)
+    _, *arguments = shlex.split(command)
+    name = named(arguments)
 
-    parsed = build_parser(name).parse_command([name, *arguments])
+    parsed = build_parser(name).parse_command(arguments)
 
-    assert parsed.command == name
+    assert parsed.command == name.split()[-1]
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda one: one["metricName"])

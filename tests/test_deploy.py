@@ -30,7 +30,7 @@ import otel_collector
 from alert_server import wait_for
 from broker import Broker, free_port
 from evaltap.cli.declared import options_of
-from evaltap.cli.main import build_parser, main
+from evaltap.cli.main import build_parser, main, named
 from evaltap.schemas.files.documents import read_metrics
 
 ROOT = Path(__file__).parents[1]
@@ -89,7 +89,7 @@ def test_manifests_follow_the_schemas_of_kubernetes(document: dict[str, Any]) ->
 
 @pytest.mark.parametrize("arguments", list(commands()))
 def test_every_command_is_one_that_evaltap_takes(arguments: list[str]) -> None:
-    options = build_parser(arguments[0]).parse_args(arguments)
+    options = build_parser(named(arguments)).parse_args(arguments)
 
     assert options_of(options.options, vars(options))
 

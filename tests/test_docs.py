@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evaltap.cli import reference
-from evaltap.cli.main import COMMANDS, build_parser
+from evaltap.cli.main import build_parser, every_command, named
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -57,10 +57,10 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_that_is_shown_exists(page: Path) -> None:
-    known = set(COMMANDS)
+    known = set(every_command())
     for block in re.findall(r"^```.*?^```", page.read_text(), re.MULTILINE | re.DOTALL):
-        for command in re.findall(r"^(?:\$ )?evaltap ([a-z]+)", block, re.MULTILINE):
-            assert command in known, command
+        for words in re.findall(r"^(?:\$ )?evaltap ([a-z]+(?: [a-z]+)?)", block, re.MULTILINE):
+            assert named(words.split()) in known, words
 
 
 def test_the_readme_names_the_two_commands_that_work_anywhere() -> None:
@@ -94,4 +94,4 @@ def commands_of_the_page() -> list[str]:
 @pytest.mark.parametrize("command", commands_of_the_page())
 def test_every_command_that_the_web_page_shows_is_one(command: str) -> None:
     arguments = shlex.split(command.replace("NUMBER", "1"))[1:]
-    build_parser(arguments[0]).parse_command(arguments)
+    build_parser(named(arguments)).parse_command(arguments)

@@ -210,13 +210,13 @@ def test_the_hook_checks_the_files_that_it_is_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
-    command, *arguments = hook["entry"].split()[1:]
+    family, command, *arguments = hook["entry"].split()[1:]
 
     loose = tmp_path / "golden.evalset.json"
     loose.write_text('{"evalSetId": "golden", "evalCases": []}')
     assert re.search(hook["files"], loose.name)
     assert not re.search(hook["files"], "package.json")
-    assert main([command, *arguments, str(loose)]) == 1
+    assert main([family, command, *arguments, str(loose)]) == 1
     assert "not canonical" in capsys.readouterr().err
-    assert main([command, str(loose)]) == 0
-    assert main([command, *arguments, str(loose)]) == 0
+    assert main([family, command, str(loose)]) == 0
+    assert main([family, command, *arguments, str(loose)]) == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from evaltap.cli.main import COMMANDS, EXTRAS
+from evaltap.cli.main import EXTRAS, every_command
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("schemas", "recorder", "evaluator")
@@ -53,7 +53,7 @@ def public_surface() -> dict[str, list[str]]:
             for name in PLUGINS
         },
         **points,
-        "commands": sorted(COMMANDS),
+        "commands": sorted(every_command()),
         "scripts": sorted(stated["scripts"]),
         "extras": sorted(stated["optional-dependencies"]),
     }

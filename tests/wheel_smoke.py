@@ -118,8 +118,8 @@ def check_evaluator(bin_: Path, work: Path) -> None:
     call(evaltap, "--version", cwd=work)
     call(evaltap, "consume", "--log", "agent.log.db", "--db", "x.duckdb",
          "--metrics", "metrics.json", "--until-idle", cwd=work)  # fmt: skip
-    call(evaltap, "export", "x.duckdb", "--out", "x.evalset.json", cwd=work)
-    call(evaltap, "fmt", "--check", "x.evalset.json", cwd=work)
+    call(evaltap, "set", "export", "x.duckdb", "--out", "x.evalset.json", cwd=work)
+    call(evaltap, "set", "fmt", "--check", "x.evalset.json", cwd=work)
     call(evaltap, "report", "x.duckdb", "--out", "x.html", cwd=work)
     assert "The case passed" in (work / "x.html").read_text()
     assert "A-100" in (work / "x.evalset.json").read_text()

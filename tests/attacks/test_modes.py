@@ -53,11 +53,11 @@ def test_nothing_that_the_commands_write_is_for_others(here: Path) -> None:
     assert main([*score, "--db", "work/x.duckdb", *reports]) == 1
     consume = ["consume", "--log", "work/log.db", "--db", "work/y.duckdb", "--metrics", "m.json"]
     assert main([*consume, "--until-idle"]) in (0, 1, 3)
-    assert main(["export", "work/y.duckdb", "--out", "work/e.evalset.json"]) == 0
-    assert main(["export", "work/y.duckdb", "--out", "work/e.jsonl"]) == 0
+    assert main(["set", "export", "work/y.duckdb", "--out", "work/e.evalset.json"]) == 0
+    assert main(["set", "export", "work/y.duckdb", "--out", "work/e.jsonl"]) == 0
     assert main(["convert", "c.csv", "--out", "work/c.evalset.json"]) == 0
     assert main(["convert", "c.csv", "--out", "work/c.jsonl"]) == 0
-    assert main(["erase", "--subject", "user", "--db", "work/y.duckdb"]) == 0
+    assert main(["store", "erase", "--subject", "user", "--db", "work/y.duckdb"]) == 0
 
     assert len([*work.rglob("*")]) > 10
     assert open_to_others(work) == []

@@ -217,7 +217,7 @@ def test_feedback_that_a_person_gave_on_anothers_session_goes_and_mentions_are_c
         main(["consume", "--log", "log.db", "--db", path, "--until-idle"])
     capsys.readouterr()
 
-    code = main(["erase", "--subject", "zoe-4711", "--log", "log.db", "--db", "x.duckdb",
+    code = main(["store", "erase", "--subject", "zoe-4711", "--log", "log.db", "--db", "x.duckdb",
                  "--db", "y.duckdb", "--json"])  # fmt: skip
 
     assert code == 0
@@ -242,7 +242,7 @@ def test_a_session_that_one_store_knows_is_erased_from_all(
     (Path() / "x.duckdb.wal.bad-20260101T000000").write_bytes(b"zoe")
     capsys.readouterr()
 
-    main(["erase", "--subject", "zoe-4711", "--db", "y.duckdb", "--db", "x.duckdb", "--json"])
+    main(["store", "erase", "--subject", "zoe-4711", "--db", "y.duckdb", "--db", "x.duckdb", "--json"])
 
     found = json.loads(capsys.readouterr().out)
     assert found["places"][0]["removed"]["scores"] == 1

@@ -36,14 +36,14 @@ COMMANDS = {
     "doctor --log": "doctor --log FILE",
     "doctor --db": "doctor --log none.log.db --db FILE",
     "consume": "consume --log FILE --db NEW.duckdb --until-idle",
-    "fmt": "fmt --check FILE",
-    "diff": "diff FILE ok.json --content",
-    "merge": "merge FILE ok.json --out NEW.evalset.json",
+    "fmt": "set fmt --check FILE",
+    "diff": "set diff FILE ok.json --content",
+    "merge": "set merge FILE ok.json --out NEW.evalset.json",
     "calibrate": "calibrate --metrics m.json FILE --cases ok.json",
     "monitor": "monitor check FILE",
     "report": "report FILE",
     "show": "show FILE c-1",
-    "coverage": "coverage --set FILE none.duckdb",
+    "coverage": "set coverage --set FILE none.duckdb",
 }
 
 

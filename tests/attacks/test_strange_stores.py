@@ -44,7 +44,7 @@ def reports() -> Iterator[tuple[int, str]]:
         ["runs", "x.duckdb", "--json"],
         ["show", "x.duckdb", "s-1"],
         ["why", "x.duckdb", "s-1"],
-        ["export", "x.duckdb", "--out", "e.evalset.json"],
+        ["set", "export", "x.duckdb", "--out", "e.evalset.json"],
         ["estimate", "x.duckdb"],
         ["score", "x.duckdb", "--metrics", "m.json", "--retry"],
     ]  # fmt: skip
@@ -279,7 +279,7 @@ def test_a_case_that_no_eval_set_can_hold_is_named(
     write_log(tmp_path / "log.db", make_records([case]))
     main(["consume", "--log", str(tmp_path / "log.db"), "--db", path, "--until-idle"])
 
-    assert main(["export", path, "--out", str(tmp_path / "e.evalset.json")]) == 2
+    assert main(["set", "export", path, "--out", str(tmp_path / "e.evalset.json")]) == 2
     assert "case 'odd'" in capsys.readouterr().err
 
 

@@ -148,7 +148,7 @@ def test_a_major_version_to_come_is_parked_and_lands_after_the_upgrade(
 
     monkeypatch.setattr("evaltap.schemas.wire.envelope.MAJOR", 2)
     monkeypatch.setattr("evaltap.schemas.wire.envelope.OLDEST_MAJOR", 1)
-    assert main(["dlq", "replay", path]) == 0
+    assert main(["store", "dlq", "replay", path]) == 0
 
     with Store(path) as store:
         assert store.rows("SELECT count(*) FROM dead_letters") == [(0,)]

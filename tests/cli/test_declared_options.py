@@ -12,8 +12,9 @@ import pytest
 
 from commands import runner
 from evaltap.cli.declared import configure, option, options_of, setting
-from evaltap.cli.main import COMMANDS, GROUPS
-from evaltap.cli.options.inspect import ExportFormat, ReportFormat
+from evaltap.cli.main import COMMANDS, GROUPS, every_command
+from evaltap.cli.options.inspect import ReportFormat
+from evaltap.cli.options.set import ExportFormat
 from evaltap.cli.values import FAIL_ON
 from evaltap.evaluator.cases.datasets.exports.forms import ENDINGS
 from evaltap.evaluator.reports.exit_status import FailOn
@@ -23,9 +24,9 @@ from evaltap.schemas.errors import ConfigurationError
 HELPS = f"""
 import contextlib, io, sys
 from evaltap.cli.main import main
-for command in {[*COMMANDS]}:
+for command in {[*every_command()]}:
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
-        main([command, "--help"])
+        main([*command.split(), "--help"])
     assert out.getvalue().startswith("usage: evaltap " + command), command
     loaded = {{"duckdb", "pydantic"}} & set(sys.modules)
     assert not loaded, (command, loaded)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from evaltap.cli.main import COMMANDS, build_parser
+from evaltap.cli.main import build_parser, every_command
 from evaltap.cli.parsing import wrapped
 
 
@@ -31,7 +31,7 @@ def test_every_help_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
                 if line.startswith("  evaltap ")]  # fmt: skip
     assert len(examples) > 100
     assert [line for line in examples if len(line) > 80] == [], "an example must not wrap"
-    assert set(helps) > {f"evaltap {name}" for name in COMMANDS}
+    assert set(helps) > {f"evaltap {name}" for name in every_command()}
 
 
 def test_a_long_line_of_a_list_goes_on_below_its_second_column() -> None:

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from commands import Evaltap, runner
-from evaltap.cli.main import COMMANDS
+from evaltap.cli.main import every_command
 from shop import Asked, landed
 
 WITHOUT_JSON = {
     "mcp": "speaks MCP until it is stopped",
     "mocks": "speaks MCP or HTTP until it is stopped",
-    "attach": "prints SQL",
+    "store attach": "prints SQL",
     "collect": "runs until it is stopped",
     "completion": "prints a script",
-    "fmt": "rewrites files",
+    "set fmt": "rewrites files",
     "up": "runs until it is stopped",
 }
 ACTIONS = {
-    "dlq": ("list", "show", "replay"),
+    "store dlq": ("list", "show", "replay"),
     "monitor": ("check", "replay", "alerts", "status", "rebase"),
     "record": ("otlp", "cases", "claude-code"),
     "review": (
@@ -32,8 +32,8 @@ ACTIONS = {
 }  # fmt: skip
 """The commands whose actions have help of their own."""
 PRINTING = [
-    (command, *action)
-    for command in sorted(set(COMMANDS) - set(WITHOUT_JSON))
+    (*command.split(), *action)
+    for command in sorted(set(every_command()) - set(WITHOUT_JSON))
     for action in [[one] for one in ACTIONS.get(command, ())] or [[]]
 ]
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
@@ -48,7 +48,7 @@ def evaltap(
     asked = [Asked("Where is my order?"), Asked("I want a refund", ("refund",), "No.")]
     landed(tmp_path, asked).rename("cases.duckdb")
     run = runner(capsys)
-    assert run("export", "cases.duckdb", "--out", "set.evalset.json")[0] == 0
+    assert run("set", "export", "cases.duckdb", "--out", "set.evalset.json")[0] == 0
     return run
 
 
@@ -69,12 +69,12 @@ def test_every_command_that_prints_results_has_json(
         (["review", "export", "--out", "r.jsonl"], 0, {"rows": 0, "out": "r.jsonl"}),
         (["runs", "export", "--out", "base.json"], 0, {"cases": 2, "out": "base.json"}),
         (
-            ["export", "--out", "x.jsonl"],
+            ["set", "export", "--out", "x.jsonl"],
             0,
             {"out": "x.jsonl", "format": "jsonl", "cases": 2, "files": ["x.jsonl"]},
         ),
-        (["export", "--out", "set.evalset.json", "--check"], 0, {"out": "set.evalset.json", "stale": []}),
-        (["export", "--out", "x.jsonl", "--check"], 1, {"out": "x.jsonl", "stale": ["x.jsonl"]}),
+        (["set", "export", "--out", "set.evalset.json", "--check"], 0, {"out": "set.evalset.json", "stale": []}),
+        (["set", "export", "--out", "x.jsonl", "--check"], 1, {"out": "x.jsonl", "stale": ["x.jsonl"]}),
     ],
 )  # fmt: skip
 def test_what_a_command_wrote_is_json(

@@ -22,7 +22,7 @@ def evaltap(
 
 
 def test_near_duplicates_are_a_table_of_80_columns(evaltap: Evaltap) -> None:
-    code, out, _ = evaltap("duplicates", "x.duckdb")
+    code, out, _ = evaltap("set", "duplicates", "x.duckdb")
 
     lines = out.splitlines()
     assert code == 0
@@ -44,7 +44,7 @@ def test_lines_in_a_pipe_do_not_end_in_blanks(evaltap: Evaltap, command: list[st
 
 
 def test_without_turns_there_is_no_table(evaltap: Evaltap) -> None:
-    _, out, _ = evaltap("duplicates", "x.duckdb", "--since", "2100-01-01T00:00:00Z")
+    _, out, _ = evaltap("set", "duplicates", "x.duckdb", "--since", "2100-01-01T00:00:00Z")
 
     assert out == "0 turns in 0 groups, 0% of the turns in groups of several\n"
 

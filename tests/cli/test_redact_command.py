@@ -148,7 +148,7 @@ def recorded(log: Path) -> list[dict[str, Any]]:
         (["s.json", "--out", "o", "--log", "no.db"], "cannot read the key of the log no.db"),
         (["s.json", "s.json", "--out", "o"], "takes one FILE"),
         (["s.json", "--out", "o", "--policy", "x=y"], "'x=y' is invalid"),
-        (["log.db", "--out", "o"], "evaltap erase"),
+        (["log.db", "--out", "o"], "evaltap store erase"),
     ],
 )
 def test_a_mistake_is_a_message(

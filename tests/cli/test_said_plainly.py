@@ -42,9 +42,9 @@ def test_feedback_on_a_case_that_sampling_left_out_is_not_the_case(evaltap: Eval
     assert "sampling left out 1 turn (sampled_out)" in out
 
 
-@pytest.mark.parametrize("command", ["export", "convert"])
+@pytest.mark.parametrize("command", ["set export", "convert"])
 def test_a_dash_is_no_file(evaltap: Evaltap, command: str) -> None:
-    code, _, err = evaltap(command, "c.jsonl", "--out", "-")
+    code, _, err = evaltap(*command.split(), "c.jsonl", "--out", "-")
 
     assert code == 2
     assert "argument --out: found '-'; expected a file" in err
@@ -54,17 +54,17 @@ def test_a_dash_is_no_file(evaltap: Evaltap, command: str) -> None:
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        ("export", "expected an eval set (.evalset.json) or JSON Lines (.jsonl)"),
+        ("set export", "expected an eval set (.evalset.json) or JSON Lines (.jsonl)"),
         ("convert", "expected an eval set (.evalset.json) or JSON Lines (.jsonl)"),
-        ("merge", "expected an eval set (.evalset.json)"),
+        ("set merge", "expected an eval set (.evalset.json)"),
     ],
 )
 def test_an_ending_that_no_command_reads_is_refused(
     evaltap: Evaltap, command: str, expected: str
 ) -> None:
-    sources = ["c.jsonl"] if command != "merge" else ["c.jsonl", "c.jsonl"]
+    sources = ["c.jsonl"] if command != "set merge" else ["c.jsonl", "c.jsonl"]
 
-    code, _, err = evaltap(command, *sources, "--out", "x.foo")
+    code, _, err = evaltap(*command.split(), *sources, "--out", "x.foo")
 
     assert code == 2
     assert f"x.foo: found .foo; {expected}" in err
@@ -76,7 +76,7 @@ def test_an_export_never_replaces_the_store(evaltap: Evaltap, form: str) -> None
     evaltap("score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb")
     before = Path("x.duckdb").read_bytes()
 
-    code, _, err = evaltap("export", "c.jsonl", "--format", form, "--out", "x.duckdb")
+    code, _, err = evaltap("set", "export", "c.jsonl", "--format", form, "--out", "x.duckdb")
 
     assert code == 2
     assert "x.duckdb: cannot be written (it is a database; name another file)" in err
@@ -124,7 +124,7 @@ def test_an_empty_list_of_right_answers_expects_nothing(evaltap: Evaltap) -> Non
 def test_a_result_file_is_not_an_empty_eval_set(evaltap: Evaltap) -> None:
     evaltap("score", "c.jsonl", "--metrics", "m.json", "--result", "r.evalset_result.json")
 
-    code, _, err = evaltap("export", "r.evalset_result.json", "--out", "e.evalset.json")
+    code, _, err = evaltap("set", "export", "r.evalset_result.json", "--out", "e.evalset.json")
 
     assert code == 2
     assert "is a result file; expected an eval set (`evaltap compare` reads tRPC" in err
@@ -134,7 +134,7 @@ def test_a_result_file_of_adk_is_not_an_empty_eval_set(evaltap: Evaltap) -> None
     result = {"eval_set_result_id": "r", "eval_set_id": "s", "eval_case_results": []}
     Path("r.evalset_result.json").write_text(json.dumps(result))
 
-    code, _, err = evaltap("export", "r.evalset_result.json", "--out", "e.evalset.json")
+    code, _, err = evaltap("set", "export", "r.evalset_result.json", "--out", "e.evalset.json")
 
     assert code == 2
     assert "is a result file; expected an eval set" in err

@@ -59,7 +59,7 @@ def test_a_recorder_that_was_started_anew_repeats_nothing_in_what_is_exported(
         assert recorder.close()
 
     assert main(["consume", "--log", log, "--db", database, "--until-idle"]) == 0
-    assert main(["export", database, "--out", out]) == 0
+    assert main(["set", "export", database, "--out", out]) == 0
 
     (case,) = json.loads(Path(out).read_text())["evalCases"]
     found = [one.get("contextMessages") for one in case["actualConversation"]]

@@ -227,8 +227,8 @@ def test_every_command_that_reads_a_store_knows_the_one_of_the_folder(
 
     assert "live-" in evaltap("runs")[1]
     assert evaltap("runs", "export", "--out", "base.json")[0] == 0
-    assert "2 cases written to all.jsonl" in evaltap("export", "--out", "all.jsonl")[2]
-    assert evaltap("export", "all.jsonl", "--format", "deepeval", "--out", "goldens.json")[0] == 0
+    assert "2 cases written to all.jsonl" in evaltap("set", "export", "--out", "all.jsonl")[2]
+    assert evaltap("set", "export", "all.jsonl", "--format", "deepeval", "--out", "goldens.json")[0] == 0
     evaltap("review", "add", "--limit", "1")
     assert "Where is order A-100?" in evaltap("review", "list")[1]
 

@@ -33,7 +33,7 @@ def test_cases_go_to_a_topic_and_come_back_equal(broker: Broker, tmp_path: Path)
 
     assert main(["record", "cases", str(lines), "--log", url]) == 0
     assert main(["consume", "--log", url, "--db", str(tmp_path / "x.duckdb"), "--until-idle"]) == 0
-    assert main(["export", str(tmp_path / "x.duckdb"), "--out", str(tmp_path / "e.jsonl")]) == 0
+    assert main(["set", "export", str(tmp_path / "x.duckdb"), "--out", str(tmp_path / "e.jsonl")]) == 0
 
     exported = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text().splitlines()]
     assert sorted(exported, key=str) == sorted(cases(300), key=str)

@@ -54,7 +54,7 @@ def whole() -> list[list[Any]]:
 
 
 def test_two_consumers_share_the_partitions_and_their_files_answer_as_one(shards: str) -> None:
-    assert main(["attach", "shard-0.duckdb", "shard-1.duckdb", "--out", "all.sql"]) == 0
+    assert main(["store", "attach", "shard-0.duckdb", "shard-1.duckdb", "--out", "all.sql"]) == 0
 
     counts: list[int] = []
     for name in ("shard-0", "shard-1"):
@@ -89,7 +89,7 @@ def test_the_command_of_duckdb_reads_the_sql(shards: str) -> None:
     program = shutil.which("duckdb")
     if program is None:
         pytest.skip("needs the command duckdb")
-    main(["attach", "shard-0.duckdb", "shard-1.duckdb", "--out", "all.sql"])
+    main(["store", "attach", "shard-0.duckdb", "shard-1.duckdb", "--out", "all.sql"])
 
     done = subprocess.run(
         [program, "-init", "all.sql", "-csv", "-c", "SELECT count(*) FROM turns"],
@@ -141,7 +141,7 @@ def test_a_local_log_and_raw_telemetry_have_no_partitions_to_choose(
 def test_files_that_overlap_are_told_by_name(
     shards: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["attach", "shard-0.duckdb", "whole.duckdb"]) == 2
+    assert main(["store", "attach", "shard-0.duckdb", "whole.duckdb"]) == 2
     said = capsys.readouterr().err
     assert "shard-0.duckdb and whole.duckdb both contain" in said
     assert "its own --partitions" in said
@@ -161,7 +161,7 @@ def test_a_file_of_another_layout_or_none_of_ours_is_refused(
         ("m.json", "not a DuckDB file"),
         ("gone.duckdb", "no such file"),
     ):
-        assert main(["attach", "shard-0.duckdb", name]) == 2
+        assert main(["store", "attach", "shard-0.duckdb", name]) == 2
         assert said in capsys.readouterr().err
 
 
@@ -178,7 +178,7 @@ def test_a_file_that_a_consumer_holds_is_told(
     assert holder.stdout is not None
     holder.stdout.readline()
 
-    assert main(["attach", "shard-0.duckdb", "shard-1.duckdb"]) == 2
+    assert main(["store", "attach", "shard-0.duckdb", "shard-1.duckdb"]) == 2
     holder.communicate(b"\n")
 
     assert "shard-0.duckdb: open in another process" in capfd.readouterr().err

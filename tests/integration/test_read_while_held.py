@@ -46,7 +46,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Pat
                str(folder / "metrics.json")]  # fmt: skip
     assert main([*consume, "--until-idle"]) == 1
     assert main(["review", "add", str(held), "status:failed"]) == 0
-    assert main(["export", str(held), "--out", str(folder / "set.evalset.json")]) == 0
+    assert main(["set", "export", str(held), "--out", str(folder / "set.evalset.json")]) == 0
     shutil.copy(held, free)
     consumer = subprocess.Popen([str(Path(sys.executable).with_name("evaltap")), *consume])
     try:
@@ -89,12 +89,12 @@ def is_listening(path: Path) -> bool:
         ["show", "{db}", "nobody"],
         ["why", "{db}", "s-0"],
         ["estimate", "{db}"],
-        ["export", "{db}", "--out", "{out}.jsonl"],
-        ["export", "{db}", "--filter", "status:failed", "--out", "{out}.evalset.json"],
+        ["set", "export", "{db}", "--out", "{out}.jsonl"],
+        ["set", "export", "{db}", "--filter", "status:failed", "--out", "{out}.evalset.json"],
         ["compare", "{db}", "{db}"],
-        ["coverage", "{db}", "--set", "{set}"],
+        ["set", "coverage", "{db}", "--set", "{set}"],
         ["doctor", "--db", "{db}"],
-        ["dlq", "list", "{db}"],
+        ["store", "dlq", "list", "{db}"],
         ["review", "list", "{db}"],
         ["review", "export", "{db}"],
         ["sql", "SELECT * FROM v_pass_rate", "--db", "{db}"],

@@ -249,7 +249,7 @@ def test_the_rates_of_a_file_of_sampled_cases_are_not_passed_off_as_those_of_the
 ) -> None:
     main(sampled.consume)
     exported, metrics = str(tmp_path / "kept.jsonl"), str(tmp_path / "m.json")
-    main(["export", sampled.db, "--out", exported])
+    main(["set", "export", sampled.db, "--out", exported])
     page = tmp_path / "kept.md"
     capsys.readouterr()
 

@@ -81,7 +81,7 @@ def test_commands_read_the_file_while_the_page_runs_and_none_writes_to_it(
 
         assert main(["cases", str(path)]) == 0
         assert "Where is order A-100?" in capsys.readouterr().out
-        assert main(["prune", str(path), "--older-than", "1d"]) == 2
+        assert main(["store", "prune", str(path), "--older-than", "1d"]) == 2
         assert "open in another process" in capsys.readouterr().err
     finally:
         process.send_signal(signal.SIGTERM)

@@ -117,7 +117,7 @@ def test_an_older_log_is_appended_to(old: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["report"], ["runs"], ["doctor", "--db"], ["dlq", "list"], ["why", "s-0"]]
+    "command", [["report"], ["runs"], ["doctor", "--db"], ["store", "dlq", "list"], ["why", "s-0"]]
 )
 def test_commands_read_an_older_database(old: Path, command: list[str]) -> None:
     path = str(old / "x.duckdb")

@@ -96,7 +96,7 @@ def test_the_command_writes_an_eval_set_in_canonical_form(
     assert shown.out == ""
     assert shown.err.count("\n") == 1
     assert "1 turn in 1 session" in shown.err
-    assert main(["fmt", "--check", str(out)]) == 0
+    assert main(["set", "fmt", "--check", str(out)]) == 0
 
 
 def test_the_command_appends_each_turn_to_a_log(tmp_path: Path) -> None:

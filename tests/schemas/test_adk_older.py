@@ -71,7 +71,7 @@ def test_named_conversations_keep_name_and_session(tmp_path: Path) -> None:
 
 
 def test_convert_makes_the_eval_set_and_fmt_says_so(evaltap: Evaltap) -> None:
-    assert "converts it to an eval set" in evaltap("fmt", "dice.test.json")[2]
+    assert "converts it to an eval set" in evaltap("set", "fmt", "dice.test.json")[2]
 
     assert evaltap("convert", "dice.test.json", "--out", "dice.evalset.json")[0] == 0
 
@@ -218,7 +218,7 @@ def test_the_final_state_of_a_case_is_expected_of_its_last_turn_and_written_back
     path.write_text(json.dumps({"eval_set_id": "n", "eval_cases": [case]}))
 
     (read,) = iter_cases(path)
-    evaltap("fmt", str(path))
+    evaltap("set", "fmt", str(path))
 
     assert [turn.get("state") for turn in read["conversation"]] == [None, {"rolls": [3]}]
     (written,) = json.loads(path.read_text())["eval_cases"]

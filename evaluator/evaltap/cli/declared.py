@@ -4,7 +4,7 @@
     class PruneOptions:
         \"\"\"The store to prune, and the age of the sessions to delete.
 
-        example: evaltap prune cases.duckdb --older-than 90d --dry-run
+        example: evaltap store prune cases.duckdb --older-than 90d --dry-run
         \"\"\"
 
         db: Path = store()
@@ -24,12 +24,12 @@ The parser, the values from variables and `evaltap.toml`, the help and the refer
 - A field without a declaration is no option: the command sets it.
 - Options that commands share are a dataclass of their own, used as `group(Kind)`, or a function that returns
   the field. Both are in `options/shared.py`.
-- Actions of a command (`evaltap dlq list`) are named in its `ACTIONS`.
+- Actions of a command (`evaltap store dlq list`) are named in its `ACTIONS`.
 
 To add a command:
 
-1. Declare `NameOptions` in the module of its group in `options/`.
-2. Give it a line in `COMMANDS` and a place in `GROUPS` in `main.py`.
+1. Declare `NameOptions` in the module of its group in `options/` (`set` and `store` have one each).
+2. Give it a line in `COMMANDS` and a place in `GROUPS` in `main.py`, or a line in `FAMILIES`.
 3. Write `commands/NAME.py` with `run(options)`. Its imports stand at its top, because the module is imported
    only to run the command. Declarations import neither pydantic nor DuckDB, so that help is quick.
 4. Run `python -m evaltap.cli.reference docs/reference`.

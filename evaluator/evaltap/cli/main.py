@@ -41,12 +41,7 @@ COMMANDS = {
     "ui": "explore cases, verdicts and runs in the browser",
     "cases": "list the landed cases that match a filter",
     "curate": "create or update an eval set from landed cases",
-    "duplicates": "group turns that are near-duplicates",
-    "diff": "show how two eval sets differ",
-    "merge": "merge two eval sets into one",
     "review": "let people approve, edit or reject landed turns",
-    "coverage": "show what occurs in production but not in eval sets",
-    "drift": "test whether the mix of traffic changed between two periods",
     "runs": "list the scoring runs of a DuckDB file",
     "sql": "query the store in SQL, even while a consumer writes to it",
     "show": "show one case with its scores and reasons",
@@ -54,15 +49,32 @@ COMMANDS = {
     "mcp": "let a coding agent ask a store, over the Model Context Protocol",
     "skill": "teach a coding agent to work with evaltap",
     "report": "summarise scores on screen, or as HTML, Markdown, JUnit or JSON",
-    "attach": "write SQL that reads the files of several consumers as one",
-    "export": "write the landed cases of a DuckDB file as one eval set",
     "doctor": "account for every turn, and check the environment",
-    "dlq": "list, show and replay records that could not be read",
     "redact": "list what would leak from files, or write redacted copies",
-    "erase": "erase a person's cases from log, store and eval sets",
-    "prune": "delete sessions older than a given age from a DuckDB file",
     "completion": "print a shell completion script",
-    "fmt": "rewrite eval-set, metrics and result files in canonical form",
+}
+
+FAMILIES = {
+    "set": {
+        "coverage": "show what occurs in production but not in eval sets",
+        "diff": "show how two eval sets differ",
+        "drift": "test whether the mix of traffic changed between two periods",
+        "duplicates": "group turns that are near-duplicates",
+        "export": "write the landed cases of a DuckDB file as one eval set",
+        "fmt": "rewrite eval-set, metrics and result files in canonical form",
+        "merge": "merge two eval sets into one",
+    },
+    "store": {
+        "attach": "write SQL that reads the files of several consumers as one",
+        "dlq": "list, show and replay records that could not be read",
+        "erase": "erase a person's cases from log, store and eval sets",
+        "prune": "delete sessions older than a given age from a DuckDB file",
+    },
+}
+"""Commands of two words: `evaltap set diff`."""
+COMMANDS |= {
+    "set": f"work with eval sets: {', '.join(FAMILIES['set'])}",
+    "store": f"maintain a DuckDB file: {', '.join(FAMILIES['store'])}",
 }
 
 GROUPS = {
@@ -80,13 +92,11 @@ GROUPS = {
         "estimate",
         "monitor",
         "sql",
-        "attach",
-        "export",
         "mcp",
         "skill",
     ),
-    "curate": ("curate", "review", "duplicates", "diff", "merge", "coverage", "drift"),
-    "maintain": ("doctor", "dlq", "prune", "erase", "fmt", "completion"),
+    "curate": ("curate", "review", "set"),
+    "maintain": ("doctor", "store", "completion"),
 }
 """The commands in the order of the help, by group."""
 
@@ -119,6 +129,15 @@ _EXIT_CODES = (
 )
 
 
+def every_command() -> dict[str, str]:
+    """Return what each command does by its name, of one word or two."""
+    return {
+        f"{name} {member}".rstrip(): summary
+        for name, text in COMMANDS.items()
+        for member, summary in FAMILIES.get(name, {"": text}).items()
+    }
+
+
 def build_parser(command: str | None = None) -> CommandParser:
     """Return the parser, with the options of `command` (of every command when None)."""
     parser = CommandParser(
@@ -136,20 +155,34 @@ def build_parser(command: str | None = None) -> CommandParser:
     )
     for name, summary in COMMANDS.items():
         child = commands.add_parser(name, **described(summary))
-        if command is None or command == name:
-            configure(child, _kind(name))
-            if "exit code" not in (child.epilog or ""):
-                child.epilog = f"{child.epilog}\n\nexit code: 0 done, 2 bad input"
+        if command is not None and command.partition(" ")[0] != name:
+            continue
+        if name not in FAMILIES:
+            _declare(child, name, next(group for group, names in GROUPS.items() if name in names))
+            continue
+        child.epilog = f"example: evaltap {name} {next(iter(FAMILIES[name]))} --help"
+        members = child.add_subparsers(metavar="COMMAND", prog=child.prog, required=True)
+        for member, text in FAMILIES[name].items():
+            grandchild = members.add_parser(member, **described(text))
+            grandchild.set_defaults(command=member)  # its module
+            if command is None or command == f"{name} {member}":
+                _declare(grandchild, member, name)
     return parser
 
 
-def _kind(command: str) -> Kind:
-    """Return the class that declares a command."""
-    group = next(group for group, names in GROUPS.items() if command in names)
-    kind: Kind = getattr(
-        importlib.import_module(f"evaltap.cli.options.{group}"), f"{command.capitalize()}Options"
-    )
-    return kind
+def _declare(parser: CommandParser, command: str, module: str) -> None:
+    """Give the parser of a command its options, which a module in `options/` declares."""
+    declarations = importlib.import_module(f"evaltap.cli.options.{module}")
+    kind: Kind = getattr(declarations, f"{command.capitalize()}Options")
+    configure(parser, kind)
+    if "exit code" not in (parser.epilog or ""):
+        parser.epilog = f"{parser.epilog}\n\nexit code: 0 done, 2 bad input"
+
+
+def named(words: Sequence[str]) -> str:
+    """Return the name of the command in a command line: `score`, `set diff`, or "" if there is none."""
+    first, second = [*(word for word in words if not word.startswith("-")), "", ""][:2]
+    return f"{first} {second}".rstrip() if first in FAMILIES else first
 
 
 def _listed() -> str:
@@ -212,7 +245,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    command = next((word for word in arguments if not word.startswith("-")), "")
+    command = named(arguments)
     if command not in _NO_WARNINGS:
         _warn_of_unknown_variables()
     try:
@@ -233,7 +266,12 @@ def _warn_of_unknown_variables() -> None:
 
 def _run_command(arguments: Sequence[str], command: str) -> int:
     try:
-        parser = build_parser(command if command in COMMANDS else "")
+        for family, members in FAMILIES.items():
+            if command in members and command not in COMMANDS:
+                raise ConfigurationError(
+                    f"unknown command; did you mean `evaltap {family} {command}`?"
+                )
+        parser = build_parser(command if command.partition(" ")[0] in COMMANDS else "")
         namespace = parser.parse_command(arguments)
         if namespace.of_evaltap:
             from importlib.metadata import version

@@ -1,6 +1,6 @@
 """Generate the reference pages: commands from the parser, tables from their SQL, recorder settings.
 
-`python -m evaltap.cli.reference FOLDER` writes the pages. With `--check` it only compares, and exits with
+`python -m evaltap.cli.reference FOLDER` writes the pages and deletes those of commands that are gone. With `--check` it only compares, and exits with
 1 if they differ.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from evaltap.cli.declared import Declared
-from evaltap.cli.main import COMMANDS, build_parser
+from evaltap.cli.main import GROUPS, build_parser, every_command
 from evaltap.cli.parsing import wrapped
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.recorder.config import RecorderConfig
@@ -23,27 +23,44 @@ def pages() -> dict[str, str]:
     """Return the text of each page by its file name."""
     return {
         "cli.md": _NOTE + cli_page(),
+        **{_page_of(name): _NOTE + command_page(name) for name in every_command()},
         "recorder-configuration.md": settings_page(),
         "tables.md": _NOTE + tables_page(),
     }
 
 
 def cli_page() -> str:
-    """Return every command with its arguments, read from the parser.
+    """Return the list of the commands, by group."""
+    parts = [
+        "# Commands\n\nEvery command uses the same exit codes:\n\n- 0: passed, or done\n- 1: quality"
+        " below the bar\n- 2: bad input or configuration\n- 3: incomplete: a judge was unavailable, evidence"
+        " is missing, or the result is inconclusive\n",
+    ]
+    for group, names in GROUPS.items():
+        parts += [f"## {group.capitalize()}\n", "| command | what it does |\n|---|---|"]
+        parts += [
+            f"| [`evaltap {name}`]({_page_of(name)}) | {text} |"
+            for first in names
+            for name, text in every_command().items()
+            if name.split()[0] == first
+        ]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def command_page(name: str) -> str:
+    """Return a command with its arguments, read from the parser.
 
     argparse's own help text is not used because it differs between Python versions.
     """
-    commands = _children(build_parser())
-    parts = [
-        "# Command line\n\nEvery command uses the same exit codes:\n\n- 0: passed, or done\n- 1: quality"
-        " below the bar\n- 2: bad input or configuration\n- 3: incomplete: a judge was unavailable, evidence"
-        " is missing, or the result is inconclusive\n",
-        "| command | what it does |\n|---|---|",
-        *(f"| [`evaltap {name}`](#evaltap-{name}) | {text} |" for name, text in COMMANDS.items()),
-        "",
-        *(_command(f"evaltap {name}", commands[name], "##") for name in COMMANDS),
-    ]
-    return "\n".join(parts)
+    parser: argparse.ArgumentParser = build_parser(name)
+    for word in name.split():
+        parser = _children(parser)[word]
+    return _command(f"evaltap {name}", parser, "#")
+
+
+def _page_of(name: str) -> str:
+    return f"cli/{name.replace(' ', '-')}.md"
 
 
 def _command(title: str, parser: argparse.ArgumentParser, level: str) -> str:
@@ -164,14 +181,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args(arguments)
+    made = pages()
     stale = [
         name
-        for name, text in pages().items()
+        for name, text in made.items()
         if not (options.folder / name).exists()
         or (options.folder / name).read_text("utf-8") != text
     ]
-    for name in [] if options.check else stale:
-        (options.folder / name).write_text(pages()[name], "utf-8")
+    gone = [one for one in options.folder.glob("cli/*.md") if f"cli/{one.name}" not in made]
+    if not options.check:
+        (options.folder / "cli").mkdir(exist_ok=True)
+        for name in stale:
+            (options.folder / name).write_text(made[name], "utf-8")
+        for page in gone:
+            page.unlink()
+    stale += map(str, gone)
     if options.check and stale:
         print(f"stale: {', '.join(stale)}; run python -m evaltap.cli.reference", file=sys.stderr)
     return 1 if options.check and stale else 0

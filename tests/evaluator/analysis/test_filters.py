@@ -261,7 +261,7 @@ def test_export_report_and_score_look_at_the_chosen_cases_only(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out.jsonl"
-    assert main(["export", str(database), "--out", str(out), "--filter", "tool:refund"]) == 0
+    assert main(["set", "export", str(database), "--out", str(out), "--filter", "tool:refund"]) == 0
     assert [json.loads(line)["evalId"] for line in out.read_text().splitlines()] == ["s-1", "s-2"]
     capsys.readouterr()
 
@@ -308,16 +308,16 @@ def test_why_explains_each_case_that_fits(
     assert "s-2" not in said
 
 
-@pytest.mark.parametrize("command", ["export", "report", "why", "score"])
+@pytest.mark.parametrize("command", ["set export", "report", "why", "score"])
 def test_a_filter_that_fits_nothing_ends_a_command_with_what_to_do(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     more = {
-        "export": ["--out", str(tmp_path / "e.jsonl")],
+        "set export": ["--out", str(tmp_path / "e.jsonl")],
         "score": ["--metrics", str(database.parent / "metrics.json")],
     }
 
-    code = main([command, str(database), *more.get(command, []), "--filter", "tool:refnd"])
+    code = main([*command.split(), str(database), *more.get(command, []), "--filter", "tool:refnd"])
 
     assert code == 2
     said = "no case matches tool:refnd; no tool 'refnd' is stored; did you mean 'refund'?"

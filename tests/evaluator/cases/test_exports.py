@@ -30,7 +30,7 @@ def source(tmp_path: Path) -> Path:
 
 def exported(source: Path, form: str, name: str, *more: str) -> Path:
     out = source.parent / name
-    assert main(["export", str(source), "--format", form, "--out", str(out), *more]) == 0
+    assert main(["set", "export", str(source), "--format", form, "--out", str(out), *more]) == 0
     return out
 
 
@@ -189,7 +189,7 @@ def test_a_folder_for_hugging_face_has_texts_only(source: Path) -> None:
 @pytest.mark.parametrize("form", [*FORMS, "trpc", "adk", "jsonl"])
 def test_check_tells_a_file_that_is_stale(source: Path, form: str) -> None:
     out = exported(source, form, "out")
-    check = ["export", str(source), "--format", form, "--out", str(out), "--check"]
+    check = ["set", "export", str(source), "--format", form, "--out", str(out), "--check"]
     assert main(check) == 0
 
     target = out / "data/test.jsonl" if form == "huggingface" else out
@@ -275,7 +275,7 @@ def test_landed_cases_are_exported_as_they_were_recorded(tmp_path: Path) -> None
 
 
 def test_a_filter_of_a_file_is_refused(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments: list[Any] = ["export", str(source), "--out", "x.jsonl", "--filter", "tool:a"]
+    arguments: list[Any] = ["set", "export", str(source), "--out", "x.jsonl", "--filter", "tool:a"]
 
     assert main(arguments) == 2
     assert "only work on a store" in capsys.readouterr().err
@@ -311,6 +311,6 @@ def test_fmt_says_the_same_of_what_adk_lacks(
     turn = make_turn(tools=[], capture={"tools": "missing"})
     source.write_bytes(set_bytes("golden", [{"evalId": "c", "conversation": [turn]}]))
 
-    main(["fmt", "--to", "adk", "--stdout", str(source)])
+    main(["set", "fmt", "--to", "adk", "--stdout", str(source)])
 
     assert "not specified which tools a turn should call" in capsys.readouterr().err

@@ -179,7 +179,7 @@ def test_coverage_names_what_a_set_lacks(
     main(["curate", str(database), "--out", golden, "--filter", "tool:get_order"])
     capsys.readouterr()
 
-    assert main(["coverage", str(database), "--set", golden, "--json"]) == 0
+    assert main(["set", "coverage", str(database), "--set", golden, "--json"]) == 0
 
     rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     assert [row["by"] for row in rows] == ["tools", "tool", "language", "intent"]
@@ -187,7 +187,7 @@ def test_coverage_names_what_a_set_lacks(
     assert rows[0]["low"] < 0.5 < rows[0]["high"]
     (gap,) = rows[0]["gaps"]
     assert (gap["value"], gap["turns"], gap["share"]) == ("refund", 20, pytest.approx(0.5))
-    assert main(["coverage", str(database), "--set", golden]) == 0
+    assert main(["set", "coverage", str(database), "--set", golden]) == 0
     assert "missing refund: 50.0%" in capsys.readouterr().out
 
 
@@ -205,7 +205,7 @@ def test_versions_and_models_of_a_set_are_those_its_cases_were_recorded_with(
 
     def coverages(of_set: Path, *more: str) -> list[Any]:
         arguments = ["--set", str(of_set), "--by", "version,model", "--json", *more]
-        assert main(["coverage", database, *arguments]) == 0
+        assert main(["set", "coverage", database, *arguments]) == 0
         return [
             ([gap["value"] for gap in row["gaps"]], row["unseen"])
             for row in json.loads(capsys.readouterr().out)
@@ -220,7 +220,7 @@ def test_drift_between_periods_and_against_a_set(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     periods = ["--before", "2026-11-21/2026-11-24", "--after", "2026-11-24/2026-12-01"]
-    assert main(["drift", str(database), *periods, "--json"]) == 0
+    assert main(["set", "drift", str(database), *periods, "--json"]) == 0
     tools = json.loads(capsys.readouterr().out)[0]
     assert (tools["by"], tools["distance"]) == ("tools", 1.0)
     assert tools["p_value"] < 0.01
@@ -228,18 +228,18 @@ def test_drift_between_periods_and_against_a_set(
     golden = str(tmp_path / "g.evalset.json")
     main(["curate", str(database), "--out", golden, "--filter", "tool:get_order"])
     of_set = ["--before", f"set:{golden}", *periods[2:], "--by", "tools"]
-    assert main(["drift", str(database), *of_set]) == 0
+    assert main(["set", "drift", str(database), *of_set]) == 0
     assert "refund: 0.0% -> 100.0%" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["coverage", "--set", "S", "--by", "tols"], 2, "did you mean 'tools'?"),
-        (["coverage", "--set", "S", "--since", "2030-01-01T00:00:00Z"], 3, "no turn has landed"),
-        (["drift", "--before", "x", "--after", "y"], 2, "expected A/B"),
-        (["drift", "--before", "2026-11-02/2026-11-01", "--after", "y"], 2, "earlier time first"),
-        (["drift", "--before", "2020-11-01/2020-11-02", "--after", "2026-11-01/2026-12-01"], 3,
+        (["set", "coverage", "--set", "S", "--by", "tols"], 2, "did you mean 'tools'?"),
+        (["set", "coverage", "--set", "S", "--since", "2030-01-01T00:00:00Z"], 3, "no turn has landed"),
+        (["set", "drift", "--before", "x", "--after", "y"], 2, "expected A/B"),
+        (["set", "drift", "--before", "2026-11-02/2026-11-01", "--after", "y"], 2, "earlier time first"),
+        (["set", "drift", "--before", "2020-11-01/2020-11-02", "--after", "2026-11-01/2026-12-01"], 3,
          "contains no turns"),
     ],
 )  # fmt: skip
@@ -251,7 +251,7 @@ def test_what_cannot_be_compared_is_said(
     given = [str(tmp_path / "s.evalset.json") if one == "S" else one for one in arguments]
 
     try:
-        found = main([given[0], str(database), *given[1:]])
+        found = main([*given[:2], str(database), *given[2:]])
     except SystemExit as exit_:
         found = int(exit_.code or 0)
 

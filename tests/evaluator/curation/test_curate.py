@@ -564,10 +564,10 @@ def test_diff_ends_with_1_where_sets_differ(
     (tmp_path / "b.evalset.json").write_bytes(set_bytes("s", [changed]))
     paths = [str(tmp_path / name) for name in ("a.evalset.json", "b.evalset.json")]
 
-    assert main(["diff", paths[0], paths[0]]) == 0
-    assert main(["diff", *paths, "--content"]) == 0
+    assert main(["set", "diff", paths[0], paths[0]]) == 0
+    assert main(["set", "diff", *paths, "--content"]) == 0
     capsys.readouterr()
-    assert main(["diff", *paths, "--json"]) == 1
+    assert main(["set", "diff", *paths, "--json"]) == 1
 
     (change,) = json.loads(capsys.readouterr().out)["changed"]
     assert change["fields"] == [
@@ -594,7 +594,7 @@ def test_a_merge_of_a_set_with_itself_is_that_set(tmp_path: Path) -> None:
     path.write_bytes(set_bytes("s", [one_case("b"), one_case("a")]))
     shutil.copy(path, tmp_path / "t.evalset.json")
 
-    assert main(["merge", str(path), str(tmp_path / "t.evalset.json"), "--out", str(path)]) == 0
+    assert main(["set", "merge", str(path), str(tmp_path / "t.evalset.json"), "--out", str(path)]) == 0
 
     assert path.read_bytes() == (tmp_path / "t.evalset.json").read_bytes()
 
@@ -613,7 +613,7 @@ def test_erasing_a_person_finds_the_cases_that_were_curated_of_them(
     name = cases[0]["source"]["curation"]["from"]["evalId"]
     assert cases[0]["evalId"] != name
 
-    assert main(["erase", "--subject", name, str(out)]) == 0
+    assert main(["store", "erase", "--subject", name, str(out)]) == 0
 
     left = [case["source"]["curation"]["from"]["evalId"] for case in read_set(out).cases]
     assert name not in left
@@ -625,7 +625,7 @@ def test_the_provenance_of_a_case_says_that_its_session_was_erased(tmp_path: Pat
     out = tmp_path / "s.evalset.json"
     curate(database, out)
 
-    main(["erase", "--subject", "s-0", "--db", str(database)])
+    main(["store", "erase", "--subject", "s-0", "--db", str(database)])
     cases = curate(database, out)
 
     origins = {case["evalId"]: case["source"]["curation"]["from"] for case in cases}
@@ -728,12 +728,12 @@ def test_a_judge_that_gives_no_verdict_leaves_a_regression_case_undecided(
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (["coverage", "DB", "--set", "SET", "--app", "shp"], "--app shp: no turn of this"),
-        (["drift", "DB", "--before", "set:SET", "--after", "2020-01-01/2100-01-01",
+        (["set", "coverage", "DB", "--set", "SET", "--app", "shp"], "--app shp: no turn of this"),
+        (["set", "drift", "DB", "--before", "set:SET", "--after", "2020-01-01/2100-01-01",
           "--app", "shp"], "--app shp: no turn of this"),
         (["review", "list", "DB", "--queue", "defalt"], "no such queue; did you mean 'default'?"),
         (["review", "next", "DB", "--queue", "defalt"], "no such queue; did you mean 'default'?"),
-        (["dlq", "list", "DB", "--reason", "undecodabel"], "did you mean 'undecodable'?"),
+        (["store", "dlq", "list", "DB", "--reason", "undecodabel"], "did you mean 'undecodable'?"),
     ],
     ids=["coverage", "drift", "review-list", "review-next", "dlq"],
 )  # fmt: skip

@@ -242,7 +242,7 @@ def test_erasing_a_person_takes_their_reviews_too(review: Review, database: Path
     review("add")
     review("approve", ids(review)["s-0"])
 
-    assert main(["erase", "--subject", "u-0", "--db", str(database)]) == 0
+    assert main(["store", "erase", "--subject", "u-0", "--db", str(database)]) == 0
 
     with Store(database) as store:
         left = {one.eval_id for one in items(store)}

@@ -68,19 +68,19 @@ def letters_with_one_too_new() -> list[WireRecord]:
 def test_letters_are_listed_and_shown_with_their_bytes(run: Run) -> None:
     land("x.duckdb", *letters_with_one_too_new())
 
-    code, out, _ = run("dlq", "list", "x.duckdb")
+    code, out, _ = run("store", "dlq", "list", "x.duckdb")
     assert code == 0
     assert "schema_unknown" in out
     assert "written by a newer version; replay it after an upgrade" in out
     assert "2 shown of 2" in out
     assert (
-        json.loads(run("dlq", "list", "x.duckdb", "--reason", "hash_mismatch", "--json")[1])[
+        json.loads(run("store", "dlq", "list", "x.duckdb", "--reason", "hash_mismatch", "--json")[1])[
             "total"
         ]
         == 1
     )
 
-    code, out, _ = run("dlq", "show", "x.duckdb", "2")
+    code, out, _ = run("store", "dlq", "show", "x.duckdb", "2")
     assert code == 0
     assert "{broken" in out
     assert "header   ce_type: evaltap.case" in out
@@ -114,17 +114,17 @@ def test_json_gives_bytes_that_are_not_utf8_in_base64_and_nothing_more_for_text(
         "x.duckdb", WireRecord(b"k\xff", b"\xfe{", ODD_HEADERS[:2]), WireRecord("ü".encode(), b"{")
     )
 
-    _, out, _ = run("dlq", "list", "x.duckdb", "--json")
+    _, out, _ = run("store", "dlq", "list", "x.duckdb", "--json")
     odd, text = json.loads(out)["letters"]
 
     assert (odd["key"], odd["key_base64"]) == ("k\ufffd", "a/8=")
     assert (odd["value"], odd["value_base64"]) == ("\ufffd{", "/ns=")
     assert odd["headers"] == [["ü", None, "/wA="], ["text", "größe"]]
-    assert json.loads(run("dlq", "show", "x.duckdb", "1", "--json")[1]) == odd
+    assert json.loads(run("store", "dlq", "show", "x.duckdb", "1", "--json")[1]) == odd
     assert (text["key"], text["value"], text["headers"]) == ("ü", "{", [])
     assert "key_base64" not in text
     assert "value_base64" not in text
-    code, out, _ = run("dlq", "show", "x.duckdb", "1")
+    code, out, _ = run("store", "dlq", "show", "x.duckdb", "1")
     assert code == 0
     assert "header   ü: \ufffd" in out
 
@@ -133,14 +133,14 @@ def test_what_can_be_read_after_an_upgrade_lands_and_is_no_letter_any_more(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land("x.duckdb", *letters_with_one_too_new())
-    code, out, _ = run("dlq", "replay", "x.duckdb")
+    code, out, _ = run("store", "dlq", "replay", "x.duckdb")
     assert (code, "0 dead letters landed" in out) == (1, True), "nothing has changed yet"
 
     monkeypatch.setattr(wire, "MAJOR", 2)
     # What it remembers of a schema would outlive the test.
     monkeypatch.setattr(wire, "_minor", wire._minor.__wrapped__)
-    assert "1 dead letter can be landed" in run("dlq", "replay", "x.duckdb", "--dry-run")[1]
-    code, out, _ = run("dlq", "replay", "x.duckdb")
+    assert "1 dead letter can be landed" in run("store", "dlq", "replay", "x.duckdb", "--dry-run")[1]
+    code, out, _ = run("store", "dlq", "replay", "x.duckdb")
 
     assert code == 1
     assert "1 dead letter landed\n  turns 1, already landed 0" in out
@@ -149,7 +149,7 @@ def test_what_can_be_read_after_an_upgrade_lands_and_is_no_letter_any_more(
         assert store.rows("SELECT DISTINCT eval_id FROM turns ORDER BY ALL") == [("s-1",), ("s-2",)]
         assert store.rows("SELECT reason FROM dead_letters") == [("hash_mismatch",)]
         assert Lander(store).offsets() == {LOG: 14}, "replaying moves no offset"
-    assert run("dlq", "replay", "x.duckdb", "--reason", "schema_unknown")[0] == 0
+    assert run("store", "dlq", "replay", "x.duckdb", "--reason", "schema_unknown")[0] == 0
 
 
 def test_letters_of_many_pages_land_and_those_that_cannot_be_read_stay(
@@ -162,7 +162,7 @@ def test_letters_of_many_pages_land_and_those_that_cannot_be_read_stay(
     )
     monkeypatch.setattr(wire, "MAJOR", 2)
 
-    code, out, _ = run("dlq", "replay", "x.duckdb", "--json")
+    code, out, _ = run("store", "dlq", "replay", "x.duckdb", "--json")
 
     said = json.loads(out)
     assert (code, said["records"], said["turns"]) == (1, 200, 200)
@@ -184,7 +184,7 @@ def test_a_letter_that_cannot_be_read_stays_when_others_at_its_place_land(
         land("x.duckdb", at_one_place[number])
     monkeypatch.setattr(wire, "MAJOR", 2)
 
-    code, out, _ = run("dlq", "replay", "x.duckdb", "--json")
+    code, out, _ = run("store", "dlq", "replay", "x.duckdb", "--json")
 
     assert (code, json.loads(out)["turns"]) == (1, 2)
     with Store("x.duckdb") as store:
@@ -212,7 +212,7 @@ def test_a_line_of_a_file_is_mended_in_the_file(run: Run) -> None:
     Path("m.json").write_text(json.dumps([TRAJECTORY]))
     run("score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb")
 
-    code, out, _ = run("dlq", "replay", "x.duckdb")
+    code, out, _ = run("store", "dlq", "replay", "x.duckdb")
     assert code == 1
     assert "1 line of files" in out
 
@@ -220,7 +220,7 @@ def test_a_line_of_a_file_is_mended_in_the_file(run: Run) -> None:
 def test_a_number_that_no_letter_has_is_explained(run: Run) -> None:
     land("x.duckdb", *make_records([make_case()]))
 
-    code, _, err = run("dlq", "show", "x.duckdb", "7")
+    code, _, err = run("store", "dlq", "show", "x.duckdb", "7")
     assert code == 2
     assert "no dead letter 7" in err
 
@@ -298,5 +298,5 @@ def test_a_record_that_cannot_be_read_is_bad_input_as_a_line_of_a_file_is(run: R
     code, out, errors = run("consume", "--log", "agent.log.db", "--db", "x.duckdb", "--until-idle")
 
     assert (code, "1 turn landed, 0 duplicates, 1 dead letter" in out) == (2, True)
-    assert "1 record could not be read; `evaltap dlq list x.duckdb` shows why" in errors
+    assert "1 record could not be read; `evaltap store dlq list x.duckdb` shows why" in errors
     assert run("consume", "--log", "agent.log.db", "--db", "x.duckdb", "--until-idle")[0] == 0

@@ -270,7 +270,7 @@ class TestConfiguration:
             ((session,),) = store.rows("SELECT eval_id FROM turns")
             assert session in store.rows("SELECT memory FROM read_traces")[0][0]
 
-        assert main(["erase", "--subject", session, "--db", str(db)]) == 0
+        assert main(["store", "erase", "--subject", session, "--db", str(db)]) == 0
 
         with Store(db) as store:
             Process(topics, store).run()

@@ -158,7 +158,7 @@ def test_an_erased_session_is_no_evidence_any_more(evaltap: Evaltap) -> None:
     consume(evaltap)
     case = alerts(evaltap)[1][0]["cases"][0]
 
-    assert evaltap("erase", "--subject", case, "--db", "t.duckdb")[0] == 0
+    assert evaltap("store", "erase", "--subject", case, "--db", "t.duckdb")[0] == 0
 
     assert case not in alerts(evaltap)[1][0]["cases"]
     assert case not in Path("t.duckdb").read_bytes().decode("latin-1")

@@ -157,7 +157,7 @@ def test_what_was_erased_rebased_or_complained_about_is_seen(evaltap: Evaltap) -
     )
     land(evaltap, [])
     complained = same()
-    assert evaltap("erase", "--subject", first[0].cases[0], "--db", "t.duckdb")[0] == 0
+    assert evaltap("store", "erase", "--subject", first[0].cases[0], "--db", "t.duckdb")[0] == 0
     erased = same()
     assert evaltap("monitor", "rebase", "t.duckdb", "helpful")[0] == 0
     rebased = same()

@@ -1,4 +1,4 @@
-"""Coverage on the page agrees with `evaltap coverage`."""
+"""Coverage on the page agrees with `evaltap set coverage`."""
 
 from collections.abc import Iterator
 from pathlib import Path

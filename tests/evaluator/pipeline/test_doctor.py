@@ -86,7 +86,7 @@ def test_a_gap_is_named_and_an_erased_record_is_none(capsys: pytest.CaptureFixtu
     manifest = encode_manifest(Manifest("p", 8, NOON, {"queue_full": 2}))
     write_log(Path("log.db"), [*make_records(cases), manifest])
     consume(1)
-    main(["erase", "--subject", "user-0", *BOTH])
+    main(["store", "erase", "--subject", "user-0", *BOTH])
     with closing(sqlite3.connect("log.db", isolation_level=None)) as connection:
         connection.execute('DELETE FROM records WHERE "offset" = 3')
 
@@ -137,7 +137,7 @@ def test_the_store_alone_proves_what_landed_was_dropped_and_is_missing() -> None
         [*records[:2], *records[3:4], broken, early, *records[8:], *records[:1], late],
     )
     consume(2)
-    main(["erase", "--subject", "s-0", *BOTH])
+    main(["store", "erase", "--subject", "s-0", *BOTH])
 
     assert completeness() == [
         ("p", 21, 6, 9, 6, [{"first": f, "last": t} for f, t in ((3, 3), (6, 8), (11, 12))], True)
@@ -169,7 +169,7 @@ def test_a_file_of_an_older_layout_tells_what_its_rows_still_know() -> None:
     closing = encode_manifest(Manifest("p", 6, NOON, {}, True))
     write_log(Path("log.db"), [*records[:2], records[3], broken, closing])
     consume(2)
-    main(["erase", "--subject", "s-0", *BOTH])
+    main(["store", "erase", "--subject", "s-0", *BOTH])
     now = completeness()
     with duckdb.connect("x.duckdb") as connection:
         connection.execute("DROP TABLE consumed_ranges")

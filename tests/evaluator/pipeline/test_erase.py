@@ -1,4 +1,4 @@
-"""`evaltap erase`: no byte of the subject remains, nobody else loses data, and mentions are reported."""
+"""`evaltap store erase`: no byte of the subject remains, nobody else loses data, mentions are reported."""
 
 import json
 from pathlib import Path
@@ -47,7 +47,7 @@ def fill(*cases: dict[str, Any]) -> None:
 def erase(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
     capsys.readouterr()
     places = ["--log", "log.db", "--db", "x.duckdb", "s.evalset.json", "c.jsonl"]
-    assert main(["erase", "--json", *options, *places]) == 0
+    assert main(["store", "erase", "--json", *options, *places]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -88,7 +88,7 @@ def test_a_dead_letter_that_names_the_subject_in_a_header_of_any_bytes_goes() ->
     with duckdb.connect("x.duckdb") as connection:  # as a log that was made anew may have it
         connection.execute("UPDATE dead_letters SET record_offset = 1")
 
-    assert main(["erase", "--subject", USER, "--db", "x.duckdb"]) == 0
+    assert main(["store", "erase", "--subject", USER, "--db", "x.duckdb"]) == 0
 
     with duckdb.connect("x.duckdb") as connection:
         left = connection.execute("SELECT record_headers::VARCHAR FROM dead_letters").fetchall()
@@ -136,7 +136,7 @@ def test_a_subject_is_known_by_its_pseudonym(capsys: pytest.CaptureFixture[str])
                 pass
         assert each.close(10)
 
-    main(["erase", "--subject", "alice@example.com", "--log", "log.db", "--json"])
+    main(["store", "erase", "--subject", "alice@example.com", "--log", "log.db", "--json"])
 
     assert json.loads(capsys.readouterr().out)["places"][0]["removed"] == {"records": 2}
     log = open_log(Path("log.db"), mode="read")
@@ -175,7 +175,7 @@ def test_results_and_adk_sets_are_erased_from_too(capsys: pytest.CaptureFixture[
     Path("r.json").write_text(json.dumps(results))
     Path("a.json").write_text(json.dumps(adk))
 
-    main(["erase", "--subject", USER, "r.json", "a.json"])
+    main(["store", "erase", "--subject", USER, "r.json", "a.json"])
 
     assert holding(USER) == []
     assert "1 cases removed" in capsys.readouterr().out
@@ -200,7 +200,7 @@ def test_a_mistake_is_a_message(
 ) -> None:
     Path("m.json").write_text("{}")
 
-    assert main(["erase", *arguments]) == 2
+    assert main(["store", "erase", *arguments]) == 2
 
     assert said in capsys.readouterr().err
 
@@ -212,11 +212,11 @@ def test_a_log_that_is_being_read_is_not_called_erased(capsys: pytest.CaptureFix
     reader.connection.execute("BEGIN")
     reader.read(0, 1)
 
-    code = main(["erase", "--subject", USER, "--log", "log.db"])
+    code = main(["store", "erase", "--subject", USER, "--log", "log.db"])
 
     reader.connection.execute("COMMIT")
     reader.close()
     assert code == 2
     assert "bytes may remain" in capsys.readouterr().err
-    assert main(["erase", "--subject", USER, "--log", "log.db"]) == 0
+    assert main(["store", "erase", "--subject", USER, "--log", "log.db"]) == 0
     assert holding(CANARY) == []

@@ -1,4 +1,4 @@
-"""`evaltap prune`: old sessions are deleted as a whole, but nothing that proves completeness."""
+"""`evaltap store prune`: old sessions are deleted as a whole, but nothing that proves completeness."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -49,7 +49,7 @@ def consume(folder: Path) -> int:
 
 def prune(db: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, object]:
     capsys.readouterr()
-    assert main(["prune", str(db), "--older-than", "90d", "--json", *more]) == 0
+    assert main(["store", "prune", str(db), "--older-than", "90d", "--json", *more]) == 0
     found: dict[str, object] = json.loads(capsys.readouterr().out)
     return found
 
@@ -155,7 +155,7 @@ def test_a_mistake_is_named(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     try:
-        code = main(["prune", *arguments])
+        code = main(["store", "prune", *arguments])
     except SystemExit as refused:
         code = int(str(refused.code))
 

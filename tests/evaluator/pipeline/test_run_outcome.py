@@ -328,7 +328,7 @@ def test_show_prints_the_error_under_its_turn(evaltap: Evaltap, landed: str) -> 
 def test_an_export_may_expect_what_was_recorded_of_runs_that_did_not_fail(
     evaltap: Evaltap, landed: str, how: str, actual: int
 ) -> None:
-    code, _, said = evaltap("export", landed, "--out", "e.evalset.json", "--as", how)
+    code, _, said = evaltap("set", "export", landed, "--out", "e.evalset.json", "--as", how)
     cases = json.loads(Path("e.evalset.json").read_text())["evalCases"]
 
     assert code == 0
@@ -343,15 +343,15 @@ def test_an_export_may_expect_what_was_recorded_of_runs_that_did_not_fail(
 
 
 def test_an_eval_set_expects_nothing_new(evaltap: Evaltap, landed: str) -> None:
-    evaltap("export", landed, "--out", "e.evalset.json")
+    evaltap("set", "export", landed, "--out", "e.evalset.json")
 
-    code, _, said = evaltap("export", "e.evalset.json", "--out", "f.evalset.json", "--as", "both")
+    code, _, said = evaltap("set", "export", "e.evalset.json", "--out", "f.evalset.json", "--as", "both")
 
     assert (code, "--as: only works on a store" in said) == (2, True)
 
 
 def test_an_eval_set_holds_the_peers_run_error(evaltap: Evaltap, landed: str) -> None:
-    evaltap("export", landed, "--out", "e.evalset.json")
+    evaltap("set", "export", landed, "--out", "e.evalset.json")
     cases = json.loads(Path("e.evalset.json").read_text())["evalCases"]
 
     answers = [case["actualConversation"][0]["finalResponse"]["content"] for case in cases]

@@ -482,7 +482,7 @@ def test_what_holds_no_cases_is_told(folder: Path, capsys: pytest.CaptureFixture
     Path("cases.json").write_text("[]")
 
     for name, told in (
-        ("x.duckdb", "write its cases to an eval set with `evaltap export`"),
+        ("x.duckdb", "write its cases to an eval set with `evaltap set export`"),
         ("none.jsonl", "no such file"),
         ("cases.json", "found a list of 0"),
     ):
@@ -615,7 +615,7 @@ def test_erasing_and_pruning_know_what_gates_keep(folder: Path) -> None:
     theirs = case() | {"sessionInput": {"appName": "shop", "userId": "jane"}, "evalId": "hers"}
     assert run(theirs, case(), dimensions=[CORRECT], more=("--db", "x.duckdb")) == 0
 
-    assert main(["erase", "--subject", "jane", "--db", "x.duckdb"]) == 0
+    assert main(["store", "erase", "--subject", "jane", "--db", "x.duckdb"]) == 0
 
     def left() -> list[tuple[int, ...]]:
         with duckdb.connect("x.duckdb", read_only=True) as store:
@@ -626,7 +626,7 @@ def test_erasing_and_pruning_know_what_gates_keep(folder: Path) -> None:
 
     assert left() == [(1, 1, 1)]
     assert b"jane" not in Path("x.duckdb").read_bytes()
-    assert main(["prune", "x.duckdb", "--older-than", "0d"]) == 0
+    assert main(["store", "prune", "x.duckdb", "--older-than", "0d"]) == 0
     assert left() == [(0, 0, 0)]
 
 

@@ -113,7 +113,7 @@ def test_the_words_of_a_references_user_are_not_kept(evaltap: Evaltap) -> None:
 
 
 def test_erase_takes_the_references_of_a_person(evaltap: Evaltap) -> None:
-    code, _, _ = evaltap("erase", "--subject", "s-1", "--db", "x.duckdb")
+    code, _, _ = evaltap("store", "erase", "--subject", "s-1", "--db", "x.duckdb")
 
     assert code == 0
     with Store("x.duckdb") as store:
@@ -124,6 +124,6 @@ def test_prune_takes_references_that_no_run_names(evaltap: Evaltap) -> None:
     with Store("x.duckdb") as store:
         store.execute("DELETE FROM run_metrics")
 
-    _, out, _ = evaltap("prune", "x.duckdb", "--older-than", "90d", "--json")
+    _, out, _ = evaltap("store", "prune", "x.duckdb", "--older-than", "90d", "--json")
 
     assert json.loads(out)["rows"] == {"reference_cases": 1}

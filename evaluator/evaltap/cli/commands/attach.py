@@ -1,8 +1,8 @@
-"""`evaltap attach`: write SQL that reads the files of several consumers as one."""
+"""`evaltap store attach`: write SQL that reads the files of several consumers as one."""
 
 import sys
 
-from evaltap.cli.options.inspect import AttachOptions
+from evaltap.cli.options.store import AttachOptions
 from evaltap.evaluator.store.shards import shards_sql
 from evaltap.schemas.files.documents import write_bytes
 

@@ -342,7 +342,7 @@ def _finish(options: ConsumeOptions, consumer: Consumer, verdict: Verdict | None
     if landed.dead_letters:
         print(
             f"evaltap consume: {counted(landed.dead_letters, 'record')} could not be read;"
-            f" `evaltap dlq list {options.db}` shows why",
+            f" `evaltap store dlq list {options.db}` shows why",
             file=sys.stderr,
         )
         return code or 2

@@ -1,8 +1,8 @@
-"""`evaltap coverage`: show what occurs in production but not in eval sets."""
+"""`evaltap set coverage`: show what occurs in production but not in eval sets."""
 
 import json
 
-from evaltap.cli.options.curate import CoverageOptions
+from evaltap.cli.options.set import CoverageOptions
 from evaltap.cli.stores import choice_of, open_chosen, open_stores
 from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.curation.coverage import Coverage, coverage

@@ -1,8 +1,8 @@
-"""`evaltap diff`: show how two eval sets differ."""
+"""`evaltap set diff`: show how two eval sets differ."""
 
 import json
 
-from evaltap.cli.options.curate import DiffOptions
+from evaltap.cli.options.set import DiffOptions
 from evaltap.evaluator.cases.evalsets.difference import difference, only_content
 from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.reports.set_difference import print_difference

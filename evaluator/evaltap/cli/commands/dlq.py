@@ -1,8 +1,8 @@
-"""`evaltap dlq`: list, show and replay dead letters."""
+"""`evaltap store dlq`: list, show and replay dead letters."""
 
 import json
 
-from evaltap.cli.options.maintain import DlqListOptions, DlqReplayOptions, DlqShowOptions
+from evaltap.cli.options.store import DlqListOptions, DlqReplayOptions, DlqShowOptions
 from evaltap.cli.stores import open_store, open_stores
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.ingest.landing.dead_letters import letter_data, letters, replay
@@ -55,7 +55,7 @@ def _show(options: DlqShowOptions) -> int:
         found = letters(store, only=options.number)
     if not found:
         raise InputError(
-            f"{options.db}: no dead letter {options.number}; `evaltap dlq list` shows their numbers"
+            f"{options.db}: no dead letter {options.number}; `evaltap store dlq list` shows their numbers"
         )
     (letter,) = found
     if options.json:

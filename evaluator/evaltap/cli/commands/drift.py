@@ -1,9 +1,9 @@
-"""`evaltap drift`: test whether the mix of traffic changed between two periods."""
+"""`evaltap set drift`: test whether the mix of traffic changed between two periods."""
 
 import json
 from pathlib import Path
 
-from evaltap.cli.options.curate import DriftOptions
+from evaltap.cli.options.set import DriftOptions
 from evaltap.cli.stores import open_stores
 from evaltap.cli.values import PeriodOrSet
 from evaltap.evaluator.cases.evalsets.files import read_set

@@ -1,4 +1,4 @@
-"""`evaltap duplicates`: group turns that are near-duplicates."""
+"""`evaltap set duplicates`: group turns that are near-duplicates."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from evaltap.cli.options.curate import DuplicatesOptions
+from evaltap.cli.options.set import DuplicatesOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.stores import choice_of, open_chosen
 from evaltap.evaluator.analysis.filters.listing import SHORT, shortened

@@ -1,10 +1,10 @@
-"""`evaltap erase`: remove a person's cases from log, store and eval sets."""
+"""`evaltap store erase`: remove a person's cases from log, store and eval sets."""
 
 import glob
 import json
 from pathlib import Path
 
-from evaltap.cli.options.maintain import EraseOptions
+from evaltap.cli.options.store import EraseOptions
 from evaltap.cli.redaction import redaction_key
 from evaltap.evaluator.pipeline.maintenance.erasure import Erased, Subject, erase
 from evaltap.evaluator.pipeline.maintenance.mentions import spellings

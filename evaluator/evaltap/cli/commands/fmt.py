@@ -1,9 +1,9 @@
-"""`evaltap fmt`: rewrite eval-set, metrics and result files in canonical form."""
+"""`evaltap set fmt`: rewrite eval-set, metrics and result files in canonical form."""
 
 import sys
 from pathlib import Path
 
-from evaltap.cli.options.maintain import FmtOptions
+from evaltap.cli.options.set import FmtOptions
 from evaltap.evaluator.cases.datasets.exports.losses import losses
 from evaltap.schemas.errors import EvaltapError, FormatError, InputError
 from evaltap.schemas.files import adk, canonical
@@ -29,7 +29,7 @@ def run(options: FmtOptions) -> int:
             different += _format(path, options)
         except EvaltapError as error:
             failed += 1
-            print(f"evaltap fmt: {error}", file=sys.stderr)
+            print(f"evaltap set fmt: {error}", file=sys.stderr)
     if failed:
         return 2
     return 1 if options.check and different else 0
@@ -45,7 +45,7 @@ def _format(path: Path, options: FmtOptions) -> bool:
         sys.stdout.buffer.write(after)
         sys.stdout.flush()
     elif before != after and options.check:
-        print(f"{path}: not canonical; run `evaltap fmt {path}`", file=sys.stderr)
+        print(f"{path}: not canonical; run `evaltap set fmt {path}`", file=sys.stderr)
     elif before != after:
         write_bytes(path, after)
         print(f"{path}: rewritten", file=sys.stderr)
@@ -54,7 +54,7 @@ def _format(path: Path, options: FmtOptions) -> bool:
 
 def _report_losses(path: Path) -> None:
     for loss in losses("adk", list(iter_cases(path))):
-        print(f"evaltap fmt: {path}: {loss}", file=sys.stderr)
+        print(f"evaltap set fmt: {path}: {loss}", file=sys.stderr)
 
 
 def formatted(path: Path, to: str | None = None) -> bytes:

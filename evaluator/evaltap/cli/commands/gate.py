@@ -132,7 +132,7 @@ def _cases(paths: Sequence[Path]) -> Iterator[CaseData]:
     for path in paths:
         if is_database(path):
             raise InputError(
-                f"{path}: is a DuckDB file; write its cases to an eval set with `evaltap export`"
+                f"{path}: is a DuckDB file; write its cases to an eval set with `evaltap set export`"
             )
         for case in iter_cases(path):
             yield {"evalSetId": eval_set_name(path), **case}

@@ -1,9 +1,9 @@
-"""`evaltap merge`: merge two eval sets into one."""
+"""`evaltap set merge`: merge two eval sets into one."""
 
 import json
 import sys
 
-from evaltap.cli.options.curate import MergeOptions
+from evaltap.cli.options.set import MergeOptions
 from evaltap.evaluator.cases.evalsets.files import read_set, write_set
 from evaltap.evaluator.cases.evalsets.merging import merge
 from evaltap.schemas.files.documents import check_set_name
@@ -23,8 +23,10 @@ def run(options: MergeOptions) -> int:
     else:
         print(f"{counted(len(merged.cases), 'case')} written to {options.out}")
         for name in merged.conflicts:
-            print(f"evaltap merge: {name}: both sides changed it; ours was kept", file=sys.stderr)
+            print(
+                f"evaltap set merge: {name}: both sides changed it; ours was kept", file=sys.stderr
+            )
         if merged.same:
             known = ", ".join(merged.same[:5])
-            print(f"evaltap merge: already present under other ids: {known}", file=sys.stderr)
+            print(f"evaltap set merge: already present under other ids: {known}", file=sys.stderr)
     return 1 if merged.conflicts else 0

@@ -1,9 +1,9 @@
-"""`evaltap prune`: delete sessions older than a given age from a DuckDB file."""
+"""`evaltap store prune`: delete sessions older than a given age from a DuckDB file."""
 
 import json
 from datetime import UTC, datetime
 
-from evaltap.cli.options.maintain import PruneOptions
+from evaltap.cli.options.store import PruneOptions
 from evaltap.evaluator.pipeline.maintenance.pruning import prune
 from evaltap.schemas.text import counted, utc_text
 

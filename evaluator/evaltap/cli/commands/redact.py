@@ -24,7 +24,7 @@ def run(options: RedactOptions) -> int:
         if "://" in path:
             raise InputError(
                 f"{path}: topics cannot be checked; recorders redact before they write. To check what is on"
-                " a topic, write it to a file with `evaltap consume` and `evaltap export`"
+                " a topic, write it to a file with `evaltap consume` and `evaltap set export`"
             )
     files = [Path(path) for path in options.files]
     redactor = _redactor(options)

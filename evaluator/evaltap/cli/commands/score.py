@@ -95,7 +95,7 @@ def _check_ray(options: ScoreOptions, databases: Sequence[Path]) -> None:
     if databases:
         raise InputError(
             f"--engine ray scores files, and {databases[0]} is a DuckDB file; leave --engine ray out, or"
-            " write its cases to a file with `evaltap export`"
+            " write its cases to a file with `evaltap set export`"
         )
     judges = options.scoring.judges
     limits = {
@@ -259,7 +259,7 @@ def _score_landed(
         )
     if options.result:
         raise InputError(
-            "--result: only works with eval case files; write one with `evaltap export`"
+            "--result: only works with eval case files; write one with `evaltap set export`"
         )
     references = read_references(options.scoring.expected)
     choice = choice_of(options.chosen)

@@ -25,18 +25,6 @@ from evaltap.cli.options.shared import (
 from evaltap.cli.values import counts, names
 from evaltap.evaluator.analysis.filters.language import FIELDS
 
-ExportFormat = Literal[
-    "trpc",
-    "adk",
-    "jsonl",
-    "deepeval",
-    "openai-evals",
-    "langsmith",
-    "langfuse",
-    "huggingface",
-    "promptfoo",
-    "pytest",
-]
 ReportFormat = Literal["console", "html", "json", "junit", "markdown"]
 
 
@@ -471,72 +459,6 @@ class SqlOptions:
     )
     seconds: int = option("--seconds N", "time limit for the statement (default: 60)", default=60)
     csv: bool = option("--csv", "print CSV with a header line")
-    json: bool = as_json()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachOptions:
-    """The files to read, and the file for the SQL.
-
-    examples:
-      evaltap attach shard-*.duckdb --out all.sql
-      duckdb -init all.sql -c 'FROM v_pass_rate'
-
-    In Python: duckdb.connect().execute(open("all.sql").read())
-    """
-
-    dbs: tuple[Path, ...] = argument(
-        "X.duckdb", "files that consumers with --partitions wrote; no process may have them open"
-    )
-    out: Path | None = option("--out FILE.sql", "the file to write (default: print the SQL)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportOptions:
-    """The cases to export, the format, and the file to write.
-
-    examples:
-      evaltap export cases.duckdb --out cases.evalset.json
-      evaltap export cases.duckdb --out cases.jsonl            # JSON Lines of cases
-      evaltap export cases.duckdb --out cases.evalset.json --format adk
-      evaltap export cases.duckdb --out late.evalset.json --filter since:7d
-      evaltap export cases.duckdb --out golden.evalset.json --as expected
-      evaltap export golden.evalset.json --format deepeval --out goldens.json
-      evaltap export golden.evalset.json --format huggingface --out golden/
-      evaltap export golden.evalset.json --out golden.jsonl --check
-
-    For tools without multi-turn cases, each turn becomes a row with the preceding
-    conversation as messages.
-
-    exit code: 0 written, or up to date with --check; 1 the file differs (--check);
-    2 bad input
-    """
-
-    source: Path | None = argument(
-        "SOURCE",
-        "a store (X.duckdb), or an eval set (default: the store of evaltap.toml, or ./cases.duckdb)",
-        variable=STORE,
-    )
-    out: Path = option("--out P", "the file to write (a folder for huggingface)")
-    format: ExportFormat | None = option(
-        "--format FORMAT",
-        "the format to write: trpc, adk, jsonl, deepeval, openai-evals, langsmith, langfuse,"
-        " huggingface, promptfoo, pytest (default: by the file's ending)",
-    )
-    id: str | None = option("--id ID", "the eval set's id (default: its own, or the file's name)")
-    expect: Literal["recorded", "expected", "both"] = option(
-        "--as",
-        "of a store; recorded: what happened (default); expected: what happened is what should happen, for"
-        " runs of a live agent (`curate --as expected` takes approved turns only); both: recorded, with"
-        " itself as the reference",
-        default="recorded",
-    )
-    with_actual: bool = option(
-        "--with-actual",
-        "for deepeval and openai-evals: include the recorded answers and tool calls",
-    )
-    check: bool = option("--check", "write nothing; exit with 1 if the file differs")
-    chosen: FilterOptions = group(FilterOptions)
     json: bool = as_json()
 
 

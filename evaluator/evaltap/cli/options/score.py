@@ -115,7 +115,7 @@ class ConsumeOptions:
     partitions: tuple[int, ...] | None = option(
         "--partitions N-M",
         "read only these partitions of a topic, e.g. 0-3 or 0,2,5-7, to run several consumers"
-        " side by side, each with its own --db (`evaltap attach` reads the files as one)",
+        " side by side, each with its own --db (`evaltap store attach` reads the files as one)",
         parse=partitions,
     )
     dlq_topic: str | None = option(

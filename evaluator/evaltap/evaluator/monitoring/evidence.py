@@ -59,7 +59,7 @@ def example_cases(turns: Turns, *, good: bool, mean: bool = False) -> tuple[str,
 
     Where a `mean` is watched, the turns with the worst values come first.
 
-    Near-duplicates have the same tools and similar words, as in `evaltap duplicates`.
+    Near-duplicates have the same tools and similar words, as in `evaltap set duplicates`.
     """
     worst = _WORST_VALUES.format("ASC" if good else "DESC") if mean else _WORST
     bad = turns.rows(

@@ -1,4 +1,4 @@
-"""Export picked cases as files equal to those of `evaltap export` and `evaltap curate`."""
+"""Export picked cases as files equal to those of `evaltap set export` and `evaltap curate`."""
 
 import io
 import shlex
@@ -114,14 +114,14 @@ def commands(
     chosen = f"--filter {shlex.quote(filter_)}"
     if wanted.content == "recorded":
         form = "" if wanted.form in ("trpc", "jsonl") else f" --format {wanted.form}"
-        return (f"evaltap export {_quoted(store)} {chosen}{form} --out {_quoted(out)}",)
+        return (f"evaltap set export {_quoted(store)} {chosen}{form} --out {_quoted(out)}",)
     made = wanted.name + ENDINGS["trpc"]
     to = f"--into {_quoted(into)}" if into else f"--out {_quoted(made)}"
     first = f"evaltap curate {_quoted(store)} --as {wanted.content} --all {chosen} {to}"
     if into or wanted.form == "trpc":
         return (first,)
     form = "" if wanted.form == "jsonl" else f" --format {wanted.form}"
-    return (first, f"evaltap export {_quoted(made)}{form} --out {_quoted(out)}")
+    return (first, f"evaltap set export {_quoted(made)}{form} --out {_quoted(out)}")
 
 
 def _quoted(path: Path | str) -> str:

@@ -170,7 +170,7 @@ def look_lines(look: FirstLook) -> Iterator[str]:
         f" {counted(look.calls, 'tool call')}"
     )
     if look.dead_letters:
-        yield f"not landed   {counted(look.dead_letters, 'record')}, see evaltap dlq list"
+        yield f"not landed   {counted(look.dead_letters, 'record')}, see evaltap store dlq list"
     known = look.turns - look.status_unknown
     if known:
         yield (

@@ -160,7 +160,7 @@ def redact_file(path: Path, out: Path, redactor: Redactor) -> None:
     if is_sqlite(content):
         raise InputError(
             f"{path}: a log or database, whose records are already redacted. To delete somebody"
-            " from it, use `evaltap erase`"
+            " from it, use `evaltap store erase`"
         )
     document = None if path.suffix in LINES_ENDINGS else _json(content)
     if document is None:

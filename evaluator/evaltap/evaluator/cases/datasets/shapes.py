@@ -18,7 +18,7 @@ Row = Mapping[str, Json]
 
 _COMMAND: Final = re.compile(r"```\w*\n(.*?)\n?```", re.DOTALL)
 _HUGGING_FACE: Final = {"id", "input", "messages", "expected_tools", "tools_called", "metadata"}
-"""Columns of the folders that `evaltap export --format huggingface` writes."""
+"""Columns of the folders that `evaltap set export --format huggingface` writes."""
 
 
 def unwrapped(row: Row) -> Row:
@@ -190,7 +190,7 @@ def _id(row: Row) -> Json:
 
 
 def _ours(row: Row) -> Row | None:
-    """Return evaltap's metadata of a row that `evaltap export` wrote; None for other rows."""
+    """Return evaltap's metadata of a row that `evaltap set export` wrote; None for other rows."""
     metadata = row.get("metadata")
     if isinstance(metadata, str) and metadata.startswith("{"):
         metadata = orjson.loads(metadata)

@@ -1,6 +1,6 @@
 """Iterate over the rows of data sets on disk, in any supported file format.
 
-JSON Lines, also in a folder as `evaltap export` writes it, JSON arrays, CSV; Parquet and Arrow files, and
+JSON Lines, also in a folder as `evaltap set export` writes it, JSON arrays, CSV; Parquet and Arrow files, and
 folders that Hugging Face `datasets` saved (`save_to_disk`, or Parquet files), through pyarrow.  Nothing is
 downloaded.
 """
@@ -77,7 +77,7 @@ def _json(path: Path) -> Iterator[Row]:
     if isinstance(data, dict) and not {"evalCases", "eval_cases"}.isdisjoint(data):
         raise FormatError(
             "is an eval set, which every command reads unchanged; expected rows of a data set (to rewrite"
-            " ADK's in evaltap's form, use `evaltap fmt --to trpc`)",
+            " ADK's in evaltap's form, use `evaltap set fmt --to trpc`)",
             path=str(path),
         )
     if isinstance(data, dict) and len(data.keys() - {"meta"}) == 1:

@@ -15,7 +15,7 @@ from evaltap.evaluator.store.queries import StoreReader
 
 PERIODS: Final = {"24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 MOST_TURNS: Final = 20_000
-"""For more turns in a period, use `evaltap coverage`."""
+"""For more turns in a period, use `evaltap set coverage`."""
 SURE: Final = 0.05
 """The mix has changed if the probability of the change by chance is at most this."""
 _TERMS: Final = {"tool": "tool", "tools": "path", "model": "model", "version": "version"}

@@ -254,7 +254,7 @@ configs:
 
 # {name}
 
-{cases} eval cases in {rows} rows, written by `evaltap export --format huggingface`.
+{cases} eval cases in {rows} rows, written by `evaltap set export --format huggingface`.
 Lists and objects are JSON text.
 Licence: not stated; add one before you publish.
 """
@@ -296,7 +296,7 @@ def pytest_cases(cases: Sequence[CaseData], name: str, *, with_actual: bool) -> 
 
 
 _MODULE: Final = '''\
-"""Eval cases, written by `evaltap export --format pytest`; do not edit.
+"""Eval cases, written by `evaltap set export --format pytest`; do not edit.
 
     from this_module import cases
 
