@@ -73,7 +73,11 @@ def test_every_command_that_prints_results_has_json(
             0,
             {"out": "x.jsonl", "format": "jsonl", "cases": 2, "files": ["x.jsonl"]},
         ),
-        (["set", "export", "--out", "set.evalset.json", "--check"], 0, {"out": "set.evalset.json", "stale": []}),
+        (
+            ["set", "export", "--out", "set.evalset.json", "--check"],
+            0,
+            {"out": "set.evalset.json", "stale": []},
+        ),
         (["set", "export", "--out", "x.jsonl", "--check"], 1, {"out": "x.jsonl", "stale": ["x.jsonl"]}),
     ],
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """Generate the reference pages: commands from the parser, tables from their SQL, recorder settings.
 
-`python -m evaltap.cli.reference FOLDER` writes the pages and deletes those of commands that are gone. With `--check` it only compares, and exits with
+`python -m evaltap.cli.reference FOLDER` writes the pages, and deletes those of commands that are gone.
+With `--check` it only compares, and exits with
 1 if they differ.
 """
 
