@@ -12,11 +12,10 @@ import duckdb
 import pytest
 from hypothesis import settings
 
-import apache
-import chromium
-from broker import Broker, GivenCluster
 from evaltap.evaluator.store import opening
 from evaltap.evaluator.store.database import Store
+from support.servers import apache, chromium
+from support.servers.broker import Broker, GivenCluster
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from cases import make_case, make_turn
 from evaltap.cli.main import build_parser, named
 from evaltap.evaluator import Gate, Registry
 from evaltap.evaluator.scoring.settings import checked
 from evaltap.schemas import EvalMetric
+from support.builders.cases import make_case, make_turn
 
 PAGE = (Path(__file__).parents[1] / "docs/explanation/compare-with-others.md").read_text("utf-8")
 SPANS = re.findall(r"`([^`\n]+)`", PAGE)

@@ -25,13 +25,12 @@ import pytest
 import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
 
-import apache
-import otel_collector
-from alert_server import wait_for
-from broker import Broker, free_port
 from evaltap.cli.declared import options_of
 from evaltap.cli.main import build_parser, main, named
 from evaltap.schemas.files.documents import read_metrics
+from support.servers import apache, otel_collector
+from support.servers.alert_server import wait_for
+from support.servers.broker import Broker, free_port
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"

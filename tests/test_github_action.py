@@ -16,8 +16,8 @@ import pytest
 import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
 
-from cases import make_case, make_tool, make_turn
 from evaltap.cli.main import main
+from support.builders.cases import make_case, make_tool, make_turn
 
 ROOT = Path(__file__).parents[1]
 ACTION = ROOT / "deploy/github-action"

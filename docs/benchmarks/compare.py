@@ -1,6 +1,6 @@
 """How often `evaltap compare` calls a regression, over pairs of runs, and of weeks, whose truth is known.
 
-Runs are drawn (tests/gate_simulation.py) and compared by `analysis.stats`, many times for each scenario.
+Runs are drawn (gate_simulation.py) and compared by `analysis.stats`, many times for each scenario.
 Beside it: "any drop", "a drop of more than 5 points", and the likelihood ratio test that exchanges
 trials, too, but knows how many cases fall and how far, though not which.  Neither calls a regression what did
 not lower the pass rate as a whole.
@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from plots import Axis, Dots, draw
 
-from estimate_coverage import SETTINGS
-from gate_simulation import SCENARIOS, Found, simulate, simulate_traffic
+from support.proofs.estimate_coverage import SETTINGS
+from support.proofs.gate_simulation import SCENARIOS, Found, simulate, simulate_traffic
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """How far estimates from sampled traffic are off, and how often their 95 % intervals cover the truth.
 
-Traffic with a known pass rate is drawn and sampled (tests/traffic.py) and estimated by
+Traffic with a known pass rate is drawn and sampled (tests/support/worlds/traffic.py) and estimated by
 `evaltap.evaluator.analysis.stats`, many times for each setting.  Beside it: the rate of the recorded turns
 as they are, and a Wilson interval with Kish's effective size, which knows weights and no sessions.
 
@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from plots import Axis, Dots, draw
 
-from estimate_coverage import SETTINGS, Tally
-from recorded_traffic import Coverage, Drawn
-from recorded_traffic import draw as draw_recorded
-from traffic import Setting
+from support.proofs.estimate_coverage import SETTINGS, Tally
+from support.worlds.recorded_traffic import Coverage, Drawn
+from support.worlds.recorded_traffic import draw as draw_recorded
+from support.worlds.traffic import Setting
 
 
 def main() -> None:

@@ -75,9 +75,9 @@ def main() -> int:
 
 def run(options: argparse.Namespace, folder: Path) -> int:
     """Run the outage and print what came of it."""
-    from apache import ApacheKafka
-    from broker import Broker
-    from faulty_network import Proxy
+    from support.servers.apache import ApacheKafka
+    from support.servers.broker import Broker
+    from support.servers.faulty_network import Proxy
 
     broker = Broker(folder / "broker", ApacheKafka() if options.apache else None)
     broker.start()
@@ -134,7 +134,7 @@ def drain(agent: Agent) -> tuple[float, int]:
 def land(url: str) -> tuple[int, int]:
     """Land the topic; return turns in the store and case records on the topic."""
     from evaltap.evaluator.store.database import Store
-    from topics import consume
+    from support.builders.topics import consume
 
     with Store(":memory:") as store:
         landed = consume(url, store).landed

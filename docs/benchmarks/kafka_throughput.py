@@ -79,8 +79,8 @@ def broker(folder: Path, *, apache: bool = False) -> Iterator[str]:
     if given := os.environ.get("EVALTAP_TEST_KAFKA"):
         yield given
         return
-    from apache import ApacheKafka
-    from broker import Broker
+    from support.servers.apache import ApacheKafka
+    from support.servers.broker import Broker
 
     kafka = Broker(folder, ApacheKafka() if apache else None)
     kafka.start()

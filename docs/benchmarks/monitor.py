@@ -1,10 +1,10 @@
 """How often `evaltap monitor` alarms in months in which nothing changed, and how soon it finds a rise.
 
-Months are drawn (tests/watch_simulation.py) and watched by `analysis.stats.detector`.  Beside it:
+Months are drawn (watch_simulation.py) and watched by `analysis.stats.detector`.  Beside it:
 an alarm on every day that is five points worse than usual, and the test that knows how far the share rises.
 Then come months whose nights, office hours or weekends differ, and rises that last, whose alarms must not
-resolve before they end.  Then slices are broken (tests/planted_changes.py): is the broken one named first?
-Last come months of latencies (tests/latency_simulation.py) under both streams of `slow_rate`, under its first
+resolve before they end.  Then slices are broken (planted_changes.py): is the broken one named first?
+Last come months of latencies (latency_simulation.py) under both streams of `slow_rate`, under its first
 one alone, and under a watch on their mean.
 
     python docs/benchmarks/monitor.py [--rounds 500] [--seed 2026] [--plot docs/assets/watches.svg]
@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from plots import Axis, Dots, draw
 
-from latency_simulation import LatencyMonth, simulate_latencies, simulate_means
-from planted_changes import PLANTED, named_first
-from watch_simulation import FoundMonths, Month, simulate_months, simulate_rises
+from support.proofs.latency_simulation import LatencyMonth, simulate_latencies, simulate_means
+from support.proofs.planted_changes import PLANTED, named_first
+from support.proofs.watch_simulation import FoundMonths, Month, simulate_months, simulate_rises
 
 CHANCE = 0.05
 QUIET = (

@@ -1,8 +1,8 @@
 """How much of what is planted in free text the redactor finds, and how much ordinary text it touches.
 
-Recall: secrets of the sixty formats of `tests/leak_corpus.py` in sentences as people and tools write them,
+Recall: secrets of the sixty formats of `leak_corpus.py` in sentences as people and tools write them,
 and what has no format: passwords as people mention them, numbers as people write them.
-Then the corpus of `tests/redaction_corpus.py`: what redact.md claims, by group.
+Then the corpus of `redaction_corpus.py`: what redact.md claims, by group.
 False positives: ordinary business sentences with ids, dates, amounts, versions, hashes and numbers of all
 lengths; the corpus's harmless lines; the texts of the repository's recorded spans.
 
@@ -29,8 +29,8 @@ from evaltap.recorder import PatternRedactor
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from leak_corpus import FORMATS, Maker  # noqa: E402  (its folder is put on the path above)
-from redaction_corpus import entries, harmless, is_found  # noqa: E402
+from support.corpora.leak_corpus import FORMATS, Maker  # noqa: E402  (its folder is put on the path above)
+from support.corpora.redaction_corpus import entries, harmless, is_found  # noqa: E402
 
 SENTENCES = (
     "{}",

@@ -1,6 +1,6 @@
 """How often the figures of `evaltap replay` hold the truth, and how often its verdict is wrong.
 
-Five agents are changed in four ways, and recorded traffic of each is replayed (tests/replay_simulation.py).
+Five agents are changed in four ways, and recorded traffic of each is replayed (replay_simulation.py).
 The new agent forks by chance, or depending on how it would have done, which nobody can know.
 
     python docs/benchmarks/replay_forecast.py [--rounds 200] [--seed 2026] [--jobs 2]
@@ -23,7 +23,16 @@ from plots import Axis, Dots, draw
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from evaltap.evaluator.analysis.forecast.model import ReplayedTurn
-from replay_simulation import AGENTS, CHANGES, FORKS, Agent, Change, Design, Forks, Tally
+from support.proofs.replay_simulation import (
+    AGENTS,
+    CHANGES,
+    FORKS,
+    Agent,
+    Change,
+    Design,
+    Forks,
+    Tally,
+)
 
 FEW: Final = FORKS[0]
 SMALL: Final = tuple(replace(one, sessions=one.sessions // 6) for one in AGENTS)

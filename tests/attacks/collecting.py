@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker import free_port
+from support.servers.broker import free_port
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 CASE = Path(__file__).parents[1] / "data/spans/adk-v2span/parallel_tools.otlp.json"

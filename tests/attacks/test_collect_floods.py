@@ -13,8 +13,8 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from accounts import landed_and_dropped
 from attacks.collecting import PROTOBUF, Collect, collect
+from support.builders.accounts import landed_and_dropped
 
 BATCH, CONNECTIONS = 50, 8
 

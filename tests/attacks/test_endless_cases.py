@@ -12,7 +12,6 @@ import duckdb
 import pytest
 
 from attacks.programs import attack
-from cases import make_case, make_turn
 from evaltap.evaluator import CaseScorer
 from evaltap.evaluator.pipeline.live.heartbeat import heartbeat
 from evaltap.evaluator.scoring.contract.context import EvaluationContext, MetricScore, Status
@@ -21,6 +20,7 @@ from evaltap.evaluator.scoring.criteria.content.json_schema import compile_schem
 from evaltap.evaluator.scoring.time_limit import WATCH
 from evaltap.schemas import EvalMetric
 from evaltap.schemas.errors import InputError
+from support.builders.cases import make_case, make_turn
 
 HOSTILE = "a" * 5_000 + "!"
 EXPONENTIAL = r"^(\w+\s?)*$"

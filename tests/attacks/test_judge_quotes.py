@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import make_case, make_turn
 from evaltap.evaluator import CaseScorer, ScriptedJudge, Services
 from evaltap.evaluator.pipeline.redteam.attacks import FAMILIES
 from evaltap.evaluator.scoring.contract.context import Status
@@ -24,6 +23,7 @@ from evaltap.evaluator.scoring.evaluators.judged.answers import (
     read_validity,
 )
 from evaltap.schemas import EvalMetric
+from support.builders.cases import make_case, make_turn
 
 VALID = "reasoning: all good\nis_the_agent_response_valid: valid"
 SUPPORTED = "ID: {}\nReason: stated\nLabel: supported\nVerdict: yes"

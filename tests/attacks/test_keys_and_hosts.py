@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from cases import make_case
 from evaltap.cli.main import main
 from evaltap.evaluator.scoring.contract.judge import JudgeNotConfigured
 from evaltap.evaluator.scoring.judges.endpoint import judge_settings
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import JudgeModel, OtherJudge
-from judge_server import Answer, judge_server
+from support.builders.cases import make_case
+from support.servers.judge_server import Answer, judge_server
 
 KEY = "sk-of-the-environment-0123456789"
 KNOWN = {

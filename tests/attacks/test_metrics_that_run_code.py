@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cases import make_case, make_turn
 from evaltap.cli.main import main
+from support.builders.cases import make_case, make_turn
 
 COMMAND = {"argv": ["sh", "-c", "touch ran; echo '{\"score\": 1}'"]}
 CRITERIA: dict[str, dict[str, Any]] = {

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from cases import make_case, make_records, make_turn, write_log
 from evaltap.cli.main import main
 from evaltap.evaluator.ingest.landing.cases import write_json_lines
 from evaltap.evaluator.pipeline.batch.crash_guard import CrashGuard
@@ -16,6 +15,7 @@ from evaltap.evaluator.scoring.results.parquet import read_results_from
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.log.folders import spool_folder
 from evaltap.schemas.log.location import KafkaLocation, parse_log_location
+from support.builders.cases import make_case, make_records, make_turn, write_log
 
 
 @pytest.fixture(autouse=True)

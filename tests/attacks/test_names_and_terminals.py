@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import make_case, make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator.pipeline.maintenance.mentions import mentions
 from evaltap.evaluator.scoring.results.result_file import LONGEST_NAME, one_segment
 from evaltap.recorder import Recorder
+from support.builders.cases import make_case, make_turn
 
 HOSTILE = "\x1b[31mred\x1b]0;pwned\x07\u202egnp.exe\x9b2J\x7f\U000e0041"
 HIDDEN = set("\x1b\x07\u202e\x9b\x7f\U000e0041")
@@ -242,7 +242,19 @@ def test_a_session_that_one_store_knows_is_erased_from_all(
     (Path() / "x.duckdb.wal.bad-20260101T000000").write_bytes(b"zoe")
     capsys.readouterr()
 
-    main(["store", "erase", "--subject", "zoe-4711", "--db", "y.duckdb", "--db", "x.duckdb", "--json"])
+    main(
+        [
+            "store",
+            "erase",
+            "--subject",
+            "zoe-4711",
+            "--db",
+            "y.duckdb",
+            "--db",
+            "x.duckdb",
+            "--json",
+        ]
+    )
 
     found = json.loads(capsys.readouterr().out)
     assert found["places"][0]["removed"]["scores"] == 1

@@ -18,7 +18,7 @@ from evaltap.evaluator.store.remote import server as remote
 from evaltap.evaluator.store.remote.client import RemoteReader
 from evaltap.evaluator.store.remote.place import socket_path
 from evaltap.schemas.errors import InputError
-from page_server import Served, served
+from support.servers.page_server import Served, served
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from accounts import landed_and_dropped
-from broker import free_port
+from support.builders.accounts import landed_and_dropped
+from support.servers.broker import free_port
 
 APP = """
 import os

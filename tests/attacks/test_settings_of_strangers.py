@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cases import make_case
+from support.builders.cases import make_case
 
 PROGRAM = "import sys; from evaltap.cli.main import main; sys.exit(main(sys.argv[1:]))"
 

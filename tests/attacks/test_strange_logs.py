@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cases import make_case, make_records, write_log
 from evaltap.cli.main import main
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.local import open_log
+from support.builders.cases import make_case, make_records, write_log
 
 ENDLESS = (
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"

@@ -10,10 +10,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from cases import make_case, make_records, make_turn, write_log
 from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import StoreError
+from support.builders.cases import make_case, make_records, make_turn, write_log
 
 SECRET = "ssh-private-key-of-the-reader"
 VIEWS_OF_REPORTS = ("latest_scores", "latest_cases", "latest_turns", "v_pass_rate", "v_worst_cases")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from attacks.programs import attack
-from cases import make_case, make_turn
 from evaltap.cli.main import main
+from support.builders.cases import make_case, make_turn
 
 PROGRAM = "import sys; from evaltap.cli.main import main; sys.exit(main(sys.argv[1:]))"
 SCORE = f"{sys.executable} -c '{PROGRAM}' score c.jsonl --metrics m.json"

@@ -6,7 +6,7 @@ import pytest
 
 from evaltap.recorder.telemetry.spans import Span
 from evaltap.recorder.traces.reader import observe_trace
-from span_builders import TRACE, cases_of, tools
+from support.builders.span_builders import TRACE, cases_of, tools
 
 AGENT = {
     "gen_ai.operation.name": "invoke_agent",

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cases import make_case
 from evaltap.cli.main import main
+from support.builders.cases import make_case
 
 ODD: list[Any] = [None, 5, True, [], [[]], {}, {"a": None}, "", "x"]
 PLACES = [

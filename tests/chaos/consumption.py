@@ -4,10 +4,18 @@ from pathlib import Path
 
 import orjson
 
-from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
 from chaos.checker import Finding, check
 from chaos.evidence import Evidence, Ledger, Turn, ends_of, read_log_file, read_store_file
 from evaltap.schemas.wire.record import WireRecord
+from support.builders.cases import (
+    RESPONSE,
+    TRAJECTORY,
+    make_case,
+    make_records,
+    make_tool,
+    make_turn,
+    write_log,
+)
 
 TURNS = 3
 

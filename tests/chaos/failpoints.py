@@ -79,7 +79,7 @@ def record_until(folder: Path, deadly: int) -> None:
     local_log.connect_to_append = create  # type: ignore[attr-defined]  # as `open_log` finds it
     opening._initialise = initialise_traced
     sink = LocalLogSink(folder / "log.db", min_free_bytes=0)
-    from cases import make_case, make_records, make_turn
+    from support.builders.cases import make_case, make_records, make_turn
 
     cases = [make_case(f"s-{n}", [make_turn(f"t-{n}", answer=f"answer {n}")]) for n in range(10)]
     for first in range(0, 10, 2):

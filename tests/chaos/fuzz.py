@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 
-from cases import NOON, make_case, make_tool, make_turn
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import (
     Manifest,
@@ -17,6 +16,7 @@ from evaltap.schemas.wire.record import (
     encode_feedback,
     encode_manifest,
 )
+from support.builders.cases import NOON, make_case, make_tool, make_turn
 
 ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1.5, 1e308, 2**31, 2**40, 2**63, 2**64 - 1, -(2**63), "", "x", "\x00",

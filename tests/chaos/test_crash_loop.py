@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from cases import make_case, make_records, make_turn, write_log
 from chaos import victims
 from chaos.evidence import read_store_file
+from support.builders.cases import make_case, make_records, make_turn, write_log
 
 MOST_RESTARTS = 3
 CASES = 120

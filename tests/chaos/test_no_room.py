@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cases import make_case, make_records, make_turn, write_log
 from chaos import victims
 from chaos.consumption import look, write_input
 from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
+from support.builders.cases import make_case, make_records, make_turn, write_log
 
 ON_A_SMALL_DISK = """
 set -e

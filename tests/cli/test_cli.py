@@ -11,7 +11,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from cases import (
+from evaltap.cli.main import COMMANDS, GROUPS, every_command
+from evaltap.recorder import Recorder
+from support.builders.cases import (
     RESPONSE,
     RUBRIC,
     TRAJECTORY,
@@ -21,9 +23,7 @@ from cases import (
     make_turn,
     write_log,
 )
-from commands import Evaltap, runner
-from evaltap.cli.main import COMMANDS, GROUPS, every_command
-from evaltap.recorder import Recorder
+from support.builders.commands import Evaltap, runner
 
 
 @pytest.fixture
@@ -721,7 +721,10 @@ def test_a_wrong_command_line_is_one_line_with_the_nearest_word(
             ("score", "c.jsonl", "--metrics", "m.json.gz"),
             "m.json.gz: is a gzip file; expected JSON",
         ),
-        (("store", "erase", "--subject", "alice", "other.duckdb"), "name it with --db other.duckdb"),
+        (
+            ("store", "erase", "--subject", "alice", "other.duckdb"),
+            "name it with --db other.duckdb",
+        ),
         (("report", "/"), "/: is a folder; expected a DuckDB file"),
         (("runs", "."), ".: is a folder; expected a DuckDB file"),
         (("score", "/dev/zero", "--metrics", "m.json"), "/dev/zero: is a device or a pipe"),

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from cases import RUBRIC, TRAJECTORY, make_case
 from evaltap.cli.main import main
 from evaltap.evaluator import CaseScorer, CostClass, Registry
 from evaltap.schemas import EvalMetric
+from support.builders.cases import RUBRIC, TRAJECTORY, make_case
 
 LOCAL = {
     "metricName": "embedding_similarity",

@@ -10,7 +10,6 @@ from typing import Literal, get_args
 
 import pytest
 
-from commands import runner
 from evaltap.cli.declared import configure, option, options_of, setting
 from evaltap.cli.main import COMMANDS, GROUPS, every_command
 from evaltap.cli.options.inspect import ReportFormat
@@ -20,6 +19,7 @@ from evaltap.evaluator.cases.datasets.exports.forms import ENDINGS
 from evaltap.evaluator.reports.exit_status import FailOn
 from evaltap.evaluator.reports.formats import FORMATS
 from evaltap.schemas.errors import ConfigurationError
+from support.builders.commands import runner
 
 HELPS = f"""
 import contextlib, io, sys

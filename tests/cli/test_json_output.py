@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from commands import Evaltap, runner
 from evaltap.cli.main import every_command
-from shop import Asked, landed
+from support.builders.commands import Evaltap, runner
+from support.worlds.shop import Asked, landed
 
 WITHOUT_JSON = {
     "mcp": "speaks MCP until it is stopped",

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from cases import make_case, make_turn
-from commands import Evaltap, runner
 from evaltap.recorder import Recorder
-from judge_server import Answer, judge_server
+from support.builders.cases import make_case, make_turn
+from support.builders.commands import Evaltap, runner
+from support.servers.judge_server import Answer, judge_server
 
 GRADED = json.dumps({"rubricScores": [{"id": "1", "score": 1, "reason": "so"}]})
 

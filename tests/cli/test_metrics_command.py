@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from cases import make_case, make_turn
-from commands import Evaltap, runner
 from evaltap.evaluator import Registry
 from evaltap.evaluator.scoring.evaluators.catalogue import GROUPS, described
+from support.builders.cases import make_case, make_turn
+from support.builders.commands import Evaltap, runner
 
 
 @pytest.fixture

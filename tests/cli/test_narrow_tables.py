@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from commands import Evaltap, runner
-from shop import POLITE, Asked, landed
+from support.builders.commands import Evaltap, runner
+from support.worlds.shop import POLITE, Asked, landed
 
 LONG = "Please tell me, when you have found the time for it, where my order may be by now"
 

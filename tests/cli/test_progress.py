@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cases import make_case, make_records, write_log
 from evaltap.cli.progress import MinuteLine, progress
+from support.builders.cases import make_case, make_records, write_log
 
 
 def test_a_line_is_written_once_a_minute_however_often_it_is_due() -> None:

@@ -6,12 +6,19 @@ from typing import Any
 
 import pytest
 
-from cases import TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
 from evaltap.cli.main import main
 from evaltap.evaluator import evaluate_case
 from evaltap.recorder import Recorder
 from evaltap.schemas.files.documents import iter_cases
 from evaltap.schemas.formats.metric import EvalMetric
+from support.builders.cases import (
+    TRAJECTORY,
+    make_case,
+    make_records,
+    make_tool,
+    make_turn,
+    write_log,
+)
 
 CARD = "4111 1111 1111 1111"
 

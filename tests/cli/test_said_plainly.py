@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cases import make_case, make_turn
-from commands import Evaltap, runner
 from evaltap.evaluator.pipeline.maintenance.why import explained, why
 from evaltap.evaluator.scoring.results.runs import run_states
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
+from support.builders.cases import make_case, make_turn
+from support.builders.commands import Evaltap, runner
 
 METRICS = [{"metricName": "run_succeeded", "threshold": 1}]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator import CaseScorer, MetricError
 from evaltap.evaluator.scoring.settings import surprises
 from evaltap.schemas import EvalMetric
+from support.builders.cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 
 F1 = {"metricName": "trajectory_f1", "threshold": 0.9, "criterion": {"trajectory": {}}}
 

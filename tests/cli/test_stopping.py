@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cases import RESPONSE, make_case, make_turn
+from support.builders.cases import RESPONSE, make_case, make_turn
 
 STUBBORN = r"""
 import os, time

@@ -7,11 +7,19 @@ from typing import Any
 
 import pytest
 
-from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
 from evaltap.cli.main import main
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
+from support.builders.cases import (
+    RESPONSE,
+    TRAJECTORY,
+    make_case,
+    make_records,
+    make_tool,
+    make_turn,
+    write_log,
+)
 
 MISMATCH = "tool trajectory mismatch: match tools: "
 

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from inline_recorder import InlineRecorder
 from plugin_drivers import (
     DRIVERS,
     Adk,
@@ -36,6 +35,7 @@ from plugin_drivers.driver import (
     says,
     tapped,
 )
+from support.builders.inline_recorder import InlineRecorder
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(64))
 ORDER = {"order_id": "A", "total": 42.5}

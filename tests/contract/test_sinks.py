@@ -6,14 +6,14 @@ from typing import Protocol
 
 import pytest
 
-from broker import Broker
-from cases import make_case, make_records
 from evaltap.evaluator.ingest.topics.clients import create_topics
 from evaltap.recorder import LocalLogSink, MemorySink, Sink, SinkError
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink
 from evaltap.schemas.log.local import open_log
 from evaltap.schemas.wire.record import WireRecord
-from topics import location, messages
+from support.builders.cases import make_case, make_records
+from support.builders.topics import location, messages
+from support.servers.broker import Broker
 
 RECORDS = make_records([make_case(f"s-{n}") for n in range(7)])
 FLUSH_SECONDS = 30.0

@@ -10,8 +10,6 @@ from typing import Protocol
 
 import pytest
 
-from broker import Broker
-from cases import make_case, make_records, write_log
 from evaltap.evaluator.ingest.sources.base import CaseSource, Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.ingest.sources.kafka import KafkaSource
 from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
@@ -20,7 +18,9 @@ from evaltap.evaluator.ingest.topics.clients import create_topics
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.local import open_log
 from evaltap.schemas.wire.record import WireRecord
-from topics import location, publish
+from support.builders.cases import make_case, make_records, write_log
+from support.builders.topics import location, publish
+from support.servers.broker import Broker
 
 RECORDS = make_records([make_case(f"s-{n}") for n in range(7)])
 BROKEN = WireRecord(b"\xff", b"\x00not json", (("schema", b"?"),))

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from broker import Broker
 from evaltap.evaluator.ingest.sources.base import Partition, SourceRecord, SteeredSource
 from evaltap.evaluator.ingest.sources.kafka import KafkaSource
 from evaltap.evaluator.ingest.topics.clients import create_topics
-from telemetry_log import START_MS, MemoryTopics, Message
-from topics import location
+from support.builders.telemetry_log import START_MS, MemoryTopics, Message
+from support.builders.topics import location
+from support.servers.broker import Broker
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_tool, make_turn
+from support.builders.cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_tool, make_turn
 
 pytest_plugins = ["pytester"]
 

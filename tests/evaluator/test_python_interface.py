@@ -10,7 +10,6 @@ import polars
 import pyarrow
 import pytest
 
-from cases import make_case, make_records, make_tool, make_turn, write_log
 from evaltap.api import RegressionError, Rules, Run, Store, evaluate
 from evaltap.cli.main import main
 from evaltap.evaluator import Turn
@@ -19,6 +18,7 @@ from evaltap.evaluator.store.errors import NotReadingError, StoreError
 from evaltap.evaluator.store.remote.server import served
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.formats.case import EvalCase
+from support.builders.cases import make_case, make_records, make_tool, make_turn, write_log
 
 CALLS = {"metricName": "trajectory_exact", "threshold": 1}
 HOSTILE = "<script>alert(1)</script>"

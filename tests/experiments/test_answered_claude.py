@@ -13,10 +13,10 @@ from claude_agent_sdk import ClaudeAgentOptions, create_sdk_mcp_server, tool
 from evaltap.experiments.agents.loading import agent_of
 from evaltap.recorder.answering import ToolMiss
 from evaltap.schemas.errors import InputError
-from framework_runs import Runs, unit_of
 from plugin_drivers.driver import Step, call, says
-from replayed_agents import Recording, Shop, calls_of, recorded, replay, replay_now
-from scripted_anthropic import ScriptedAnthropic, serving
+from support.servers.scripted_anthropic import ScriptedAnthropic, serving
+from support.worlds.framework_runs import Runs, unit_of
+from support.worlds.replayed_agents import Recording, Shop, calls_of, recorded, replay, replay_now
 
 SELL = "mcp__shop__sell"
 BUNDLED = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"

@@ -11,8 +11,8 @@ import pytest
 
 from evaltap.recorder import tool
 from evaltap.recorder.answering import ToolMiss
-from framework_runs import Runs, unit_of
-from replayed_agents import Recording, calls_of, recorded, replay, replay_now
+from support.worlds.framework_runs import Runs, unit_of
+from support.worlds.replayed_agents import Recording, calls_of, recorded, replay, replay_now
 
 EFFECTS: list[str] = []
 

@@ -26,14 +26,14 @@ from strands.tools.executors import SequentialToolExecutor
 
 from evaltap.experiments.agents.base import ending_on_a_miss
 from evaltap.recorder.answering import TOOL_ANSWERS, ToolMiss
-from framework_runs import Runs, unit_of
 from plugin_drivers.adk import ScriptedModel as AdkModel
 from plugin_drivers.driver import call, says
 from plugin_drivers.langchain import model as langchain_model
 from plugin_drivers.openai_agents import client
 from plugin_drivers.pydantic_ai import model as pydantic_model
 from plugin_drivers.strands import ScriptedModel as StrandsModel
-from replayed_agents import Recording, Shop, calls_of, recorded, replay_now
+from support.worlds.framework_runs import Runs, unit_of
+from support.worlds.replayed_agents import Recording, Shop, calls_of, recorded, replay_now
 
 STEPS = says("", call("sell", "c1", sku="A")), says("Done.")
 

@@ -10,10 +10,10 @@ import pytest
 
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.answering import ToolMiss
-from framework_runs import FRAMEWORKS, Runs, agent_for_a_run, unit_of
 from plugin_drivers import Adk, ClaudeAgent, OpenAIAgents, OpenAIRunHooks
 from plugin_drivers.driver import AgentSpec, Driver, Step, call, says
-from replayed_agents import Recording, Shop, calls_of, recorded, replay, replay_now
+from support.worlds.framework_runs import FRAMEWORKS, Runs, agent_for_a_run, unit_of
+from support.worlds.replayed_agents import Recording, Shop, calls_of, recorded, replay, replay_now
 
 KINDS = [kind for kind in FRAMEWORKS if kind is not ClaudeAgent]  # which has a test of its own
 

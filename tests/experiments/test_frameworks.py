@@ -20,7 +20,6 @@ from langgraph.graph import START, MessagesState, StateGraph
 from evaltap.experiments.agents.loading import agent_of
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.schemas.errors import InputError
-from framework_runs import FRAMEWORKS, Runs, agent_for_a_run, unit_of, without_ids
 from plugin_drivers import (
     Adk,
     ClaudeAgent,
@@ -32,6 +31,7 @@ from plugin_drivers import (
 )
 from plugin_drivers.driver import AgentSpec, Driver, call, get_order, says
 from plugin_drivers.langchain import model as langchain_model
+from support.worlds.framework_runs import FRAMEWORKS, Runs, agent_for_a_run, unit_of, without_ids
 
 
 def in_stock(sku: str) -> str:

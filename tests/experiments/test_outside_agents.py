@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from agent_endpoint import JSON, serving
 from evaltap.experiments.agents.base import Agent, Unit
 from evaltap.experiments.agents.endpoint import KEY_VARIABLE
 from evaltap.experiments.agents.loading import load_agent
 from evaltap.experiments.worker import UnitEnd, Worker
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.schemas.errors import InputError
+from support.servers.agent_endpoint import JSON, serving
 
 CALL = {"name": "get_order", "arguments": {"id": "A"}, "result": {"status": "shipped"}}
 USAGE = {"model": "m-1", "input_tokens": 7, "output_tokens": 3, "cost_usd": 0.5}

@@ -11,10 +11,10 @@ from evaltap.experiments.agents.loading import agent_of
 from evaltap.experiments.mocks.policy import MockPolicy
 from evaltap.experiments.mocks.recorded import recording_of
 from evaltap.experiments.worker import UnitEnd, Worker
-from framework_runs import FRAMEWORKS, Runs, agent_for_a_run, unit_of, without_ids
 from plugin_drivers import ClaudeAgent
 from plugin_drivers.driver import AgentSpec, Driver, call, says
-from replayed_agents import Shop
+from support.worlds.framework_runs import FRAMEWORKS, Runs, agent_for_a_run, unit_of, without_ids
+from support.worlds.replayed_agents import Shop
 
 KINDS = [kind for kind in FRAMEWORKS if kind is not ClaudeAgent]  # its scripted CLI runs no tools
 STEPS = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from evaltap.experiments import evaluate
 from evaltap.experiments.pacing import Pace, is_refusal
-from running_agents import ANSWER, case, write_set
+from support.worlds.running_agents import ANSWER, case, write_set
 
 
 class RateLimitError(Exception):

@@ -13,7 +13,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.experiments import evaluate, run_case
 from evaltap.recorder import Turn
 from evaltap.schemas.errors import InputError
-from running_agents import ANSWER, METRIC, case, write_set
+from support.worlds.running_agents import ANSWER, METRIC, case, write_set
 
 pytest_plugins = ["pytester"]
 

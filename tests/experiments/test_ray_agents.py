@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evaltap.evaluator.store.database import Store
-from running_agents import case, write_set
+from support.worlds.running_agents import case, write_set
 
 pytestmark = pytest.mark.slow
 MAIN = "import sys; from evaltap.cli.main import main; sys.exit(main())"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from commands import Evaltap, runner
 from evaltap.evaluator.store.database import Store
-from recorded_shop import call, order, recorded, write_shop
+from support.builders.commands import Evaltap, runner
+from support.worlds.recorded_shop import call, order, recorded, write_shop
 
 
 @pytest.fixture

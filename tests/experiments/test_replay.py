@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from commands import Evaltap, runner
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
+from support.builders.commands import Evaltap, runner
 
 AGENTS = """
 def real(**arguments):

@@ -16,7 +16,7 @@ from evaltap.evaluator.reports.beside import CallCell, SessionBeside, sessions_b
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments.replay.html import replay_html
 from evaltap.experiments.replay.result import ForkedTool, ReplayResult
-from replayed_shop import SESSIONS, replay, replayed_store
+from support.worlds.replayed_shop import SESSIONS, replay, replayed_store
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from commands import Evaltap, runner
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.files.documents import read_result
-from running_agents import case, write_set
+from support.builders.commands import Evaltap, runner
+from support.worlds.running_agents import case, write_set
 
 EXAMPLES = Path(__file__).parents[1] / "data/trpc-examples"
 

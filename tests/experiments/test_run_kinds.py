@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from agent_endpoint import JSON, serving
-from commands import Evaltap, runner
 from evaltap.evaluator.store.database import Store
+from support.builders.commands import Evaltap, runner
+from support.servers.agent_endpoint import JSON, serving
 
 ADK = """
 from google.adk.agents import BaseAgent

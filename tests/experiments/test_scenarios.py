@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from commands import Evaltap, runner
 from evaltap.evaluator.reports.beside import sessions_beside
 from evaltap.evaluator.store.database import Store
 from evaltap.experiments import evaluate, run_case
 from evaltap.recorder import Recorder
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import read_result
-from judge_server import Answer, judge_server
+from support.builders.commands import Evaltap, runner
+from support.servers.judge_server import Answer, judge_server
 
 AGENTS = '''
 import time

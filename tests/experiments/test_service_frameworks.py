@@ -8,9 +8,9 @@ import pytest
 
 from evaltap.experiments.service import AgentEvaluator, RecordedAgent
 from evaltap.experiments.stores import memory_stores
-from framework_runs import FRAMEWORKS, agent_for_a_run
 from plugin_drivers import ClaudeAgent
 from plugin_drivers.driver import AgentSpec, Driver, call, get_order, says
+from support.worlds.framework_runs import FRAMEWORKS, agent_for_a_run
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-import database_servers
 from evaltap.experiments.stores import (
     ChangedError,
     DatabaseError,
@@ -26,6 +25,7 @@ from evaltap.experiments.stores.databases import database_at
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, FormatError, InputError
 from evaltap.schemas.formats.case import EvalCase, EvalSet
 from evaltap.schemas.formats.result import EvalCaseResult, EvalSetResult, EvalSetResultSummary
+from support.servers import database_servers
 
 TURN = {"invocationId": "1", "userContent": {"role": "user", "content": "hi"}}
 CASE = {"evalId": "c", "conversation": [TURN]}

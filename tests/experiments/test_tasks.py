@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from commands import Evaltap, runner
 from evaltap.evaluator import MetricError, Registry
 from evaltap.experiments.tasks.base import Task, TaskOptions, find_task, installed, make_cases
 from evaltap.experiments.tasks.sources import rows_of
 from evaltap.schemas.errors import ConfigurationError, InputError
+from support.builders.commands import Evaltap, runner
 
 AGENT = """
 def answer(messages, turn):

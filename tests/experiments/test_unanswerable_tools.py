@@ -24,14 +24,14 @@ from strands import Agent as StrandsAgent
 from evaltap.experiments.agents.loading import agent_of
 from evaltap.recorder.answering import ToolMiss
 from evaltap.schemas.errors import InputError
-from framework_runs import Runs, unit_of
 from plugin_drivers.adk import ScriptedModel as AdkModel
 from plugin_drivers.driver import call, says
 from plugin_drivers.langchain import ScriptedModel as LangChainModel
 from plugin_drivers.langchain import model as langchain_model
 from plugin_drivers.pydantic_ai import model as pydantic_model
 from plugin_drivers.strands import ScriptedModel as StrandsModel
-from replayed_agents import Recording, recorded, replay_now
+from support.worlds.framework_runs import Runs, unit_of
+from support.worlds.replayed_agents import Recording, recorded, replay_now
 
 
 @pytest.fixture

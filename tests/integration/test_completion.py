@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import runner
+from support.builders.commands import runner
 
 
 def script(shell: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:

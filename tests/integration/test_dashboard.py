@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
-from alert_server import wait_for
-from broker import free_port
 from evaltap.evaluator.pipeline.live.exposition import Family, exposition
 from evaltap.evaluator.pipeline.live.figures import figures
 from evaltap.evaluator.pipeline.live.service import serving
 from evaltap.evaluator.pipeline.live.status import LiveStatus
 from evaltap.evaluator.store.database import Store
+from support.servers.alert_server import wait_for
+from support.servers.broker import free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana/evaltap.json").read_text())

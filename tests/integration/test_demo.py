@@ -15,7 +15,7 @@ import pytest
 
 from evaltap.cli.demo.script import SESSIONS, TOOLS, Call, Exchange, Step
 from evaltap.evaluator.store.remote.client import open_to_read
-from program import Program
+from support.builders.program import Program
 
 PROGRAM = "import sys; from evaltap.cli.main import main; sys.exit(main())"
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from broker import Broker
-from cases import NOON, make_case, make_records, make_turn
 from evaltap.cli.main import main
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink
 from evaltap.schemas.log.location import KafkaLocation, parse_log_location
 from evaltap.schemas.wire.record import Manifest, encode_manifest
+from support.builders.cases import NOON, make_case, make_records, make_turn
+from support.servers.broker import Broker
 
 pytestmark = pytest.mark.timeout(60)
 

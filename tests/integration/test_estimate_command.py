@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cases import make_case, make_records, make_tool, make_turn, write_log
-from estimate_oracle import Oracle
 from evaltap.cli.main import main
 from evaltap.evaluator.analysis.estimates.rates import estimate_rates
 from evaltap.evaluator.analysis.estimates.scope import Scope, Signal, Unit
@@ -22,7 +20,9 @@ from evaltap.recorder import Recorder
 from evaltap.recorder.sampling.rules import parse_outcome_rules
 from evaltap.recorder.sampling.sampler import OutcomeSampler
 from evaltap.schemas.wire.record import Manifest, WireRecord, encode_case, encode_manifest
-from traffic import binomial_bounds
+from support.builders.cases import make_case, make_records, make_tool, make_turn, write_log
+from support.proofs.estimate_oracle import Oracle
+from support.worlds.traffic import binomial_bounds
 
 START = datetime(2026, 11, 21, 10, tzinfo=UTC)
 RULES = (

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from commands import Evaltap, runner
 from evaltap.cli.main import main
 from evaltap.recorder import Recorder
+from support.builders.commands import Evaltap, runner
 
 
 @pytest.fixture
@@ -228,7 +228,10 @@ def test_every_command_that_reads_a_store_knows_the_one_of_the_folder(
     assert "live-" in evaltap("runs")[1]
     assert evaltap("runs", "export", "--out", "base.json")[0] == 0
     assert "2 cases written to all.jsonl" in evaltap("set", "export", "--out", "all.jsonl")[2]
-    assert evaltap("set", "export", "all.jsonl", "--format", "deepeval", "--out", "goldens.json")[0] == 0
+    assert (
+        evaltap("set", "export", "all.jsonl", "--format", "deepeval", "--out", "goldens.json")[0]
+        == 0
+    )
     evaltap("review", "add", "--limit", "1")
     assert "Where is order A-100?" in evaltap("review", "list")[1]
 

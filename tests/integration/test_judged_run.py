@@ -7,9 +7,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from cases import RUBRIC, make_case, make_records, make_turn, write_log
 from evaltap.cli.main import main
-from judge_server import Answer, judge_server
+from support.builders.cases import RUBRIC, make_case, make_records, make_turn, write_log
+from support.servers.judge_server import Answer, judge_server
 
 KEY = "sk-very-secret-0123456789"
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from broker import Broker, until
-from cases import make_case, make_records, make_turn, write_log
 from evaltap.cli.main import main
 from evaltap.evaluator.ingest.sources.kafka import KafkaSource
 from evaltap.evaluator.store.database import Store
@@ -21,7 +19,18 @@ from evaltap.recorder.delivery.sinks.kafka import KafkaSink
 from evaltap.recorder.delivery.spool.spool import new_spool
 from evaltap.schemas.log.folders import spool_folder
 from evaltap.schemas.wire.record import WireRecord
-from topics import cases, consume, delete_records, landed, location, messages, record, turns
+from support.builders.cases import make_case, make_records, make_turn, write_log
+from support.builders.topics import (
+    cases,
+    consume,
+    delete_records,
+    landed,
+    location,
+    messages,
+    record,
+    turns,
+)
+from support.servers.broker import Broker, until
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -33,7 +42,9 @@ def test_cases_go_to_a_topic_and_come_back_equal(broker: Broker, tmp_path: Path)
 
     assert main(["record", "cases", str(lines), "--log", url]) == 0
     assert main(["consume", "--log", url, "--db", str(tmp_path / "x.duckdb"), "--until-idle"]) == 0
-    assert main(["set", "export", str(tmp_path / "x.duckdb"), "--out", str(tmp_path / "e.jsonl")]) == 0
+    assert (
+        main(["set", "export", str(tmp_path / "x.duckdb"), "--out", str(tmp_path / "e.jsonl")]) == 0
+    )
 
     exported = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text().splitlines()]
     assert sorted(exported, key=str) == sorted(cases(300), key=str)

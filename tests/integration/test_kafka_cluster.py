@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import apache
-from broker import Broker, GivenCluster, until
 from evaltap.evaluator.ingest.topics.clients import create_topics
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
-from program import Program
-from topics import landed, location, record, turns
+from support.builders.program import Program
+from support.builders.topics import landed, location, record, turns
+from support.servers import apache
+from support.servers.broker import Broker, GivenCluster, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

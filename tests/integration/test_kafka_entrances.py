@@ -14,8 +14,6 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
-from broker import Broker, GivenCluster, free_port, listens, until
-from cases import make_case, make_records, make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator.ingest.sources.kafka import KafkaSource
 from evaltap.evaluator.pipeline.live.consumer import Consumer
@@ -24,9 +22,11 @@ from evaltap.recorder import CaseSpanProcessor, Recorder
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink
 from evaltap.recorder.delivery.spool.status import spool_states
 from evaltap.schemas.log.folders import spool_path
-from faulty_network import PRODUCE, proxied
-from span_facts import files_of
-from topics import cases, landed, location, messages, record, turns
+from support.builders.cases import make_case, make_records, make_turn
+from support.builders.topics import cases, landed, location, messages, record, turns
+from support.corpora.span_facts import files_of
+from support.servers.broker import Broker, GivenCluster, free_port, listens, until
+from support.servers.faulty_network import PRODUCE, proxied
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -12,15 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from broker import Broker, GivenCluster, until
-from cases import make_records
 from evaltap.evaluator.ingest.sources.kafka import KafkaSource
 from evaltap.evaluator.pipeline.live.consumer import Consumer
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink
 from evaltap.recorder.delivery.spool.spool import WINDOW_RECORDS
-from faulty_network import (
+from support.builders.cases import make_records
+from support.builders.topics import cases, consume, landed, location, messages, record, turns
+from support.servers.broker import Broker, GivenCluster, until
+from support.servers.faulty_network import (
     FETCH,
     METADATA,
     PRODUCE,
@@ -33,7 +34,6 @@ from faulty_network import (
     proxied,
     well,
 )
-from topics import cases, consume, landed, location, messages, record, turns
 
 pytestmark = pytest.mark.timeout(120)
 

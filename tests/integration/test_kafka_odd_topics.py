@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from broker import Broker, until
-from cases import make_records
 from evaltap.cli.main import main
 from evaltap.evaluator.ingest.sources.kafka import KafkaSource
 from evaltap.evaluator.ingest.sources.positions import log_positions, stored_offsets
@@ -18,7 +16,8 @@ from evaltap.evaluator.pipeline.live.consumer import Consumer
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink, TopicProducer
 from evaltap.schemas.log.location import KafkaLocation
-from topics import (
+from support.builders.cases import make_records
+from support.builders.topics import (
     cases,
     consume,
     delete_records,
@@ -27,6 +26,7 @@ from topics import (
     turns,
     write_broken_batch,
 )
+from support.servers.broker import Broker, until
 
 pytestmark = pytest.mark.timeout(60)
 

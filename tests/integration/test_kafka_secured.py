@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-import apache
-from broker import Broker, until
-from cases import make_case, make_records, make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink
-from topics import cases, landed, location, record
+from support.builders.cases import make_case, make_records, make_turn
+from support.builders.topics import cases, landed, location, record
+from support.servers import apache
+from support.servers.broker import Broker, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
 from evaltap.cli.main import main
 from evaltap.evaluator.curation.curate import Means, curate
 from evaltap.evaluator.curation.recipe import BUILT_IN
@@ -21,6 +20,15 @@ from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import LANDING_MEMORY, Store
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.wire.record import WireRecord
+from support.builders.cases import (
+    RESPONSE,
+    TRAJECTORY,
+    make_case,
+    make_records,
+    make_tool,
+    make_turn,
+    write_log,
+)
 
 TURNS, TURN_BYTES = 160, 450_000
 LARGE_SESSIONS, LITTLE_MEMORY = 400, 100

@@ -10,7 +10,7 @@ import pytest
 from evaltap.cli.main import main
 from evaltap.recorder import Recorder
 from evaltap.schemas.log.local import open_log
-from leak_corpus import FORMATS, KEY_NAMES, Maker, encoded, hidden, traces_of
+from support.corpora.leak_corpus import FORMATS, KEY_NAMES, Maker, encoded, hidden, traces_of
 
 NUMBER = 10_000
 PER_TURN = 20

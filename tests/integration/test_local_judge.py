@@ -8,9 +8,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from cases import RUBRIC, make_case, make_turn
 from evaltap.cli.main import main
-from local_judge import MODEL, local_judge, weights
+from support.builders.cases import RUBRIC, make_case, make_turn
+from support.servers.local_judge import MODEL, local_judge, weights
 
 WEIGHTS = weights()
 

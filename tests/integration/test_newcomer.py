@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from newcomer_agent import ASKED, order_of
-from program import Program, until
+from support.builders.program import Program, until
+from support.worlds.newcomer_agent import ASKED, order_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.browser
-AGENT = Path(__file__).parents[1] / "newcomer_agent.py"
+AGENT = Path(__file__).parents[1] / "support/worlds/newcomer_agent.py"
 SESSIONS = 40
 METRICS = [
     {

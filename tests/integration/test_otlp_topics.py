@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
-import otel_collector
-from alert_server import wait_for
-from broker import Broker
 from evaltap.cli.main import main
 from evaltap.evaluator.ingest.topics.clients import create_topics
 from evaltap.evaluator.store.database import Store
-from span_facts import captures, files_of
-from telemetry_log import Message, collector_messages, one_span_each
-from topics import location
+from support.builders.telemetry_log import Message, collector_messages, one_span_each
+from support.builders.topics import location
+from support.corpora.span_facts import captures, files_of
+from support.servers import otel_collector
+from support.servers.alert_server import wait_for
+from support.servers.broker import Broker
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -9,12 +9,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from broker import Broker
-from cases import RESPONSE, make_records
 from evaltap.schemas.wire.dead_letter import CUT_BYTES
 from evaltap.schemas.wire.record import WireRecord
-from program import Program
-from topics import messages, publish, record_sessions, sessions
+from support.builders.cases import RESPONSE, make_records
+from support.builders.program import Program
+from support.builders.topics import messages, publish, record_sessions, sessions
+from support.servers.broker import Broker
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -11,11 +11,11 @@ import duckdb
 import orjson
 import pytest
 
-from broker import Broker
-from cases import RESPONSE, TRAJECTORY, make_records, write_log
 from evaltap.cli.main import main
 from evaltap.evaluator.ingest.topics.clients import create_topics
-from topics import cases, location, publish, sessions
+from support.builders.cases import RESPONSE, TRAJECTORY, make_records, write_log
+from support.builders.topics import cases, location, publish, sessions
+from support.servers.broker import Broker
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -14,7 +14,7 @@ from mcp import Client, StdioServerParameters
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.schemas import iter_cases, read_metrics
-from planted_failures import KINDS, Planted, planted, planted_store
+from support.corpora.planted_failures import KINDS, Planted, planted, planted_store
 
 EACH = 20
 

@@ -18,11 +18,19 @@ import duckdb
 import orjson
 import pytest
 
-from cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_records, make_turn, write_log
 from chaos.consumption import look, write_input
 from evaltap.cli.main import main
-from judge_server import Answer, JudgeServer, judge_server
-from ray_nodes import nodes
+from support.builders.cases import (
+    RESPONSE,
+    RUBRIC,
+    TRAJECTORY,
+    make_case,
+    make_records,
+    make_turn,
+    write_log,
+)
+from support.servers.judge_server import Answer, JudgeServer, judge_server
+from support.servers.ray_nodes import nodes
 
 KILLS = int(os.environ.get("EVALTAP_TEST_KILLS", "3"))
 TABLES = ("scores", "turn_scores", "rubric_votes")

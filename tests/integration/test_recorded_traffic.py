@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commands import runner
-from recorded_traffic import Coverage, draw
-from traffic import binomial_bounds
+from support.builders.commands import runner
+from support.worlds.recorded_traffic import Coverage, draw
+from support.worlds.traffic import binomial_bounds
 
 SETS = 40
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from cases import make_case, make_records, make_turn, write_log
 from evaltap.evaluator.analysis.estimates.rates import estimate_rates
 from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
@@ -14,6 +13,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.recorder.sampling.rules import parse_outcome_rules
 from evaltap.recorder.sampling.sampler import OutcomeSampler
 from evaltap.schemas.formats.metric import EvalMetric
+from support.builders.cases import make_case, make_records, make_turn, write_log
 
 TURNS = 6_000
 RULE = '[{"name": "long", "keep": 1, "field": {"path": "turn.telemetry.outputTokens", "over": 90}}]'

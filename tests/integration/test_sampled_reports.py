@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from cases import make_case, make_turn, write_log
 from evaltap.cli.main import main
 from evaltap.evaluator.analysis.estimates.rates import estimate_rates
 from evaltap.evaluator.reports.reader import read_report
@@ -18,6 +17,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.recorder.sampling.rules import parse_outcome_rules
 from evaltap.recorder.sampling.sampler import OutcomeSampler
 from evaltap.schemas.wire.record import Manifest, encode_case, encode_manifest
+from support.builders.cases import make_case, make_turn, write_log
 
 START = datetime(2026, 11, 21, 10, tzinfo=UTC)
 RULES = (

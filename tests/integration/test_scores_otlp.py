@@ -31,17 +31,24 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import (
 from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk.resources import Resource
 
-from alert_server import Received, alert_server, wait_for
-from broker import free_port
-from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_turn, write_log
-from commands import Evaltap, runner
 from evaltap.evaluator.pipeline.live.otlp import OtlpWriter
 from evaltap.evaluator.pipeline.live.outbox import Item, Outbox
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder.telemetry.otlp_json import decode_request
 from evaltap.recorder.telemetry.spans import EVALUATION_EVENT, OWN_SCOPE, is_evaluation
 from evaltap.schemas.log.local import open_log
-from program import Program
+from support.builders.cases import (
+    RESPONSE,
+    TRAJECTORY,
+    make_case,
+    make_records,
+    make_turn,
+    write_log,
+)
+from support.builders.commands import Evaltap, runner
+from support.builders.program import Program
+from support.servers.alert_server import Received, alert_server, wait_for
+from support.servers.broker import free_port
 
 TRACE, ROOT, CHAT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "00f067aa0ba902b7"
 

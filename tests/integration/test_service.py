@@ -13,9 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from alert_server import wait_for
-from cases import RESPONSE, write_log
-from commands import runner
 from evaltap.evaluator.pipeline.live import status as status_module
 from evaltap.evaluator.pipeline.live.exposition import MOST_VALUES, Family, exposition
 from evaltap.evaluator.pipeline.live.figures import figures
@@ -24,8 +21,11 @@ from evaltap.evaluator.pipeline.live.status import STUCK_SECONDS, LiveStatus
 from evaltap.evaluator.pipeline.live.systemd import Systemd
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import MonitorFile
-from program import Program
-from watched_traffic import traffic, write_metrics
+from support.builders.cases import RESPONSE, write_log
+from support.builders.commands import runner
+from support.builders.program import Program
+from support.servers.alert_server import wait_for
+from support.worlds.watched_traffic import traffic, write_metrics
 
 SAMPLE = re.compile(
     r'[a-z_]+(\{[a-z_]+="(\\.|[^"\\\n])*"(,[a-z_]+="(\\.|[^"\\\n])*")*\})? [-+0-9.e]+(inf|nan)?'

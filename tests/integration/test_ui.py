@@ -15,8 +15,8 @@ from starlette.applications import Starlette
 from evaltap.cli.main import main
 from evaltap.evaluator.page.serving import PageServer, running_address
 from evaltap.evaluator.store.database import Store
-from program import Program, until
-from shop import Asked, landed
+from support.builders.program import Program, until
+from support.worlds.shop import Asked, landed
 
 _MAIN = "from evaltap.cli.main import main; raise SystemExit(main())"
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from commands import runner
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.page.security.access import state_folder
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.remote.client import open_to_read
+from support.builders.commands import runner
 
 CASE = Path(__file__).parents[1] / "data/spans/adk-v2span/parallel_tools.otlp.json"
 METRICS = [

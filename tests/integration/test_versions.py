@@ -9,7 +9,6 @@ import pytest
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 
-from cases import make_case, make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator.analysis.estimates.scope import (
     CASE,
@@ -24,6 +23,7 @@ from evaltap.evaluator.analysis.stats.estimate import estimate
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.sources.span_processor import CaseSpanProcessor
+from support.builders.cases import make_case, make_turn
 
 METRICS = [
     {

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from broker import Broker
-from cases import NOON, make_case, make_records
 from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder.delivery.sinks.kafka import KafkaSink
 from evaltap.schemas.wire.record import Manifest, encode_manifest
-from topics import location
+from support.builders.cases import NOON, make_case, make_records
+from support.builders.topics import location
+from support.servers.broker import Broker
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -33,7 +33,7 @@ from plugin_drivers.driver import (
     told,
 )
 from plugin_drivers.global_spans import global_spans_to
-from witness import Witness
+from support.builders.witness import Witness
 
 CONTENT_ON_SPANS = {
     "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",

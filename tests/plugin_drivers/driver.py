@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from evaltap.recorder import Recorder
-from inline_recorder import InlineRecorder
-from witness import Witness, facts_of
+from support.builders.inline_recorder import InlineRecorder
+from support.builders.witness import Witness, facts_of
 
 Tool = Callable[..., Any]
 """A plain function; its docstring and types are what the model is told."""

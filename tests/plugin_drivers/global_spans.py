@@ -14,7 +14,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 
-from witness import Witness
+from support.builders.witness import Witness
 
 
 class Switch(SpanProcessor):

@@ -34,7 +34,7 @@ from plugin_drivers.driver import (
     pieces,
     told,
 )
-from witness import Witness
+from support.builders.witness import Witness
 
 
 class ScriptedModel(BaseChatModel):

@@ -28,7 +28,7 @@ from plugin_drivers.driver import (
     Tool,
     told,
 )
-from witness import Witness
+from support.builders.witness import Witness
 
 
 def client(*steps: Step) -> AsyncOpenAI:

@@ -33,7 +33,7 @@ from plugin_drivers.driver import (
     pieces,
     told,
 )
-from witness import Witness
+from support.builders.witness import Witness
 
 
 def model(*steps: Step) -> FunctionModel:

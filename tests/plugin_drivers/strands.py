@@ -23,7 +23,7 @@ from plugin_drivers.driver import (
     told,
 )
 from plugin_drivers.global_spans import global_spans_to
-from witness import Witness
+from support.builders.witness import Witness
 
 
 class ScriptedModel(Model):

@@ -17,7 +17,7 @@ from google.genai import types
 from evaltap.recorder.plugins.adk import EvaltapPlugin
 from plugin_drivers.adk import Adk, content
 from plugin_drivers.driver import ALL, Tap, call, get_order, says, tapped
-from span_builders import intermediate, tools, words
+from support.builders.span_builders import intermediate, tools, words
 
 
 def flaky(sku: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from span_builders import TraceBuilder, intermediate, tools, words
+from support.builders.span_builders import TraceBuilder, intermediate, tools, words
 
 KIND = "openinference.span.kind"
 

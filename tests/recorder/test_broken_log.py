@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from cases import make_case, make_records, write_log
 from evaltap.recorder import Recorder
 from evaltap.recorder.delivery.sinks.local_log import LocalLogSink
 from evaltap.recorder.delivery.spool.forwarder import Forwarder
@@ -17,6 +16,7 @@ from evaltap.recorder.delivery.spool.status import damaged_spools
 from evaltap.recorder.faults import SinkError
 from evaltap.schemas.log.local import open_log
 from evaltap.schemas.wire.record import WireRecord
+from support.builders.cases import make_case, make_records, write_log
 
 RECORDS = make_records([make_case(f"s-{n}") for n in range(200)])
 PAGE = 4096

@@ -10,7 +10,7 @@ import pytest
 from evaltap.cli.main import main
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.tokens import Tokens, of_anthropic, tokens
-from span_builders import TraceBuilder
+from support.builders.span_builders import TraceBuilder
 
 KIND = "openinference.span.kind"
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "claude-sonnet-4-5"}

@@ -19,7 +19,7 @@ from evaltap.recorder.sources.otlp_files import read_cases
 from evaltap.recorder.telemetry.otlp_json import read_otlp_file
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.recorder.traces.reader import observe_trace
-from span_facts import captures, differences, files_of
+from support.corpora.span_facts import captures, differences, files_of
 
 
 @pytest.mark.parametrize("name", captures())

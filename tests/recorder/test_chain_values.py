@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from span_builders import TraceBuilder, words
+from support.builders.span_builders import TraceBuilder, words
 
 Attributes = Callable[[str, Any, Any], dict[str, Any]]
 

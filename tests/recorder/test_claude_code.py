@@ -11,8 +11,8 @@ import pytest
 from evaltap.cli.main import main
 from evaltap.recorder.sources.claude_code import TranscriptReport, normal_name, read_transcripts
 from evaltap.schemas.errors import InputError
-from span_builders import words
-from witness import facts_of
+from support.builders.span_builders import words
+from support.builders.witness import facts_of
 
 Line = dict[str, Any]
 

@@ -16,8 +16,8 @@ from opentelemetry.trace import Span
 
 from evaltap.recorder.sources.otlp_files import read_cases
 from evaltap.recorder.sources.span_processor import CaseSpanProcessor
-from inline_recorder import InlineRecorder
-from span_builders import words
+from support.builders.inline_recorder import InlineRecorder
+from support.builders.span_builders import words
 
 KIND = "openinference.span.kind"
 

@@ -10,8 +10,8 @@ from evaltap.recorder.observation import MAX_CONTEXT, MAX_HISTORY, Origin
 from evaltap.recorder.privacy.redacted_values import RedactionReport
 from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.sources.otlp_files import eval_set_of, read_cases
-from inline_recorder import InlineRecorder
-from span_builders import TraceBuilder
+from support.builders.inline_recorder import InlineRecorder
+from support.builders.span_builders import TraceBuilder
 
 
 def recorded(*turns: tuple[str, list[str]], **settings: Any) -> list[dict[str, Any]]:

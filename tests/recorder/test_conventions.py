@@ -14,7 +14,7 @@ from evaltap.recorder.conventions.numbered import gather
 from evaltap.recorder.conventions.reading import Reading, failure_of, merge
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import LogRecord, Span, SpanEvent
-from span_builders import cases_of
+from support.builders.span_builders import cases_of
 
 NAMES = [
     "agent.name",

@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from cases import make_case, make_tool, make_turn
 from evaltap.recorder import FieldPolicy, PatternRedactor, RecorderConfig, custom_rule
 from evaltap.schemas.errors import ConfigurationError
+from support.builders.cases import make_case, make_tool, make_turn
 
 KEY = b"k" * 32
 WORDS = "the secret garden"

@@ -13,7 +13,7 @@ from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.documents import read_eval_set
 from evaltap.schemas.log.local import open_log
 from evaltap.schemas.wire.record import DecodedCase, Manifest, decode_record
-from span_facts import files_of
+from support.corpora.span_facts import files_of
 
 
 def users(eval_set: dict[str, Any]) -> dict[str, list[str]]:

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from broker import until
-from cases import make_case, make_records, make_turn
 from evaltap.recorder.delivery.spool.forwarder import Forwarder, SpoolSender
 from evaltap.recorder.delivery.spool.spool import (
     WINDOW_BYTES,
@@ -25,6 +23,8 @@ from evaltap.recorder.faults import RecordRefusedError
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.log.local import open_log
 from evaltap.schemas.wire.record import WireRecord
+from support.builders.cases import make_case, make_records, make_turn
+from support.servers.broker import until
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -9,8 +9,8 @@ from evaltap.recorder.assembly.assembler import Assembler
 from evaltap.recorder.telemetry.otlp_json import decode_request
 from evaltap.recorder.telemetry.spans import Span
 from evaltap.recorder.traces.reader import observe_trace
-from span_builders import intermediate, words
-from span_facts import SPANS
+from support.builders.span_builders import intermediate, words
+from support.corpora.span_facts import SPANS
 
 CAPTURES = SPANS.parent / "captures"
 FILES = {path.stem: json.loads(path.read_text()) for path in sorted(CAPTURES.glob("*.json"))}

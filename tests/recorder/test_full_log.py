@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from cases import make_case, make_records
 from evaltap.recorder import Recorder
 from evaltap.recorder.delivery.retrying_writer import LOG_BATCHES
 from evaltap.recorder.delivery.sinks.local_log import RESERVE_SHARE, LocalLogSink
@@ -15,6 +14,7 @@ from evaltap.recorder.faults import SinkError
 from evaltap.schemas.log.local import open_log
 from evaltap.schemas.log.retention import register
 from evaltap.schemas.wire.record import Manifest, WireRecord, decode_record, encode_manifest
+from support.builders.cases import make_case, make_records
 
 LIMIT = 1 << 20
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

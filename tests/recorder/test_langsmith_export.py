@@ -18,7 +18,7 @@ from langsmith import Client
 from evaltap.cli.main import main
 from plugin_drivers.driver import INPUT_TOKENS, Says, call, says
 from plugin_drivers.langchain import ScriptedModel
-from span_builders import intermediate, tools, words
+from support.builders.span_builders import intermediate, tools, words
 
 Run = dict[str, Any]
 ASKS = says("Let me look.", call("search", "c1", query="foxes"))

@@ -10,7 +10,7 @@ import pytest
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.media import MAX_DIGESTED_BYTES, MAX_PARTS
 from evaltap.schemas.formats.case import EvalCase
-from span_builders import TraceBuilder
+from support.builders.span_builders import TraceBuilder
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(200))
 BASE64 = base64.b64encode(PNG).decode()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evaltap.cli.main import main
-from span_builders import TraceBuilder, words
+from support.builders.span_builders import TraceBuilder, words
 
 Trace = dict[str, Any]
 FILE = Path(__file__).parents[1] / "data/mlflow/traces.json"

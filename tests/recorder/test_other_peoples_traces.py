@@ -10,7 +10,7 @@ import pytest
 from evaltap.cli.main import main
 from evaltap.recorder.observation import RunStarted
 from evaltap.recorder.traces.reader import observe_trace
-from span_builders import TraceBuilder, intermediate, tools, words
+from support.builders.span_builders import TraceBuilder, intermediate, tools, words
 
 KIND = "openinference.span.kind"
 LOGFIRE = "logfire.openai_agents"

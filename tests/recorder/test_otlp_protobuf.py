@@ -15,7 +15,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 
 from evaltap.recorder.telemetry.otlp_json import decode_message, decode_request
 from evaltap.schemas.errors import FormatError
-from telemetry_log import collector_messages
+from support.builders.telemetry_log import collector_messages
 
 TEXT = st.text(max_size=6)
 SCALARS = (

@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from cases import make_case, make_tool, make_turn
 from evaltap.recorder import MemorySink, Recorder, RecorderConfig
 from evaltap.recorder.sampling.rules import MIN_TOOL_CALLS, parse_outcome_rules
 from evaltap.recorder.sampling.sampler import OutcomeSampler, position
 from evaltap.schemas.errors import ConfigurationError
+from support.builders.cases import make_case, make_tool, make_turn
 
 LOW = next(f"s-{n}" for n in range(1000) if position(f"s-{n}") < 0.01)
 LATE = next(f"s-{n}" for n in range(1000) if position(f"s-{n}") > 0.9)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evaltap.cli.main import main
-from span_builders import words
+from support.builders.span_builders import words
 
 TRACE = "ab" * 16
 CALL = {"city": "Oslo"}

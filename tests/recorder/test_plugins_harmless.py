@@ -7,7 +7,7 @@ from evaltap.recorder.observation import Origin, failure_of
 from evaltap.recorder.plugins.langchain_values import result_of, state_of, tool_output_value
 from evaltap.recorder.plugins.support import first_items, first_of, text_of
 from evaltap.recorder.run import ObservedRun
-from inline_recorder import InlineRecorder
+from support.builders.inline_recorder import InlineRecorder
 
 
 class Hostile:

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from inline_recorder import InlineRecorder
 from plugin_drivers.driver import AgentSpec, call, get_order, says
 from plugin_drivers.langchain import LangChain
 from plugin_drivers.pydantic_ai import PydanticAI
-from witness import facts_of
+from support.builders.inline_recorder import InlineRecorder
+from support.builders.witness import facts_of
 
 
 def test_an_agent_of_one_framework_inside_a_tool_of_another_is_part_of_the_turn() -> None:

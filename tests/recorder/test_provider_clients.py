@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from span_builders import TraceBuilder, intermediate, tools, words
+from support.builders.span_builders import TraceBuilder, intermediate, tools, words
 
 GENAI = "opentelemetry.instrumentation.google_genai"
 OPENAI = "opentelemetry.instrumentation.openai.v1"

@@ -9,10 +9,10 @@ from pydantic import BaseModel
 from pydantic_ai import Agent, InstrumentationSettings
 
 from evaltap.recorder.sources.span_processor import CaseSpanProcessor
-from inline_recorder import InlineRecorder
 from plugin_drivers.driver import call, get_order, says
 from plugin_drivers.pydantic_ai import ask, in_stock, model
-from span_builders import intermediate, tools, words
+from support.builders.inline_recorder import InlineRecorder
+from support.builders.span_builders import intermediate, tools, words
 
 # Versions 2 to 4 of the instrumentation are deprecated, and still what much telemetry holds.
 pytestmark = pytest.mark.filterwarnings("ignore:Instrumentation format versions")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from evaltap.recorder import PatternRedactor, custom_rule
 from evaltap.schemas.errors import ConfigurationError
-from redaction_corpus import FOLDER, Entry, RandomKeys, entries, harmless, is_found
+from support.corpora.redaction_corpus import FOLDER, Entry, RandomKeys, entries, harmless, is_found
 
 REDACT = PatternRedactor(b"k" * 32)
 ENTRIES = entries(1)

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from cases import make_case, make_turn
 from evaltap.recorder import MemorySink, Recorder, RecorderConfig
 from evaltap.recorder.delivery.case_processor import CaseProcessor
 from evaltap.recorder.delivery.session_hold import MAX_HELD_TURNS, SessionHold
@@ -23,6 +22,7 @@ from evaltap.recorder.sampling.limit import BURST
 from evaltap.recorder.sampling.rules import parse_outcome_rules
 from evaltap.recorder.sampling.sampler import position
 from evaltap.recorder.sampling.sessions import SessionSampler
+from support.builders.cases import make_case, make_turn
 
 TURNS = int(os.environ.get("EVALTAP_TEST_TURNS", "200000"))
 

@@ -20,7 +20,6 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from broker import until
 from evaltap.recorder import CaseSpanProcessor, MemorySink, Recorder
 from evaltap.recorder.observation import ModelCalled
 from evaltap.recorder.sources.span_processor import CaseLogProcessor
@@ -29,8 +28,9 @@ from evaltap.recorder.traces.buffer import TraceLimits
 from evaltap.recorder.traces.source import TraceSource, without_unread_attributes
 from evaltap.schemas.log.local import open_log
 from evaltap.schemas.wire.record import DecodedCase, decode_record
-from inline_recorder import InlineRecorder
-from span_builders import words
+from support.builders.inline_recorder import InlineRecorder
+from support.builders.span_builders import words
+from support.servers.broker import until
 
 AGENT = {
     "gen_ai.operation.name": "invoke_agent",

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cases import make_case, make_records, write_log
 from evaltap.cli.main import main
 from evaltap.recorder.delivery.spool.spool import Spool, new_spool
 from evaltap.recorder.diagnostics import Diagnostic, log_diagnostic, log_diagnostics
 from evaltap.schemas.log.folders import spool_folder
 from evaltap.schemas.log.local import open_log, quarantine
-from topics import location
+from support.builders.cases import make_case, make_records, write_log
+from support.builders.topics import location
 
 LOG = "kafka://127.0.0.1:9/cases"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from span_builders import TraceBuilder, words
+from support.builders.span_builders import TraceBuilder, words
 
 KIND = "openinference.span.kind"
 QUESTION, PROMPT = "Is it cold?", "Context: 3 degrees.\nQuestion: Is it cold?"

@@ -9,7 +9,7 @@ import pytest
 from evaltap.recorder.observation import ModelCalled
 from evaltap.recorder.telemetry.spans import Span
 from evaltap.recorder.traces.reader import observe_trace
-from span_builders import TRACE, TraceBuilder, cases_of, intermediate, tools, words
+from support.builders.span_builders import TRACE, TraceBuilder, cases_of, intermediate, tools, words
 
 OPERATION = "gen_ai.operation.name"
 AGENT = {OPERATION: "invoke_agent", "gen_ai.agent.name": "support", "gen_ai.conversation.id": "s1"}

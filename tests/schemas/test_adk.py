@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from cases import make_case, make_tool, make_turn
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import adk
 from evaltap.schemas.files.documents import read_eval_set
 from evaltap.schemas.formats.case import EvalSet
+from support.builders.cases import make_case, make_tool, make_turn
 
 ADK_SET: dict[str, Any] = {
     "eval_set_id": "s",

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from cases import make_case, make_tool, make_turn
-from commands import Evaltap, runner
 from evaltap.recorder import Recorder
 from evaltap.schemas.files.documents import iter_cases, read_eval_set, read_metrics
+from support.builders.cases import make_case, make_tool, make_turn
+from support.builders.commands import Evaltap, runner
 
 TURNS = [
     {"query": "Hi", "expected_tool_use": [], "reference": "Hello!"},

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from cases import make_case, make_records
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log import opening
 from evaltap.schemas.log.local import open_log
 from evaltap.schemas.log.opening import FORMAT_VERSION
 from evaltap.schemas.wire.record import WireRecord
+from support.builders.cases import make_case, make_records
 
 RECORDS = make_records([make_case(f"s-{n}") for n in range(5)])
 

@@ -13,7 +13,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import NOON, make_case, make_turn
 from evaltap.schemas.wire.dead_letter import cut_letter, encode_dead_letter
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import (
@@ -34,6 +33,7 @@ from evaltap.schemas.wire.score import (
     CaseRevision,
     encode_score,
 )
+from support.builders.cases import NOON, make_case, make_turn
 
 ASYNCAPI = Path(__file__).parents[2] / "schemas/asyncapi.yaml"
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import make_case, make_records
 from evaltap.schemas.log.local import LocalLog, open_log
 from evaltap.schemas.log.retention import (
     EXPIRES_SECONDS,
@@ -26,6 +25,7 @@ from evaltap.schemas.log.retention import (
     waiting_bytes,
 )
 from evaltap.schemas.wire.record import Manifest, decode_record, encode_manifest
+from support.builders.cases import make_case, make_records
 
 NOW = time.time()
 MANIFEST = Manifest("p", 10, datetime(2026, 11, 21, tzinfo=UTC), {"queue_full": 3})

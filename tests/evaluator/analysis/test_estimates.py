@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
 
-from estimate_coverage import SETTINGS, Tally, estimated, profiles_of
-from estimate_oracle import Oracle
 from evaltap.evaluator.analysis.estimates.rates import SliceRate
 from evaltap.evaluator.analysis.stats.estimate import Cell, Estimate, Profile, estimate
 from evaltap.evaluator.analysis.stats.labelled import Judged, Labels, people
 from evaltap.evaluator.analysis.stats.rate import Interval, Rate, t95, wilson_of
 from evaltap.evaluator.reports.console import console
 from evaltap.evaluator.reports.rates import print_rates
-from traffic import Setting, binomial_bounds, draw
+from support.proofs.estimate_coverage import SETTINGS, Tally, estimated, profiles_of
+from support.proofs.estimate_oracle import Oracle
+from support.worlds.traffic import Setting, binomial_bounds, draw
 
 
 def test_the_quantile_of_student_is_that_of_scipy() -> None:

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
 
-from estimate_coverage import SETTINGS
 from evaltap.evaluator.analysis.stats import exchange
 from evaltap.evaluator.analysis.stats.difference import (
     Difference,
@@ -34,8 +33,16 @@ from evaltap.evaluator.analysis.stats.exchange import (
     worse,
 )
 from evaltap.evaluator.analysis.stats.rate import Interval, Rate
-from gate_simulation import LEVEL, SCENARIOS, TWENTY, Scenario, simulate, simulate_traffic
-from traffic import binomial_bounds
+from support.proofs.estimate_coverage import SETTINGS
+from support.proofs.gate_simulation import (
+    LEVEL,
+    SCENARIOS,
+    TWENTY,
+    Scenario,
+    simulate,
+    simulate_traffic,
+)
+from support.worlds.traffic import binomial_bounds
 
 PASSED = st.lists(st.booleans(), min_size=1, max_size=3)
 CASES = st.lists(st.tuples(PASSED, PASSED), min_size=1, max_size=4)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import NOON, TRAJECTORY
 from evaltap.cli.main import main
 from evaltap.evaluator.analysis.filters.choice import Choice, chosen_keys, chosen_query
 from evaltap.evaluator.analysis.filters.language import FIELDS, SORTS, Filter, Term, parse_filter
@@ -18,7 +17,8 @@ from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from evaltap.schemas.errors import InputError
-from shop import POLITE, Asked, landed
+from support.builders.cases import NOON, TRAJECTORY
+from support.worlds.shop import POLITE, Asked, landed
 
 TRAFFIC = [
     Asked("Where is order A-100? It is late"),

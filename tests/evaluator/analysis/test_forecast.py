@@ -15,7 +15,7 @@ from evaltap.evaluator.analysis.forecast.forecast import NO_TOOL, faithful_share
 from evaltap.evaluator.analysis.forecast.machine import Item, Turn, calculate
 from evaltap.evaluator.analysis.forecast.model import Forecast, Options, ReplayedTurn
 from evaltap.evaluator.analysis.stats.estimate import estimate_items
-from forecast_oracle import ForecastOracle
+from support.proofs.forecast_oracle import ForecastOracle
 
 
 def sessions(

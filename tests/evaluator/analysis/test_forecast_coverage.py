@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from evaltap.evaluator.analysis.forecast.model import ReplayedTurn
-from replay_simulation import AGENTS, CHANGES, FORKS, Forks, Tally
-from traffic import binomial_bounds
+from support.proofs.replay_simulation import AGENTS, CHANGES, FORKS, Forks, Tally
+from support.worlds.traffic import binomial_bounds
 
 ROUNDS = 40
 SETTINGS = [(agent, change) for agent in AGENTS[1:4] for change in CHANGES[1:3]]

@@ -8,10 +8,10 @@ from genai_prices import Usage, calc_price
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands import runner
 from evaltap.evaluator.cases.costs import cost_of
 from evaltap.evaluator.reports.charts import money
 from evaltap.recorder import Recorder
+from support.builders.commands import runner
 
 TOKENS = st.integers(0, 2_000_000)
 

@@ -10,7 +10,6 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from cases import RESPONSE, TRAJECTORY, make_case
 from evaltap.cli.main import main
 from evaltap.evaluator import CaseScorer, ScriptedJudge, Services, Status
 from evaltap.evaluator.cases.datasets.cases import dataset_cases
@@ -19,6 +18,7 @@ from evaltap.evaluator.cases.datasets.openai_evals import EvalConfig, read_eval_
 from evaltap.evaluator.cases.datasets.tables import read_rows
 from evaltap.schemas import EvalMetric, iter_cases, read_metrics
 from evaltap.schemas.errors import EvaltapError, FormatError, InputError
+from support.builders.cases import RESPONSE, TRAJECTORY, make_case
 
 DATA = Path(__file__).parents[2] / "data/datasets"
 HF_COLUMNS = {"id", "question", "answer", "prediction", "level"}

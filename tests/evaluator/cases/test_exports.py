@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from langsmith.schemas import ExampleCreate
 
-from cases import make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator.cases.datasets.exports.tools import FORMS
 from evaltap.evaluator.cases.evalsets.files import read_set, set_bytes
-from exported import CASES, MESSAGE, carried
-from shop import Asked, landed
+from support.builders.cases import make_turn
+from support.builders.exported import CASES, MESSAGE, carried
+from support.worlds.shop import Asked, landed
 
 ADK_PARTS = {"role": "user", "content": "What?", "parts": [{"text": "What?"}, {"inline_data": {}}]}
 PICTURE = {"role": "user", "content": "What?", "content_parts": [{"type": "image"}]}

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import make_case
 from evaltap.evaluator.cases.identity import case_identity
 from evaltap.evaluator.cases.outline import lazy_case
 from evaltap.evaluator.scoring.batch import add_rows
@@ -16,6 +15,7 @@ from evaltap.evaluator.scoring.results.rows import ScoreRows
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.schemas.files.documents import read_case
 from evaltap.schemas.formats.metric import EvalMetric
+from support.builders.cases import make_case
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 2**70) | st.floats(-2, 2) | st.text(max_size=3),

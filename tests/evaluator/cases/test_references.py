@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator.cases.references import Join, References
 from evaltap.schemas.errors import FormatError
+from support.builders.cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 
 
 def said(*texts: str) -> list[dict[str, Any]]:

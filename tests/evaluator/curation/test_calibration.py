@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import RUBRIC, make_case, make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator.analysis.estimates.labels import LabelKey, read_labels
 from evaltap.evaluator.analysis.stats.estimate import Cell, Profile, estimate, estimate_items
@@ -28,7 +27,8 @@ from evaltap.evaluator.curation.calibration.verdicts import (
     table_of,
 )
 from evaltap.schemas.errors import FormatError
-from judge_server import Answer, judge_server
+from support.builders.cases import RUBRIC, make_case, make_turn
+from support.servers.judge_server import Answer, judge_server
 
 FULL_TABLES = st.builds(Table, *[st.integers(1, 60)] * 4)
 

@@ -15,7 +15,7 @@ from evaltap.evaluator.curation.coverage import coverage
 from evaltap.evaluator.curation.drift import drift
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.values import Seen
-from shop import Asked, landed
+from support.worlds.shop import Asked, landed
 
 
 def seen(

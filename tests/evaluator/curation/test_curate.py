@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from cases import NOON, RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator.analysis.filters.choice import VIEW, turns_with
 from evaltap.evaluator.cases.evalsets.content import content_hash
@@ -23,8 +22,9 @@ from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
 from evaltap.schemas import EvalMetric
 from evaltap.schemas.errors import EvaltapError
-from judge_server import Answer, judge_server
-from shop import Asked, landed
+from support.builders.cases import NOON, RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
+from support.servers.judge_server import Answer, judge_server
+from support.worlds.shop import Asked, landed
 
 QUESTIONS = (
     ("Where is my order {}?", ("get_order",)),
@@ -594,7 +594,9 @@ def test_a_merge_of_a_set_with_itself_is_that_set(tmp_path: Path) -> None:
     path.write_bytes(set_bytes("s", [one_case("b"), one_case("a")]))
     shutil.copy(path, tmp_path / "t.evalset.json")
 
-    assert main(["set", "merge", str(path), str(tmp_path / "t.evalset.json"), "--out", str(path)]) == 0
+    assert (
+        main(["set", "merge", str(path), str(tmp_path / "t.evalset.json"), "--out", str(path)]) == 0
+    )
 
     assert path.read_bytes() == (tmp_path / "t.evalset.json").read_bytes()
 

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from cases import NOON
-from commands import runner
 from evaltap.cli.main import main
 from evaltap.evaluator.analysis.estimates.labels import read_labels
 from evaltap.evaluator.analysis.stats.agreement import agreement, alpha, kappa
 from evaltap.evaluator.curation.review.queue import LEASE, draw_for_labels, items, next_item
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import FormatError
-from shop import Asked, landed
+from support.builders.cases import NOON
+from support.builders.commands import runner
+from support.worlds.shop import Asked, landed
 
 ASKED = [
     Asked("Where is my order?", answer="In Bern, please wait."),

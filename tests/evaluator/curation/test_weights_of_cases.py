@@ -12,7 +12,7 @@ from evaltap.evaluator.analysis.stats.estimate import estimate_items
 from evaltap.evaluator.curation.choosing import choose
 from evaltap.evaluator.curation.recipe import Pick, Recipe
 from evaltap.evaluator.store.database import Store
-from shop import POLITE, Asked, landed
+from support.worlds.shop import POLITE, Asked, landed
 
 TURNS = 600
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import make_case, make_records
 from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.ingest.landing.seq_ranges import compact, merged
 from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store.database import Store
+from support.builders.cases import make_case, make_records
 
 LOG = Partition("evaltap.cases", 0)
 LARGEST = (1 << 63) - 1

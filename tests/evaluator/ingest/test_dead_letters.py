@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 import pytest
 
-from cases import NOON, TRAJECTORY, make_case, make_records, make_turn, write_log
 from evaltap.cli.main import main
 from evaltap.evaluator.ingest.landing.dead_letters import letters, replay
 from evaltap.evaluator.ingest.landing.lander import Lander
@@ -19,6 +18,7 @@ from evaltap.evaluator.pipeline.live.outbox import dead_letters as published
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.wire import envelope as wire
 from evaltap.schemas.wire.record import Manifest, WireRecord, encode_manifest
+from support.builders.cases import NOON, TRAJECTORY, make_case, make_records, make_turn, write_log
 
 LOG = Partition("evaltap.cases", 2)
 Run = Callable[..., tuple[int, str, str]]
@@ -74,9 +74,9 @@ def test_letters_are_listed_and_shown_with_their_bytes(run: Run) -> None:
     assert "written by a newer version; replay it after an upgrade" in out
     assert "2 shown of 2" in out
     assert (
-        json.loads(run("store", "dlq", "list", "x.duckdb", "--reason", "hash_mismatch", "--json")[1])[
-            "total"
-        ]
+        json.loads(
+            run("store", "dlq", "list", "x.duckdb", "--reason", "hash_mismatch", "--json")[1]
+        )["total"]
         == 1
     )
 
@@ -139,7 +139,9 @@ def test_what_can_be_read_after_an_upgrade_lands_and_is_no_letter_any_more(
     monkeypatch.setattr(wire, "MAJOR", 2)
     # What it remembers of a schema would outlive the test.
     monkeypatch.setattr(wire, "_minor", wire._minor.__wrapped__)
-    assert "1 dead letter can be landed" in run("store", "dlq", "replay", "x.duckdb", "--dry-run")[1]
+    assert (
+        "1 dead letter can be landed" in run("store", "dlq", "replay", "x.duckdb", "--dry-run")[1]
+    )
     code, out, _ = run("store", "dlq", "replay", "x.duckdb")
 
     assert code == 1

@@ -8,12 +8,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from cases import NOON, make_case, make_records, make_tool, make_turn
 from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import Manifest, WireRecord, encode_feedback, encode_manifest
+from support.builders.cases import NOON, make_case, make_records, make_tool, make_turn
 
 LOG = Partition("local:test")
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from cases import make_case, make_records, make_turn
 from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.pipeline.live.consumer import MOST_MEGABYTES, LandingMemory
 from evaltap.evaluator.store.database import LANDING_MEMORY, Store
 from evaltap.evaluator.store.turn_sizes import COMPRESSED_MEGABYTES
 from evaltap.schemas.wire.record import WireRecord
+from support.builders.cases import make_case, make_records, make_turn
 
 
 def batch(count: int, size: int) -> SourceBatch:

@@ -26,8 +26,7 @@ from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.sources.otlp_files import read_cases
 from evaltap.recorder.sources.otlp_topics import TopicTraces
 from evaltap.recorder.traces.buffer import TraceLimits
-from span_facts import captures, differences, files_of
-from telemetry_log import (
+from support.builders.telemetry_log import (
     START_MS,
     MemoryTopics,
     Message,
@@ -36,6 +35,7 @@ from telemetry_log import (
     one_span_each,
     spread,
 )
+from support.corpora.span_facts import captures, differences, files_of
 
 SPANS = Partition("otlp_spans")
 KILLED_LOGS = int(os.environ.get("EVALTAP_TEST_KILLED_LOGS", "50"))

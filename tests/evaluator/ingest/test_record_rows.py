@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from cases import NOON, make_case, make_tool, make_turn
 from evaltap.evaluator.ingest.landing import reading
 from evaltap.evaluator.ingest.landing.record_fields import holds_no_surprise
 from evaltap.evaluator.ingest.landing.row_types import LandedTurn
 from evaltap.schemas.wire.envelope import open_envelope
 from evaltap.schemas.wire.record import TYPES, RecordError, WireRecord, encode_case
+from support.builders.cases import NOON, make_case, make_tool, make_turn
 
 JSON_COLUMNS = ("actual_json", "expected_json", "capture", "arguments", "result", "case_json")
 

@@ -7,7 +7,6 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cases import make_case, make_records, make_turn
 from evaltap.evaluator.ingest.landing.cases import landed_cases
 from evaltap.evaluator.ingest.landing.documents import FIRST_TURNS, DocumentReader, LandedTurns
 from evaltap.evaluator.ingest.landing.lander import Lander
@@ -15,6 +14,7 @@ from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, Source
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import Parameters, Rows
 from evaltap.evaluator.store.shards import ShardedStore
+from support.builders.cases import make_case, make_records, make_turn
 
 POSITIONS = "SELECT app_name, eval_set_id, eval_id, landed_seq FROM turns ORDER BY landed_seq"
 

@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 
-from alert_server import Received, alert_server, wait_for
-from cases import write_log
-from commands import Evaltap, runner
 from evaltap.cli.main import main
 from evaltap.evaluator.monitoring.alerting import receivers as receivers_module
 from evaltap.evaluator.monitoring.alerting.notice import NOT_ENDED, Notice, evidence_page
@@ -29,8 +26,11 @@ from evaltap.evaluator.monitoring.model import Changed, Event
 from evaltap.evaluator.store.database import Store, utc_now
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.monitor import AlertReceiver, MonitorFile, Watch
-from program import Program
-from watched_traffic import traffic, write_metrics
+from support.builders.cases import write_log
+from support.builders.commands import Evaltap, runner
+from support.builders.program import Program
+from support.servers.alert_server import Received, alert_server, wait_for
+from support.worlds.watched_traffic import traffic, write_metrics
 
 WATCH = Watch(name="helpful", signal="pass_rate", metric="helpful", where={"app": "shop"})
 CHANGED = Changed("tool", "refund", "rate", 0.2, 0.2, 0.96, 0.21, 0.149)

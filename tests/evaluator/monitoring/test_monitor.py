@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from pydantic.alias_generators import to_snake
 
-from cases import write_log
-from commands import Evaltap, runner
 from evaltap.evaluator.analysis.stats.detector import (
     BadTurns,
     Detector,
@@ -25,11 +23,13 @@ from evaltap.evaluator.monitoring.learned import Alarms
 from evaltap.evaluator.monitoring.measures import mean_of
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import AlertReceiver, ScoreRule, Watch
-from latency_simulation import LatencyMonth, simulate_latencies, simulate_means
-from planted_changes import PLANTED, named_first
-from traffic import binomial_bounds
-from watch_simulation import Month, alarm_of, simulate_months, simulate_rises
-from watched_traffic import traffic, write_metrics
+from support.builders.cases import write_log
+from support.builders.commands import Evaltap, runner
+from support.proofs.latency_simulation import LatencyMonth, simulate_latencies, simulate_means
+from support.proofs.planted_changes import PLANTED, named_first
+from support.proofs.watch_simulation import Month, alarm_of, simulate_months, simulate_rises
+from support.worlds.traffic import binomial_bounds
+from support.worlds.watched_traffic import traffic, write_metrics
 
 CHANCE = 0.05
 HOW_TO = Path(__file__).parents[3] / "docs/how-to/watch-live-traffic.md"

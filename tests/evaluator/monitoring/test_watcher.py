@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-from alert_server import wait_for
-from cases import make_case, make_tool, make_turn, write_log
-from commands import Evaltap, runner
 from evaltap.evaluator.monitoring.history import (
     Alert,
     as_stored,
@@ -34,7 +31,10 @@ from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from evaltap.schemas.wire.record import encode_case
-from watched_traffic import FIRST, traffic, write_metrics
+from support.builders.cases import make_case, make_tool, make_turn, write_log
+from support.builders.commands import Evaltap, runner
+from support.servers.alert_server import wait_for
+from support.worlds.watched_traffic import FIRST, traffic, write_metrics
 
 HELPFUL = {"name": "helpful", "signal": "pass_rate", "metric": "helpful"}
 BROKEN = range(16, 26)

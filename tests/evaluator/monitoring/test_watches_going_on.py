@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from cases import write_log
-from commands import Evaltap, runner
 from evaltap.evaluator.monitoring import learned
 from evaltap.evaluator.monitoring.model import Event
 from evaltap.evaluator.monitoring.replay import Watches
@@ -19,7 +17,9 @@ from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import WireRecord, encode_feedback
-from watched_traffic import FIRST, traffic, write_metrics
+from support.builders.cases import write_log
+from support.builders.commands import Evaltap, runner
+from support.worlds.watched_traffic import FIRST, traffic, write_metrics
 
 RULES = MonitorFile(
     watch=[

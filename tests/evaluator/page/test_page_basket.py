@@ -14,8 +14,8 @@ from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.curation.review.queue import decisions
 from evaltap.evaluator.page.request import key_text
 from evaltap.evaluator.store.database import Store
-from page_server import SAME, Answer, Served, served
-from page_store import GENEROUS, support_cases, support_store
+from support.servers.page_server import SAME, Answer, Served, served
+from support.worlds.page_store import GENEROUS, support_cases, support_store
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from page_attacks import MANY, attack_cases
-from page_pictures import work
-from page_server import Served, served
-from page_store import GENEROUS, support_store
-from replayed_shop import replayed_store
+from support.corpora.page_attacks import MANY, attack_cases
+from support.programs.page_pictures import work
+from support.servers.page_server import Served, served
+from support.worlds.page_store import GENEROUS, support_store
+from support.worlds.replayed_shop import replayed_store
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page

@@ -26,8 +26,8 @@ from evaltap.evaluator.store.errors import TooSlowError
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.errors import InputError
-from page_store import GENEROUS, NOON, long_session, support_cases, support_store
-from reports import score_into, write_cases
+from support.builders.reports import score_into, write_cases
+from support.worlds.page_store import GENEROUS, NOON, long_session, support_cases, support_store
 
 
 @pytest.fixture(scope="module", params=["rows", "summaries"])

@@ -11,9 +11,9 @@ from evaltap.evaluator.page.views import coverage
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.readers import Readers
-from page_server import served
-from page_store import GENEROUS, NOON, support_cases, support_store
-from reports import write_cases
+from support.builders.reports import write_cases
+from support.servers.page_server import served
+from support.worlds.page_store import GENEROUS, NOON, support_cases, support_store
 
 
 @pytest.fixture(scope="module")

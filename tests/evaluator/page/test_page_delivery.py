@@ -13,8 +13,8 @@ from evaltap.evaluator.page.views import delivery
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.readers import Readers
-from page_server import served
-from page_store import GENEROUS, support_store
+from support.servers.page_server import served
+from support.worlds.page_store import GENEROUS, support_store
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from evaltap.evaluator.page.views import experiments
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.readers import Readers
-from page_server import Served, served
-from page_store import NOON, support_store
-from replayed_shop import CANARY, SESSIONS, replayed_store
+from support.servers.page_server import Served, served
+from support.worlds.page_store import NOON, support_store
+from support.worlds.replayed_shop import CANARY, SESSIONS, replayed_store
 
 
 @pytest.fixture(scope="module")

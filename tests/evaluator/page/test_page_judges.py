@@ -11,9 +11,9 @@ import pytest
 
 from evaltap.evaluator.page.request import key_text
 from evaltap.evaluator.store.database import Store
-from page_server import SAME, Served, served
-from page_store import RUBRICS, support_cases, support_store
-from reports import score_into, write_cases
+from support.builders.reports import score_into, write_cases
+from support.servers.page_server import SAME, Served, served
+from support.worlds.page_store import RUBRICS, support_cases, support_store
 
 JUDGED: Final = [f"s-{number:03d}" for number in (0, 1, 2, 3, 4, 6, 7, 8, 9, 10)]
 REJECTED: Final = {"s-000", "s-001", "s-007"}

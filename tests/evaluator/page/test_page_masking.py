@@ -6,12 +6,12 @@ from typing import Any
 import orjson
 import pytest
 
-from cases import make_tool, make_turn
 from evaltap.evaluator.page.routes import PAGES
 from evaltap.evaluator.store.database import Store
-from page_server import Served, served
-from page_store import GENEROUS, RUBRICS, support_cases, support_store
-from reports import score_into, write_cases
+from support.builders.cases import make_tool, make_turn
+from support.builders.reports import score_into, write_cases
+from support.servers.page_server import Served, served
+from support.worlds.page_store import GENEROUS, RUBRICS, support_cases, support_store
 
 CANARY = "kanarienvogel"
 KEY = f"set=live&id={GENEROUS}&app=shop"

@@ -20,10 +20,10 @@ from evaltap.evaluator.page.views import cases, overview
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.errors import InputError
-from page_server import served
-from page_store import NOON, support_store
-from shop import Asked as Turn
-from shop import landed
+from support.servers.page_server import served
+from support.worlds.page_store import NOON, support_store
+from support.worlds.shop import Asked as Turn
+from support.worlds.shop import landed
 
 ASKED = PageRequest({}, Person("ann", "admin"), Path("x.duckdb"), now=NOON + timedelta(days=2))
 

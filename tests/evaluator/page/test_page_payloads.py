@@ -13,9 +13,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from page_attacks import BODIES, MANY, attack_cases
-from page_server import SAME, Served, served
-from page_store import support_store
+from support.corpora.page_attacks import BODIES, MANY, attack_cases
+from support.servers.page_server import SAME, Served, served
+from support.worlds.page_store import support_store
 
 PAYLOADS = int(os.environ.get("EVALTAP_TEST_PAYLOADS", "1250"))
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import chromium
-import page_pictures
 from evaltap.evaluator.page.routes import PAGES
-from small_png import pixels, small
+from support.programs import page_pictures
+from support.programs.small_png import pixels, small
+from support.servers import chromium
 
 DOCS = Path(__file__).parents[3] / "docs" / "how-to"
 MOST_BYTES = 3_000_000
@@ -50,7 +50,7 @@ def test_a_picture_made_small_is_still_the_picture() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_pictures_are_of_the_page_as_it_is(tmp_path: Path) -> None:
-    """When this fails, look at the new pictures and take them: python tests/page_pictures.py."""
+    """When this fails, look at the new pictures and take them with support/programs/page_pictures.py."""
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if not chromium.browser_path():
         pytest.skip(chromium.NONE)

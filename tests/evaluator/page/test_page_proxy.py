@@ -13,9 +13,9 @@ import pytest
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.security.proxy import Proxy, proxy_of
 from evaltap.schemas.errors import InputError
-from page_server import SAME, Served, served
-from page_store import support_store
-from program import Program, until
+from support.builders.program import Program, until
+from support.servers.page_server import SAME, Served, served
+from support.worlds.page_store import support_store
 
 SECRET = "s" * 40
 ANN = {"X-Forwarded-Email": "ann@example.com", "X-Evaltap-Proxy-Secret": SECRET}

@@ -13,8 +13,8 @@ from evaltap.evaluator.page.views import case
 from evaltap.evaluator.scoring.evaluators.judged.quotes import places_of, quoted_from
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.readers import Readers
-from page_server import served
-from page_store import GENEROUS, NOON, support_store
+from support.servers.page_server import served
+from support.worlds.page_store import GENEROUS, NOON, support_store
 
 ANSWER = "I have refunded 10 euros for order A-100."
 KEY = {"app": "shop", "set": "live", "id": GENEROUS}

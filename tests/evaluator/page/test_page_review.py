@@ -11,8 +11,8 @@ from evaltap.evaluator.page.routes import ACTIONS, ActionRoute
 from evaltap.evaluator.page.security.access import ROLES
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.readers import Readers
-from page_server import SAME, Answer, Served, served
-from page_store import GENEROUS, support_store
+from support.servers.page_server import SAME, Answer, Served, served
+from support.worlds.page_store import GENEROUS, support_store
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from evaltap.evaluator.page.views import compare, runs
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.readers import Readers
-from page_server import served
-from page_store import GENEROUS, NOON, compared_store, support_store
-from shop import Asked, landed
+from support.servers.page_server import served
+from support.worlds.page_store import GENEROUS, NOON, compared_store, support_store
+from support.worlds.shop import Asked, landed
 
 
 @pytest.fixture(scope="module")

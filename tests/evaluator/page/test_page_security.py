@@ -18,8 +18,8 @@ from evaltap.evaluator.page.security.access import (
 )
 from evaltap.evaluator.page.security.login import Attempts
 from evaltap.evaluator.page.security.site import Site, split_host
-from page_server import SAME, Served, nonce_of, served
-from page_store import support_store
+from support.servers.page_server import SAME, Served, nonce_of, served
+from support.worlds.page_store import support_store
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import pytest
 
 from evaltap.evaluator.page.request import SharedAnswers
 from evaltap.evaluator.page.security.access import Person
-from page_server import served
-from page_store import support_store
+from support.servers.page_server import served
+from support.worlds.page_store import support_store
 
 
 class Clock:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from cases import make_case, make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator import CaseScorer, Registry, Services
 from evaltap.evaluator.pipeline.redteam.attacks import (
@@ -21,7 +20,8 @@ from evaltap.evaluator.pipeline.redteam.runner import FenceWatcher, run_attacks
 from evaltap.evaluator.scoring.contract.judge import JudgeRequest, JudgeUnavailable, ScriptedJudge
 from evaltap.evaluator.scoring.evaluators.judged.delimiters import delimited
 from evaltap.schemas.formats.metric import EvalMetric, LlmJudgeCriterion
-from judge_server import Answer, judge_server
+from support.builders.cases import make_case, make_turn
+from support.servers.judge_server import Answer, judge_server
 
 
 def services(script: Any) -> Services:

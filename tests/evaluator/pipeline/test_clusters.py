@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from broker import Broker
-from cases import make_records
 from evaltap.cli.main import main
 from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch
 from evaltap.evaluator.ingest.sources.positions import moved_topics, stored_offsets
 from evaltap.evaluator.store.database import Store
-from topics import cases, publish, turns
+from support.builders.cases import make_records
+from support.builders.topics import cases, publish, turns
+from support.servers.broker import Broker
 
 FIRST, SECOND = Partition("cases", 0), Partition("cases", 1)
 OTHER = Partition("others")

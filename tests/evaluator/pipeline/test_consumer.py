@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
@@ -22,6 +21,15 @@ from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.log.local import open_log
+from support.builders.cases import (
+    RESPONSE,
+    TRAJECTORY,
+    make_case,
+    make_records,
+    make_tool,
+    make_turn,
+    write_log,
+)
 
 
 def scorer(*metrics: dict[str, Any]) -> CaseScorer:

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import NOON, make_case, make_records, make_turn, write_log
 from evaltap.cli.main import main
 from evaltap.evaluator.ingest.landing.seq_ranges import merged, size, without
 from evaltap.recorder import Recorder, diagnose
 from evaltap.schemas.wire.record import Manifest, WireRecord, encode_manifest
+from support.builders.cases import NOON, make_case, make_records, make_turn, write_log
 
 BOTH = ("--log", "log.db", "--db", "x.duckdb")
 

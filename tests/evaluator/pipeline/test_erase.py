@@ -7,11 +7,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from cases import TRAJECTORY, make_case, make_records, make_turn, write_log
 from evaltap.cli.main import main
 from evaltap.recorder import Recorder
 from evaltap.schemas.log.local import open_log
 from evaltap.schemas.wire.record import WireRecord
+from support.builders.cases import TRAJECTORY, make_case, make_records, make_turn, write_log
 
 CANARY = "Zanzibar4711"
 USER = "alice-7"

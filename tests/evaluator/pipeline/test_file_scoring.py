@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cases import make_case
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.pipeline.batch.files import part_cases, parts
+from support.builders.cases import make_case
 
 LINES = st.lists(
     st.one_of(

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
 from evaltap.cli.main import main
 from evaltap.evaluator import CaseScorer, Services
 from evaltap.evaluator.cases.pairing import Placeholders
@@ -18,6 +17,15 @@ from evaltap.evaluator.scoring.contract.judge import JudgeRequest, ScriptedJudge
 from evaltap.evaluator.scoring.scorer import MetricOutcome
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.metric import EvalMetric
+from support.builders.cases import (
+    RESPONSE,
+    TRAJECTORY,
+    make_case,
+    make_records,
+    make_tool,
+    make_turn,
+    write_log,
+)
 
 LEXICAL = {"metricName": "lexical_similarity", "threshold": 1, "criterion": {"lexical": {}}}
 F1 = {"metricName": "trajectory_f1", "threshold": 1, "criterion": {"trajectory": {}}}

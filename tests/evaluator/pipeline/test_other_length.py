@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from cases import NOON, RESPONSE, make_case, make_records, make_turn, write_log
-from commands import Evaltap, runner
 from evaltap.evaluator import CaseScorer, evaluate_case
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
 from evaltap.evaluator.page.request import PageRequest
@@ -20,6 +18,8 @@ from evaltap.evaluator.reports.model import Limits
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.formats.metric import EvalMetric
+from support.builders.cases import NOON, RESPONSE, make_case, make_records, make_turn, write_log
+from support.builders.commands import Evaltap, runner
 
 EXACT = {"metricName": "trajectory_exact", "threshold": 1, "criterion": {"trajectory": {}}}
 SUCCEEDED = {"metricName": "run_succeeded", "threshold": 1}

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cases import make_case, make_records, make_turn, write_log
 from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.opening import ROWS_PER_GROUP
+from support.builders.cases import make_case, make_records, make_turn, write_log
 
 NOW = datetime.now(UTC)
 METRICS = [

@@ -15,9 +15,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 from evaltap.cli.main import main
-from ray_nodes import nodes
+from support.builders.cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
+from support.servers.ray_nodes import nodes
 
 SLOW_METRIC = """
 import time

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
 from evaltap.evaluator.ingest.landing.cases import assemble
 from evaltap.evaluator.ingest.landing.recent_cases import RecentCases, RecentLimits
 from evaltap.evaluator.ingest.sources.base import SourceBatch
@@ -22,6 +21,15 @@ from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.wire.record import WireRecord, encode_case
+from support.builders.cases import (
+    RESPONSE,
+    TRAJECTORY,
+    make_case,
+    make_records,
+    make_tool,
+    make_turn,
+    write_log,
+)
 
 SCORES = """
 SELECT app_name, eval_set_id, eval_id, revision, metric_name, score, status, reason, turn_count

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_records, make_turn, write_log
-from commands import Evaltap, runner
 from evaltap.evaluator import CaseScorer, evaluate_case
 from evaltap.evaluator.ingest.sources.local_log import LocalLogSource
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
@@ -22,7 +20,17 @@ from evaltap.evaluator.scoring.gates.gate import Gate
 from evaltap.evaluator.scoring.scorer import CaseScore
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.metric import EvalMetric
-from reports import report_of, rubric_answer
+from support.builders.cases import (
+    RESPONSE,
+    RUBRIC,
+    TRAJECTORY,
+    make_case,
+    make_records,
+    make_turn,
+    write_log,
+)
+from support.builders.commands import Evaltap, runner
+from support.builders.reports import report_of, rubric_answer
 
 FAILED = {"status": "error", "error": {"type": "TimeoutError", "message": "agent died"}}
 OK = {"status": "ok", "latencyMs": 20}
@@ -345,7 +353,9 @@ def test_an_export_may_expect_what_was_recorded_of_runs_that_did_not_fail(
 def test_an_eval_set_expects_nothing_new(evaltap: Evaltap, landed: str) -> None:
     evaltap("set", "export", landed, "--out", "e.evalset.json")
 
-    code, _, said = evaltap("set", "export", "e.evalset.json", "--out", "f.evalset.json", "--as", "both")
+    code, _, said = evaltap(
+        "set", "export", "e.evalset.json", "--out", "f.evalset.json", "--as", "both"
+    )
 
     assert (code, "--as: only works on a store" in said) == (2, True)
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from cases import RESPONSE, RUBRIC, make_case, make_records, make_turn, write_log
-from commands import Evaltap, runner
-from estimate_oracle import Oracle
 from evaltap.evaluator.pipeline.batch.sampling import draw_of
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder.sampling.sampler import position
-from judge_server import Answer, JudgeServer, judge_server
-from page_server import served
+from support.builders.cases import RESPONSE, RUBRIC, make_case, make_records, make_turn, write_log
+from support.builders.commands import Evaltap, runner
+from support.proofs.estimate_oracle import Oracle
+from support.servers.judge_server import Answer, JudgeServer, judge_server
+from support.servers.page_server import served
 
 SESSIONS, TURNS = 150, 4
 

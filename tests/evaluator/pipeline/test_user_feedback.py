@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from cases import make_case, make_turn, write_log
 from evaltap.cli.main import main
 from evaltap.evaluator import CaseScorer, MetricOutcome
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.schemas import EvalMetric
+from support.builders.cases import make_case, make_turn, write_log
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 

@@ -13,11 +13,11 @@ from xml.etree import ElementTree
 import pytest
 import xmlschema
 
-from cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
-from commands import Evaltap, runner
 from evaltap.evaluator.analysis.stats.rate import Interval, Rate
 from evaltap.evaluator.reports.compare.model import MetricChange, Totals
 from evaltap.evaluator.reports.compare.wording import difference
+from support.builders.cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
+from support.builders.commands import Evaltap, runner
 
 DATA = Path(__file__).parents[2] / "data"
 Rates = Mapping[str, tuple[int, int]]

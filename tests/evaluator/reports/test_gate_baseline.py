@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cases import make_case, make_turn
-from commands import Evaltap, runner
+from support.builders.cases import make_case, make_turn
+from support.builders.commands import Evaltap, runner
 
 HOW_TO = Path(__file__).parents[3] / "docs/how-to/gate-a-pull-request.md"
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_tool, make_turn
 from evaltap.evaluator.reports.formats import write_report
 from evaltap.evaluator.reports.model import Report, Source, Usage, VoteCell
 from evaltap.evaluator.reports.summary import Summary
-from reports import report_of, rubric_answer
+from support.builders.cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_tool, make_turn
+from support.builders.reports import report_of, rubric_answer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

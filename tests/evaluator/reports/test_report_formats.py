@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_tool, make_turn
 from evaltap.evaluator.reports.formats import FORMATS, format_of, render, write_report
 from evaltap.evaluator.reports.html import html
 from evaltap.evaluator.reports.junit import junit_xml
@@ -28,7 +27,8 @@ from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.summary import Summary
 from evaltap.evaluator.reports.text import TraceUrl
 from evaltap.schemas.errors import InputError
-from reports import report_of, rubric_answer
+from support.builders.cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_tool, make_turn
+from support.builders.reports import report_of, rubric_answer
 
 XSD = xmlschema.XMLSchema(Path(__file__).parents[2] / "data/junit.xsd")
 METRICS = [TRAJECTORY, RESPONSE, RUBRIC]

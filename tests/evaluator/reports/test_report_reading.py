@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_records, make_tool, make_turn
 from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.reports.diff_lines import lines_of
@@ -18,7 +17,16 @@ from evaltap.evaluator.reports.reader import read_report
 from evaltap.evaluator.reports.text import diff_lines
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas import EvalMetric
-from reports import report_of, rubric_answer, score_into, write_cases
+from support.builders.cases import (
+    RESPONSE,
+    RUBRIC,
+    TRAJECTORY,
+    make_case,
+    make_records,
+    make_tool,
+    make_turn,
+)
+from support.builders.reports import report_of, rubric_answer, score_into, write_cases
 
 F1 = {"metricName": "trajectory_f1", "threshold": 1, "criterion": {"trajectory": {}}}
 

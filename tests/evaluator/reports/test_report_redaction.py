@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cases import RESPONSE, make_case, make_turn
 from evaltap.cli.main import main
+from support.builders.cases import RESPONSE, make_case, make_turn
 
 MAIL = "bob@example.com"
 

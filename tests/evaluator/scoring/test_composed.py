@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from cases import RESPONSE, RUBRIC, make_case, make_turn
 from evaltap.evaluator import (
     CaseScorer,
     CostClass,
@@ -21,6 +20,7 @@ from evaltap.evaluator import (
 )
 from evaltap.schemas import Criterion, EvalMetric
 from evaltap.schemas.formats.metric import SuiteCriterion, without_key
+from support.builders.cases import RESPONSE, RUBRIC, make_case, make_turn
 
 RULE = {
     "metricName": "says_done",

@@ -1,17 +1,17 @@
-"""The parts of the DeepEval adapter that need no DeepEval; `tests/deepeval_proof.py` tests the rest."""
+"""The parts of the DeepEval adapter that need no DeepEval; `deepeval_proof.py` tests the rest."""
 
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
-from cases import make_case, make_tool, make_turn
 from evaltap.cli.scoring import thresholds_of_deepeval
 from evaltap.evaluator import MetricError, Registry, Turn
 from evaltap.evaluator.cases.json_path import read_path
 from evaltap.evaluator.scoring.evaluators.deepeval.bridge import conversation_fields, turn_fields
 from evaltap.schemas import EvalMetric
 from evaltap.schemas.errors import InputError
+from support.builders.cases import make_case, make_tool, make_turn
 
 
 def fields(turn: dict[str, Any], expected: dict[str, Any] | None = None, **given: Any) -> Any:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from cases import make_case, make_turn
 from evaltap.evaluator import CaseScorer, MetricOutcome, ScriptedEmbedder, Services
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.contract.embedder import (
@@ -29,6 +28,7 @@ from evaltap.evaluator.scoring.embeddings import (
 from evaltap.schemas import EvalMetric
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.criteria import EmbeddingModel
+from support.builders.cases import make_case, make_turn
 
 PLACES = {"here": [1.0, 0.0], "near": [0.8, 0.6], "across": [0.0, 2.0], "away": [-1.0, 0.0]}
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import evaltap.evaluator
-from cases import RESPONSE, TRAJECTORY, make_case, make_turn
 from evaltap.evaluator import (
     EvaluatorFailure,
     Registry,
@@ -22,6 +21,7 @@ from evaltap.evaluator import (
 from evaltap.schemas import EvalCase, EvalMetric
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.documents import read_eval_set, read_metrics
+from support.builders.cases import RESPONSE, TRAJECTORY, make_case, make_turn
 
 EXAMPLES = Path(__file__).parents[2] / "data" / "trpc-examples"
 BOTH = [EvalMetric.model_validate(TRAJECTORY), EvalMetric.model_validate(RESPONSE)]

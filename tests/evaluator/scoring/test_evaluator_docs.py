@@ -70,7 +70,7 @@ def test_each_section_has_an_example_that_keeps_the_protocol() -> None:
         example = EvalMetric.model_validate(json.loads(blocks(text, "json")[0]))
         assert (example.evaluator_name or example.metric_name) == name
         if needs_deepeval(example):
-            continue  # tests/deepeval_proof.py builds it
+            continue  # tests/support/proofs/deepeval_proof.py builds it
         evaluator = Registry().build(example)
         assert isinstance(evaluator, Evaluator)
         assert (evaluator.name, bool(evaluator.version)) == (name, True)

@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 import pytest
 
-from cases import make_case, make_turn
 from evaltap.evaluator import CaseScorer, CostClass, MetricError, MetricOutcome, Registry
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.schemas import EvalMetric
+from support.builders.cases import make_case, make_turn
 
 WORDS = """
 import json, sys

@@ -13,7 +13,6 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from cases import make_case, make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator import (
     Attempt,
@@ -34,7 +33,8 @@ from evaltap.evaluator.scoring.gates.revision import attempts_into
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas import EvalCase, Invocation
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
-from judge_server import Answer, judge_server
+from support.builders.cases import make_case, make_turn
+from support.servers.judge_server import Answer, judge_server
 
 DOCS = Path(__file__).parents[3] / "docs/how-to/gate-and-revise.md"
 

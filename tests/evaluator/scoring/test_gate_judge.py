@@ -8,7 +8,6 @@ from typing import Any, TypedDict
 import pytest
 from langgraph.graph import END, START, StateGraph
 
-from cases import make_case, make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator import Attempt, Gate, MetricError, ScriptedJudge, Services
 from evaltap.evaluator.scoring.contract.context import Status
@@ -20,7 +19,8 @@ from evaltap.evaluator.scoring.gates.langgraph import (
 )
 from evaltap.evaluator.scoring.gates.revision import attempts_into
 from evaltap.evaluator.store.database import Store
-from judge_server import Answer, judge_server
+from support.builders.cases import make_case, make_turn
+from support.servers.judge_server import Answer, judge_server
 
 NAMES_ORDER = {
     "metricName": "names order",

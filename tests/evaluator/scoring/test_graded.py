@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import make_case, make_turn
 from evaltap.evaluator import CaseScorer, MetricError, MetricOutcome, ScriptedJudge, Services
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.contract.judge import JudgeInvalid
@@ -16,6 +15,7 @@ from evaltap.evaluator.scoring.criteria.content.scales import compile_criteria, 
 from evaltap.evaluator.scoring.evaluators.judged.graded import read_grades
 from evaltap.schemas import EvalMetric
 from evaltap.schemas.formats.criteria import GradedCriterion
+from support.builders.cases import make_case, make_turn
 
 LABELS = {"ideal": 1.0, "usable": 0.4, "wrong": 0.0}
 

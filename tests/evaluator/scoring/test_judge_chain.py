@@ -42,7 +42,7 @@ from evaltap.evaluator.scoring.judges.retries import RetryingJudge
 from evaltap.evaluator.scoring.judges.settings import JudgeLimits, judge_limits, judge_prices
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import GenerationConfig, JudgeModel, JudgePrices, OtherJudge
-from judge_server import Answer, judge_server
+from support.servers.judge_server import Answer, judge_server
 
 SETTINGS = JudgeSettings("m-1", "http://judge/v1", "k")
 PRICED = replace(SETTINGS, prices=JudgePrices(input_per_million=1.0, output_per_million=2.0))

@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from broker import free_port
 from evaltap.evaluator.scoring.judges.http import (
     LARGEST_RESPONSE,
     BrokenResponseError,
@@ -19,6 +18,7 @@ from evaltap.evaluator.scoring.judges.http import (
     StaleConnectionError,
 )
 from evaltap.schemas.errors import ConfigurationError
+from support.servers.broker import free_port
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 

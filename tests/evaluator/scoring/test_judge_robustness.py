@@ -26,8 +26,8 @@ from evaltap.evaluator.scoring.judges.retries import RetryingJudge
 from evaltap.evaluator.scoring.judges.settings import JudgeLimits
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.metric import EvalMetric
-from garbage_judge import IDS, GarbageJudge, expected, rows
-from judge_server import Answer, judge_server
+from support.servers.garbage_judge import IDS, GarbageJudge, expected, rows
+from support.servers.judge_server import Answer, judge_server
 
 SAMPLES, RETRIES, THRESHOLD = 2, 1, 0.6
 METRIC = EvalMetric.model_validate(

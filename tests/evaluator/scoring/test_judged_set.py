@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 import pytest
 
-from cases import make_case, make_tool, make_turn
 from evaltap.evaluator import (
     CaseScorer,
     JudgeRequest,
@@ -47,6 +46,7 @@ from evaltap.evaluator.scoring.evaluators.judged.rubrics import (
     response,
 )
 from evaltap.schemas import Criterion, EvalMetric
+from support.builders.cases import make_case, make_tool, make_turn
 
 RUBRICS = [{"id": "1", "content": {"text": "It names the day."}}]
 

@@ -6,13 +6,13 @@ from typing import Any
 import orjson
 import pytest
 
-from cases import make_case, make_tool, make_turn
 from evaltap.evaluator import CaseScorer, Comparisons, MetricError, Registry, Turn
 from evaltap.evaluator.cases.outline import lazy_case
 from evaltap.evaluator.scoring.criteria.content.rouge import rouge_scorer
 from evaltap.evaluator.scoring.criteria.content.tokenizers import cjk, unicode_words
 from evaltap.evaluator.scoring.scorer import MetricOutcome
 from evaltap.schemas.formats.metric import EvalMetric
+from support.builders.cases import make_case, make_tool, make_turn
 
 CHINESE = "订单 A-100 已经发货。"
 

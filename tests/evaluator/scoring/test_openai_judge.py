@@ -24,7 +24,7 @@ from evaltap.evaluator.scoring.judges.openai import OpenAIJudge
 from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges, judge_from
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import GenerationConfig, JudgeModel, OtherJudge
-from judge_server import Answer, JudgeServer, judge_server
+from support.servers.judge_server import Answer, JudgeServer, judge_server
 
 KEY = "sk-secret-0123456789"
 REQUEST = JudgeRequest("Is it so?", "verdict", {"type": "object"})

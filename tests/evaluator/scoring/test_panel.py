@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from cases import make_case, make_turn
 from evaltap.evaluator import CaseScorer, Services
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.contract.errors import MetricError
@@ -25,6 +24,7 @@ from evaltap.evaluator.scoring.contract.judge import (
 )
 from evaltap.evaluator.scoring.scorer import MetricOutcome
 from evaltap.schemas.formats.metric import EvalMetric, JudgeModel
+from support.builders.cases import make_case, make_turn
 
 QUESTION = make_case(turns=[make_turn(answer="It arrives on Friday, by courier.")])
 

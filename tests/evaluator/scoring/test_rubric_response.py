@@ -6,7 +6,6 @@ from typing import Any
 import orjson
 import pytest
 
-from cases import make_case, make_turn
 from evaltap.evaluator import CaseScorer, Services, evaluate_case
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.contract.errors import MetricError
@@ -27,7 +26,8 @@ from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges
 from evaltap.evaluator.scoring.scorer import MetricOutcome
 from evaltap.schemas.formats.case import Rubric
 from evaltap.schemas.formats.metric import EvalMetric, GenerationConfig, JudgeModel
-from judge_server import Answer, judge_server
+from support.builders.cases import make_case, make_turn
+from support.servers.judge_server import Answer, judge_server
 
 
 def metric(samples: int | None = 1, rubrics: tuple[str, ...] = ("1",), **judge: Any) -> EvalMetric:

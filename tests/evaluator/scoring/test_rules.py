@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from cases import make_case, make_turn
 from evaltap.evaluator import CaseScorer
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.contract.errors import MetricError
@@ -12,6 +11,7 @@ from evaltap.evaluator.scoring.criteria.content.rules import compile_rules
 from evaltap.evaluator.scoring.scorer import MetricOutcome
 from evaltap.schemas.formats.criteria import Rule
 from evaltap.schemas.formats.metric import EvalMetric
+from support.builders.cases import make_case, make_turn
 
 
 def metric(*rules: dict[str, Any], threshold: float = 0.5, target: str = "") -> EvalMetric:

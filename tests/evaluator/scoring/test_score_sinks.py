@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cases import make_case, make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator import CaseScorer, EvaluationContext, EvaluatorFailure, MetricScore, Registry
 from evaltap.evaluator.scoring.contract.context import Status, TurnScore
 from evaltap.schemas import EvalMetric
+from support.builders.cases import make_case, make_turn
 
 ANSWERED = {
     "metricName": "answered",
@@ -119,7 +119,7 @@ def test_a_file_gets_a_line_for_each_case_and_keeps_earlier_ones() -> None:
 
 @pytest.mark.usefixtures("files")
 def test_landed_cases_go_to_sinks_too(capsys: pytest.CaptureFixture[str]) -> None:
-    from cases import make_records, write_log
+    from support.builders.cases import make_records, write_log
 
     write_log(Path("log.db"), make_records([make_case("s-1", turns=[make_turn(answer="A-100")])]))
     assert main(["consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle"]) == 0

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 from evaltap.evaluator.cases.pairing import UnscorableCaseError, pair_turns, with_case_rubrics
 from evaltap.evaluator.cases.turn import Turn
 from evaltap.evaluator.scoring.contract.context import (
@@ -21,6 +20,7 @@ from evaltap.evaluator.scoring.contract.evaluator import Registry
 from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer
 from evaltap.schemas.errors import EvaltapError
 from evaltap.schemas.formats.metric import EvalMetric
+from support.builders.cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 
 BOTH = [EvalMetric.model_validate(TRAJECTORY), EvalMetric.model_validate(RESPONSE)]
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.distance import JaroWinkler, Levenshtein
 
-from cases import make_case, make_tool, make_turn
 from evaltap.evaluator import CaseScorer, MetricError, MetricOutcome, Registry
 from evaltap.evaluator.scoring.criteria.content.lexical import dice, measure_of
 from evaltap.schemas import EvalMetric
+from support.builders.cases import make_case, make_tool, make_turn
 
 REGISTRY = Registry()
 

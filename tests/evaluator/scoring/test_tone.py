@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from cases import make_case, make_turn
 from evaltap.evaluator import CaseScorer, MetricError, MetricOutcome, Registry
 from evaltap.evaluator.scoring.contract.context import Status
 from evaltap.evaluator.scoring.criteria.content.sentiment import _afinn, tone_of
 from evaltap.schemas import EvalMetric
+from support.builders.cases import make_case, make_turn
 
 GLAD = "Great news! Your refund was approved, and we are happy to help."
 SOUR = "This is a terrible problem and I hate it."

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 from evaltap.evaluator import (
     Case,
     CaseScorer,
@@ -25,6 +24,7 @@ from evaltap.evaluator.scoring.contract.aggregation import joined_reasons
 from evaltap.evaluator.scoring.contract.evaluator import Traits, traits_of
 from evaltap.evaluator.scoring.contract.turn_evaluator import CaseResult, TurnResult
 from evaltap.schemas import EvalMetric
+from support.builders.cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 
 METRIC = EvalMetric(metric_name="own", threshold=0.5)
 

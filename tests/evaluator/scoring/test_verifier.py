@@ -23,7 +23,7 @@ from evaltap.evaluator.scoring.judges.cache import JudgeCache
 from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges
 from evaltap.evaluator.scoring.scorer import CaseScore
 from evaltap.schemas.files.documents import metrics_of
-from judge_server import Answer, judge_server
+from support.servers.judge_server import Answer, judge_server
 
 METRIC = {
     "metricName": "llm_verifier_pairwise",

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cases import make_case, make_records
 from evaltap.cli.main import main
 from evaltap.evaluator.ingest.landing.lander import Lander
 from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import StoreError
+from support.builders.cases import make_case, make_records
 
 PLACE = Partition("topic")
 

@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from cases import TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
-from commands import Evaltap, runner
 from evaltap.evaluator.store.database import Store
+from support.builders.cases import (
+    TRAJECTORY,
+    make_case,
+    make_records,
+    make_tool,
+    make_turn,
+    write_log,
+)
+from support.builders.commands import Evaltap, runner
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from cases import NOON
 from evaltap.evaluator.ingest.landing.row_types import (
     CaseRow,
     DeadLetterRow,
@@ -23,6 +22,7 @@ from evaltap.evaluator.ingest.landing.row_types import (
 from evaltap.evaluator.scoring.results.rows import CallRow, VoteRow
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import NoMemoryError
+from support.builders.cases import NOON
 
 TEXT: Final = st.text(st.characters(codec="utf-8"), max_size=5)
 VALUES: Final[dict[str, st.SearchStrategy[Any]]] = {
