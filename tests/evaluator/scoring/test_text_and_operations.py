@@ -389,7 +389,7 @@ LESS_THAN_LEAST = {"toolUse": {"tools": [{"name": "a", "minCalls": 2, "maxCalls"
         ("tool_use", {"toolUse": {}}, "tools is empty"),
         ("tool_use", LESS_THAN_LEAST, "expected a name"),
         ("tool_use", {"toolUse": {"tools": [{"name": "a", "paths": [{"path": "b"}]}]}}, "add arguments"),
-        ("tool_use", {"toolUse": {"tools": [{"name": "a", "function": "cases:nothing"}]}}, "no attribute"),
+        ("tool_use", {"toolUse": {"tools": [{"name": "a", "function": "support.builders.cases:nothing"}]}}, "no attribute"),
         ("compression_ratio", {"compression": {"max": 0}}, "expected a share above 0"),
         ("lexical_similarity", {"lexical": {"target": "tools"}}, "or a path such as"),
     ],
