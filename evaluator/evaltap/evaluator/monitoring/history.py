@@ -79,9 +79,15 @@ def note_alerts(
         if one.firing and gone and key not in streams:
             slice_ = json.loads(key.slice)
             streams[key] = [
-                Event(key.watch, slice_, "ok", store.now(), quantile=one.quantile,
-                      measure=measures.get(key.watch, ""))
-            ]  # fmt: skip
+                Event(
+                    key.watch,
+                    slice_,
+                    "ok",
+                    store.now(),
+                    quantile=one.quantile,
+                    measure=measures.get(key.watch, ""),
+                )
+            ]
     found = [
         alert for key, many in streams.items() for alert in _new(key, known.get(key), many, store)
     ]
@@ -243,9 +249,15 @@ def _data(event: Event) -> dict[str, Json]:
 def _row(alert: Alert) -> tuple[object, ...]:
     event = _data(alert.event)
     return (
-        alert.alert_id, alert.event.watch, json.dumps(dict(alert.event.slice), sort_keys=True),
-        alert.event.status, alert.event.at or alert.noted_at, json.dumps(event), alert.notify, alert.noted_at,
-    )  # fmt: skip
+        alert.alert_id,
+        alert.event.watch,
+        json.dumps(dict(alert.event.slice), sort_keys=True),
+        alert.event.status,
+        alert.event.at or alert.noted_at,
+        json.dumps(event),
+        alert.notify,
+        alert.noted_at,
+    )
 
 
 def _standings(store: StoreReader) -> Mapping[Key, Standing]:

@@ -409,9 +409,17 @@ class LearnedWatch:
         since = datetime.combine(alarms.since, time()) if alarms and status == "firing" else None
         evidence = None if alarms is None else alarms.evidence
         return Event(
-            self._watch.name, stream.slice, status, at, since, before, after, most, evidence,
+            self._watch.name,
+            stream.slice,
+            status,
+            at,
+            since,
+            before,
+            after,
+            most,
+            evidence,
             quantile=self._quantile,
-        )  # fmt: skip
+        )
 
     def _with_reasons(self, store: StoreReader, stream: _Stream, event: Event) -> Event:
         """Return an alarm with the slices that changed and example cases, computed once for each alarm."""
@@ -436,11 +444,15 @@ class LearnedWatch:
         turns = [
             turn
             for turn in read_turns(
-                store, self._watch, self._counting, by,
-                since=event.since.replace(tzinfo=UTC), until=_just_after(event),
+                store,
+                self._watch,
+                self._counting,
+                by,
+                since=event.since.replace(tzinfo=UTC),
+                until=_just_after(event),
             )
             if turn.value is not None and turn.value not in own
-        ]  # fmt: skip
+        ]
         return replace(event, bad=_bad_span(event.since, turns, self._watch, stream.learned))
 
     def _ended(self, turns: Sequence[WatchedTurn], until: datetime | None) -> list[WatchedSession]:
@@ -483,9 +495,13 @@ def explained(
         most = None if event.most is None else mean.value + event.most - event.rate_before
         event = replace(event, rate_before=mean.value, most=most)
     return replace(
-        event, rate_after=found.value, low=found.low, high=found.high, turns=found.turns,
+        event,
+        rate_after=found.value,
+        low=found.low,
+        high=found.high,
+        turns=found.turns,
         sessions=found.sessions,
-    )  # fmt: skip
+    )
 
 
 def _just_after(event: Event) -> datetime:

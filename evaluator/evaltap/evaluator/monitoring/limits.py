@@ -235,9 +235,19 @@ def _event(
     limits = [one for one in (watch.below, watch.above) if one is not None]
     passed = watch.below if watch.below is not None and found.value < watch.below else limits[-1]
     return Event(
-        watch.name, slice_, status, at, since, None, found.value, passed, low=found.low, high=found.high,
-        turns=found.turns, sessions=found.sessions,
-    )  # fmt: skip
+        watch.name,
+        slice_,
+        status,
+        at,
+        since,
+        None,
+        found.value,
+        passed,
+        low=found.low,
+        high=found.high,
+        turns=found.turns,
+        sessions=found.sessions,
+    )
 
 
 def _is_bad(watch: Watch, turn: WatchedTurn) -> bool:

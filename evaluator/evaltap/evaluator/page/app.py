@@ -95,9 +95,19 @@ def create_app(
     """
     nobody = Person("", "viewer")
     about = PageRequest(
-        {}, nobody, store_path, live is not None, source, references, sets=sets, redact=redact,
-        access=access, address=site.address, masks=masks, trace_url=trace_url,
-    )  # fmt: skip
+        {},
+        nobody,
+        store_path,
+        live is not None,
+        source,
+        references,
+        sets=sets,
+        redact=redact,
+        access=access,
+        address=site.address,
+        masks=masks,
+        trace_url=trace_url,
+    )
     page = _Application(readers, about, access, site, live)
     routes = [
         Route("/static/{name}", page.static),
@@ -205,9 +215,12 @@ class _Application:
 
     def _page_request(self, session: Session, parameters: Mapping[str, str]) -> PageRequest:
         return replace(
-            self._about, parameters=parameters, person=session.person, now=now_utc(),
+            self._about,
+            parameters=parameters,
+            person=session.person,
+            now=now_utc(),
             session_id=session.session_id,
-        )  # fmt: skip
+        )
 
     def _html(
         self,
@@ -284,9 +297,12 @@ class _Application:
         response = RedirectResponse(local_path(form.get("next", "/")), 303)
         chosen = form.get("theme", "")
         response.set_cookie(
-            "evaltap-theme", chosen if chosen in THEMES else "system",
-            max_age=_YEAR, samesite="lax", httponly=True,
-        )  # fmt: skip
+            "evaltap-theme",
+            chosen if chosen in THEMES else "system",
+            max_age=_YEAR,
+            samesite="lax",
+            httponly=True,
+        )
         return response
 
     async def static(self, request: Request) -> Response:

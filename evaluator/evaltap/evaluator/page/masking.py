@@ -17,11 +17,31 @@ from evaltap.evaluator.store.queries import StoreReader
 HIDDEN: Final = "(hidden)"
 CONTENTS: Final = frozenset(
     {
-        "actual", "answer", "arguments", "changes", "comment", "correction", "detail", "distance", "error",
-        "evidence", "example", "expected", "expected_answer", "failure", "message", "opening", "pattern",
-        "raw", "reason", "result", "sentence", "user", "why",
+        "actual",
+        "answer",
+        "arguments",
+        "changes",
+        "comment",
+        "correction",
+        "detail",
+        "distance",
+        "error",
+        "evidence",
+        "example",
+        "expected",
+        "expected_answer",
+        "failure",
+        "message",
+        "opening",
+        "pattern",
+        "raw",
+        "reason",
+        "result",
+        "sentence",
+        "user",
+        "why",
     }
-)  # fmt: skip
+)
 """Fields that contain or may quote recorded text: questions, answers, arguments, reasons."""
 CONTENTS_OF: Final[Mapping[str, frozenset[str]]] = {
     "Argument": frozenset({"value"}),
@@ -105,9 +125,11 @@ class Marks:
     def of(self, person: Person) -> Mapping[str, str]:
         """Return the counts next to the entries of the bar, by path."""
         found = {
-            "/review": self._review, "/basket": self._baskets.get(person.name, ""),
-            "/delivery": self._delivery, "/alerts": self._alerts,
-        }  # fmt: skip
+            "/review": self._review,
+            "/basket": self._baskets.get(person.name, ""),
+            "/delivery": self._delivery,
+            "/alerts": self._alerts,
+        }
         return {path: mark for path, mark in found.items() if mark}
 
     def is_due(self, person: Person) -> bool:

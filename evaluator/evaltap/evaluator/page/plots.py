@@ -106,20 +106,33 @@ def bars(
         title = f"{_time(point.at)}: {point.value:,.6g} {words}{more}"
         drawn.append(
             Bar(
-                round(place * step + 0.5, 1), round(HEIGHT - height, 1), round(max(1.0, step - 1), 1),
-                round(height, 1), round(HEIGHT - below, 1), round(below, 1), title,
+                round(place * step + 0.5, 1),
+                round(HEIGHT - height, 1),
+                round(max(1.0, step - 1), 1),
+                round(height, 1),
+                round(HEIGHT - below, 1),
+                round(below, 1),
+                title,
                 place == len(points) - 1,
             )
-        )  # fmt: skip
+        )
     head = ("time", words, part) if part else ("time", words)
     known = [(n, p) for n, p in enumerate(points) if p.value]
     rows = [(_time(p.at), edge(p.value or 0), f"{p.part:,.0f}") for _, p in known]
     return Chart(
-        name, value, _with_marks(say, marks), edge(most), "0", _time(points[0].at) if points else "",
-        _time(points[-1].at) if points else "", tuple(drawn), marks=tuple(marks),
+        name,
+        value,
+        _with_marks(say, marks),
+        edge(most),
+        "0",
+        _time(points[0].at) if points else "",
+        _time(points[-1].at) if points else "",
+        tuple(drawn),
+        marks=tuple(marks),
         rows=(head, *(row[: len(head)] for row in rows)),
-        places=tuple(n for n, _ in known), buckets=len(points),
-    )  # fmt: skip
+        places=tuple(n for n, _ in known),
+        buckets=len(points),
+    )
 
 
 def lines(
@@ -162,13 +175,21 @@ def lines(
         for n, p in valued
     ]
     return Chart(
-        name, value, _with_marks(say, marks), form(top), form(bottom),
-        _time(points[0].at) if points else "", _time(points[-1].at) if points else "",
-        lines=drawn, band=f"M{' L'.join([*upper, *lower])}Z" if len(known) > 1 else "",
-        dashed=None if dashed is None else y(dashed), marks=tuple(marks),
+        name,
+        value,
+        _with_marks(say, marks),
+        form(top),
+        form(bottom),
+        _time(points[0].at) if points else "",
+        _time(points[-1].at) if points else "",
+        lines=drawn,
+        band=f"M{' L'.join([*upper, *lower])}Z" if len(known) > 1 else "",
+        dashed=None if dashed is None else y(dashed),
+        marks=tuple(marks),
         rows=(tuple(head), *(row[: len(head)] for row in rows)),
-        places=tuple(n for n, _ in valued), buckets=len(points),
-    )  # fmt: skip
+        places=tuple(n for n, _ in valued),
+        buckets=len(points),
+    )
 
 
 def _with_marks(say: str, marks: Sequence[Mark]) -> str:

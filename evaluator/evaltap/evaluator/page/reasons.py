@@ -120,9 +120,14 @@ def reasons(
 
 def _reason(count: int, is_new: bool, key: _Key, members: Sequence[_RecordedReason]) -> ReasonCount:
     return ReasonCount(
-        key[0], key[1], one_line(members[0].text, 200) or "no reason given", count,
-        min(one.since for one in members), shared_words(one.recorded for one in members), is_new,
-    )  # fmt: skip
+        key[0],
+        key[1],
+        one_line(members[0].text, 200) or "no reason given",
+        count,
+        min(one.since for one in members),
+        shared_words(one.recorded for one in members),
+        is_new,
+    )
 
 
 def _kinds(reader: StoreReader, query: str, span: Span, app: str) -> frozenset[_Key]:

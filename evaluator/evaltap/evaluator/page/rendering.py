@@ -177,13 +177,25 @@ def environment() -> Environment:
     """Return the template environment with its functions."""
     made = templates("evaltap.evaluator.page", "templates")
     made.filters.update(
-        amount=amount, money=money, number=number, percent=percent, measured=measured, when=when,
-        day_time=day_time, typeset=typeset,
-    )  # fmt: skip
+        amount=amount,
+        money=money,
+        number=number,
+        percent=percent,
+        measured=measured,
+        when=when,
+        day_time=day_time,
+        typeset=typeset,
+    )
     made.globals.update(
-        asset=asset, link=link, signs=SIGNS, words=WORDS, scripts=SCRIPTS, keys=KEYS,
-        product_version=product_version(), pieces_of=pieces_of,
-    )  # fmt: skip
+        asset=asset,
+        link=link,
+        signs=SIGNS,
+        words=WORDS,
+        scripts=SCRIPTS,
+        keys=KEYS,
+        product_version=product_version(),
+        pieces_of=pieces_of,
+    )
     return made
 
 

@@ -199,10 +199,18 @@ def _rate(
         flags.extend(more)
     metric, digest = key[-2:]
     return SliceRate(
-        slice_, signal, metric, digest, found, covered, tuple(flags),
+        slice_,
+        signal,
+        metric,
+        digest,
+        found,
+        covered,
+        tuple(flags),
         context.having / context.turns if context.turns else None,
-        context.not_counted, context.mean_score, number,
-    )  # fmt: skip
+        context.not_counted,
+        context.mean_score,
+        number,
+    )
 
 
 _LASTS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}

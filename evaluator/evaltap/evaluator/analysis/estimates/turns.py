@@ -26,12 +26,39 @@ from evaltap.evaluator.store.queries import Parameters, Rows, Scratch, StoreRead
 from evaltap.schemas.errors import InputError
 
 COLUMNS: Final = (
-    "app", "eval_set_id", "eval_id", "invocation_id", "revision", "producer_id", "started_at", "status",
-    "user_text", "final_text", "tool_count", "models", "input_tokens", "output_tokens", "cost_usd",
-    "latency_ms", "error_type", "error_message", "trace_id", "sampling_reason", "inclusion_probability",
-    "agent_name", "version", "environment", "tags", "run",
-    "service", "framework", "tools", "failed_calls", "complaints", "language",
-)  # fmt: skip
+    "app",
+    "eval_set_id",
+    "eval_id",
+    "invocation_id",
+    "revision",
+    "producer_id",
+    "started_at",
+    "status",
+    "user_text",
+    "final_text",
+    "tool_count",
+    "models",
+    "input_tokens",
+    "output_tokens",
+    "cost_usd",
+    "latency_ms",
+    "error_type",
+    "error_message",
+    "trace_id",
+    "sampling_reason",
+    "inclusion_probability",
+    "agent_name",
+    "version",
+    "environment",
+    "tags",
+    "run",
+    "service",
+    "framework",
+    "tools",
+    "failed_calls",
+    "complaints",
+    "language",
+)
 """The columns that a condition may name."""
 
 _JOINED: Final[Mapping[Join, tuple[str, str]]] = {

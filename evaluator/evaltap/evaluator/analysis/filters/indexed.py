@@ -11,8 +11,11 @@ from evaltap.evaluator.analysis.filters.language import Term
 from evaltap.evaluator.analysis.filters.terms import DECISIONS, Bound, has_wildcard, matches, moment
 
 _LISTS: Final[Mapping[str, str]] = {
-    "failed": "failed", "error": "errored", "not_evaluated": "not_evaluated", "passed": "passed",
-}  # fmt: skip
+    "failed": "failed",
+    "error": "errored",
+    "not_evaluated": "not_evaluated",
+    "passed": "passed",
+}
 
 
 def condition_of(term: Term, bound: Bound, now: datetime) -> str | None:

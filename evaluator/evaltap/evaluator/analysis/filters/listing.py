@@ -286,9 +286,12 @@ def list_page(
     if mark is not None:
         beyond = _beyond(order, _bound(mark, order, parameters), backwards)
     first = first_cases(
-        sorted_by.query, size + 1, ordered=_ordered(order, backwards), where=beyond,
+        sorted_by.query,
+        size + 1,
+        ordered=_ordered(order, backwards),
+        where=beyond,
         columns=sorted_by.columns,
-    )  # fmt: skip
+    )
     places = f"SELECT *, row_number() OVER (ORDER BY {_ordered(order)}) AS place FROM ({first})"
     columns = ", ".join(key.mark for key in order)
     with reader.scratch(places, parameters) as listed:

@@ -252,9 +252,11 @@ class Recovery:
         sessions, bad, weight, expected = self._days[-1]
         more = session.weight - seen.weight
         self._days[-1] = (
-            sessions + (before is None), bad + session.bad - seen.bad, weight + more,
+            sessions + (before is None),
+            bad + session.bad - seen.bad,
+            weight + more,
             expected + usual_most * more,
-        )  # fmt: skip
+        )
         return self._share_now() if fmean(self._sums) * BACK >= 1 else None
 
     def _share_now(self) -> float | None:

@@ -195,9 +195,11 @@ class Summaries:
     def _find_new(self, marks: Marks, until: Marks) -> None:
         """Write the cases with new rows to dirty_cases, and the minutes of new turns to dirty_minutes."""
         given = {
-            "seq": marks.landed_seq, "until_seq": until.landed_seq,
-            "scored": marks.scored_at, "until_scored": until.scored_at,
-        }  # fmt: skip
+            "seq": marks.landed_seq,
+            "until_seq": until.landed_seq,
+            "scored": marks.scored_at,
+            "until_scored": until.scored_at,
+        }
         self._store.execute(_NEW_TURNS, given | {"decided": marks.decided_at})
         self._store.execute(
             _NEW_CASES,
@@ -207,8 +209,10 @@ class Summaries:
                 "reviewed": _before(marks.reviewed_at, _CLOCKS_APART),
             },
         )
-        self._find_minutes("SEMI JOIN new_turns USING (app_name, eval_set_id, eval_id, invocation_id)",
-                           self._bounds(marks).landed_seq)  # fmt: skip
+        self._find_minutes(
+            "SEMI JOIN new_turns USING (app_name, eval_set_id, eval_id, invocation_id)",
+            self._bounds(marks).landed_seq,
+        )
 
     def find(self, cases: str, parameters: Mapping[str, object]) -> bool:
         """Mark the cases of a query whose rows are about to be deleted; return False without summaries.
@@ -382,13 +386,19 @@ def _earlier(one: Marks, other: Marks) -> Marks:
 
 
 _TABLES: Final[Mapping[str, str]] = {
-    "turns": "turns", "cases": "cases", "calls": "tool_calls", "scores": "scores", "feedback": "feedback",
-}  # fmt: skip
+    "turns": "turns",
+    "cases": "cases",
+    "calls": "tool_calls",
+    "scores": "scores",
+    "feedback": "feedback",
+}
 
 _WHOLE: Final[Mapping[str, str]] = {
-    **_TABLES, "turn_scores": "turn_scores", "decisions": "sampling_decisions",
+    **_TABLES,
+    "turn_scores": "turn_scores",
+    "decisions": "sampling_decisions",
     "reviews": "v_review_decisions",
-}  # fmt: skip
+}
 
 _NEXT_SCORED: Final = """
 SELECT count(*), max(scored_at) FROM (

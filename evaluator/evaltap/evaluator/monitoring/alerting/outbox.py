@@ -181,9 +181,10 @@ class _Channel:
     def _drop_silenced(self) -> list[tuple[object, ...]]:
         """Drop alarms that began and ended while their watch was silenced."""
         silenced = [
-            one for one in self._waiting
+            one
+            for one in self._waiting
             if not one.attempts and self._silenced(one.alert.event.watch)
-        ]  # fmt: skip
+        ]
         began = {one.alert.alert_id for one in silenced if one.alert.began}
         ended = {one.alert.alert_id for one in silenced if not one.alert.began}
         gone = [one for one in silenced if one.alert.alert_id in began & ended]

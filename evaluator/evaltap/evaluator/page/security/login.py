@@ -50,8 +50,13 @@ def with_cookie(response: Response, request: Request, site: Site, secret: str) -
     secure = keeps_secure_cookies(request, site)
     response.set_cookie(
         f"{'__Host-' if secure else ''}evaltap-{site.port}",
-        secret, max_age=int(IDLE_SECONDS), path="/", secure=secure, httponly=True, samesite="lax",
-    )  # fmt: skip
+        secret,
+        max_age=int(IDLE_SECONDS),
+        path="/",
+        secure=secure,
+        httponly=True,
+        samesite="lax",
+    )
 
 
 def without_cookie(response: Response, site: Site) -> None:

@@ -108,13 +108,15 @@ def read(reader: StoreReader, request: PageRequest) -> BasketPage:
         ),
         wanted,
         tuple((name, words, _to(wanted, name)) for name, words in CONTENTS.items()),
-        tuple(ENDINGS), len(made.cases), made.left_out,
+        tuple(ENDINGS),
+        len(made.cases),
+        made.left_out,
         commands(store, filter_, wanted) if filter_ else (),
         tuple(
             (path.name, commands(store, filter_, wanted, path) if filter_ else ())
             for path in request.sets
         ),
-    )  # fmt: skip
+    )
 
 
 def _to(wanted: ExportRequest, content: str) -> str:
@@ -127,7 +129,7 @@ def _picked(case: ListedCase, key: CaseKey, at: datetime, reviewed: tuple[int, i
     named = {"set": key[1], "id": key[2], "app": key[0]}
     return PickedCase(
         case, at, key_text(key), *reviewed, link("/case", **named), link("/expected", **named)
-    )  # fmt: skip
+    )
 
 
 # -- what people do with it ---------------------------------------------------------------------

@@ -128,10 +128,14 @@ class TurnPlaces(NamedTuple):
             inside = [place for place in failing if first <= place <= last]
             made.append(
                 TurnRange(
-                    first, last, link("/case", **self.parameters, turn=first if first > 1 else None),
-                    first == self.first, tuple(map(self.of, inside[:MOST_FAILING])), len(inside),
+                    first,
+                    last,
+                    link("/case", **self.parameters, turn=first if first > 1 else None),
+                    first == self.first,
+                    tuple(map(self.of, inside[:MOST_FAILING])),
+                    len(inside),
                 )
-            )  # fmt: skip
+            )
         return tuple(made)
 
 
@@ -299,9 +303,13 @@ def _read(
     rows = reader.records(_TURNS, named)
     first = first_shown(request["turn"], len(rows))
     report = read_case(
-        reader, key, run_id=request["run"], metric=request["metric"], references=request.references,
+        reader,
+        key,
+        run_id=request["run"],
+        metric=request["metric"],
+        references=request.references,
         limits=replace(LIMITS, first_turn=first),
-    )  # fmt: skip
+    )
     headers = reader.records(_HEADER, named)
     if not headers and not report.cells:
         return None
@@ -431,11 +439,16 @@ def _turns(
         )
         made.append(
             TurnView(
-                place, evidence, row.get("started_at"), row.get("revisions", 1),
-                lines_of(evidence.steps), verdicts, tuple(quotes.get(evidence.invocation_id, ())),
+                place,
+                evidence,
+                row.get("started_at"),
+                row.get("revisions", 1),
+                lines_of(evidence.steps),
+                verdicts,
+                tuple(quotes.get(evidence.invocation_id, ())),
                 trace_url.of(evidence.trace_id) if trace_url else "",
             )
-        )  # fmt: skip
+        )
     return tuple(made)
 
 

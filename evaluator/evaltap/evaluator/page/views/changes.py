@@ -35,12 +35,21 @@ FROM done WHERE ($who::VARCHAR = '' OR who = $who) AND ($id::VARCHAR = '' OR id 
 ORDER BY done_at DESC, id LIMIT $most OFFSET $at
 """
 _WORDS: Final[Mapping[str, str]] = {
-    "approve": "approved", "edit": "edited and approved", "reject": "rejected", "skip": "skipped",
-    "undo": "undid", "pick": "added to the basket", "drop": "removed from the basket",
-    "export": "exported", "add_to_set": "added to", "take_from_set": "removed from",
-    "invite": "invited", "log_in": "logged in", "end_session": "logged out",
+    "approve": "approved",
+    "edit": "edited and approved",
+    "reject": "rejected",
+    "skip": "skipped",
+    "undo": "undid",
+    "pick": "added to the basket",
+    "drop": "removed from the basket",
+    "export": "exported",
+    "add_to_set": "added to",
+    "take_from_set": "removed from",
+    "invite": "invited",
+    "log_in": "logged in",
+    "end_session": "logged out",
     "remove_person": "removed",
-}  # fmt: skip
+}
 _OPPOSITE: Final = {"pick": "drop", "drop": "pick"}
 
 
@@ -106,10 +115,12 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     rows = _rows(reader, who=who, at=at, most=PER_PAGE + 1)
     people = reader.rows("SELECT reviewer FROM reviews UNION SELECT who FROM changes ORDER BY 1")
     data = ChangesPage(
-        tuple(_line(row, request) for row in rows[:PER_PAGE]), who, tuple(name for (name,) in people),
+        tuple(_line(row, request) for row in rows[:PER_PAGE]),
+        who,
+        tuple(name for (name,) in people),
         link("/changes", who=who, at=max(at - PER_PAGE, 0) or None) if at else "",
         link("/changes", who=who, at=at + PER_PAGE) if len(rows) > PER_PAGE else "",
-    )  # fmt: skip
+    )
     return PageAnswer("changes.html.j2", "Changes", data)
 
 
@@ -124,11 +135,18 @@ def _line(row: _Done, request: PageRequest) -> ChangeLine:
     key = row.app_name, row.eval_set_id, row.eval_id
     action: str = row.action
     return ChangeLine(
-        row.change_id, row.done_at, row.who, row.role or "", _WORDS.get(action, action),
-        row.target or key[2] or "", row.invocation_id or "", _more(row, row.details()),
+        row.change_id,
+        row.done_at,
+        row.who,
+        row.role or "",
+        _WORDS.get(action, action),
+        row.target or key[2] or "",
+        row.invocation_id or "",
+        _more(row, row.details()),
         link("/case", set=key[1], id=key[2], app=key[0]) if key[2] else "",
-        row.undone, _may_undo(row, request),
-    )  # fmt: skip
+        row.undone,
+        _may_undo(row, request),
+    )
 
 
 def _more(row: _Done, detail: JsonObject) -> str:
@@ -137,8 +155,9 @@ def _more(row: _Done, detail: JsonObject) -> str:
     parts = [
         "" if count is None else f"{count:,} case{'s' if count != 1 else ''}",
         *(str(detail.get(name) or "") for name in ("content", "format", "role")),
-        ", ".join(row.labels or ()), row.comment or "",
-    ]  # fmt: skip
+        ", ".join(row.labels or ()),
+        row.comment or "",
+    ]
     return " · ".join(filter(None, parts))
 
 

@@ -203,11 +203,13 @@ def _of_versions(
     try:
         sides = [
             Selection(
-                f"version {one}", reader.path,
-                Scope(where=condition("version", one, where="Compare")), reader,
+                f"version {one}",
+                reader.path,
+                Scope(where=condition("version", one, where="Compare")),
+                reader,
             )
             for one in (base, head)
-        ]  # fmt: skip
+        ]
         found = compare_traffic(sides[0], sides[1], Rules(across_metrics=bool(request["across"])))
     except InputError as error:
         across = "" if request["across"] else to(base, head, "1")
@@ -215,17 +217,23 @@ def _of_versions(
     return about(
         replace(
             _nothing(lines, None, None, "", ""),
-            swap_href=to(head, base), verdict=found.verdict, headline=wording.headline(found),
+            swap_href=to(head, base),
+            verdict=found.verdict,
+            headline=wording.headline(found),
             metrics=tuple(
                 _metric_line(
-                    one, found.rules,
-                    link("/cases", q=f"version:{_quoted(head)} metric:{_quoted(one.metric)}=failed,crashed"),
+                    one,
+                    found.rules,
+                    link(
+                        "/cases",
+                        q=f"version:{_quoted(head)} metric:{_quoted(one.metric)}=failed,crashed",
+                    ),
                 )
                 for one in found.metrics
             ),
             notes=found.notes,
         )
-    )  # fmt: skip
+    )
 
 
 def _quoted(word: str) -> str:
@@ -279,9 +287,12 @@ class _Address:
     def to(self, **changed: str | int | None) -> str:
         """Return the address of this comparison with changed parameters."""
         kept: dict[str, str | int | None] = {
-            "a": self.a, "b": self.b, "metric": self.request["metric"], "across": self.request["across"],
+            "a": self.a,
+            "b": self.b,
+            "metric": self.request["metric"],
+            "across": self.request["across"],
             "show": "" if self.show == "broken" else self.show,
-        }  # fmt: skip
+        }
         return link("/compare", **(kept | changed))
 
 
@@ -289,9 +300,29 @@ def _nothing(
     lines: Sequence[RunLine], a: RunLine | None, b: RunLine | None, why: str, across: str
 ) -> ComparePage:
     return ComparePage(
-        tuple(lines), a, b, why, across, "", "", "", (), "", (), 0, (), (), "broken", (), (), 0, "", "",
-        (), "",
-    )  # fmt: skip
+        tuple(lines),
+        a,
+        b,
+        why,
+        across,
+        "",
+        "",
+        "",
+        (),
+        "",
+        (),
+        0,
+        (),
+        (),
+        "broken",
+        (),
+        (),
+        0,
+        "",
+        "",
+        (),
+        "",
+    )
 
 
 def _page(
@@ -312,8 +343,13 @@ def _page(
     opened = next((one for one in shown if one.key == key), None)
     until = at + PER_PAGE
     return ComparePage(
-        tuple(lines), *runs, "", "", address.to(a=address.b, b=address.a),
-        found.verdict, wording.headline(found),
+        tuple(lines),
+        *runs,
+        "",
+        "",
+        address.to(a=address.b, b=address.a),
+        found.verdict,
+        wording.headline(found),
         tuple(
             _metric_line(one, found.rules, address.to(metric=one.metric)) for one in found.metrics
         ),
@@ -321,14 +357,18 @@ def _page(
         tuple((one.name, wording.usage(one)) for one in found.usage),
         metric.base.cases,
         tuple((title, tuple(names)) for title, names in wording.listed(found)),
-        found.notes, address.show,
+        found.notes,
+        address.show,
         tuple(Tab(name, len(many), address.to(show=name)) for name, many in by_tab.items()),
-        tuple(_case_lines(reader, shown, sides, metric.metric, address, opened)), len(chosen),
+        tuple(_case_lines(reader, shown, sides, metric.metric, address, opened)),
+        len(chosen),
         address.to(at=until) if until < len(chosen) else "",
         address.to(at=max(at - PER_PAGE, 0) or None) if at else "",
-        tuple(_opened(reader, opened, sides, runs, metric.metric, address.request)) if opened else (),
+        tuple(_opened(reader, opened, sides, runs, metric.metric, address.request))
+        if opened
+        else (),
         address.to(at=at or None),
-    )  # fmt: skip
+    )
 
 
 def _most_changed(found: Comparison) -> MetricChange:
@@ -358,10 +398,14 @@ def _metric_line(metric: MetricChange, rules: Rules, href: str) -> MetricLine:
     else:
         verdict = "better" if improved(metric, rules) else "no significant change"
     return MetricLine(
-        metric, (wording.rate(metric, metric.base), wording.rate(metric, metric.head)),
-        wording.difference(metric), wording.certainty(metric), wording.evidence(metric), verdict,
+        metric,
+        (wording.rate(metric, metric.base), wording.rate(metric, metric.head)),
+        wording.difference(metric),
+        wording.certainty(metric),
+        wording.evidence(metric),
+        verdict,
         href,
-    )  # fmt: skip
+    )
 
 
 def _case_lines(
@@ -381,9 +425,16 @@ def _case_lines(
         own = _own_key(sides[failing], case.key) or case.key
         opening, *reasons = texts.get(own, ("", "", ""))
         yield CaseLine(
-            case, sign, word, status, opening or "", reasons[failing] or "",
-            wording.figures(case), f"{href}#opened", case is opened,
-        )  # fmt: skip
+            case,
+            sign,
+            word,
+            status,
+            opening or "",
+            reasons[failing] or "",
+            wording.figures(case),
+            f"{href}#opened",
+            case is opened,
+        )
 
 
 def _texts(

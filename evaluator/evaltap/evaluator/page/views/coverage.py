@@ -87,13 +87,21 @@ def read(reader: StoreReader, request: PageRequest) -> CoveragePage:
         (changed,) = drift([by], before, seen)
         seen += before
     return CoveragePage(
-        tuple(path.name for path in request.sets), by,
-        tuple((name, link("/coverage", by=name, period=period)) for name in DIMENSIONS), period,
+        tuple(path.name for path in request.sets),
+        by,
+        tuple((name, link("/coverage", by=name, period=period)) for name in DIMENSIONS),
+        period,
         tuple((name, link("/coverage", by=by, period=name)) for name in PERIODS),
-        turns, turns > MOST_TURNS, found, _gaps(found) if found else (),
-        tuple(CoveredLine(one, _cases(by, one.value)) for one in found.covered_values) if found else (),
-        changed, _shifts(changed, seen) if changed else (),
-    )  # fmt: skip
+        turns,
+        turns > MOST_TURNS,
+        found,
+        _gaps(found) if found else (),
+        tuple(CoveredLine(one, _cases(by, one.value)) for one in found.covered_values)
+        if found
+        else (),
+        changed,
+        _shifts(changed, seen) if changed else (),
+    )
 
 
 def _counts(reader: StoreReader, since: datetime, before: datetime) -> tuple[int, int]:
@@ -127,12 +135,15 @@ def _end(reader: StoreReader, request: PageRequest) -> datetime:
 def _gaps(found: Coverage) -> tuple[GapLine, ...]:
     return tuple(
         GapLine(
-            gap.text or gap.value, gap.share.value, (gap.share.interval.low, gap.share.interval.high),
-            gap.turns, _cases(found.by, gap.value, gap.examples),
+            gap.text or gap.value,
+            gap.share.value,
+            (gap.share.interval.low, gap.share.interval.high),
+            gap.turns,
+            _cases(found.by, gap.value, gap.examples),
             tuple(key_text(key[:3]) for key in gap.examples),
         )
         for gap in found.gaps
-    )  # fmt: skip
+    )
 
 
 def _cases(by: str, value: str, examples: Sequence[TurnKey] = ()) -> str:

@@ -74,18 +74,29 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read the accounts, and why the requested case `id` has no score."""
     producers = tuple(
         Producer(
-            one.producer_id, one.recorded, one.landed, one.dropped, size(one.dead), size(one.erased),
-            one.lost, size(one.lost), one.closed,
+            one.producer_id,
+            one.recorded,
+            one.landed,
+            one.dropped,
+            size(one.dead),
+            size(one.erased),
+            one.lost,
+            size(one.lost),
+            one.closed,
         )
         for one in landed_accounts(reader)
-    )  # fmt: skip
+    )
     found = tuple(
         Letter(
-            one.number, f"{one.topic} {one.partition} @ {one.offset}", one.reason, one.detail, one.parked,
+            one.number,
+            f"{one.topic} {one.partition} @ {one.offset}",
+            one.reason,
+            one.detail,
+            one.parked,
             one.landed_at,
         )
         for one in letters(reader, limit=SHOWN_LETTERS)
-    )  # fmt: skip
+    )
     ((oldest,),) = reader.rows(_OLDEST)
     answer = why(reader, request["id"]) if request["id"] else None
     data = DeliveryPage(producers, found, oldest, answer, request["id"])
@@ -156,15 +167,21 @@ def view_alerts(reader: StoreReader, request: PageRequest) -> PageAnswer:
         q = event.get("cases_filter") or ""
         found.append(
             Alert(
-                row["alert_id"], row["watch"], orjson.loads(row["slice"]), row["status"],
-                row["turned_at"], event, link("/cases", q=q) if q else "",
+                row["alert_id"],
+                row["watch"],
+                orjson.loads(row["slice"]),
+                row["status"],
+                row["turned_at"],
+                event,
+                link("/cases", q=q) if q else "",
                 tuple(
                     Example(one, list_of(one), openings.get(one) or "")
                     for one in row["eval_ids"][:EXAMPLES]
                 ),
-                _overview(row["turned_at"], event.get("since")), _is_silenced(event),
+                _overview(row["turned_at"], event.get("since")),
+                _is_silenced(event),
             )
-        )  # fmt: skip
+        )
     return PageAnswer(
         "alerts.html.j2", "Alerts", AlertsPage(tuple(found), tuple(read_states(reader)))
     )

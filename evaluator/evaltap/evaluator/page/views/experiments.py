@@ -23,9 +23,17 @@ PER_PAGE: Final = 50
 _REASONS: Final = 12
 _STATES: Final = ("scored", "crashed", "forked", "invalid", "ran", "begun")
 TABS: Final = (
-    "newly failing", "newly passing", "crashed", "failed", "forked", "off script", "invalid", "unfinished",
-    "passed", "no verdict",
-)  # fmt: skip
+    "newly failing",
+    "newly passing",
+    "crashed",
+    "failed",
+    "forked",
+    "off script",
+    "invalid",
+    "unfinished",
+    "passed",
+    "no verdict",
+)
 """The kinds of sessions, in the order in which they are listed; each session is in the first that fits."""
 _METRIC: Final = "metric "
 
@@ -234,8 +242,14 @@ def _experiments(reader: StoreReader, rows: Sequence[Mapping[str, Any]]) -> tupl
         profiles.setdefault(name, {}).setdefault(metric, []).append((n, passed, cases))
     return tuple(
         Experiment(
-            row["experiment_id"], row["set_name"], row["agent"], row["version"], row["runs"],
-            row["started_at"], row["starts"], row["is_replay"],
+            row["experiment_id"],
+            row["set_name"],
+            row["agent"],
+            row["version"],
+            row["runs"],
+            row["started_at"],
+            row["starts"],
+            row["is_replay"],
             tuple(
                 StateCount(state, count)
                 for state in _STATES
@@ -245,7 +259,7 @@ def _experiments(reader: StoreReader, rows: Sequence[Mapping[str, Any]]) -> tupl
             link("/experiment", id=row["experiment_id"]),
         )
         for row in rows
-    )  # fmt: skip
+    )
 
 
 def _wanted(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:

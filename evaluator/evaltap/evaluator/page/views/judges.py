@@ -111,9 +111,13 @@ def _judge(
         problem = str(error)
     mine = tuple(one for one in use if one["metric_name"] == name)
     return Judge(
-        name, tuple(calibrated), problem, _disagreements(reader, calibrated, known), mine,
+        name,
+        tuple(calibrated),
+        problem,
+        _disagreements(reader, calibrated, known),
+        mine,
         next((one for one in samples if one["metric_name"] == name), None),
-    )  # fmt: skip
+    )
 
 
 def _disagreements(

@@ -148,26 +148,44 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
     apps = tuple(reader.column(named))
     delivery = _delivery(reader)
     return Overview(
-        True, landed, span, spans, apps, app, chosen.metric if chosen else "",
-        sampled, chosen.rate.effective_n if chosen and chosen.rate else 0.0,
+        True,
+        landed,
+        span,
+        spans,
+        apps,
+        app,
+        chosen.metric if chosen else "",
+        sampled,
+        chosen.rate.effective_n if chosen and chosen.rate else 0.0,
         _tiles(request, span, rows, others.get(("turns", "")), chosen, latencies, tools, delivery),
         charts(
-            span, rows, scores, chosen, newest, latencies, _usual(before, chosen), alarms_in(reader, span)
+            span,
+            rows,
+            scores,
+            chosen,
+            newest,
+            latencies,
+            _usual(before, chosen),
+            alarms_in(reader, span),
         ),
         _metric_lines(request, span, found, before),
         tuple(
             Reason(one, _filter(request, _failing(one), span))
             for one in reasons(
-                reader, span, app,
+                reader,
+                span,
+                app,
                 turns=TurnCounts(turns, traffic.turn_count(reader, span.before, app)),
-                verdicts=_verdict_counts(found, before), past=request.past,
+                verdicts=_verdict_counts(found, before),
+                past=request.past,
             )
         ),
         tuple(
             ToolLine(one, *(_cases(request, q, span) for q in _of_tool(one.tool))) for one in tools
         ),
-        delivery, turns,
-    )  # fmt: skip
+        delivery,
+        turns,
+    )
 
 
 def _metric_lines(
@@ -285,10 +303,12 @@ def _tiles(
         ends = f"{100 * chosen.rate.interval.low:.1f} to {100 * chosen.rate.interval.high:.1f} %"
         tiles.append(
             Tile(
-                f"pass rate · {chosen.metric}", f"{100 * chosen.rate.value:.1f} %", ends,
+                f"pass rate · {chosen.metric}",
+                f"{100 * chosen.rate.value:.1f} %",
+                ends,
                 _cases(request, f"metric:{chosen.metric}=failed", span),
             )
-        )  # fmt: skip
+        )
     if (latency := latencies.get(None)) is not None:
         slow = _cases(request, f"latency:>{latency.p95 / 1000:.2g}s", span)
         tiles.append(
@@ -376,11 +396,14 @@ def charts(
     times = span.times()
     made = [
         plots.bars(
-            "Turns", [plots.Point(at, n, part=e) for at, n, e in zip(times, turns, errors, strict=True)],
-            words="turns", part="crashed", say=f"{sum(turns):,.0f} turns, {sum(errors):,.0f} of them crashed",
+            "Turns",
+            [plots.Point(at, n, part=e) for at, n, e in zip(times, turns, errors, strict=True)],
+            words="turns",
+            part="crashed",
+            say=f"{sum(turns):,.0f} turns, {sum(errors):,.0f} of them crashed",
             marks=() if chosen else alarms,
         )
-    ]  # fmt: skip
+    ]
     if chosen:
         made.append(_pass_rate(span, scores, chosen, newest, usual, alarms))
     if any(costs):
@@ -421,11 +444,16 @@ def _pass_rate(
     )
     dashed = "" if usual is None else f", dashed: period before, {100 * usual:.1f} %"
     return plots.lines(
-        f"Pass rate · {chosen.metric}", [("pass rate", points)],
+        f"Pass rate · {chosen.metric}",
+        [("pass rate", points)],
         say=f"{say}; band: 95 % interval{dashed}",
-        low=0.0, high=1.0, form=lambda share: f"{100 * share:.0f} %", dashed=usual, marks=alarms,
+        low=0.0,
+        high=1.0,
+        form=lambda share: f"{100 * share:.0f} %",
+        dashed=usual,
+        marks=alarms,
         value=f"band: 95 % interval{dashed}",
-    )  # fmt: skip
+    )
 
 
 def alarms_in(reader: StoreReader, span: Span) -> list[plots.Mark]:
@@ -441,7 +469,9 @@ def _latency(span: Span, latencies: Mapping[datetime | None, Latency]) -> plots.
     p95 = [plots.Point(at, found.p95 / 1000 if found else None) for at, found in by_bucket]
     median = [plots.Point(at, found.median / 1000 if found else None) for at, found in by_bucket]
     return plots.lines(
-        "Latency", [("p95", p95), ("median", median)], low=0.0,
+        "Latency",
+        [("p95", p95), ("median", median)],
+        low=0.0,
         form=lambda seconds: duration(1000 * seconds),
         say="median and 95th percentile of a turn's latency",
-    )  # fmt: skip
+    )

@@ -92,12 +92,20 @@ def read(reader: StoreReader, request: PageRequest) -> ReviewPage:
     evidence = _evidence(reader, request, found) if found else None
     turn = (found.after or found.turn) if found else {}
     return ReviewPage(
-        tuple(reader.records(_QUEUES)), request["queue"], mine, agreement_of(reader)[0], found,
-        _before(found), evidence, lines_of(evidence.steps) if evidence else (),
+        tuple(reader.records(_QUEUES)),
+        request["queue"],
+        mine,
+        agreement_of(reader)[0],
+        found,
+        _before(found),
+        evidence,
+        lines_of(evidence.steps) if evidence else (),
         orjson.dumps(turn.get("tools") or [], option=orjson.OPT_INDENT_2).decode(),
-        _content(turn.get("finalResponse")), _decided(reader, request),
-        _case_href(found) if found else "", (run_failure(found.turn) or "") if found else "",
-    )  # fmt: skip
+        _content(turn.get("finalResponse")),
+        _decided(reader, request),
+        _case_href(found) if found else "",
+        (run_failure(found.turn) or "") if found else "",
+    )
 
 
 def _evidence(reader: StoreReader, request: PageRequest, one: Item) -> TurnEvidence | None:
@@ -129,8 +137,11 @@ def _decided(reader: StoreReader, request: PageRequest) -> Decided | None:
     except InputError:  # it was erased in the meantime
         return None
     key = {
-        "app": one.app, "eval_set": one.eval_set_id, "eval_id": one.eval_id, "turn": one.invocation_id,
-    }  # fmt: skip
+        "app": one.app,
+        "eval_set": one.eval_set_id,
+        "eval_id": one.eval_id,
+        "turn": one.invocation_id,
+    }
     rows = reader.rows(
         "SELECT action FROM v_review_decisions WHERE item_id = $item AND reviewer = $who",
         {"item": one.item_id, "who": request.person.name},
@@ -160,9 +171,14 @@ def act(writer: CursorWriter, request: PageRequest) -> str:
         raise InputError(f"unknown decision {action!r}; expected one of {', '.join(DECIDED)}")
     labels = [label.strip() for label in request["labels"].split(",") if label.strip()]
     decide(
-        writer, one, request.person.name, action, after=_after(request, one) if action == "edit" else None,
-        labels=labels, comment=request["comment"],
-    )  # fmt: skip
+        writer,
+        one,
+        request.person.name,
+        action,
+        after=_after(request, one) if action == "edit" else None,
+        labels=labels,
+        comment=request["comment"],
+    )
     return _next(writer, request, one.item_id)
 
 

@@ -158,6 +158,10 @@ def read_one(reader: StoreReader, run_id: str, *, landing: bool = False) -> RunP
 def case_href(case: CaseRow, run_id: str) -> str:
     """Return the link to a case under the scores of a run."""
     return link(
-        "/case", set=case.eval_set_id, id=case.eval_id, app=case.app_name, run=run_id,
+        "/case",
+        set=case.eval_set_id,
+        id=case.eval_id,
+        app=case.app_name,
+        run=run_id,
         metric=case.metric_name,
-    )  # fmt: skip
+    )

@@ -83,11 +83,15 @@ def _access(request: PageRequest) -> Access:
 def _sessions(request: PageRequest) -> tuple[LoggedIn, ...]:
     return tuple(
         LoggedIn(
-            one.session_id, one.person.name, one.person.role, _at(one.opened_at), _at(one.seen_at),
+            one.session_id,
+            one.person.name,
+            one.person.role,
+            _at(one.opened_at),
+            _at(one.seen_at),
             one.session_id == request.session_id,
         )
         for one in _access(request).sessions()
-    )  # fmt: skip
+    )
 
 
 def _people(request: PageRequest) -> tuple[Person, ...]:

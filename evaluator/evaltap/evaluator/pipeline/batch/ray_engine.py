@@ -202,8 +202,9 @@ class RayEngine:
         lost = actor.lose()
         log.warning(
             "a worker died with %d cases in progress: %s",
-            sum(len(task.cases) for task in lost), _first_line(error),
-        )  # fmt: skip
+            sum(len(task.cases) for task in lost),
+            _first_line(error),
+        )
         if self._keeper is not None:
             self._cluster.ray.get(self._keeper.lost.remote(actor.name))
         keys = [one.key for task in lost for one in task.cases]
@@ -334,10 +335,8 @@ class CaseWorker:
         self._workers = workers
         self._count = count
         self._budget = (
-            None
-            if workers.budget is None
-            else SharedBudget(workers.budget, keeper, name)
-        )  # fmt: skip
+            None if workers.budget is None else SharedBudget(workers.budget, keeper, name)
+        )
         self._scorer: CaseScorer | None = None
 
     def ready(self) -> None:
@@ -357,9 +356,13 @@ class CaseWorker:
         before = {id(identity): one for (identity, _), one in zip(named, known, strict=True)}
         rows = ScoreRows()
         for part in score_batches(
-            self._scorer.only(indexes), named, indexes, CASES_PER_BATCH, self._workers.threads,
+            self._scorer.only(indexes),
+            named,
+            indexes,
+            CASES_PER_BATCH,
+            self._workers.threads,
             known=lambda identity: before[id(identity)] or {},
-        ):  # fmt: skip
+        ):
             rows.extend(part)
         return rows.packed()
 

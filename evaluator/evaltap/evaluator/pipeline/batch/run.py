@@ -99,8 +99,18 @@ def write_bad_lines(store: Store, lines: Sequence[BadLine]) -> None:
         store.append(
             "dead_letters",
             [
-                (f"file:{line.path}", 0, line.offset, "invalid_case", line.message, False,
-                 None, None, line.raw, now)
+                (
+                    f"file:{line.path}",
+                    0,
+                    line.offset,
+                    "invalid_case",
+                    line.message,
+                    False,
+                    None,
+                    None,
+                    line.raw,
+                    now,
+                )
                 for line in lines
             ],
-        )  # fmt: skip
+        )

@@ -69,9 +69,10 @@ class ScoreSampling:
             for index, name in enumerate(names)
         }
         waiting = {
-            index for index, of in self._of.items()
+            index
+            for index, of in self._of.items()
             if any(one.failed for number in of for one in rules[number].always)
-        }  # fmt: skip
+        }
         every = range(len(names))
         self.stages = [
             tuple(one for one in every if one not in waiting),
@@ -142,9 +143,16 @@ class ScoreSampling:
                 decision = before
             else:
                 rows.append(
-                    (*key, name, revision, metric.metric.metric_name, metric.digest, *decision,
-                     self._store.now())
-                )  # fmt: skip
+                    (
+                        *key,
+                        name,
+                        revision,
+                        metric.metric.metric_name,
+                        metric.digest,
+                        *decision,
+                        self._store.now(),
+                    )
+                )
             if decision.decision != _SCORE:
                 left_out.add(place)
         self._left_out[key, index] = frozenset(left_out)

@@ -10,9 +10,18 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 OTHER: Final = "other"
 MOST_VALUES: Final[Mapping[str, int]] = {
-    "app": 50, "model": 50, "metric": 100, "slice": 20, "watch": 100, "reason": 50, "status": 10,
-    "window": 5, "rule": 50, "le": 50, "version": 1,
-}  # fmt: skip
+    "app": 50,
+    "model": 50,
+    "metric": 100,
+    "slice": 20,
+    "watch": 100,
+    "reason": 50,
+    "status": 10,
+    "window": 5,
+    "rule": 50,
+    "le": 50,
+    "version": 1,
+}
 """How many values of a label are exposed: those with the largest samples; the rest become `other`."""
 
 _DESCRIBED: Final = re.compile(r"^(# (?:HELP|TYPE) )(\S+)_total ")

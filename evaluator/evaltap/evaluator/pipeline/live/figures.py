@@ -162,9 +162,11 @@ def _counts(store: StoreReader) -> list[Family]:
         "evaltap_dead_letters_total", "counter", "Records that could not be landed.", ("reason",)
     )
     scored = Family(
-        "evaltap_turns_scored_total", "counter", "Latest score of each turn.",
+        "evaltap_turns_scored_total",
+        "counter",
+        "Latest score of each turn.",
         ("app", "metric", "status"),
-    )  # fmt: skip
+    )
     for family, query in ((dropped, _DROPPED), (letters, _LETTERS), (scored, _SCORED)):
         for *values, figure in store.rows(query):
             family.add(values, figure)
@@ -180,9 +182,12 @@ def _traffic(store: StoreReader) -> list[Family]:
         ("app", "model"),
     )
     latency = Family(
-        "evaltap_turn_latency_seconds", "histogram", "Estimated latency of the traffic's turns.",
-        ("part", "app", "model", "le"), suffixes=True,
-    )  # fmt: skip
+        "evaltap_turn_latency_seconds",
+        "histogram",
+        "Estimated latency of the traffic's turns.",
+        ("part", "app", "model", "le"),
+        suffixes=True,
+    )
     weight = "1 / greatest(coalesce(inclusion_probability, 1), 1e-9)"
     bounds = [f"latency_ms <= {bound * 1000}" for bound in BUCKETS] + ["latency_ms IS NOT NULL"]
     buckets = ", ".join(f"coalesce(sum({weight}) FILTER ({one}), 0)" for one in bounds)
@@ -208,21 +213,30 @@ def _bound(seconds: float) -> str:
 def _rates(store: StoreReader, now: datetime) -> list[Family]:
     labels = ("app", "metric", "window")
     disagreement = Family(
-        "evaltap_judge_disagreement_ratio", "gauge", "Share of turns on which judges disagreed.",
+        "evaltap_judge_disagreement_ratio",
+        "gauge",
+        "Share of turns on which judges disagreed.",
         ("metric", "window"),
-    )  # fmt: skip
+    )
     found = {
         "rate": Family("evaltap_pass_ratio", "gauge", "Pass rate of the traffic.", labels),
         "low": Family("evaltap_pass_ratio_low", "gauge", "Lower end of its 95 % interval.", labels),
-        "high": Family("evaltap_pass_ratio_high", "gauge", "Upper end of its 95 % interval.", labels),
-        "effective_turns": Family(
-            "evaltap_effective_turns", "gauge", "Effective sample size of a pass rate, in turns.", labels
+        "high": Family(
+            "evaltap_pass_ratio_high", "gauge", "Upper end of its 95 % interval.", labels
         ),
-        "covered": Family(
-            "evaltap_covered_ratio", "gauge", "Share of the traffic that had a chance of being scored.",
+        "effective_turns": Family(
+            "evaltap_effective_turns",
+            "gauge",
+            "Effective sample size of a pass rate, in turns.",
             labels,
         ),
-    }  # fmt: skip
+        "covered": Family(
+            "evaltap_covered_ratio",
+            "gauge",
+            "Share of the traffic that had a chance of being scored.",
+            labels,
+        ),
+    }
     for window, length in WINDOWS.items():
         for rate in estimate_rates(store, Scope(since=now - length), by=["app"], now=now).rates:
             data = rate.data()
@@ -253,10 +267,11 @@ def _judges(store: StoreReader) -> list[Family]:
 
 def _evidence(evidence: Mapping[str, float]) -> Family:
     found = Family(
-        "evaltap_watch_evidence_ratio", "gauge", "Evidence for a change, divided by the evidence that"
-        " raises an alarm.",
+        "evaltap_watch_evidence_ratio",
+        "gauge",
+        "Evidence for a change, divided by the evidence that raises an alarm.",
         ("watch",),
-    )  # fmt: skip
+    )
     for watch, share in evidence.items():
         found.add((watch,), share)
     return found

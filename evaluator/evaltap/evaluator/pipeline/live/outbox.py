@@ -142,10 +142,15 @@ def dead_letters(store: Store, at: datetime, key: str, limit: int) -> list[Item]
     for row in store.rows(_DEAD_LETTERS, {"at": at, "key": key, "limit": limit}):
         landed_at, place, topic, partition, offset, reason, detail, key_, headers, value = row
         record = encode_dead_letter(
-            WireRecord(key_, value, read_headers(headers)), reason=reason, detail=detail, topic=topic,
-            partition=partition, offset=offset, producer_id="evaltap-evaluator",
+            WireRecord(key_, value, read_headers(headers)),
+            reason=reason,
+            detail=detail,
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            producer_id="evaltap-evaluator",
             time=landed_at.replace(tzinfo=UTC),
-        )  # fmt: skip
+        )
         items.append(Item(landed_at, place, record))
     return items
 
@@ -162,9 +167,12 @@ def _score(row: dict[str, Any]) -> Item:
     record = None
     try:
         record = encode_score(
-            of, body, event_id=row["score_id"], producer_id="evaltap-evaluator",
+            of,
+            body,
+            event_id=row["score_id"],
+            producer_id="evaltap-evaluator",
             time=row["scored_at"].replace(tzinfo=UTC),
-        )  # fmt: skip
+        )
     except RecordError as error:
         log.warning("the score %s was not published: %s", row["score_id"], error)
     return Item(row["scored_at"], row["score_id"], record)

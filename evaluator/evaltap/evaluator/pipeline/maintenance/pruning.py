@@ -57,9 +57,19 @@ def prune(path: Path, before: datetime, *, dry_run: bool = False) -> Pruned:
 
 
 _OF_SESSIONS: Final = (
-    "cases", "turns", "tool_calls", "feedback", "scores", "turn_scores", "rubric_votes", "judge_calls",
-    "curated_cases", "sampling_decisions", "gate_results", "gate_dimensions",
-)  # fmt: skip
+    "cases",
+    "turns",
+    "tool_calls",
+    "feedback",
+    "scores",
+    "turn_scores",
+    "rubric_votes",
+    "judge_calls",
+    "curated_cases",
+    "sampling_decisions",
+    "gate_results",
+    "gate_dimensions",
+)
 
 _SESSIONS: Final = """
 SELECT app_name, eval_set_id, eval_id

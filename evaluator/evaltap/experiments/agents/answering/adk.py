@@ -31,8 +31,12 @@ if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
 
 _BY_PROVIDER: Final = (
-    EnterpriseWebSearchTool, GoogleMapsGroundingTool, GoogleSearchTool, UrlContextTool, VertexAiSearchTool,
-)  # fmt: skip
+    EnterpriseWebSearchTool,
+    GoogleMapsGroundingTool,
+    GoogleSearchTool,
+    UrlContextTool,
+    VertexAiSearchTool,
+)
 _ELSEWHERE: Final = ("ManagedAgent", "RemoteA2aAgent")
 """Classes of agents whose tools run on another host; some need packages that are not installed."""
 _RUN_HERE: Final = {"function_declarations", "computer_use"}

@@ -20,8 +20,13 @@ from evaltap.recorder.answering import RUN, TOOL_ANSWERS, RecordedError, ToolAns
 _HANDOFF: Final = "__handoff_destination"
 """In the metadata of tools that only hand over, by the packages for swarms and supervisors."""
 _FUNCTION_KEYS: Final = {
-    "function", "functions", "function_declarations", "input_schema", "parameters", "toolSpec",
-}  # fmt: skip
+    "function",
+    "functions",
+    "function_declarations",
+    "input_schema",
+    "parameters",
+    "toolSpec",
+}
 """Found in a tool that a model is given as a dict, if the agent runs it; providers' own have none."""
 
 
