@@ -65,17 +65,17 @@ def request_of(
 ) -> Request:
     """Return what to run; raise InputError for an unreadable template or a choice that is none."""
     return Request(
-        cases,
-        agent.agent,
-        agent.version,
-        runs,
-        resume,
-        settings,
-        request_template(agent),
-        agent.agent_result,
-        choice_of(tools),
-        user or User(),
-        expected_agent,
+        cases=cases,
+        agent=agent.agent,
+        version=agent.version,
+        runs=runs,
+        resume=resume,
+        settings=settings,
+        agent_request=request_template(agent),
+        agent_result=agent.agent_result,
+        tools=choice_of(tools),
+        user=user or User(),
+        expected_agent=expected_agent,
     )
 
 

@@ -198,30 +198,30 @@ def _case(eval_id: str, data: CaseData, problems: list[str]) -> RunCase:
         said.append(text)
     session = data.get("sessionInput") or {}
     return RunCase(
-        eval_id,
-        tuple(said),
-        tuple(_context(data, recorded, problems, eval_id)),
-        session.get("state"),
-        session.get("appName") or "",
-        session.get("userId") or "",
-        () if expects else tuple(one for one in given if one),
-        expects or any(_says_what_is_expected(one) for one in given if one),
-        _digest(data),
-        recording_of(data),
-        tuple(
+        eval_id=eval_id,
+        turns=tuple(said),
+        context=tuple(_context(data, recorded, problems, eval_id)),
+        state=session.get("state"),
+        app_name=session.get("appName") or "",
+        user_id=session.get("userId") or "",
+        expected=() if expects else tuple(one for one in given if one),
+        has_reference=expects or any(_says_what_is_expected(one) for one in given if one),
+        digest=_digest(data),
+        recording=recording_of(data),
+        mocks=tuple(
             tuple(declared_mocks(turn or {}, f"{eval_id}: turn {number}", problems))
             for number, turn in enumerate(given, 1)
         ),
-        bool(data.get("source")),
-        not any(recorded) and not any(_says_what_is_expected(one) for one in given if one),
-        scenario,
-        expects,
-        tuple(
+        is_recorded=bool(data.get("source")),
+        is_bare=not any(recorded) and not any(_says_what_is_expected(one) for one in given if one),
+        scenario=scenario,
+        expects=expects,
+        expected_mocks=tuple(
             tuple(declared_mocks(turn or {}, f"{eval_id}: turn {number}", problems, "expected"))
             for number, turn in enumerate(given, 1)
         ),
-        tuple(declared_mocks(data, eval_id, problems)),
-        tuple(declared_mocks(data, eval_id, problems, "expected")),
+        every_turn=tuple(declared_mocks(data, eval_id, problems)),
+        expected_every_turn=tuple(declared_mocks(data, eval_id, problems, "expected")),
     )
 
 

@@ -91,20 +91,21 @@ class Request:
 
     def worker(self, log: Path) -> WorkerSettings:
         """Return what the agent's process is told."""
+        policy = self.policy
         return WorkerSettings(
-            self.agent,
-            str(log.absolute()),
-            self.version,
-            self.settings.turn_seconds,
-            self.settings.concurrency,
-            self.agent_request,
-            self.agent_result,
-            policy := self.policy,
-            catalogue(one.recording for one in self.cases.cases) if policy else (),
-            self.settings.turns_per_minute,
-            self.user if self.has_users else None,
-            self.reference,
-            tuple(
+            agent=self.agent,
+            log=str(log.absolute()),
+            version=self.version,
+            turn_seconds=self.settings.turn_seconds,
+            concurrency=self.settings.concurrency,
+            request=self.agent_request,
+            result=self.agent_result,
+            policy=policy,
+            tools=catalogue(one.recording for one in self.cases.cases) if policy else (),
+            turns_per_minute=self.settings.turns_per_minute,
+            user=self.user if self.has_users else None,
+            expected_agent=self.reference,
+            expected_gets=tuple(
                 name
                 for name in ("context", "state")
                 if any(one.refers and getattr(one, name) for one in self.cases.cases)
@@ -454,16 +455,16 @@ def dry_run(
     spread = math.sqrt(2 * supposed * (1 - supposed))
     smallest = (_Z_TWO_SIDED + _Z_POWER) * spread
     return DryRun(
-        request.cases.name,
-        len(cases),
-        request.runs,
-        len(rest),
-        sum(one.most_turns for one in rest),
-        sum(one.scenario is not None for one in cases),
-        None if cost is None else cost * len(rest),
-        (
+        set=request.cases.name,
+        cases=len(cases),
+        runs=request.runs,
+        units=len(rest),
+        agent_calls=sum(one.most_turns for one in rest),
+        simulated=sum(one.scenario is not None for one in cases),
+        cost_usd=None if cost is None else cost * len(rest),
+        drops=(
             min(1.0, smallest / math.sqrt(len(cases) * request.runs)),
             min(1.0, smallest / math.sqrt(len(cases))),
         ),
-        supposed,
+        rate=supposed,
     )

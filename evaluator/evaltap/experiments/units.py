@@ -78,19 +78,19 @@ def row_of(plan: Plan, unit: Unit, state: UnitState, **given: Any) -> UnitRow:
     """Return the row of a unit in a state; `given` are other fields of the row."""
     recording = recording_name(plan.version, unit.run)
     return UnitRow(
-        plan.experiment_id,
-        unit.app_name,
-        in_recording(unit.eval_set_id, unit.eval_id, recording),
-        unit.eval_id,
-        unit.trial,
-        unit.attempt,
-        state,
-        given.get("reason") or None,
-        given.get("turn_count", len(unit.turns)),
-        given.get("seconds"),
-        None if given.get("mocks") is None else json.dumps(given["mocks"]),
-        given.get("ended_by") or None,
-        given.get("partners_usd") or None,
+        experiment_id=plan.experiment_id,
+        app_name=unit.app_name,
+        eval_set_id=in_recording(unit.eval_set_id, unit.eval_id, recording),
+        eval_id=unit.eval_id,
+        trial=unit.trial,
+        attempt=unit.attempt,
+        state=state,
+        reason=given.get("reason") or None,
+        turn_count=given.get("turn_count", len(unit.turns)),
+        seconds=given.get("seconds"),
+        mocks=None if given.get("mocks") is None else json.dumps(given["mocks"]),
+        ended_by=given.get("ended_by") or None,
+        partners_usd=given.get("partners_usd") or None,
     )
 
 

@@ -180,16 +180,16 @@ class Worker:
         if unit.scenario is not None and state in _ENDS:
             dialogue.ended_by = _ENDS[state]
         return UnitEnd(
-            unit.run,
-            unit.eval_id,
-            state,
-            reason,
-            turns,
-            seconds,
-            mocks,
-            dialogue.ended_by,
-            dialogue.expected,
-            dialogue.cost_usd,
+            run=unit.run,
+            eval_id=unit.eval_id,
+            state=state,
+            reason=reason,
+            turns=turns,
+            seconds=seconds,
+            mocks=mocks,
+            ended_by=dialogue.ended_by,
+            expected=dialogue.expected,
+            partners_usd=dialogue.cost_usd,
         )
 
     def _dialogue(self, unit: Unit) -> Dialogue:

@@ -409,15 +409,15 @@ class LearnedWatch:
         since = datetime.combine(alarms.since, time()) if alarms and status == "firing" else None
         evidence = None if alarms is None else alarms.evidence
         return Event(
-            self._watch.name,
-            stream.slice,
-            status,
-            at,
-            since,
-            before,
-            after,
-            most,
-            evidence,
+            watch=self._watch.name,
+            slice=stream.slice,
+            status=status,
+            at=at,
+            since=since,
+            rate_before=before,
+            rate_after=after,
+            most=most,
+            evidence=evidence,
             quantile=self._quantile,
         )
 

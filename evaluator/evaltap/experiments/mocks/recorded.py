@@ -54,16 +54,16 @@ def _calls(turn: CaseData) -> Iterator[RecordedCall]:
     for tool in tools:
         error, duration = tool.get("error"), tool.get("durationMs")
         yield RecordedCall(
-            tool.get("name") or "",
-            arguments_of(tool.get("arguments")),
-            tool.get("result"),
-            _message(error) if error else None,
-            (error.get("type") or "") if error else "",
-            duration / 1000 if isinstance(duration, int | float) else None,
-            _problem(tool),
-            tool.get("id") or "",
-            tool.get("parentId") or "",
-            tool.get("id") in parents or (tool.get("name") or "").startswith(_HANDS_OVER),
+            name=tool.get("name") or "",
+            arguments=arguments_of(tool.get("arguments")),
+            result=tool.get("result"),
+            error=_message(error) if error else None,
+            error_type=(error.get("type") or "") if error else "",
+            seconds=duration / 1000 if isinstance(duration, int | float) else None,
+            problem=_problem(tool),
+            id=tool.get("id") or "",
+            parent=tool.get("parentId") or "",
+            delegates=tool.get("id") in parents or (tool.get("name") or "").startswith(_HANDS_OVER),
         )
 
 

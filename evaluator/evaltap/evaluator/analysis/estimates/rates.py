@@ -199,17 +199,17 @@ def _rate(
         flags.extend(more)
     metric, digest = key[-2:]
     return SliceRate(
-        slice_,
-        signal,
-        metric,
-        digest,
-        found,
-        covered,
-        tuple(flags),
-        context.having / context.turns if context.turns else None,
-        context.not_counted,
-        context.mean_score,
-        number,
+        slice=slice_,
+        signal=signal,
+        metric=metric,
+        metric_digest=digest,
+        estimate=found,
+        covered=covered,
+        flags=tuple(flags),
+        sample_rate=context.having / context.turns if context.turns else None,
+        not_counted=context.not_counted,
+        mean_score=context.mean_score,
+        labels=number,
     )
 
 

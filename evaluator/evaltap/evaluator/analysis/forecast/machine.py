@@ -256,15 +256,15 @@ class _Group:
         sessions = self.sessions.values()
         rarer = min(sum(one.passes for one in sessions), sum(one.fails for one in sessions))
         return Layer(
-            self.weight,
-            min(self.passed / self.weight, 1.0),
-            self.variance,
-            self.spread / self.weight,
-            self.weight**2 / sum(weight**2 for weight in self.turns.values()),
-            len(self.turns),
-            len(sessions),
-            self.weight**2 / sum(one.weight**2 for one in sessions),
-            max(1, rarer),
+            share=self.weight,
+            mean=min(self.passed / self.weight, 1.0),
+            variance=self.variance,
+            spread=self.spread / self.weight,
+            kish=self.weight**2 / sum(weight**2 for weight in self.turns.values()),
+            turns=len(self.turns),
+            sessions=len(sessions),
+            whole_sessions=self.weight**2 / sum(one.weight**2 for one in sessions),
+            sessions_with_rarer=max(1, rarer),
         )
 
     def thinned(self, *, deterministic: bool) -> float:

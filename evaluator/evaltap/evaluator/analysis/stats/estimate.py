@@ -270,15 +270,15 @@ def _layer(stratum: Stratum, count: float) -> Layer:
         for n, part, _ in stratum.profiles
     )
     return Layer(
-        weight / count,
-        mean,
-        leaving_one_out(residuals, weight),
-        mean * (1 - mean),
-        stratum.kish,
-        stratum.all.turns,
-        stratum.sessions,
-        stratum.whole_sessions,
-        stratum.sessions_with_rarer,
+        share=weight / count,
+        mean=mean,
+        variance=leaving_one_out(residuals, weight),
+        spread=mean * (1 - mean),
+        kish=stratum.kish,
+        turns=stratum.all.turns,
+        sessions=stratum.sessions,
+        whole_sessions=stratum.whole_sessions,
+        sessions_with_rarer=stratum.sessions_with_rarer,
     )
 
 

@@ -104,17 +104,17 @@ def read(reader: StoreReader, request: PageRequest) -> CasesPage:
         return link("/cases", q=written, sort=request["sort"], **place)
 
     return CasesPage(
-        written,
-        tuple(problems),
-        tuple(chips),
-        found.sort,
-        tuple((name, link("/cases", q=written, sort=name)) for name in SORTS),
-        tuple(rows),
-        page.matched,
-        at(after=page.next) if page.next else "",
-        at(before=page.previous) if page.previous else "",
-        bool(rows) or bool(reader.rows("SELECT 1 FROM cases LIMIT 1")),
-        tuple(FIELDS.items()),
+        query=written,
+        problems=tuple(problems),
+        chips=tuple(chips),
+        sort=found.sort,
+        sorts=tuple((name, link("/cases", q=written, sort=name)) for name in SORTS),
+        rows=tuple(rows),
+        matched=page.matched,
+        next_href=at(after=page.next) if page.next else "",
+        previous_href=at(before=page.previous) if page.previous else "",
+        landed=bool(rows) or bool(reader.rows("SELECT 1 FROM cases LIMIT 1")),
+        fields=tuple(FIELDS.items()),
     )
 
 

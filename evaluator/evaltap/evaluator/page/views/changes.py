@@ -135,17 +135,17 @@ def _line(row: _Done, request: PageRequest) -> ChangeLine:
     key = row.app_name, row.eval_set_id, row.eval_id
     action: str = row.action
     return ChangeLine(
-        row.change_id,
-        row.done_at,
-        row.who,
-        row.role or "",
-        _WORDS.get(action, action),
-        row.target or key[2] or "",
-        row.invocation_id or "",
-        _more(row, row.details()),
-        link("/case", set=key[1], id=key[2], app=key[0]) if key[2] else "",
-        row.undone,
-        _may_undo(row, request),
+        change_id=row.change_id,
+        at=row.done_at,
+        who=row.who,
+        role=row.role or "",
+        words=_WORDS.get(action, action),
+        about=row.target or key[2] or "",
+        turn=row.invocation_id or "",
+        more=_more(row, row.details()),
+        href=link("/case", set=key[1], id=key[2], app=key[0]) if key[2] else "",
+        undone=row.undone,
+        may_undo=_may_undo(row, request),
     )
 
 

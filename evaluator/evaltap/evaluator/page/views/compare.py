@@ -4,7 +4,6 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 from evaltap.evaluator.analysis.estimates.scope import Scope, condition
@@ -122,30 +121,30 @@ class ComparePage:
     """The content of the page."""
 
     runs: tuple[RunLine, ...]
-    a: RunLine | None
-    b: RunLine | None
-    problem: str
+    a: RunLine | None = None
+    b: RunLine | None = None
+    problem: str = ""
     """Why nothing is compared; empty if something is."""
-    across_href: str
+    across_href: str = ""
     """The comparison across versions of the metrics, if only versions prevent a comparison."""
-    swap_href: str
-    verdict: str
-    headline: str
-    metrics: tuple[MetricLine, ...]
-    metric: str
-    usage: tuple[tuple[str, str], ...]
-    paired: int
-    left_out: tuple[tuple[str, tuple[str, ...]], ...]
-    notes: tuple[str, ...]
-    show: str
-    tabs: tuple[Tab, ...]
-    rows: tuple[CaseLine, ...]
-    matched: int
-    next_href: str
-    previous_href: str
-    opened: tuple[CaseSide, ...]
+    swap_href: str = ""
+    verdict: str = ""
+    headline: str = ""
+    metrics: tuple[MetricLine, ...] = ()
+    metric: str = ""
+    usage: tuple[tuple[str, str], ...] = ()
+    paired: int = 0
+    left_out: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    notes: tuple[str, ...] = ()
+    show: str = "broken"
+    tabs: tuple[Tab, ...] = ()
+    rows: tuple[CaseLine, ...] = ()
+    matched: int = 0
+    next_href: str = ""
+    previous_href: str = ""
+    opened: tuple[CaseSide, ...] = ()
     """Both sides of the opened case."""
-    closed_href: str
+    closed_href: str = ""
     versions: tuple[str, ...] = ()
     """The agent's versions, newest first."""
     chosen: tuple[str, str] = ("", "")
@@ -191,48 +190,36 @@ def _of_versions(
     given: tuple[str, str],
     request: PageRequest,
 ) -> ComparePage:
-    about = partial(replace, versions=versions, chosen=given, unpaired=True)
+    page = ComparePage(tuple(lines), versions=versions, chosen=given, unpaired=True)
     if not all(side.startswith(VERSION) for side in given):
         why = "One side is a version, the other a run. Choose two versions, or two runs."
-        return about(_nothing(lines, None, None, why, ""))
+        return replace(page, problem=why)
     base, head = (side.removeprefix(VERSION) for side in given)
 
     def to(a: str, b: str, across: str = request["across"]) -> str:
         return link("/compare", a=f"{VERSION}{a}", b=f"{VERSION}{b}", across=across)
 
+    def failing(metric: str) -> str:
+        q = f"version:{_quoted(head)} metric:{_quoted(metric)}=failed,crashed"
+        return link("/cases", q=q)
+
     try:
         sides = [
-            Selection(
-                f"version {one}",
-                reader.path,
-                Scope(where=condition("version", one, where="Compare")),
-                reader,
-            )
+            Selection(f"version {one}", reader.path, Scope(where=where), reader)
             for one in (base, head)
+            for where in [condition("version", one, where="Compare")]
         ]
         found = compare_traffic(sides[0], sides[1], Rules(across_metrics=bool(request["across"])))
     except InputError as error:
         across = "" if request["across"] else to(base, head, "1")
-        return about(_nothing(lines, None, None, str(error), across))
-    return about(
-        replace(
-            _nothing(lines, None, None, "", ""),
-            swap_href=to(head, base),
-            verdict=found.verdict,
-            headline=wording.headline(found),
-            metrics=tuple(
-                _metric_line(
-                    one,
-                    found.rules,
-                    link(
-                        "/cases",
-                        q=f"version:{_quoted(head)} metric:{_quoted(one.metric)}=failed,crashed",
-                    ),
-                )
-                for one in found.metrics
-            ),
-            notes=found.notes,
-        )
+        return replace(page, problem=str(error), across_href=across)
+    return replace(
+        page,
+        swap_href=to(head, base),
+        verdict=found.verdict,
+        headline=wording.headline(found),
+        metrics=tuple(_metric_line(one, found.rules, failing(one.metric)) for one in found.metrics),
+        notes=found.notes,
     )
 
 
@@ -244,12 +231,13 @@ def _of_runs(reader: StoreReader, lines: Sequence[RunLine], request: PageRequest
     by_id = {line.run.run_id: line for line in lines}
     a = by_id.get(request["a"] or (lines[1].run.run_id if len(lines) > 1 else ""))
     b = by_id.get(request["b"] or (lines[0].run.run_id if lines else ""))
+    page = ComparePage(tuple(lines), a, b)
     if a is None or b is None:
         wrong = next(
             (request[side] for side in "ab" if request[side] and request[side] not in by_id), ""
         )
         why = f"There is no run {wrong!r} with scores." if wrong else "A comparison needs two runs."
-        return _nothing(lines, a, b, why, "")
+        return replace(page, problem=why)
     address = _Address(a.run.run_id, b.run.run_id, request)
     ((scores,),) = reader.rows(
         "SELECT count(*) FROM scores WHERE run_id IN ($a, $b)", {"a": address.a, "b": address.b}
@@ -260,14 +248,14 @@ def _of_runs(reader: StoreReader, lines: Sequence[RunLine], request: PageRequest
         why = (
             f"These runs have {scores:,} scores; the page compares {MOST_SCORES:,}. Run: {command}"
         )
-        return _nothing(lines, a, b, why, "")
+        return replace(page, problem=why)
     try:
         sides = _side(reader, address.a), _side(reader, address.b)
         found = compare(*sides, Rules(across_metrics=bool(request["across"])))
     except InputError as error:
         across = "" if request["across"] else address.to(across="1")
-        return _nothing(lines, a, b, str(error), across)
-    return _page(reader, found, sides, (a, b), lines, address)
+        return replace(page, problem=str(error), across_href=across)
+    return _compared(page, reader, found, sides, (a, b), address)
 
 
 def _side(reader: StoreReader, run_id: str) -> Side:
@@ -296,41 +284,12 @@ class _Address:
         return link("/compare", **(kept | changed))
 
 
-def _nothing(
-    lines: Sequence[RunLine], a: RunLine | None, b: RunLine | None, why: str, across: str
-) -> ComparePage:
-    return ComparePage(
-        tuple(lines),
-        a,
-        b,
-        why,
-        across,
-        "",
-        "",
-        "",
-        (),
-        "",
-        (),
-        0,
-        (),
-        (),
-        "broken",
-        (),
-        (),
-        0,
-        "",
-        "",
-        (),
-        "",
-    )
-
-
-def _page(
+def _compared(
+    page: ComparePage,
     reader: StoreReader,
     found: Comparison,
     sides: tuple[Side, Side],
     runs: tuple[RunLine, RunLine],
-    lines: Sequence[RunLine],
     address: _Address,
 ) -> ComparePage:
     named = {one.metric: one for one in found.metrics}
@@ -338,36 +297,33 @@ def _page(
     by_tab = {name: _of(metric, outcomes) for name, outcomes in _TABS.items()}
     chosen = by_tab[address.show]
     at = min(address.at, len(chosen))
-    shown = chosen[at : at + PER_PAGE]
+    until = at + PER_PAGE
+    shown = chosen[at:until]
     key = tuple(address.request[name] for name in ("app", "set", "id"))
     opened = next((one for one in shown if one.key == key), None)
-    until = at + PER_PAGE
-    return ComparePage(
-        tuple(lines),
-        *runs,
-        "",
-        "",
-        address.to(a=address.b, b=address.a),
-        found.verdict,
-        wording.headline(found),
-        tuple(
+    if opened is not None:
+        both = _opened(reader, opened, sides, runs, metric.metric, address.request)
+        page = replace(page, opened=tuple(both))
+    return replace(
+        page,
+        swap_href=address.to(a=address.b, b=address.a),
+        verdict=found.verdict,
+        headline=wording.headline(found),
+        metrics=tuple(
             _metric_line(one, found.rules, address.to(metric=one.metric)) for one in found.metrics
         ),
-        metric.metric,
-        tuple((one.name, wording.usage(one)) for one in found.usage),
-        metric.base.cases,
-        tuple((title, tuple(names)) for title, names in wording.listed(found)),
-        found.notes,
-        address.show,
-        tuple(Tab(name, len(many), address.to(show=name)) for name, many in by_tab.items()),
-        tuple(_case_lines(reader, shown, sides, metric.metric, address, opened)),
-        len(chosen),
-        address.to(at=until) if until < len(chosen) else "",
-        address.to(at=max(at - PER_PAGE, 0) or None) if at else "",
-        tuple(_opened(reader, opened, sides, runs, metric.metric, address.request))
-        if opened
-        else (),
-        address.to(at=at or None),
+        metric=metric.metric,
+        usage=tuple((one.name, wording.usage(one)) for one in found.usage),
+        paired=metric.base.cases,
+        left_out=tuple((title, tuple(names)) for title, names in wording.listed(found)),
+        notes=found.notes,
+        show=address.show,
+        tabs=tuple(Tab(name, len(many), address.to(show=name)) for name, many in by_tab.items()),
+        rows=tuple(_case_lines(reader, shown, sides, metric.metric, address, opened)),
+        matched=len(chosen),
+        next_href=address.to(at=until) if until < len(chosen) else "",
+        previous_href=address.to(at=max(at - PER_PAGE, 0) or None) if at else "",
+        closed_href=address.to(at=at or None),
     )
 
 
@@ -425,15 +381,15 @@ def _case_lines(
         own = _own_key(sides[failing], case.key) or case.key
         opening, *reasons = texts.get(own, ("", "", ""))
         yield CaseLine(
-            case,
-            sign,
-            word,
-            status,
-            opening or "",
-            reasons[failing] or "",
-            wording.figures(case),
-            f"{href}#opened",
-            case is opened,
+            case=case,
+            sign=sign,
+            word=word,
+            status=status,
+            opening=opening or "",
+            reason=reasons[failing] or "",
+            figures=wording.figures(case),
+            href=f"{href}#opened",
+            opened=case is opened,
         )
 
 

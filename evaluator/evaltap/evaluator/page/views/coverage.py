@@ -87,20 +87,22 @@ def read(reader: StoreReader, request: PageRequest) -> CoveragePage:
         (changed,) = drift([by], before, seen)
         seen += before
     return CoveragePage(
-        tuple(path.name for path in request.sets),
-        by,
-        tuple((name, link("/coverage", by=name, period=period)) for name in DIMENSIONS),
-        period,
-        tuple((name, link("/coverage", by=by, period=name)) for name in PERIODS),
-        turns,
-        turns > MOST_TURNS,
-        found,
-        _gaps(found) if found else (),
-        tuple(CoveredLine(one, _cases(by, one.value)) for one in found.covered_values)
+        sets=tuple(path.name for path in request.sets),
+        by=by,
+        dimensions=tuple((name, link("/coverage", by=name, period=period)) for name in DIMENSIONS),
+        period=period,
+        periods=tuple((name, link("/coverage", by=by, period=name)) for name in PERIODS),
+        turns=turns,
+        too_many=turns > MOST_TURNS,
+        found=found,
+        gaps=_gaps(found) if found else (),
+        covered_values=tuple(
+            CoveredLine(one, _cases(by, one.value)) for one in found.covered_values
+        )
         if found
         else (),
-        changed,
-        _shifts(changed, seen) if changed else (),
+        drift=changed,
+        shifts=_shifts(changed, seen) if changed else (),
     )
 
 

@@ -74,15 +74,15 @@ def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read the accounts, and why the requested case `id` has no score."""
     producers = tuple(
         Producer(
-            one.producer_id,
-            one.recorded,
-            one.landed,
-            one.dropped,
-            size(one.dead),
-            size(one.erased),
-            one.lost,
-            size(one.lost),
-            one.closed,
+            producer_id=one.producer_id,
+            recorded=one.recorded,
+            landed=one.landed,
+            dropped=one.dropped,
+            dead=size(one.dead),
+            erased=size(one.erased),
+            gaps=one.lost,
+            missing=size(one.lost),
+            closed=one.closed,
         )
         for one in landed_accounts(reader)
     )
@@ -167,19 +167,19 @@ def view_alerts(reader: StoreReader, request: PageRequest) -> PageAnswer:
         q = event.get("cases_filter") or ""
         found.append(
             Alert(
-                row["alert_id"],
-                row["watch"],
-                orjson.loads(row["slice"]),
-                row["status"],
-                row["turned_at"],
-                event,
-                link("/cases", q=q) if q else "",
-                tuple(
+                alert_id=row["alert_id"],
+                watch=row["watch"],
+                slice=orjson.loads(row["slice"]),
+                status=row["status"],
+                turned_at=row["turned_at"],
+                event=event,
+                href=link("/cases", q=q) if q else "",
+                examples=tuple(
                     Example(one, list_of(one), openings.get(one) or "")
                     for one in row["eval_ids"][:EXAMPLES]
                 ),
-                _overview(row["turned_at"], event.get("since")),
-                _is_silenced(event),
+                overview_href=_overview(row["turned_at"], event.get("since")),
+                silenced=_is_silenced(event),
             )
         )
     return PageAnswer(

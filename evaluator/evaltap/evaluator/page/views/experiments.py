@@ -242,21 +242,21 @@ def _experiments(reader: StoreReader, rows: Sequence[Mapping[str, Any]]) -> tupl
         profiles.setdefault(name, {}).setdefault(metric, []).append((n, passed, cases))
     return tuple(
         Experiment(
-            row["experiment_id"],
-            row["set_name"],
-            row["agent"],
-            row["version"],
-            row["runs"],
-            row["started_at"],
-            row["starts"],
-            row["is_replay"],
-            tuple(
+            experiment_id=row["experiment_id"],
+            set_name=row["set_name"],
+            agent=row["agent"],
+            version=row["version"],
+            runs=row["runs"],
+            started_at=row["started_at"],
+            starts=row["starts"],
+            is_replay=row["is_replay"],
+            states=tuple(
                 StateCount(state, count)
                 for state in _STATES
                 if (count := counts.get(row["experiment_id"], {}).get(state))
             ),
-            tuple(_rates(profiles.get(row["experiment_id"], {}))),
-            link("/experiment", id=row["experiment_id"]),
+            rates=tuple(_rates(profiles.get(row["experiment_id"], {}))),
+            href=link("/experiment", id=row["experiment_id"]),
         )
         for row in rows
     )
@@ -426,21 +426,21 @@ def _experiment_page(
 
     counts = {name: sum(one.kind == name for one in lines) for name in TABS}
     return ExperimentPage(
-        experiment,
-        tuple(reasons[:_REASONS]),
-        max(0, len(reasons) - _REASONS),
-        shown,
-        (
+        experiment=experiment,
+        reasons=tuple(reasons[:_REASONS]),
+        more_reasons=max(0, len(reasons) - _REASONS),
+        show=shown,
+        tabs=(
             Tab("all", len(lines), to(show=None)),
             *(Tab(name, count, to(show=name)) for name, count in counts.items() if count),
         ),
-        tuple(
+        sessions=tuple(
             SessionLine(one.eval_id, one.kind, one.runs, one.reason, to(case=one.eval_id))
             for one in chosen[at:until]
         ),
-        len(chosen),
-        to(at=until) if until < len(chosen) else "",
-        to(at=max(at - PER_PAGE, 0) or None) if at else "",
+        matched=len(chosen),
+        next_href=to(at=until) if until < len(chosen) else "",
+        previous_href=to(at=max(at - PER_PAGE, 0) or None) if at else "",
     )
 
 

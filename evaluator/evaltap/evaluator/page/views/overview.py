@@ -90,20 +90,20 @@ class Overview:
     made: bool
     """Whether the summaries are built; without them there is nothing to show yet."""
     landed: bool
-    span: Span | None
     spans: tuple[tuple[str, str], ...]
-    apps: tuple[str, ...]
     app: str
-    metric: str
-    sampled: bool
-    effective: float
-    tiles: tuple[Tile, ...]
-    charts: tuple[plots.Chart, ...]
-    metrics: tuple[MetricLine, ...]
-    reasons: tuple[Reason, ...]
-    tools: tuple[ToolLine, ...]
-    delivery: Delivery | None
-    turns: int
+    span: Span | None = None
+    apps: tuple[str, ...] = ()
+    metric: str = ""
+    sampled: bool = False
+    effective: float = 0.0
+    tiles: tuple[Tile, ...] = ()
+    charts: tuple[plots.Chart, ...] = ()
+    metrics: tuple[MetricLine, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    tools: tuple[ToolLine, ...] = ()
+    delivery: Delivery | None = None
+    turns: int = 0
 
 
 def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
@@ -122,9 +122,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         " min(bucket), max(bucket) FROM turns_by_hour"
     )
     if not made or last is None:
-        return Overview(
-            made, landed, None, spans, (), app, "", False, 0, (), (), (), (), (), None, 0
-        )
+        return Overview(made, landed, spans, app)
     end = _end(reader, request, last)
     name = request["range"] or traffic.shortest_with(_minute(reader, "min", first), end)
     span = _between(request) or traffic.span_of(name, end)
@@ -147,44 +145,35 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
     named = "SELECT DISTINCT app_name FROM turns_by_hour WHERE app_name != '' ORDER BY 1"
     apps = tuple(reader.column(named))
     delivery = _delivery(reader)
-    return Overview(
-        True,
-        landed,
+    why = reasons(
+        reader,
         span,
-        spans,
-        apps,
         app,
-        chosen.metric if chosen else "",
-        sampled,
-        chosen.rate.effective_n if chosen and chosen.rate else 0.0,
-        _tiles(request, span, rows, others.get(("turns", "")), chosen, latencies, tools, delivery),
-        charts(
-            span,
-            rows,
-            scores,
-            chosen,
-            newest,
-            latencies,
-            _usual(before, chosen),
-            alarms_in(reader, span),
-        ),
-        _metric_lines(request, span, found, before),
-        tuple(
-            Reason(one, _filter(request, _failing(one), span))
-            for one in reasons(
-                reader,
-                span,
-                app,
-                turns=TurnCounts(turns, traffic.turn_count(reader, span.before, app)),
-                verdicts=_verdict_counts(found, before),
-                past=request.past,
-            )
-        ),
-        tuple(
+        turns=TurnCounts(turns, traffic.turn_count(reader, span.before, app)),
+        verdicts=_verdict_counts(found, before),
+        past=request.past,
+    )
+    usual, alarms = _usual(before, chosen), alarms_in(reader, span)
+    left_out = others.get(("turns", ""))
+    return Overview(
+        made,
+        landed,
+        spans,
+        app,
+        span=span,
+        apps=apps,
+        metric=chosen.metric if chosen else "",
+        sampled=sampled,
+        effective=chosen.rate.effective_n if chosen and chosen.rate else 0.0,
+        tiles=_tiles(request, span, rows, left_out, chosen, latencies, tools, delivery),
+        charts=charts(span, rows, scores, chosen, newest, latencies, usual, alarms),
+        metrics=_metric_lines(request, span, found, before),
+        reasons=tuple(Reason(one, _filter(request, _failing(one), span)) for one in why),
+        tools=tuple(
             ToolLine(one, *(_cases(request, q, span) for q in _of_tool(one.tool))) for one in tools
         ),
-        delivery,
-        turns,
+        delivery=delivery,
+        turns=turns,
     )
 
 

@@ -92,19 +92,19 @@ def read(reader: StoreReader, request: PageRequest) -> ReviewPage:
     evidence = _evidence(reader, request, found) if found else None
     turn = (found.after or found.turn) if found else {}
     return ReviewPage(
-        tuple(reader.records(_QUEUES)),
-        request["queue"],
-        mine,
-        agreement_of(reader)[0],
-        found,
-        _before(found),
-        evidence,
-        lines_of(evidence.steps) if evidence else (),
-        orjson.dumps(turn.get("tools") or [], option=orjson.OPT_INDENT_2).decode(),
-        _content(turn.get("finalResponse")),
-        _decided(reader, request),
-        _case_href(found) if found else "",
-        (run_failure(found.turn) or "") if found else "",
+        queues=tuple(reader.records(_QUEUES)),
+        queue=request["queue"],
+        mine=mine,
+        agreement=agreement_of(reader)[0],
+        item=found,
+        before=_before(found),
+        evidence=evidence,
+        lines=lines_of(evidence.steps) if evidence else (),
+        tools_json=orjson.dumps(turn.get("tools") or [], option=orjson.OPT_INDENT_2).decode(),
+        answer=_content(turn.get("finalResponse")),
+        decided=_decided(reader, request),
+        case_href=_case_href(found) if found else "",
+        failure=(run_failure(found.turn) or "") if found else "",
     )
 
 
