@@ -23,7 +23,9 @@ simple AS (
 mixed AS (
   SELECT {slices} metric, metric_digest,
          list([recorded, turns, total, squares, scored, by_turn::DOUBLE] ORDER BY recorded, scored) AS cells
-  FROM cells SEMI JOIN (FROM sessions WHERE cells > 1) USING ({slices} metric, metric_digest, session)
+  FROM cells SEMI JOIN (
+    SELECT row({slices} metric, metric_digest, session) AS key FROM sessions WHERE cells > 1
+  ) AS several ON row({slices} metric, metric_digest, session) = several.key  -- NULLs in rows are equal
   GROUP BY {slices} metric, metric_digest, session
 )
 SELECT {slices} metric, metric_digest,
