@@ -14,7 +14,8 @@ from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
 from evaltap.recorder.sources.claude_code import read_transcripts
 from evaltap.recorder.sources.otlp_files import ReadingReport, cases_of_items
 from evaltap.recorder.sources.sessions.formats import conversations_in
-from evaltap.recorder.sources.sessions.messages import cases_of
+from evaltap.recorder.sources.sessions.messages import Conversation, cases_of
+from evaltap.recorder.sources.sessions.provider_messages import calls_in, messages_in
 from evaltap.recorder.telemetry.containers import container_of
 from evaltap.recorder.telemetry.otlp_json import items_of, read_documents
 from evaltap.recorder.telemetry.spans import LogRecord, Span
@@ -113,17 +114,7 @@ def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items:
         return []
     # A document may also be the only line of a file.
     if (known := conversations_in(whole) or conversations_in(lines)) is not None:
-        file.format, conversations = known
-        file.contents = counted(len(conversations), "session")
-        return [
-            case
-            for number, one in enumerate(conversations, start=1)
-            for case in cases_of(
-                one,
-                name=name if len(conversations) == 1 else f"{name}-{number}",
-                recorder_version=version("evaltap"),
-            )
-        ]
+        return _turns(*known, file, name)
     containers = [container_of(document) for _, document in documents]
     if any(containers):
         file.format = next(one[0] for one in containers if one is not None)
@@ -133,7 +124,27 @@ def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items:
         if len(items) > spans:
             file.contents += f", {counted(len(items) - spans, 'log record')}"
         return _Items(items)
+    if (calls := calls_in(whole)) is not None:
+        return _turns("model calls", calls, file, name)
+    if (chat := messages_in(whole)) is not None:
+        return _turns("chat messages", chat, file, name)
     return _chats(whole, path, file, name)
+
+
+def _turns(
+    form: str, conversations: Sequence[Conversation], file: FileRead, name: str
+) -> list[CaseData]:
+    """Return the cases of the conversations in a file; those without an id are named after it."""
+    file.format, file.contents = form, counted(len(conversations), "session")
+    return [
+        case
+        for number, one in enumerate(conversations, start=1)
+        for case in cases_of(
+            one,
+            name=name if len(conversations) == 1 else f"{name}-{number}",
+            recorder_version=version("evaltap"),
+        )
+    ]
 
 
 def _is_transcript(line: object) -> bool:
@@ -186,8 +197,6 @@ def _rows(whole: object) -> tuple[list[Mapping[str, Json]], str]:
         if all("evalId" in one for one in whole):
             return whole, "eval set"
         if all(is_trajectory(one) for one in whole):
-            return whole, "chat messages"
-        if all(map(is_dialogue, (one.get("conversations") for one in whole))):
             return whole, "chat messages"
     if isinstance(whole, list) and whole and all(map(is_dialogue, whole)):
         return [{"messages": one} for one in whole], "chat messages"

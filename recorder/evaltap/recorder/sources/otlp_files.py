@@ -12,6 +12,7 @@ from evaltap.recorder.assembly.case import case_of
 from evaltap.recorder.assembly.contexts import ContextMemory
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery.snapshot import without_reasoning
+from evaltap.recorder.sources.log_conversations import cases_of_logs
 from evaltap.recorder.telemetry.otlp_json import read_otlp_file
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.recorder.traces.buffer import GatheredTrace
@@ -81,6 +82,9 @@ def cases_of_items(
             events = run if reasoning else [without_reasoning(event) for event in run]
             report.turns_with_reasoning += events != run
             found.append(case_of(events, recorder_version=recorder_version))
+    for trace_id, records in logs.items():
+        if trace_id not in spans:
+            found += cases_of_logs(trace_id, records, recorder_version=recorder_version)
     report.turns = len(found)
     contexts = ContextMemory(len(found) or 1)
     for case in sorted(found, key=_start):

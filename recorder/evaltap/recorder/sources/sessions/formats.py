@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from evaltap.recorder.sources.sessions import codex, copilot, gemini, n8n, openhands, tau2
+from evaltap.recorder.sources.sessions import adk, codex, copilot, gemini, n8n, openhands, tau2
 from evaltap.recorder.sources.sessions.messages import Conversation
 
 FORMATS: Final[tuple[tuple[str, Callable[[object], list[Conversation] | None]], ...]] = (
@@ -11,6 +11,7 @@ FORMATS: Final[tuple[tuple[str, Callable[[object], list[Conversation] | None]], 
     ("Gemini CLI session", gemini.conversations),
     ("Copilot CLI session", copilot.conversations),
     ("OpenHands events", openhands.conversations),
+    ("ADK session", adk.conversations),
     ("tau2 results", tau2.conversations),
     ("n8n executions", n8n.conversations),
 )

@@ -5,6 +5,7 @@ session's record, then a message on each line, of which a later one with the sam
 (`$set`, `$rewindTo`).
 """
 
+import re
 from collections.abc import Iterator
 
 from evaltap.recorder.observation import Failure
@@ -23,6 +24,10 @@ from evaltap.schemas.data import JsonObject
 
 NAME = "gemini-cli"
 _FAILED = ("error", "cancelled")
+_EXIT = re.compile(r"^Exit Code: ([1-9]\d*)$", re.MULTILINE)
+"""In the result of a shell command that failed."""
+_SHELL = "run_shell_command"
+_CANCELLED = "Request cancelled."
 
 
 def conversations(document: object) -> list[Conversation] | None:
@@ -36,9 +41,13 @@ def conversations(document: object) -> list[Conversation] | None:
             return None
         session = lines[0]
         records = _records(lines)
-    if not any(one.get("type") in ("user", "gemini") for one in records):
+    if "projectHash" not in session and not any(
+        one.get("type") in ("user", "gemini") for one in records
+    ):
         return None
     given = session.get("sessionId")
+    if session.get("kind") == "subagent":
+        records = []  # its questions are the main agent's
     return [
         Conversation(
             framework=NAME,
@@ -66,13 +75,15 @@ def _records(lines: list[JsonObject]) -> list[JsonObject]:
 
 def _messages(record: JsonObject) -> Iterator[Message]:
     kind, now = record.get("type"), time_of(record.get("timestamp"))
-    text = text_of(record.get("content"))
+    text = text_of(record.get("displayContent")) or text_of(record.get("content"))
     if kind == "user":
         if text is None and any(
             "functionResponse" in one for one in objects(record.get("content"))
         ):
             return  # what tools returned, as the model received it
         yield Message(role="user", text=text, time_ns=now)
+    elif kind == "info" and text == _CANCELLED:
+        yield Message(role="assistant", time_ns=now, stopped=True)
     elif kind == "error":
         yield Message(role="assistant", time_ns=now, failure=Failure(None, text))
     elif kind == "gemini":
@@ -107,6 +118,8 @@ def _outcome(call: JsonObject, now: int) -> Message:
         stated = value.get("error") if isinstance(value, dict) else value
         shown = call.get("resultDisplay")
         failure = Failure(str(call["status"]), text_of(stated) or text_of(shown))
+    elif call["name"] == _SHELL and isinstance(value, str) and (exited := _EXIT.search(value)):
+        failure = Failure(f"exit code {exited[1]}", value)
     return Message(
         role="tool",
         time_ns=max(now, time_of(call.get("timestamp"))),

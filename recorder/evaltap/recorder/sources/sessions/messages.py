@@ -2,7 +2,8 @@
 
 A reader is a module with a function `conversations(document)`, which returns the conversations of a file's
 JSON, or None for a document of another format.  A message of the user begins a turn; messages of the user
-without anything in between are one.
+without anything in between are one.  If the agent acts before any message of the user, the file lacks the
+beginning: these acts are a turn whose question is missing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,6 +60,8 @@ class Message:
     result: object = None
     failure: Failure | None = None
     """Of the tool; of an assistant's message, what ended the run."""
+    stopped: bool = False
+    """Whether the user stopped the run here; such a run did not fail, and did not end."""
     duration_ms: float | None = None
     model: str | None = None
     tokens: Tokens = _NOTHING
@@ -140,6 +143,8 @@ def _turns(messages: Sequence[Message]) -> list[tuple[list[Message], list[Messag
     before: list[Message] = []
     turns: list[tuple[list[Message], list[Message]]] = []
     for message in messages:
+        if message.calls and not turns:
+            turns.append((before, [Message(role="user", time_ns=message.time_ns)]))
         if message.role == "user" and not (turns and turns[-1][1][-1].role == "user"):
             turns.append((before if not turns else [], [message]))
         elif turns:
@@ -182,8 +187,8 @@ def _events(
             yield ContextMessage(run_id, now, message.text)
         elif message.role == "assistant":
             acts = bool(message.text or message.calls)
-            if acts or message.text is not None or message.failure is not None:
-                failure, done = message.failure, not message.calls
+            if acts or message.text is not None or message.failure is not None or message.stopped:
+                failure, done = message.failure, not (message.calls or message.stopped)
             if answer is not None and acts:
                 yield from _model(run_id, *answer, answer[1].text)
                 answer = None
