@@ -1,7 +1,8 @@
 """Spans as flat rows: those of Logfire's query API, and lists of spans that programs dump.
 
-Sources: the columns of Logfire's table `records` (`GET /v1/query`), and lists of spans with `trace_id`,
-`span_id` and `attributes`, as the fixtures of strands-evals have them.  The conventions read the attributes.
+Sources: the columns of Logfire's table `records` (`GET /v1/query`, whose JSON lists rows, or columns with
+their `values`), and lists of spans with `trace_id`, `span_id` and `attributes`, as the fixtures of
+strands-evals have them.  The conventions read the attributes.
 """
 
 import json
@@ -19,6 +20,16 @@ def is_logfire(document: object) -> bool:
     """Check whether a document is a row of Logfire's `records`."""
     row = mapping(document)
     return "span_name" in row and "start_timestamp" in row and _has_ids(row)
+
+
+def rows_of_columns(document: Mapping[str, object]) -> list[object] | None:
+    """Return the rows of an answer that lists columns with their values; None for other documents."""
+    columns = _listed(document.get("columns"))
+    values = [one["values"] for one in columns if isinstance(one.get("values"), list)]
+    if not columns or len(values) < len(columns):
+        return None
+    names = [str(one.get("name")) for one in columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=False)]
 
 
 def is_flat_span(document: object) -> bool:

@@ -27,7 +27,7 @@ def conversations(document: object) -> list[Conversation] | None:
     if results:
         details = (_get(one, "session_details") for one in results)
         found = [_session(mapping(one)) for one in details]
-        return [one for one in found if one is not None]
+        return [one for one in found if one is not None] or None
     one = _session({"events": document} if isinstance(document, list) else whole)
     return None if one is None else [one]
 

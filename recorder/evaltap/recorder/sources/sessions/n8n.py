@@ -1,7 +1,7 @@
 """n8n: executions of workflows with AI agents, as its API, its editor and its database have them.
 
-Source: `IExecutionResponse` of n8n (`data.resultData.runData`: the runs of each node); its database has `data`
-as a text in the form of the package flatted: a list of values that refer to each other by their index.  A
+Source: `IExecutionResponse` of n8n (`data.resultData.runData`: the runs of each node); its database has
+`data` as a text in the form of the package flatted: a list of values that refer to each other by index.  A
 sub-node reports under the kind of its connection: `ai_tool`, `ai_languageModel`.  What a workflow does apart
 from agents is not read.
 """
@@ -106,6 +106,8 @@ def _conversation(execution: JsonObject) -> Conversation:
         messages += _messages(name, run, is_agent=name in agents or not agents)
     error = execution["data"]["resultData"].get("error")
     failure = Failure(*_error(error)) if isinstance(error, dict) else None
+    if failure is None and execution.get("status") in ("crashed", "error"):
+        failure = Failure(str(execution["status"]))
     return Conversation(
         framework=NAME,
         session_id=next(filter(None, sessions), None) or _identity(execution),
@@ -121,29 +123,44 @@ def _messages(name: str, run: JsonObject, *, is_agent: bool) -> Iterator[Message
     failure = Failure(*_error(error)) if isinstance(error, dict) else None
     data = mapping(run.get("data"))
     if _TOOL in data or _TOOL in mapping(run.get("inputOverride")):
-        given = next(iter(_items({"data": run.get("inputOverride")}, _TOOL)), None)
+        call = _call(name, next(iter(_items({"data": run.get("inputOverride")}, _TOOL)), None))
         results = _items(run, _TOOL)
         result = _sole(results[0]) if results else None
-        yield Message(role="assistant", time_ns=began, calls=(Call(name, given),))
+        yield Message(role="assistant", time_ns=began, calls=(call,))
         yield Message(
             role="tool",
             time_ns=ended,
+            call_id=call.id,
             name=name,
             result=result,
             failure=failure,
             duration_ms=float(spent),
         )
     elif _MODEL in data:
+        asked = next(iter(_items({"data": run.get("inputOverride")}, _MODEL)), {})
+        chosen = (mapping(asked.get("options")).get(key) for key in ("model", "model_name"))
+        model = next((one for one in chosen if isinstance(one, str)), None)
         for item in _items(run, _MODEL):
             used = item.get("tokenUsage")
             used = used if isinstance(used, dict) else {}
             counted = tokens(used.get("promptTokens"), used.get("completionTokens"))
-            yield Message(role="assistant", time_ns=ended, tokens=counted)
+            yield Message(role="assistant", time_ns=ended, model=model, tokens=counted)
     elif is_agent:
         for item in _items(run, "main"):
             said = (_words(item, key) for key in _ANSWERED)
             if (text := next(filter(None, said), None)) is not None:
                 yield Message(role="assistant", text=text, time_ns=ended)
+
+
+def _call(name: str, given: JsonObject | None) -> Call:
+    """Return a call; tools other than nodes have their arguments in `query`."""
+    if given is None:
+        return Call(name)
+    call_id = given.get("toolCallId")
+    rest = {key: value for key, value in given.items() if key != "toolCallId"}
+    if set(rest) == {"query"} and isinstance(rest["query"], dict):
+        rest = rest["query"]
+    return Call(name, rest, call_id if isinstance(call_id, str) else "")
 
 
 def _sole(item: JsonObject) -> object:
