@@ -146,6 +146,9 @@ def _message(role: str, body: Mapping[str, object]) -> Iterator[Message]:
             ),
         )
         return
+    if role == "tool" and isinstance(inner, list):
+        # Results of several calls; read as a tool's message, they would be one.
+        role = "user"
     blocks = inner if isinstance(inner, list) else content
     if not isinstance(blocks, list) and blocks is not None and not isinstance(blocks, str):
         blocks = str(blocks)

@@ -41,8 +41,10 @@ def _merged(posted: list[object], patched: object) -> list[object]:
     return [*runs.values()]
 
 
-def _flattened(runs: Iterable[JsonObject], above: JsonObject | None = None) -> Iterator[JsonObject]:
+def _flattened(runs: Iterable[object], above: JsonObject | None = None) -> Iterator[JsonObject]:
     for run in runs:
+        if not isinstance(run, dict) or run.get("id") is None:
+            continue
         known = (
             {} if above is None else {"parent_run_id": above["id"], "trace_id": _trace_of(above)}
         )

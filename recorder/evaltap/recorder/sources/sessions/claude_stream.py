@@ -1,7 +1,8 @@
 """Claude Code: the messages that `claude -p --output-format stream-json`, or `json --verbose`, prints.
 
 Source: the messages of Anthropic's Agent SDK (`system`, `assistant`, `user`, `result`); its programs collect
-them in the same form.  They have neither times nor the user's prompt; `result` has the use of the whole run.
+them in the same form, as do exports of the web version (`loglines`).  The stream has neither times nor the
+prompt; `result` has the use of the whole run.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from evaltap.recorder.sources.sessions.messages import (
     Message,
     objects,
     text_of,
+    time_of,
 )
 from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.tokens import of_anthropic
@@ -24,7 +26,8 @@ NAME = "claude-code"
 
 def conversations(document: object) -> list[Conversation] | None:
     """Return the session; None for other documents."""
-    lines = objects(document) or objects(mapping(document).get("messages"))
+    held = mapping(document)
+    lines = objects(document) or objects(held.get("messages", held.get("loglines")))
     is_stream = any(_is_start(line) or _is_end(line) for line in lines)
     if not is_stream and not (lines and all(map(_is_message, lines))):
         return None
@@ -59,7 +62,7 @@ def _is_message(line: JsonObject) -> bool:
 
 
 def _messages(line: JsonObject) -> Iterator[Message]:
-    content = line["message"].get("content")
+    content, now = line["message"].get("content"), time_of(line.get("timestamp"))
     blocks = objects(content)
     text = text_of([one for one in blocks if one.get("type") == "text"] if blocks else content)
     for block in blocks:
@@ -68,6 +71,7 @@ def _messages(line: JsonObject) -> Iterator[Message]:
             failed = block.get("is_error") is True
             yield Message(
                 role="tool",
+                time_ns=now,
                 call_id=str(block.get("tool_use_id") or ""),
                 result=result,
                 failure=Failure(None, text_of(block.get("content"))) if failed else None,
@@ -79,10 +83,10 @@ def _messages(line: JsonObject) -> Iterator[Message]:
             if block.get("type") == "tool_use" and isinstance(name := block.get("name"), str)
         ]
         if calls or text is not None:
-            yield Message(role="assistant", text=text, calls=tuple(calls))
+            yield Message(role="assistant", text=text, time_ns=now, calls=tuple(calls))
     # Skills and reminders also come as messages of the user, but marked, or next to results.
     elif isinstance(content, str) and not line.get("isSynthetic"):
-        yield Message(role="user", text=content)
+        yield Message(role="user", text=content, time_ns=now)
 
 
 def _end(line: JsonObject, model: str | None) -> Message:

@@ -34,7 +34,7 @@ def conversations(document: object) -> list[Conversation] | None:
     for event in events:
         data = event["data"]
         if event.get("type") == "session.start" and isinstance(data.get("sessionId"), str):
-            session = data["sessionId"]
+            session = session or data["sessionId"]
         # A sub-agent's messages are within a call.
         if data.get("parentToolCallId") is None and event.get("agentId") is None:
             now = time_of(event.get("timestamp"))

@@ -2,8 +2,8 @@
 
 A reader is a module with a function `conversations(document)`, which returns the conversations of a file's
 JSON, or None for a document of another format.  A message of the user begins a turn; messages of the user
-without anything in between are one.  If the agent acts before any message of the user, the file lacks the
-beginning: these acts are a turn whose question is missing.
+without anything in between are one.  If the agent acts before any message of the user, or there is none, the
+file lacks the beginning: what the agent did is a turn whose question is missing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -142,8 +142,11 @@ def _turns(messages: Sequence[Message]) -> list[tuple[list[Message], list[Messag
     """Return the messages before each turn, which only the first has, and those of the turn."""
     before: list[Message] = []
     turns: list[tuple[list[Message], list[Message]]] = []
+    asked = any(message.role == "user" for message in messages)
     for message in messages:
-        if message.calls and not turns:
+        if not turns and (
+            message.calls or (message.role == "assistant" and message.text and not asked)
+        ):
             turns.append((before, [Message(role="user", time_ns=message.time_ns)]))
         if message.role == "user" and not (turns and turns[-1][1][-1].role == "user"):
             turns.append((before if not turns else [], [message]))
