@@ -176,9 +176,9 @@ def _is_transcript(line: object) -> bool:
 def _chats(whole: object, path: Path, file: FileRead, name: str) -> list[CaseData]:
     """Return the cases of a chat, of rows with chats, or of an eval set."""
     rows, file.format = _rows(whole, str(path), name)
+    file.contents = counted(len(rows), "chat" if file.format == "chat messages" else "case")
     if file.format == "ADK eval set":
         file.contents += ", with the turns of their conversations"
-    file.contents = counted(len(rows), "chat" if file.format == "chat messages" else "case")
     cases: list[CaseData] = []
     for number, row in enumerate(rows, start=1):
         place = f"[{number - 1}]" if len(rows) > 1 else ""

@@ -234,7 +234,7 @@ def _conversations(calls: Sequence[_ModelCall]) -> list[Conversation]:
     for group in alike.values():
         left = group
         while left:
-            last = max(reversed(left), key=lambda call: len(call.asked))
+            last = max(left, key=lambda call: len(call.asked))
             before = [one for one in left if _continues(last, one)]
             found.append(_conversation((*last.asked, *last.answered), [*before, last]))
             left = [one for one in left if one is not last and one not in before]
