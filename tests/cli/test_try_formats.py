@@ -18,9 +18,8 @@ def read(folder: Path, *documents: object) -> Recognised:
     paths = []
     for number, document in enumerate(documents):
         path = folder / f"file-{number}"
-        is_lines = isinstance(document, list)
-        written = map(json.dumps, document) if is_lines else [json.dumps(document)]
-        path.write_text("\n".join(written))
+        lines = document if isinstance(document, list) else [document]
+        path.write_text("\n".join(map(json.dumps, lines)))
         paths.append(path)
     return recognise(paths)
 
