@@ -472,6 +472,34 @@ def test_records_of_calls_without_those_of_the_model_are_marked(tmp_path: Path) 
     assert (turn["finalResponse"]["content"], turn["capture"]) == ("Yes.", {"tools": "ambiguous"})
 
 
+def test_log_records_in_the_form_of_spans_are_a_turn(tmp_path: Path) -> None:
+    """LangChain's instrumentation for AgentCore: JSON texts, and no conversation beyond the question."""
+
+    def row(number: int, asked: str, said: object) -> Line:
+        body = {
+            "input": {"messages": [{"role": "user", "content": asked}]},
+            "output": {"messages": [{"role": "assistant", "content": json.dumps(said)}]},
+        }
+        event = {"timestamp": 1772359200000000000 + number, "body": body}
+        about = {"trace_id": "t", "span_id": f"s{number}", "name": "langchain"}
+        return {**about, "attributes": {"event.name": "langchain"}, "span_events": [event]}
+
+    asks = {"text": "", "message": {"tool_calls": [{"name": "look", "args": {"id": 1}, "id": "c"}]}}
+    answer = {"messages": [{"type": "ai", "content": "So."}]}
+    rows = [
+        row(1, "Why?", {"generations": [[asks]]}),
+        row(2, "{'id': 1}", {"type": "tool", "tool_call_id": "c", "content": "found"}),
+        row(3, "Why?", {"generations": [[{"text": "So."}]]}),
+        row(4, json.dumps({"messages": [{"type": "human", "content": "Why?"}]}), answer),
+    ]
+
+    (turn,) = turns(read(tmp_path, rows))
+
+    assert outline(turn) == ("Why?", [("look", False)], "So.", "ok")
+    assert turn["tools"][0]["result"] == "found"
+    assert "intermediateResponses" not in turn
+
+
 @pytest.mark.parametrize("name", ["opik-spans.json", "datadog-export.json"])
 def test_spans_on_lines_of_their_own_are_one_trace(name: str, tmp_path: Path) -> None:
     document = json.loads((DATA / name).read_text())

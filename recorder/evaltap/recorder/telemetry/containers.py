@@ -36,6 +36,7 @@ from evaltap.recorder.telemetry.phoenix_export import is_phoenix, of_spans
 from evaltap.recorder.telemetry.span_rows import (
     is_flat_span,
     is_logfire,
+    log_records,
     of_rows,
     rows_of_columns,
 )
@@ -108,7 +109,10 @@ def _listed_spans(items: list[object]) -> tuple[str, object] | None:
     """Return the name of a list of traces or spans, and their request; None for other lists."""
     for name, belongs, entries in _LISTS:
         if all(map(belongs, items)):
-            return name, _request(entries(items))
+            request = _request(entries(items))
+            if belongs is is_flat_span and (records := log_records(list(map(mapping, items)))):
+                request |= {"resourceLogs": as_otlp({"events": records})["resourceLogs"]}
+            return name, request
     return None
 
 

@@ -38,6 +38,30 @@ def is_flat_span(document: object) -> bool:
     return isinstance(row.get("attributes"), Mapping) and "name" in row and _has_ids(row)
 
 
+def log_records(rows: list[Mapping[str, object]]) -> list[JsonObject]:
+    """Return the events with messages in their bodies, which CloudWatch keeps as log records."""
+    return [
+        {
+            "traceId": identifier(row["trace_id"], 32),
+            "spanId": identifier(row["span_id"], 16),
+            "timeUnixNano": event.get("timestamp"),
+            "attributes": {**mapping(row.get("attributes")), **mapping(event.get("attributes"))},
+            "body": event["body"],
+        }
+        for row in rows
+        for event in _listed(row.get("span_events"))
+        if "body" in event and isinstance(event.get("timestamp"), int)
+    ]
+
+
+def _is_record(row: Mapping[str, object]) -> bool:
+    """Return whether a row is only a log record in the form of a span."""
+    return bool(_listed(row.get("span_events"))) and {*mapping(row.get("attributes"))} <= {
+        "event.name",
+        "session.id",
+    }
+
+
 def _has_ids(row: Mapping[str, object]) -> bool:
     return all(isinstance(row.get(name), str) and row[name] for name in _IDS)
 
@@ -45,7 +69,7 @@ def _has_ids(row: Mapping[str, object]) -> bool:
 def of_rows(rows: list[Mapping[str, object]]) -> Iterator[Entry]:
     """Yield the spans of rows."""
     for row in rows:
-        if row.get("kind") == _PENDING:
+        if row.get("kind") == _PENDING or _is_record(row):
             continue
         parent = row.get("parent_span_id") or row.get("parent_id")
         start = row.get("start_timestamp", row.get("start_time"))
