@@ -38,6 +38,7 @@ FORMATS = {
     "flat-spans.json": "flat spans",
     "gemini-session.json": "Gemini CLI session",
     "gemini-session.jsonl": "Gemini CLI session",
+    "gemini-stream.jsonl": "Gemini CLI session",
     "langfuse-blob.jsonl": "Langfuse observations",
     "langfuse-trace.json": "Langfuse traces",
     "langsmith-batch.json": "LangSmith runs",

@@ -197,6 +197,41 @@ FINISH = openhands("agent", action="finish", args={"final_thought": "So."})
             gemini_session(gemini("user", "Why?"), gemini("info", "Request cancelled.")),
             ("Why?", [], None, "incomplete"),
         ),
+        (
+            gemini_session(
+                gemini("user", "<session_context>\nfiles"),
+                gemini("user", "Why?"),
+                gemini("gemini", "So."),
+                gemini("user", "/quit"),
+            ),
+            ("Why?", [], "So.", "ok"),
+        ),
+        (
+            {
+                "history": [
+                    {"role": "user", "parts": [{"text": "<session_context>\nfiles"}]},
+                    {"role": "model", "parts": [{"text": "Thanks for the context!"}]},
+                    {"role": "user", "parts": [{"text": "Why?"}]},
+                    {"role": "model", "parts": [{"text": "So."}]},
+                ]
+            },
+            ("Why?", [], "So.", "ok"),
+        ),
+        (
+            [
+                {"role": "user", "message": {"content": [{"type": "text", "text": "Why?"}]}},
+                {
+                    "role": "assistant",
+                    "message": {"content": [{"type": "tool_use", "name": "look", "input": {}}]},
+                },
+                {
+                    "role": "user",
+                    "message": {"content": [{"type": "tool_result", "tool_use_id": "c"}]},
+                },
+                {"role": "assistant", "message": {"content": [{"type": "text", "text": "So."}]}},
+            ],
+            ("Why?", [("look", False)], "So.", "ok"),
+        ),
         ({"events": [OPEN_QUESTION, RUNS, RAN, FINISH]}, ("Why?", [("run", False)], "So.", "ok")),
         (
             [{"instance_id": "i", "history": [OPEN_QUESTION, RUNS], "error": "RuntimeError: max"}],
@@ -227,7 +262,8 @@ FINISH = openhands("agent", action="finish", args={"final_thought": "So."})
     ],
     ids=[
         *("Copilot: skill", "Copilot: sub-agent", "Copilot: stopped", "Copilot: no question"),
-        *("Gemini: shown", "Gemini: exit code", "Gemini: stopped"),
+        *("Gemini: shown", "Gemini: exit code", "Gemini: stopped", "Gemini: commands"),
+        *("Gemini: checkpoint", "Cursor"),
         *("OpenHands: still running", "OpenHands: benchmark", "OpenHands: state", "Claude: web"),
     ],
 )

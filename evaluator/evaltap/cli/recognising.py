@@ -170,6 +170,7 @@ def _is_transcript(line: object) -> bool:
         and line.get("type") in ("user", "assistant")
         and "sessionId" in line
         and isinstance(line.get("message"), dict)
+        and "content" in line["message"]
     )
 
 

@@ -28,8 +28,9 @@ def conversations(document: object) -> list[Conversation] | None:
     """Return the session; None for other documents."""
     held = mapping(document)
     lines = objects(document) or objects(held.get("messages", held.get("loglines")))
-    is_stream = any(_is_start(line) or _is_end(line) for line in lines)
-    if not is_stream and not (lines and all(map(_is_message, lines))):
+    told = [line for line in lines if _is_message(line)]
+    marked = any(_is_start(line) or _is_end(line) for line in lines)
+    if not any(map(_is_end, lines)) and not (told and (marked or len(told) == len(lines))):
         return None
     session = next((one for line in lines if isinstance(one := line.get("session_id"), str)), None)
     model: str | None = None

@@ -275,12 +275,14 @@ class _Calls:
 
     def returned(self, run_id: str, now: int, message: Message) -> Iterator[ToolReturned]:
         """Yield the event of a result, if a call is waiting for it."""
-        matches = (
+        named = [key for key, (given, _) in self._open.items() if given == message.call_id != ""]
+        # Formats without ids in calls, or in results, have them in order.
+        loose = (
             key
             for key, (given, name) in self._open.items()
-            if (given == message.call_id if message.call_id else message.name in ("", name))
+            if "" in (given, message.call_id) and message.name in ("", name)
         )
-        key = next(matches, None)
+        key = named[0] if named else next(loose, None)
         if key is None:
             self.unmatched = True
             return

@@ -21,6 +21,7 @@ from evaltap.recorder.conventions.message_shapes import (
 )
 from evaltap.recorder.conventions.reading import failure_of_answer
 from evaltap.recorder.observation import Failure
+from evaltap.recorder.sources.sessions.gemini import CONTEXT
 from evaltap.recorder.sources.sessions.messages import Call, Conversation, Message, objects
 from evaltap.recorder.telemetry.cloudwatch_export import records_in
 from evaltap.recorder.telemetry.flat_spans import mapping
@@ -28,6 +29,7 @@ from evaltap.recorder.tokens import Tokens, tokens
 from evaltap.schemas.text import begins_as_error
 
 NAME: Final = "model-api"
+_LISTS: Final = ("contents", "history", "items", "messages")
 _IDS: Final = ("session_id", "sessionId", "conversation_id", "thread_id", "id")
 _SYSTEM: Final = ("system", "developer")
 _REQUESTS: Final = ("request", "input", "inputBodyJson", "request_body", "body")
@@ -55,15 +57,22 @@ def messages_in(document: object) -> list[Conversation] | None:
         chats = [found for one in document for found in messages_in(one) or ()]
         return chats if len(chats) == len(document) else None
     whole = mapping(document)
-    listed = whole.get("contents", whole.get("items", whole.get("messages", document)))
+    if whole.get("object") == "response":
+        whole = {"items": whole.get("output")}
+    listed = next((whole[key] for key in _LISTS if key in whole), document)
     found = objects(listed)
     if not isinstance(listed, list) or len(found) < len(listed) or not all(map(_is_item, found)):
         return None
     if all("role" in one and "content" in one and "parts" not in one for one in found):
         return None
     parts = (part for one in found for part in _apart(one))
-    messages = [message for part in parts for message in read_messages(part)]
-    if not any(one.role == "user" or one.calls for one in messages):
+    messages = [
+        message
+        for part in parts
+        for message in read_messages(part)
+        if message.text is None or not str(message.text.value).startswith(CONTEXT)
+    ]
+    if not any(one.text is not None or one.calls for one in messages):
         return None
     ids = (whole.get(name) for name in _IDS)
     session = next((one for one in ids if isinstance(one, str)), None)
@@ -79,7 +88,12 @@ def _is_item(item: Mapping[str, object]) -> bool:
 
 
 def _apart(message: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    """Yield a message of the AI SDK's user interface as those of its calls and their results."""
+    """Yield a message of the AI SDK's user interface as those of its calls and their results.
+
+    Cursor has what was said in `message`, beside the role.
+    """
+    if mapping(message.get("message")) and "content" not in message:
+        message = {**mapping(message["message"]), "role": message.get("role")}
     parts = objects(message.get("parts"))
     if not any("toolCallId" in one or "toolInvocation" in one for one in parts):
         yield message
