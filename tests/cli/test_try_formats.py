@@ -293,6 +293,23 @@ def test_a_file_of_a_sub_agent_has_no_turns(document: object, tmp_path: Path) ->
     assert "but without any turn" in str(file.skipped)
 
 
+def test_events_of_openhands_in_files_of_their_own_are_a_conversation(tmp_path: Path) -> None:
+    folder = tmp_path / "c1" / "events"
+    folder.mkdir(parents=True)
+    document = json.loads((DATA / "openhands-sdk.json").read_text())
+    for number, one in enumerate(document["items"]):
+        (folder / f"event-{number:05}-x.json").write_text(json.dumps(one))
+
+    found = recognise(sorted(folder.iterdir(), reverse=True))
+
+    (case,) = found.cases
+    assert (case["evalId"], len(case["actualConversation"][0]["tools"])) == ("c1", 2)
+    assert {(file.format, file.skipped) for file in found.files} == {("OpenHands events", None)}
+
+    (file,) = recognise([folder / "event-00000-x.json"]).files
+    assert "but without any turn" in str(file.skipped)
+
+
 def test_what_openhands_used_is_counted_once(tmp_path: Path) -> None:
     (turn,) = turns(recognise([DATA / "openhands-benchmark.jsonl"]))
 

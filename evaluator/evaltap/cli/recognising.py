@@ -15,6 +15,7 @@ from evaltap.recorder.sources.claude_code import read_transcripts
 from evaltap.recorder.sources.otlp_files import ReadingReport, cases_of_items
 from evaltap.recorder.sources.sessions.formats import conversations_in
 from evaltap.recorder.sources.sessions.messages import Conversation, cases_of, objects, value_of
+from evaltap.recorder.sources.sessions.openhands import conversation_of, is_event
 from evaltap.recorder.sources.sessions.provider_messages import calls_in, messages_in
 from evaltap.recorder.telemetry.containers import container_of
 from evaltap.recorder.telemetry.otlp_json import items_of, read_documents
@@ -69,6 +70,7 @@ def recognise(paths: Iterable[Path]) -> Recognised:
     spans_of: list[FileRead] = []
     transcripts: list[Path] = []
     names: dict[str, int] = {}
+    events: dict[Path, list[tuple[FileRead, JsonObject]]] = {}
     for path in paths:
         file = FileRead(path)
         found.files.append(file)
@@ -80,6 +82,8 @@ def recognise(paths: Iterable[Path]) -> Recognised:
             if isinstance(held, _Items):
                 items += held.items
                 spans_of.append(file)
+            elif isinstance(held, dict):
+                events.setdefault(path.parent, []).append((file, held))
             elif file.format == _TRANSCRIPT:
                 transcripts.append(path)
             else:
@@ -90,6 +94,8 @@ def recognise(paths: Iterable[Path]) -> Recognised:
             file.skipped = "nested too deeply; expected at most 250 levels"
         except EvaltapError as error:
             file.skipped = str(error).removeprefix(f"{path}: ").removeprefix(str(path)).strip()
+    for folder, held_events in events.items():
+        found.cases += _of_events(folder, held_events)
     report = ReadingReport()
     turns = list(cases_of_items(items, recorder_version=version("evaltap"), report=report))
     found.cases += turns
@@ -110,13 +116,31 @@ class _Items:
     items: Sequence[Span | LogRecord]
 
 
-def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items:
-    """Return the cases or the spans of a file; raise EvaltapError if it cannot be read."""
+def _of_events(folder: Path, events: Sequence[tuple[FileRead, JsonObject]]) -> list[CaseData]:
+    """Return the cases of a conversation of OpenHands, whose events are the files of a folder."""
+    name = (folder.parent if folder.name == "events" else folder).name
+    conversation = conversation_of((event for _, event in events), name)
+    made = (
+        cases_of(conversation, name=name, recorder_version=version("evaltap"))
+        if conversation
+        else ()
+    )
+    cases = list(made)
+    for file, _ in events if not cases else ():
+        file.skipped = "OpenHands event, but without any turn in the files of its folder"
+    return cases
+
+
+def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items | JsonObject:
+    """Return the cases, the spans or the event of a file; raise EvaltapError if it cannot be read."""
     documents = [(place, _decoded(one)) for place, one in read_documents(path, file.notes)]
     if len(documents) == 1 and not documents[0][0]:
         whole = documents[0][1]
     else:
         whole = [document for _, document in documents]
+    if isinstance(whole, dict) and is_event(whole):
+        file.format, file.contents = "OpenHands events", "1 event"
+        return whole
     lines = whole if isinstance(whole, list) else [whole]
     if any(map(_is_transcript, lines)):
         file.format, file.contents = _TRANSCRIPT, counted(len(lines), "line")

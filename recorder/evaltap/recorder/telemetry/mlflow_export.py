@@ -1,8 +1,8 @@
 """Traces exported from MLflow, as spans that the MLflow convention reads.
 
 Sources: `Trace.to_json()` and `to_dict()` of MLflow 2 and 3, rows of the data frame that
-`mlflow.search_traces()` returns (`to_json(orient="records")`), which contain such a trace as text, and the
-REST API's `trace`, with `trace_info` and spans in OTLP's form.
+`mlflow.search_traces()` returns (`to_json(orient="records")`), which contain such a trace as text, the
+REST API's `trace`, with `trace_info` and spans in OTLP's form, and responses of Databricks' model serving.
 """
 
 import base64
@@ -59,6 +59,7 @@ def of_trace(document: object) -> Iterator[Entry]:
 def _trace(document: object) -> Mapping[str, object]:
     """Return the trace in a document; empty if it is something else."""
     found = mapping(document)
+    found = mapping(found.get("databricks_output")) or found
     found = mapping(_decoded(found.get("trace"))) or found
     spans = found.get("spans")
     if "trace_info" in found and isinstance(spans, list):

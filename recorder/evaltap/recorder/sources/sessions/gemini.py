@@ -1,8 +1,8 @@
 """Gemini CLI: its session files below `~/.gemini/tmp/*/chats`, and what `--output-format stream-json` prints.
 
 Source: `ConversationRecord` of gemini-cli's chat recording service, and its `JsonStreamEvent`.  Newer
-versions write JSON Lines: the session's record, then a message on each line, of which a later one with the same
-id counts, and changes (`$set`, `$rewindTo`).
+versions write JSON Lines: the session's record, then a message on each line, of which a later one with the
+same id counts, and changes (`$set`, `$rewindTo`).
 """
 
 import re

@@ -5,7 +5,8 @@ events have a `kind` (`MessageEvent`, `ActionEvent`, `ObservationEvent`, `AgentE
 the models have used so far, which becomes the tokens and the cost of a call by subtraction.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.sources.sessions.messages import (
@@ -42,6 +43,21 @@ def conversations(document: object) -> list[Conversation] | None:
             return [one for one in found if one is not None]
     one = _conversation(document)
     return None if one is None else [one]
+
+
+def is_event(document: object) -> bool:
+    """Return whether a document is one event; OpenHands stores each in a file of its own."""
+    one = mapping(document)
+    return {"id", "timestamp", "source"} <= one.keys() and bool(
+        {"kind", "action", "observation"} & one.keys()
+    )
+
+
+def conversation_of(events: Iterable[JsonObject], name: str) -> Conversation | None:
+    """Return the conversation of events in any order; None if they are none."""
+    ordered = sorted(events, key=lambda one: str(one["timestamp"]))
+    found = _conversation(ordered)
+    return None if found is None else replace(found, session_id=name)
 
 
 def _conversation(document: object) -> Conversation | None:
