@@ -18,11 +18,18 @@ from evaltap.schemas.formats.case import CaseData
 DATA = Path(__file__).parents[1] / "data" / "try"
 QUESTION, ANSWER = "Is order 12 paid?", "Yes."
 FORMATS = {
+    "adk-session.json": "ADK session",
+    "bedrock-invocations.jsonl": "model calls",
     "bedrock.jsonl": "chat messages",
+    "chat-ai-sdk.json": "chat messages",
     "chat-anthropic.json": "chat messages",
+    "chat-gemini.json": "chat messages",
     "chat-openai.json": "chat messages",
+    "chat-responses.json": "chat messages",
     "claude-code.jsonl": "Claude Code transcript",
+    "claude-stream.jsonl": "Claude Code stream",
     "cloudwatch-events.json": "CloudWatch records",
+    "cloudwatch-logs.json": "CloudWatch records",
     "codex-exec.jsonl": "Codex session",
     "codex-rollout.jsonl": "Codex session",
     "copilot-events.jsonl": "Copilot CLI session",
@@ -31,11 +38,18 @@ FORMATS = {
     "flat-spans.json": "flat spans",
     "gemini-session.json": "Gemini CLI session",
     "gemini-session.jsonl": "Gemini CLI session",
+    "gemini-stream.jsonl": "Gemini CLI session",
+    "langfuse-blob.jsonl": "Langfuse observations",
     "langfuse-trace.json": "Langfuse traces",
+    "langsmith-batch.json": "LangSmith runs",
     "langsmith-runs.json": "LangSmith runs",
+    "logfire-columns.json": "Logfire rows",
     "logfire-rows.json": "Logfire rows",
+    "mlflow-rest.json": "MLflow traces",
     "mlflow-trace.json": "MLflow traces",
+    "n8n-database.json": "n8n executions",
     "n8n-execution.json": "n8n executions",
+    "openhands-benchmark.jsonl": "OpenHands events",
     "openhands-sdk.json": "OpenHands events",
     "openhands-trajectory.json": "OpenHands events",
     "opik-spans.json": "Opik spans",
@@ -43,11 +57,15 @@ FORMATS = {
     "otlp.json": "OTLP",
     "phoenix-spans.json": "Phoenix spans",
     "tau2-results.json": "tau2 results",
+    "tau2-simulation.json": "tau2 results",
 }
 """Each file has the same turn: a question, a call that returns, one that fails, and an answer."""
 WITHOUT_STATUS = {"bedrock.jsonl", "chat-anthropic.json", "chat-openai.json"}
-WITHOUT_QUESTION = {"codex-exec.jsonl"}
-WITHOUT_SESSION = {"openhands-sdk.json", "openhands-trajectory.json", "opik-spans.json"}
+WITHOUT_QUESTION = {"claude-stream.jsonl", "codex-exec.jsonl"}
+WITHOUT_SESSION = {
+    *("bedrock-invocations.jsonl", "chat-ai-sdk.json", "chat-gemini.json", "chat-responses.json"),
+    *("openhands-sdk.json", "openhands-trajectory.json", "opik-spans.json"),
+}
 
 
 def test_the_table_has_every_file() -> None:

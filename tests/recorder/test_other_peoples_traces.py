@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,11 @@ def chat(asked: str, answer: str, *before: tuple[str, str]) -> dict[str, Any]:
     return attributes
 
 
-def run_of(trace: TraceBuilder, root: str, model: Mapping[str, Any]) -> None:
+def run_of(trace: TraceBuilder, root: str, model: Mapping[str, Any]) -> str:
+    """Add an agent's run with a model call, and return its id."""
     agent = trace.span("assistant", root, {KIND: "AGENT", "agent.name": "assistant"})
     trace.span("chat", agent, model)
+    return agent
 
 
 # -- sessions ---------------------------------------------------------------------------------------
@@ -91,6 +94,18 @@ def test_two_questions_in_one_trace_are_two_turns_of_a_session() -> None:
     assert [words(turn, "finalResponse") for turn in turns] == ["4.", "Yes, that's correct!"]
     assert {case["evalId"] for case in (first, second)} == {"s1"}
     assert len({turn["invocationId"] for turn in turns}) == 2
+
+
+def test_agents_that_ran_while_another_one_ran_are_no_turns() -> None:
+    """Agents as tools, whose spans some instrumentations put beside the span of their caller."""
+    trace = TraceBuilder()
+    root = trace.span("workflow", None, {KIND: "CHAIN"})
+    caller = run_of(trace, root, chat("Why?", "So."))
+    for question in ("What is it?", "How much?"):
+        run_of(trace, root, chat(question, "It is."))
+    trace.spans[caller] = replace(trace.spans[caller], end_ns=trace.spans[root].end_ns)
+
+    assert words(trace.turn(), "userContent") == "Why?"
 
 
 def test_an_answer_that_only_the_agents_span_below_the_root_states_is_the_answer() -> None:

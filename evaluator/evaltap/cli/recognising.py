@@ -14,11 +14,16 @@ from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
 from evaltap.recorder.sources.claude_code import read_transcripts
 from evaltap.recorder.sources.otlp_files import ReadingReport, cases_of_items
 from evaltap.recorder.sources.sessions.formats import conversations_in
-from evaltap.recorder.sources.sessions.messages import cases_of
+from evaltap.recorder.sources.sessions.messages import Conversation, cases_of, objects, value_of
+from evaltap.recorder.sources.sessions.openhands import conversation_of, is_event
+from evaltap.recorder.sources.sessions.provider_messages import calls_in, messages_in
 from evaltap.recorder.telemetry.containers import container_of
 from evaltap.recorder.telemetry.otlp_json import items_of, read_documents
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import EvaltapError, FormatError
+from evaltap.schemas.files.adk import from_adk, is_adk_eval_set
+from evaltap.schemas.files.adk_older import is_older_eval_file, newer_eval_set
 from evaltap.schemas.files.documents import case_data
 from evaltap.schemas.files.validation import describe
 from evaltap.schemas.formats.case import CaseData
@@ -27,6 +32,8 @@ from evaltap.schemas.text import counted
 
 _KEYS_SHOWN: Final = 6
 _TRANSCRIPT: Final = "Claude Code transcript"
+_TRACES: Final = ("Langfuse list of traces", "Opik list of traces")
+_EVAL_SETS: Final = ("eval set", "ADK eval set", "ADK eval result")
 
 
 @dataclass(slots=True)
@@ -63,6 +70,7 @@ def recognise(paths: Iterable[Path]) -> Recognised:
     spans_of: list[FileRead] = []
     transcripts: list[Path] = []
     names: dict[str, int] = {}
+    events: dict[Path, list[tuple[FileRead, JsonObject]]] = {}
     for path in paths:
         file = FileRead(path)
         found.files.append(file)
@@ -74,6 +82,8 @@ def recognise(paths: Iterable[Path]) -> Recognised:
             if isinstance(held, _Items):
                 items += held.items
                 spans_of.append(file)
+            elif isinstance(held, dict):
+                events.setdefault(path.parent, []).append((file, held))
             elif file.format == _TRANSCRIPT:
                 transcripts.append(path)
             else:
@@ -84,10 +94,16 @@ def recognise(paths: Iterable[Path]) -> Recognised:
             file.skipped = "nested too deeply; expected at most 250 levels"
         except EvaltapError as error:
             file.skipped = str(error).removeprefix(f"{path}: ").removeprefix(str(path)).strip()
+    for folder, held_events in events.items():
+        found.cases += _of_events(folder, held_events)
     report = ReadingReport()
     turns = list(cases_of_items(items, recorder_version=version("evaltap"), report=report))
     found.cases += turns
-    found.cases += read_transcripts(transcripts, recorder_version=version("evaltap"))
+    prompted = list(read_transcripts(transcripts, recorder_version=version("evaltap")))
+    found.cases += prompted
+    for file in found.files if not prompted else ():
+        if file.format == _TRANSCRIPT:
+            file.skipped = f"{_TRANSCRIPT}, but without any turn: no prompt has an answer"
     for file in spans_of if not turns else ():
         file.skipped = (
             f"{file.format}, {file.contents}, but no agent run among the spans of these files"
@@ -100,40 +116,75 @@ class _Items:
     items: Sequence[Span | LogRecord]
 
 
-def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items:
-    """Return the cases or the spans of a file; raise EvaltapError if it cannot be read."""
-    documents = list(read_documents(path, file.notes))
+def _of_events(folder: Path, events: Sequence[tuple[FileRead, JsonObject]]) -> list[CaseData]:
+    """Return the cases of a conversation of OpenHands, whose events are the files of a folder."""
+    name = (folder.parent if folder.name == "events" else folder).name
+    conversation = conversation_of((event for _, event in events), name)
+    made = (
+        cases_of(conversation, name=name, recorder_version=version("evaltap"))
+        if conversation
+        else ()
+    )
+    cases = list(made)
+    for file, _ in events if not cases else ():
+        file.skipped = "OpenHands event, but without any turn in the files of its folder"
+    return cases
+
+
+def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items | JsonObject:
+    """Return the cases, the spans or the event of a file; raise EvaltapError if it cannot be read."""
+    documents = [(place, _decoded(one)) for place, one in read_documents(path, file.notes)]
     if len(documents) == 1 and not documents[0][0]:
         whole = documents[0][1]
     else:
         whole = [document for _, document in documents]
+    if isinstance(whole, dict) and is_event(whole):
+        file.format, file.contents = "OpenHands events", "1 event"
+        return whole
     lines = whole if isinstance(whole, list) else [whole]
     if any(map(_is_transcript, lines)):
         file.format, file.contents = _TRANSCRIPT, counted(len(lines), "line")
         return []
     # A document may also be the only line of a file.
     if (known := conversations_in(whole) or conversations_in(lines)) is not None:
-        file.format, conversations = known
-        file.contents = counted(len(conversations), "session")
-        return [
-            case
-            for number, one in enumerate(conversations, start=1)
-            for case in cases_of(
-                one,
-                name=name if len(conversations) == 1 else f"{name}-{number}",
-                recorder_version=version("evaltap"),
-            )
-        ]
+        return _turns(*known, file, name)
     containers = [container_of(document) for _, document in documents]
     if any(containers):
         file.format = next(one[0] for one in containers if one is not None)
         items = list(items_of(documents, path=str(path), skipped=file.notes))
         spans = sum(isinstance(item, Span) for item in items)
         file.contents = counted(spans, "span")
+        if file.format in _TRACES:
+            file.notes.append("calls, which a list of traces does not have; export the spans, too")
         if len(items) > spans:
             file.contents += f", {counted(len(items) - spans, 'log record')}"
         return _Items(items)
+    if (calls := calls_in(whole)) is not None:
+        return _turns("model calls", calls, file, name)
+    if (chat := messages_in(whole)) is not None:
+        return _turns("chat messages", chat, file, name)
     return _chats(whole, path, file, name)
+
+
+def _turns(
+    form: str, conversations: Sequence[Conversation], file: FileRead, name: str
+) -> list[CaseData]:
+    """Return the cases of the conversations in a file; those without an id are named after it."""
+    file.format, file.contents = form, counted(len(conversations), "session")
+    return [
+        case
+        for number, one in enumerate(conversations, start=1)
+        for case in cases_of(
+            one,
+            name=name if len(conversations) == 1 else f"{name}-{number}",
+            recorder_version=version("evaltap"),
+        )
+    ]
+
+
+def _decoded(document: object) -> object:
+    """Return a document, which some programs write as a JSON text within JSON."""
+    return value_of(document) if isinstance(document, str) else document
 
 
 def _is_transcript(line: object) -> bool:
@@ -143,17 +194,20 @@ def _is_transcript(line: object) -> bool:
         and line.get("type") in ("user", "assistant")
         and "sessionId" in line
         and isinstance(line.get("message"), dict)
+        and "content" in line["message"]
     )
 
 
 def _chats(whole: object, path: Path, file: FileRead, name: str) -> list[CaseData]:
     """Return the cases of a chat, of rows with chats, or of an eval set."""
-    rows, file.format = _rows(whole)
+    rows, file.format = _rows(whole, str(path), name)
     file.contents = counted(len(rows), "chat" if file.format == "chat messages" else "case")
+    if file.format == "ADK eval set":
+        file.contents += ", with the turns of their conversations"
     cases: list[CaseData] = []
     for number, row in enumerate(rows, start=1):
         place = f"[{number - 1}]" if len(rows) > 1 else ""
-        if file.format == "eval set":
+        if file.format in _EVAL_SETS:
             case = case_data(row, path=str(path), place=place)
         else:
             case = row_case(row, Columns(), number=number, app_name="", path=str(path), place=place)
@@ -170,8 +224,21 @@ def _chats(whole: object, path: Path, file: FileRead, name: str) -> list[CaseDat
     return cases
 
 
-def _rows(whole: object) -> tuple[list[Mapping[str, Json]], str]:
+def _rows(whole: object, path: str, name: str) -> tuple[list[Mapping[str, Json]], str]:
     """Return the rows of a document and the name of its format; raise FormatError for other documents."""
+    if is_older_eval_file(whole) and isinstance(whole, list):
+        whole = newer_eval_set(whole, name, path=path)
+    if isinstance(whole, dict) and is_adk_eval_set(whole):
+        return _recorded(whole, path), "ADK eval set"
+    if isinstance(whole, dict) and (results := objects(whole.get("eval_case_results"))):
+        made: list[JsonObject] = []
+        for one in results:
+            found = objects(one.get("eval_metric_result_per_invocation"))
+            turns = [each.get("actual_invocation") for each in found]
+            made.append(
+                {"eval_id": one.get("session_id") or one.get("eval_id"), "conversation": turns}
+            )
+        return _recorded({"eval_set_id": name, "eval_cases": made}, path), "ADK eval result"
     if is_dialogue(whole):
         return [{"messages": whole}], "chat messages"
     if isinstance(whole, dict):
@@ -187,11 +254,17 @@ def _rows(whole: object) -> tuple[list[Mapping[str, Json]], str]:
             return whole, "eval set"
         if all(is_trajectory(one) for one in whole):
             return whole, "chat messages"
-        if all(map(is_dialogue, (one.get("conversations") for one in whole))):
-            return whole, "chat messages"
     if isinstance(whole, list) and whole and all(map(is_dialogue, whole)):
         return [{"messages": one} for one in whole], "chat messages"
     raise FormatError(f"not recognised: {_shown(whole)}")
+
+
+def _recorded(eval_set: Mapping[str, Json], path: str) -> list[Mapping[str, Json]]:
+    """Return the cases of an ADK eval set, with their conversations as recorded ones."""
+    cases = from_adk(eval_set, path=path).model_dump(by_alias=True)["evalCases"]
+    for case in cases:
+        case["actualConversation"] = case.pop("conversation", None)
+    return list(cases)
 
 
 def _shown(whole: object) -> str:

@@ -1,5 +1,6 @@
 """Helpers for texts in messages: counts, times, truncation, suggestions."""
 
+import re
 from collections.abc import Collection, Iterable
 from datetime import datetime
 from difflib import get_close_matches
@@ -7,11 +8,17 @@ from typing import Final
 
 PIPE_WIDTH: Final = 160
 """Width in columns of output that does not go to a terminal."""
+_FAILED: Final = re.compile(r"\s*(?:error|exception|traceback)\b\s*[:(]", re.IGNORECASE)
 
 
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, `1 turn` or `2 turns`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def begins_as_error(text: str) -> bool:
+    """Return whether a tool's result begins like a failure, for formats that have no field for it."""
+    return _FAILED.match(text) is not None
 
 
 def utc_text(moment: datetime, timespec: str = "auto") -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.genai import OPERATION, TOOL_STATUS, classify, content_value
-from evaltap.recorder.conventions.message_shapes import read_messages
+from evaltap.recorder.conventions.message_shapes import read_generations, read_messages
 from evaltap.recorder.conventions.messages import Answer, Call, Message, Text
 from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.observation import Failure
@@ -126,6 +126,9 @@ def _message(role: str, body: Mapping[str, object]) -> Iterator[Message]:
     inner = decode(content).value if isinstance(content, str) else content
     if isinstance(inner, dict) and isinstance(inner.get("text"), dict):
         content = inner = inner["text"].get("value")
+    if isinstance(inner, dict) and (chained := _chained(inner)):
+        yield from chained
+        return
     if isinstance(inner, dict) and ("parts" in inner or "role" in inner):
         spoken = {**inner, "role": role if role != "user" else inner.get("role") or role}
         yield from read_messages([spoken])
@@ -143,12 +146,24 @@ def _message(role: str, body: Mapping[str, object]) -> Iterator[Message]:
             ),
         )
         return
+    if role == "tool" and isinstance(inner, list):
+        # Results of several calls; read as a tool's message, they would be one.
+        role = "user"
     blocks = inner if isinstance(inner, list) else content
     if not isinstance(blocks, list) and blocks is not None and not isinstance(blocks, str):
         blocks = str(blocks)
     yield from read_messages(
         [{"role": role, "content": blocks, "tool_calls": decode(body.get("tool_calls")).value}]
     )
+
+
+def _chained(inner: Mapping[str, object]) -> Sequence[Message]:
+    """Return the messages in what a step of LangChain took or returned, as ADOT writes it into events."""
+    if isinstance(inner.get("messages"), list):
+        return read_messages(inner["messages"])
+    if "generations" in inner:
+        return read_generations(inner)
+    return read_messages([inner]) if "tool_call_id" in inner else ()
 
 
 def _has_answer(inner: object) -> bool:

@@ -275,7 +275,7 @@ def _observe(
     last_words: tuple[int, str] | None = None
     pending: set[str] = set()
     failure: Failure | None = None
-    interrupted = False
+    interrupted = unread = False
     now = begun
     for line in prompt.lines:
         now = max(now + 1, _time(line))
@@ -284,8 +284,10 @@ def _observe(
             interrupted = interrupted or any(_is_interrupt(block) for block in blocks)
             for returned in _returns(run_id, now, line):
                 pending.discard(returned.call_id)
+                unread = True
                 yield returned
             continue
+        unread = False
         words = "".join(block["text"] for block in blocks if block.get("type") == "text")
         failure = None
         if line.get("isApiErrorMessage"):
@@ -306,7 +308,7 @@ def _observe(
     status: RunStatus = "ok"
     if failure is not None:
         status = "error"
-    elif interrupted or pending:
+    elif interrupted or pending or unread:
         status = "incomplete"
     if last_words is not None:
         yield Responded(run_id, last_words[0] + 1, last_words[1])

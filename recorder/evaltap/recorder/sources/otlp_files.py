@@ -12,6 +12,8 @@ from evaltap.recorder.assembly.case import case_of
 from evaltap.recorder.assembly.contexts import ContextMemory
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery.snapshot import without_reasoning
+from evaltap.recorder.sources.log_conversations import cases_of_logs
+from evaltap.recorder.telemetry.langfuse_export import joined
 from evaltap.recorder.telemetry.otlp_json import read_otlp_file
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.recorder.traces.buffer import GatheredTrace
@@ -80,7 +82,13 @@ def cases_of_items(
         for run in runs:
             events = run if reasoning else [without_reasoning(event) for event in run]
             report.turns_with_reasoning += events != run
-            found.append(case_of(events, recorder_version=recorder_version))
+            case = case_of(events, recorder_version=recorder_version)
+            if not any(span.end_ns > span.start_ns for span in trace.spans):
+                case["actualConversation"][0]["telemetry"].pop("latencyMs", None)
+            found.append(case)
+    for trace_id, records in logs.items():
+        if trace_id not in spans:
+            found += cases_of_logs(trace_id, records, recorder_version=recorder_version)
     report.turns = len(found)
     contexts = ContextMemory(len(found) or 1)
     for case in sorted(found, key=_start):
@@ -96,7 +104,7 @@ def _without_repeated_calls(
         for span in items:
             calls.note(span)
     traces = [
-        GatheredTrace(trace_id, items, logs.get(trace_id, []), root_ended=True)
+        GatheredTrace(trace_id, joined(items), logs.get(trace_id, []), root_ended=True)
         for trace_id, items in spans.items()
     ]
     return [*calls.merge(traces, unread=lambda _: None), *calls.release()]

@@ -23,14 +23,14 @@ _STATUS = {"ERROR": 2, "OK": 1}
 
 def is_cloudwatch(document: object) -> bool:
     """Check whether a document is a record, or a page of log events with at least one."""
-    return any(map(_is_record, _records(document)))
+    return any(map(_is_record, records_in(document)))
 
 
 def as_otlp(document: object) -> JsonObject:
     """Return the OTLP/JSON request with the spans and log events of a document."""
     spans: list[JsonObject] = []
     logs: list[JsonObject] = []
-    for record in filter(_is_record, _records(document)):
+    for record in filter(_is_record, records_in(document)):
         scope = {"name": str(mapping(record.get("scope")).get("name") or "")}
         resource = {"attributes": _pairs(mapping(record.get("resource")).get("attributes"))}
         if _is_span(record):
@@ -43,7 +43,7 @@ def as_otlp(document: object) -> JsonObject:
     return {"resourceSpans": spans, "resourceLogs": logs}
 
 
-def _records(document: object) -> Iterator[JsonObject]:
+def records_in(document: object) -> Iterator[JsonObject]:
     """Yield the records in a document: itself, messages of log events, rows of Logs Insights."""
     held = mapping(document)
     listed = held.get("events", held.get("results"))
@@ -97,6 +97,7 @@ def _message_events(record: JsonObject) -> Iterator[JsonObject]:
     """Yield a log record for each message in a body, in order."""
     body = mapping(record.get("body"))
     known = {key: record.get(key) for key in ("traceId", "spanId", "timeUnixNano")}
+    about = _pairs(record.get("attributes"))
     for key in ("input", "output"):
         said = mapping(body.get(key)).get("messages")
         for message in map(mapping, said if isinstance(said, list) else ()):
@@ -106,7 +107,7 @@ def _message_events(record: JsonObject) -> Iterator[JsonObject]:
             if key == "output":
                 name = _CHOICE
                 given = given if "message" in given else {"message": given}
-            yield {**known, "eventName": name, "body": _any(given)}
+            yield {**known, "eventName": name, "attributes": about, "body": _any(given)}
 
 
 def _pairs(values: object) -> list[JsonObject]:

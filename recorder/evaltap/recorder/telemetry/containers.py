@@ -16,8 +16,10 @@ from evaltap.recorder.telemetry.flat_spans import Entry, mapping
 from evaltap.recorder.telemetry.langfuse_export import (
     is_langfuse,
     is_observation,
+    is_trace_row,
     of_observations,
     of_trace,
+    of_trace_rows,
 )
 from evaltap.recorder.telemetry.langsmith_export import of_runs, runs_of
 from evaltap.recorder.telemetry.mlflow_export import is_mlflow
@@ -25,11 +27,19 @@ from evaltap.recorder.telemetry.mlflow_export import of_trace as of_mlflow
 from evaltap.recorder.telemetry.opik_export import (
     is_opik_span,
     is_opik_trace,
+    is_opik_trace_row,
     of_opik_spans,
     of_opik_trace,
+    of_opik_trace_rows,
 )
 from evaltap.recorder.telemetry.phoenix_export import is_phoenix, of_spans
-from evaltap.recorder.telemetry.span_rows import is_flat_span, is_logfire, of_rows
+from evaltap.recorder.telemetry.span_rows import (
+    is_flat_span,
+    is_logfire,
+    log_records,
+    of_rows,
+    rows_of_columns,
+)
 from evaltap.schemas.data import JsonObject
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -60,6 +70,8 @@ def container_of(document: object) -> tuple[str, object] | None:
             held = document.get(key)
             if isinstance(held, list) and held and (found := _listed_spans(held)) is not None:
                 return found
+        if (rows := rows_of_columns(document)) and (found := _listed_spans(rows)) is not None:
+            return found
         if document.get("data") == []:
             return "Jaeger traces", _request(())
         if is_cloudwatch(document):
@@ -73,18 +85,34 @@ def container_of(document: object) -> tuple[str, object] | None:
     return None
 
 
+def spans_together(documents: Iterable[tuple[str, object]]) -> Iterator[tuple[str, object]]:
+    """Yield documents, but spans of some products as one list: a line alone does not show its trace."""
+    held: dict[int, list[object]] = {}
+    for place, document in documents:
+        number = next((n for n, belongs in enumerate(_PARTIAL) if belongs(document)), None)
+        if number is None:
+            yield place, document
+        else:
+            held.setdefault(number, []).append(document)
+    yield from (("", found) for found in held.values())
+
+
+_PARTIAL: Sequence[Callable[[object], bool]] = (is_observation, is_opik_span, is_datadog)
 _SIGNALS = frozenset({"resourceSpans", "resourceLogs", "resourceMetrics"}) | frozenset(
     {"resource_spans", "resource_logs", "resource_metrics"}
 )
-_WRAPPERS = ("data", "content", "rows", "spans")
-"""Keys under which APIs wrap a page of traces or spans: Jaeger, Phoenix, Opik, Logfire."""
+_WRAPPERS = ("data", "content", "rows", "spans", "traces")
+"""Keys under which APIs wrap a page of traces or spans: Jaeger, Phoenix, Opik, Logfire, MLflow."""
 
 
 def _listed_spans(items: list[object]) -> tuple[str, object] | None:
     """Return the name of a list of traces or spans, and their request; None for other lists."""
     for name, belongs, entries in _LISTS:
         if all(map(belongs, items)):
-            return name, _request(entries(items))
+            request = _request(entries(items))
+            if belongs is is_flat_span and (records := log_records(list(map(mapping, items)))):
+                request |= {"resourceLogs": as_otlp({"events": records})["resourceLogs"]}
+            return name, request
     return None
 
 
@@ -274,9 +302,11 @@ _LISTS: tuple[tuple[str, Callable[[object], bool], _Reader], ...] = (
     ("Opik traces", is_opik_trace, _flat(_each(of_opik_trace))),
     ("Langfuse traces", is_langfuse, _flat(_each(of_trace))),
     ("Langfuse observations", is_observation, _flat(of_observations)),
+    ("Langfuse list of traces", is_trace_row, _flat(of_trace_rows)),
     ("Phoenix spans", is_phoenix, _flat(of_spans)),
     ("OpenTelemetry SDK spans", _is_sdk_span, lambda items: map(_of_sdk, items)),
     ("Opik spans", is_opik_span, _flat(of_opik_spans)),
+    ("Opik list of traces", is_opik_trace_row, _flat(of_opik_trace_rows)),
     ("Datadog spans", is_datadog, _flat(of_datadog)),
     ("Logfire rows", is_logfire, _flat(of_rows)),
     ("flat spans", is_flat_span, _flat(of_rows)),

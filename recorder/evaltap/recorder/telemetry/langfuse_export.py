@@ -2,17 +2,23 @@
 
 Sources: `GET /api/public/traces/{id}` (a trace with its `observations`), the pair
 `{"trace", "observations"}`, and lists of observations, as the UI exports them, or in the `data` of
-`GET /api/public/v2/observations`, where each has the session and the user of its trace.
+`GET /api/public/v2/observations`, where each has the session and the user of its trace.  The export to blob
+storage has the same fields in snake_case, traces and observations in files of their own.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Final
 
 from evaltap.recorder.telemetry.flat_spans import Entry, identifier, mapping, texts
+from evaltap.recorder.telemetry.spans import Span
 from evaltap.schemas.data import JsonObject
 
 SCOPE: Final = "langfuse"
+_ROW: Final = "langfuse-traces"
+"""Scope of the rows of traces."""
 _RUNS: Final = ("SPAN", "AGENT", "CHAIN")
 """Observation types that can be the run itself; a trace with another root gets an added run."""
 
@@ -31,12 +37,49 @@ def is_langfuse(document: object) -> bool:
 
 def is_observation(document: object) -> bool:
     """Check whether a document is one observation."""
+    if not isinstance(document, Mapping):
+        return False
+    camel = {"id", "traceId", "type"} <= document.keys()
     return (
-        isinstance(document, Mapping)
-        and {"id", "traceId", "type"} <= document.keys()
+        (camel or {"id", "trace_id", "type", "parent_observation_id"} <= document.keys())
         and isinstance(document["id"], str)
         and isinstance(document.get("parentObservationId"), str | None)
     )
+
+
+def is_trace_row(document: object) -> bool:
+    """Check whether a document is a trace without its observations: a row of a list of traces."""
+    row = mapping(document)
+    return (
+        {"id", "timestamp", "input", "output", "release"} <= row.keys()
+        and not {"sessionId", "session_id"}.isdisjoint(row)
+        and isinstance(row["id"], str)
+    )
+
+
+def of_trace_rows(rows: Sequence[Mapping[str, object]]) -> Iterator[Entry]:
+    """Yield a run for each trace, of its duration in seconds if the row has one."""
+    for row in rows:
+        for resource, scope, span in of_trace({**_camel(row), "observations": []}, scope=_ROW):
+            began, lasted = span["start_time"], _number(row.get("latency"))
+            if isinstance(began, str) and lasted is not None and 0 <= lasted < 1e9:
+                with suppress(ValueError):
+                    ended = datetime.fromisoformat(began) + timedelta(seconds=lasted)
+                    span["end_time"] = ended.isoformat()
+            yield resource, scope, span
+
+
+def joined(spans: list[Span]) -> list[Span]:
+    """Return the spans of a trace without the row of the trace, whose fields its roots take over."""
+    rows = [span for span in spans if span.scope == _ROW]
+    others = [span for span in spans if span.scope != _ROW]
+    if not rows or not others:
+        return spans
+    ids = {span.span_id for span in others}
+    for span in others:
+        if span.parent_id not in ids:
+            span.attributes = {**rows[0].attributes, **span.attributes}
+    return others
 
 
 def of_observations(
@@ -44,7 +87,7 @@ def of_observations(
 ) -> Iterator[Entry]:
     """Yield the spans of observations without their traces; `scope` names the product."""
     traces: dict[str, list[object]] = {}
-    for one in observations:
+    for one in map(_camel, observations):
         traces.setdefault(str(one["traceId"]), []).append(one)
     for trace_id, members in traces.items():
         yield from of_trace({"id": trace_id, "observations": members}, scope=scope)
@@ -55,7 +98,9 @@ def of_trace(document: Mapping[str, object], *, scope: str = SCOPE) -> Iterator[
     stated = document.get("trace")
     trace = stated if isinstance(stated, Mapping) else document
     held = document["observations"]
-    found = [one for one in held if isinstance(one, Mapping)] if isinstance(held, list) else []
+    found = (
+        [_camel(one) for one in held if isinstance(one, Mapping)] if isinstance(held, list) else []
+    )
     ids = {one["id"] for one in found}
     trace_id = identifier(trace.get("id") or next((one["traceId"] for one in found), ""), 32)
     roots = [one for one in found if one.get("parentObservationId") not in ids]
@@ -75,7 +120,7 @@ def of_trace(document: Mapping[str, object], *, scope: str = SCOPE) -> Iterator[
         span = {
             "name": trace.get("name") or _first("traceName", *found) or "",
             "startTime": trace.get("timestamp") or next(iter(times), None),
-            "endTime": next(reversed(ends), None),
+            "endTime": next(reversed(ends), None) or trace.get("endTime"),
         }
         attributes = {"langfuse.observation.type": "span", **about}
         yield _entry(span, trace_id, identifier(f"trace {trace_id}", 16), "", attributes, scope)
@@ -88,18 +133,15 @@ def of_trace(document: Mapping[str, object], *, scope: str = SCOPE) -> Iterator[
         yield _entry(one, trace_id, identifier(one["id"], 16), above, attributes, scope)
 
 
-def observations_together(
-    documents: Iterable[tuple[str, object]],
-) -> Iterator[tuple[str, object]]:
-    """Yield documents, but observations as one list: a line alone does not show its trace."""
-    held = []
-    for place, document in documents:
-        if is_observation(document):
-            held.append(document)
-        else:
-            yield place, document
-    if held:
-        yield "", held
+def _camel(row: Mapping[str, object]) -> Mapping[str, object]:
+    """Return a row with the names of the API; those of the database are in snake_case."""
+    if "_" not in "".join(row):
+        return row
+    named = (key.split("_") for key in row)
+    return {
+        head + "".join(map(str.title, tail)): value
+        for (head, *tail), value in zip(named, row.values(), strict=True)
+    }
 
 
 def _first(key: str, *items: Mapping[str, object]) -> object:
@@ -135,7 +177,7 @@ def _attributes(item: Mapping[str, object]) -> JsonObject:
     """Return the attributes that the SDK wrote; those of other instrumentations are in the metadata."""
     written = _mapping(_mapping(item.get("metadata")).get("attributes"))
     usage = _mapping(item.get("usageDetails") or item.get("usage"))
-    cost = item.get("calculatedTotalCost") or item.get("totalCost")
+    cost = _number(item.get("calculatedTotalCost") or item.get("totalCost"))
     return {
         **written,
         **texts(
@@ -145,13 +187,22 @@ def _attributes(item: Mapping[str, object]) -> JsonObject:
                 "langfuse.observation.output": item.get("output"),
                 "langfuse.observation.level": item.get("level"),
                 "langfuse.observation.status_message": item.get("statusMessage"),
-                "langfuse.observation.model.name": item.get("model"),
+                "langfuse.observation.model.name": item.get("model")
+                or item.get("providedModelName"),
                 "langfuse.observation.usage_details": usage,
-                "langfuse.observation.cost_details": item.get("costDetails")
+                "langfuse.observation.cost_details": _mapping(item.get("costDetails"))
                 or ({"total": cost} if cost else None),
             }
         ),
     }
+
+
+def _number(value: object) -> float | None:
+    """Return an amount, which tables write as text."""
+    try:
+        return float(value) if isinstance(value, str | int | float) and value != "" else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _mapping(value: object) -> Mapping[str, object]:

@@ -22,13 +22,29 @@ def runs_of(document: object) -> list[JsonObject] | None:
     """Return the runs of a document with all their children, or None if it contains something else."""
     if isinstance(document, Mapping) and isinstance(document.get("runs"), list):
         document = document["runs"]
+    elif isinstance(document, Mapping) and isinstance(document.get("post"), list):
+        document = _merged(document["post"], document.get("patch"))
     found = document if isinstance(document, list) else [document]
     runs = [one for one in found if isinstance(one, dict) and _is_run(one)]
     return [*_flattened(runs)] if runs and len(runs) == len(found) else None
 
 
-def _flattened(runs: Iterable[JsonObject], above: JsonObject | None = None) -> Iterator[JsonObject]:
+def _merged(posted: list[object], patched: object) -> list[object]:
+    """Return the runs of a batch (`POST /runs/batch`): as they began, and what was added when they ended."""
+    runs: dict[object, JsonObject] = {}
+    for run in (*posted, *(patched if isinstance(patched, list) else ())):
+        if isinstance(run, dict):
+            known = {key: value for key, value in run.items() if value is not None}
+            # JavaScript sends the ids of patches in their URLs; the order ends with the id.
+            key = str(run.get("id") or str(run.get("dotted_order")).rpartition("Z")[2])
+            runs[key] = runs.get(key, {}) | known
+    return [*runs.values()]
+
+
+def _flattened(runs: Iterable[object], above: JsonObject | None = None) -> Iterator[JsonObject]:
     for run in runs:
+        if not isinstance(run, dict) or run.get("id") is None:
+            continue
         known = (
             {} if above is None else {"parent_run_id": above["id"], "trace_id": _trace_of(above)}
         )
@@ -41,7 +57,7 @@ def _flattened(runs: Iterable[JsonObject], above: JsonObject | None = None) -> I
 def of_runs(runs: Iterable[JsonObject]) -> Iterator[Entry]:
     """Yield the spans of runs."""
     for run in runs:
-        start = run.get("start_time")
+        start = _time(run.get("start_time"))
         parent = run.get("parent_run_id")
         error = run.get("error")
         yield (
@@ -53,11 +69,16 @@ def of_runs(runs: Iterable[JsonObject]) -> Iterator[Entry]:
                 "parent_id": identifier(parent, 16) if parent else "",
                 "name": run.get("name") or "",
                 "start_time": start,
-                "end_time": run.get("end_time") or start,
+                "end_time": _time(run.get("end_time")) or start,
                 "attributes": _attributes(run),
                 "status": {"code": 2, "message": str(error)} if error else {},
             },
         )
+
+
+def _time(moment: object) -> object:
+    """Return a time; JavaScript's SDK sends milliseconds since the epoch."""
+    return moment * 1_000_000 if isinstance(moment, int) and 0 < moment < 1e14 else moment
 
 
 def _trace_of(run: JsonObject) -> object:

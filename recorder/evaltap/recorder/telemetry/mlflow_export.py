@@ -1,7 +1,8 @@
 """Traces exported from MLflow, as spans that the MLflow convention reads.
 
-Sources: `Trace.to_json()` and `to_dict()` of MLflow 2 and 3, and rows of the data frame that
-`mlflow.search_traces()` returns (`to_json(orient="records")`), which contain such a trace as text.
+Sources: `Trace.to_json()` and `to_dict()` of MLflow 2 and 3, rows of the data frame that
+`mlflow.search_traces()` returns (`to_json(orient="records")`), which contain such a trace as text, the
+REST API's `trace`, with `trace_info` and spans in OTLP's form, and responses of Databricks' model serving.
 """
 
 import base64
@@ -58,12 +59,11 @@ def of_trace(document: object) -> Iterator[Entry]:
 def _trace(document: object) -> Mapping[str, object]:
     """Return the trace in a document; empty if it is something else."""
     found = mapping(document)
-    text = found.get("trace")
-    if isinstance(text, str) and text.startswith("{"):
-        try:
-            return mapping(json.loads(text))
-        except (ValueError, RecursionError):
-            return {}
+    found = mapping(found.get("databricks_output")) or found
+    found = mapping(_decoded(found.get("trace"))) or found
+    spans = found.get("spans")
+    if "trace_info" in found and isinstance(spans, list):
+        return {"info": found["trace_info"], "data": {"spans": spans}}
     return found
 
 
@@ -78,9 +78,14 @@ def _span_id(given: object) -> str:
 
 def _attributes(span: Mapping[str, object]) -> JsonObject:
     """Return the attributes; MLflow writes each as JSON text, even those of other instrumentations."""
+    given = span.get("attributes")
+    pairs = [mapping(one) for one in given] if isinstance(given, list) else []
+    values = {
+        str(one.get("key")): next(iter(mapping(one.get("value")).values()), None) for one in pairs
+    }
     return {
         name: value if name.startswith(PREFIX) else _decoded(value)
-        for name, value in mapping(span.get("attributes")).items()
+        for name, value in (values or mapping(given)).items()
         if value is not None
     }
 

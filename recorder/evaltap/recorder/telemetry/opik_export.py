@@ -35,6 +35,22 @@ def is_opik_trace(document: object) -> bool:
     )
 
 
+def is_opik_trace_row(document: object) -> bool:
+    """Check whether a document is a trace without its spans: a row of a list of traces."""
+    row = mapping(document)
+    return (
+        {"id", "start_time", "input", "output", "feedback_scores"} <= row.keys()
+        and not {"trace_id", "run_type", "type"} & row.keys()
+        and isinstance(row["id"], str)
+    )
+
+
+def of_opik_trace_rows(rows: list[Mapping[str, object]]) -> Iterator[Entry]:
+    """Yield a run for each trace."""
+    for row in rows:
+        yield from of_opik_trace({"trace": row, "spans": []})
+
+
 def of_opik_spans(spans: list[Mapping[str, object]]) -> Iterator[Entry]:
     """Yield the spans of spans without their traces."""
     yield from of_observations([_observation(span) for span in spans], scope=_SCOPE)
@@ -50,6 +66,7 @@ def of_opik_trace(document: Mapping[str, object]) -> Iterator[Entry]:
         "input": _text(trace.get("input"), "input"),
         "output": _text(trace.get("output"), "output"),
         "timestamp": trace.get("start_time"),
+        "endTime": trace.get("end_time"),
         "sessionId": trace.get("thread_id"),
     }
     observations = [_observation(one) for one in spans]

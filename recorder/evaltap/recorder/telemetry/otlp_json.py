@@ -19,8 +19,7 @@ from typing import Any
 
 import orjson
 
-from evaltap.recorder.telemetry.containers import as_request
-from evaltap.recorder.telemetry.langfuse_export import observations_together
+from evaltap.recorder.telemetry.containers import as_request, spans_together
 from evaltap.recorder.telemetry.spans import STATUS_ERROR, LogRecord, Span, SpanEvent
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import FormatError, InputError
@@ -71,7 +70,7 @@ def items_of(
     documents: Iterable[tuple[str, object]], *, path: str, skipped: list[str] | None = None
 ) -> Iterator[Span | LogRecord]:
     """Yield the spans and log records of the documents of a file; raise as `read_otlp_file` does."""
-    for place, document in observations_together(documents):
+    for place, document in spans_together(documents):
         try:
             converted = as_request(document)
         except RecursionError:

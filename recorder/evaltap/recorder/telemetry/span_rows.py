@@ -1,7 +1,8 @@
 """Spans as flat rows: those of Logfire's query API, and lists of spans that programs dump.
 
-Sources: the columns of Logfire's table `records` (`GET /v1/query`), and lists of spans with `trace_id`,
-`span_id` and `attributes`, as the fixtures of strands-evals have them.  The conventions read the attributes.
+Sources: the columns of Logfire's table `records` (`GET /v1/query`, whose JSON lists rows, or columns with
+their `values`), and lists of spans with `trace_id`, `span_id` and `attributes`, as the fixtures of
+strands-evals have them.  The conventions read the attributes.
 """
 
 import json
@@ -21,10 +22,44 @@ def is_logfire(document: object) -> bool:
     return "span_name" in row and "start_timestamp" in row and _has_ids(row)
 
 
+def rows_of_columns(document: Mapping[str, object]) -> list[object] | None:
+    """Return the rows of an answer that lists columns with their values; None for other documents."""
+    columns = _listed(document.get("columns"))
+    values = [one["values"] for one in columns if isinstance(one.get("values"), list)]
+    if not columns or len(values) < len(columns):
+        return None
+    names = [str(one.get("name")) for one in columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=False)]
+
+
 def is_flat_span(document: object) -> bool:
     """Check whether a document is a span with its ids beside its attributes."""
     row = mapping(document)
     return isinstance(row.get("attributes"), Mapping) and "name" in row and _has_ids(row)
+
+
+def log_records(rows: list[Mapping[str, object]]) -> list[JsonObject]:
+    """Return the events with messages in their bodies, which CloudWatch keeps as log records."""
+    return [
+        {
+            "traceId": identifier(row["trace_id"], 32),
+            "spanId": identifier(row["span_id"], 16),
+            "timeUnixNano": event.get("timestamp"),
+            "attributes": {**mapping(row.get("attributes")), **mapping(event.get("attributes"))},
+            "body": event["body"],
+        }
+        for row in rows
+        for event in _listed(row.get("span_events"))
+        if "body" in event and isinstance(event.get("timestamp"), int)
+    ]
+
+
+def _is_record(row: Mapping[str, object]) -> bool:
+    """Return whether a row is only a log record in the form of a span."""
+    return bool(_listed(row.get("span_events"))) and {*mapping(row.get("attributes"))} <= {
+        "event.name",
+        "session.id",
+    }
 
 
 def _has_ids(row: Mapping[str, object]) -> bool:
@@ -34,7 +69,7 @@ def _has_ids(row: Mapping[str, object]) -> bool:
 def of_rows(rows: list[Mapping[str, object]]) -> Iterator[Entry]:
     """Yield the spans of rows."""
     for row in rows:
-        if row.get("kind") == _PENDING:
+        if row.get("kind") == _PENDING or _is_record(row):
             continue
         parent = row.get("parent_span_id") or row.get("parent_id")
         start = row.get("start_timestamp", row.get("start_time"))

@@ -252,17 +252,17 @@ def _is_call(slot: _Slot, call: Call) -> bool:
 def _same_arguments(one: Evidence | None, other: Evidence | None) -> bool:
     """Return whether arguments match.
 
-    A bare value equals an object with that single value (LangChain), and positional arguments equal
-    an object with these values.
+    A value equals an object with that single value (LangChain, LangSmith's `input`), and positional
+    arguments equal an object with these values.
     """
     if one is None or other is None:
         return False
     if one.value == other.value:
         return True
     for whole, bare in ((one.value, other.value), (other.value, one.value)):
-        if isinstance(whole, Mapping) and len(whole) == 1 and not isinstance(bare, Mapping):
+        if isinstance(whole, Mapping) and len(whole) == 1:
             only = next(iter(whole.values()))
-            if only == bare or str(only) == str(bare):
+            if only == bare or (not isinstance(bare, Mapping) and str(only) == str(bare)):
                 return True
         if isinstance(whole, Mapping) and isinstance(bare, list) and bare == [*whole.values()]:
             return True

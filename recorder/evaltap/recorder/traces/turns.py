@@ -91,7 +91,7 @@ def _runs_below(root: Node) -> Iterator[Node]:
 
 def _answers_something_else(turn: list[Trajectory], run: Trajectory) -> bool:
     before = turn[-1]
-    if run.root.span.start_ns < before.root.span.end_ns:
+    if run.root.span.start_ns < max(one.root.span.end_ns for one in turn):
         return False
     answer = _text(before.final)
     question, latest = _text(turn[0].user), _text(run.user)

@@ -4,7 +4,6 @@ Supports the forms of OpenAI (`tool_calls`, `function_call`, messages of role `t
 `tool_use` and `tool_result`), Bedrock's Converse (`toolUse`, `toolResult`) and ShareGPT (`from`, `value`).
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -12,14 +11,13 @@ import orjson
 
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.formats.model import Json
+from evaltap.schemas.text import begins_as_error
 
 Fields = dict[str, Json]
 
-_FAILED: Final = re.compile(r"\s*(?:error|exception|traceback)\b\s*[:(]", re.IGNORECASE)
-"""The beginning of a failed tool call's text, because most chat messages have no field for failures."""
 _SPEAKERS: Final = {
     "bot": "assistant", "developer": "system", "function": "tool", "gpt": "assistant",
-    "human": "user", "model": "assistant",
+    "human": "user", "model": "assistant", "observation": "tool",
 }  # fmt: skip
 _SAID: Final = ("content", "value", "tool_calls", "tools_called", "function_call", "refusal")
 _TEXTS: Final = ("text", "input_text", "output_text", "refusal")
@@ -124,6 +122,9 @@ def _apart(given: Json, cells: Cells) -> Iterator[Json]:
         yield {**given, "content": others or None, "tool_calls": asked}
     elif isinstance(given, Mapping) and isinstance(given.get("function_call"), Mapping):
         yield {**given, "tool_calls": [given["function_call"]]}
+    elif isinstance(given, Mapping) and given.get("from") == "function_call":
+        asked = cells.parsed(given.get("value"))
+        yield {"role": "assistant", "tool_calls": asked if isinstance(asked, list) else [asked]}
     elif not results:
         yield given
     elif others:
@@ -195,5 +196,5 @@ def _add_result(turn: Fields, given: Mapping[str, Json], cells: Cells) -> None:
         tool["error"] = {
             name: str(stated[name]) for name in ("type", "message") if stated.get(name)
         }
-    elif given.get("is_error") or _FAILED.match(result):
+    elif given.get("is_error") or begins_as_error(result):
         tool["error"] = {"message": result}

@@ -31,7 +31,8 @@ def unwrapped(row: Row) -> Row:
 
 def is_trajectory(data: Mapping[str, Json]) -> bool:
     """Return whether an object is one dialogue, not a wrapper around rows."""
-    return _is_atif(data) or _is_swe_agent(data) or is_dialogue(data.get("messages"))
+    chat = data.get("messages") or data.get("traj") or data.get("conversations")
+    return _is_atif(data) or _is_swe_agent(data) or is_dialogue(chat)
 
 
 def is_dialogue(said: Json) -> bool:
@@ -39,7 +40,7 @@ def is_dialogue(said: Json) -> bool:
     return (
         isinstance(said, list)
         and bool(said)
-        and all(isinstance(one, Mapping) and "role" in one for one in said)
+        and all(isinstance(one, Mapping) and ("role" in one or "from" in one) for one in said)
     )
 
 
@@ -65,6 +66,13 @@ def _swe_agent(row: Row) -> Row | None:
             messages[-1] = {**messages[-1], "tool_calls": [call]}
         messages.append({**one, "role": "tool"} if observed else {**one})
     return {**row, "messages": messages}
+
+
+def _tau_bench(row: Row) -> Row | None:
+    """Read a row of tau-bench's results: a trial of a task, with the chat as `traj`."""
+    if "task_id" not in row or not is_dialogue(row.get("traj")):
+        return None
+    return {"id": f"{row['task_id']}-{row.get('trial', 0)}", "messages": row["traj"]}
 
 
 def _with_call_id(message: Row) -> Row:
@@ -205,5 +213,6 @@ _SHAPES: Final = (
     _hugging_face,
     _atif,
     _swe_agent,
+    _tau_bench,
     inspect_sample,
 )

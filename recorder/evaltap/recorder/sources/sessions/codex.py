@@ -1,7 +1,8 @@
 """Codex: its rollout files, and the events that `codex exec --json` prints.
 
 Sources: the rollout items of Codex CLI (`RolloutItem`: `session_meta`, `response_item`, `event_msg`,
-`turn_context`) as below `~/.codex/sessions`, and the thread events of `codex exec --json`.
+`turn_context`) as below `~/.codex/sessions`; the older ones, whose lines are the response items themselves;
+and the thread events of `codex exec --json`.
 """
 
 import json
@@ -18,24 +19,46 @@ from evaltap.recorder.sources.sessions.messages import (
     time_of,
     value_of,
 )
+from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.tokens import Tokens, tokens
 from evaltap.schemas.data import JsonObject
 
 NAME = "codex"
-_CALLS = ("function_call", "custom_tool_call", "local_shell_call")
+_CALLS = ("function_call", "custom_tool_call", "local_shell_call", "tool_search_call")
+_HOSTED = ("web_search_call", "image_generation_call")
+"""Calls that the provider runs within its answer."""
+_STREAMED = {"agent_message", "command_execution", "file_change", "mcp_tool_call"}
 _EXIT = re.compile(r"^(?:Exit code:|Process exited with code) (\d+)$", re.MULTILINE)
-_RETURNS = ("function_call_output", "custom_tool_call_output")
-_PREAMBLES = ("<environment_context>", "<user_instructions>", "# AGENTS.md instructions")
+_RETURNS = ("function_call_output", "custom_tool_call_output", "tool_search_output")
+_PREAMBLES = (
+    "# AGENTS.md instructions",
+    "<INSTRUCTIONS>",
+    "<environment_context>",
+    "<personality_spec>",
+    "<skill>",
+    "<subagent_notification>",
+    "<turn_aborted>",
+    "<user_instructions>",
+    "<user_shell_command>",
+)
 """How messages begin that Codex writes in the user's name."""
+_REQUEST = "## My request for Codex:"
+"""What IDE extensions write between the context of the editor and the user's words."""
 
 
 def conversations(document: object) -> list[Conversation] | None:
     """Return the session of a rollout or of an event stream; None for other documents."""
-    lines = objects(document)
+    # Programs that call Codex collect the lines in an object.
+    lines = objects(document) or objects(mapping(document).get("events"))
     kinds = {line.get("type") for line in lines if isinstance(line.get("type"), str)}
     if {"session_meta"} <= kinds or ({"response_item"} <= kinds and _has_payloads(lines)):
         return [_rollout(lines)]
-    if "thread.started" in kinds or {"turn.started", "item.completed"} <= kinds:
+    if lines and {"id", "timestamp", "instructions"} <= lines[0].keys() and "message" in kinds:
+        meta = {"type": "session_meta", "payload": lines[0]}
+        items = [{"type": "response_item", "payload": line} for line in lines[1:]]
+        return [_rollout([meta, *items])]
+    streamed = {str(mapping(line.get("item")).get("type")) for line in lines}
+    if "thread.started" in kinds or ("item.completed" in kinds and streamed & _STREAMED):
         return [_stream(lines)]
     return None
 
@@ -49,16 +72,24 @@ def _rollout(lines: list[JsonObject]) -> Conversation:
     messages: list[Message] = []
     kinds = {str(_payload(line).get("type")) for line in lines if line.get("type") == "event_msg"}
     used = _Usage()
+    ends = {
+        str(one.get("call_id")): one
+        for one in map(_payload, lines)
+        if str(one.get("type")).endswith("_end")
+    }
     for line in lines:
         payload, kind = _payload(line), line.get("type")
         if kind == "session_meta":
-            session = _word(payload.get("id"))
+            # A session that continues another one contains its beginning, too.
+            if session is None and "subagent" in mapping(payload.get("source")):
+                return Conversation(framework=NAME, messages=())  # its questions are the agent's
+            session = session or _word(payload.get("id"))
         elif kind == "turn_context":
             model = _word(payload.get("model"))
         elif kind == "response_item":
             # Only the counts of tokens are model calls, where they are written.
             stated = None if "token_count" in kinds else model
-            found = _item(payload, time_of(line.get("timestamp")), stated)
+            found = _item(payload, time_of(line.get("timestamp")), stated, ends)
             # Items of the user also have what Codex adds; the events are what was typed.
             messages += [one for one in found if one.role != "user" or "user_message" not in kinds]
         elif kind == "event_msg":
@@ -71,28 +102,68 @@ def _payload(line: JsonObject) -> JsonObject:
     return payload if isinstance(payload, dict) else {}
 
 
-def _item(item: JsonObject, now: int, model: str | None) -> Iterator[Message]:
+def _item(
+    item: JsonObject, now: int, model: str | None, ends: Mapping[str, JsonObject]
+) -> Iterator[Message]:
+    """Yield the messages of an item; `ends` are the events that tell how calls ended, by id."""
     kind = item.get("type")
+    call_id = _word(item.get("call_id")) or ""
     if kind == "message":
         text = text_of(item.get("content"))
         if item.get("role") == "user" and not (text or "").lstrip().startswith(_PREAMBLES):
-            yield Message(role="user", text=text, time_ns=now)
+            yield Message(role="user", text=_request(text), time_ns=now)
         elif item.get("role") == "assistant":
             yield Message(role="assistant", text=text, time_ns=now, model=model)
-    elif kind in _CALLS:
+    elif kind in _CALLS or kind in _HOSTED:
         given = item.get("arguments", item.get("input", item.get("action")))
-        name = _word(item.get("name")) or "local_shell"
-        call = Call(name, value_of(given), _word(item.get("call_id")) or "")
+        name = _word(item.get("name")) or str(kind).removesuffix("_call")
+        call = Call(name, value_of(given), call_id or _word(item.get("id")) or "")
         yield Message(role="assistant", time_ns=now, calls=(call,), model=model)
+        if kind in _HOSTED:
+            yield Message(role="tool", time_ns=now, call_id=call.id)
     elif kind in _RETURNS:
-        result, failure = _outcome(item.get("output"))
-        call_id = _word(item.get("call_id")) or ""
-        yield Message(role="tool", time_ns=now, call_id=call_id, result=result, failure=failure)
+        result, failure = _outcome(item.get("output", item.get("tools")))
+        end = ends.get(call_id, {})
+        yield Message(
+            role="tool",
+            time_ns=now,
+            call_id=call_id,
+            result=result,
+            failure=failure or _failure(end),
+            duration_ms=_milliseconds(end.get("duration")),
+        )
+
+
+def _request(text: str | None) -> str | None:
+    """Return what the user typed, without the context that an editor adds before it."""
+    return text.rpartition(_REQUEST)[2].strip() if text and _REQUEST in text else text
+
+
+def _failure(end: JsonObject) -> Failure | None:
+    """Return how a call failed, according to the event of its end."""
+    result, code = mapping(end.get("result")), end.get("exit_code")
+    if "Err" in result:
+        return Failure(None, _word(result["Err"]))
+    if mapping(result.get("Ok")).get("isError") is True:
+        return Failure(None, text_of(mapping(result["Ok"]).get("content")))
+    if isinstance(code, int) and code != 0:
+        return Failure(f"exit code {code}", _word(end.get("aggregated_output")))
+    return Failure(None, _word(end.get("stderr"))) if end.get("success") is False else None
+
+
+def _milliseconds(duration: object) -> float | None:
+    """Return a duration, which Rust writes as seconds and nanoseconds."""
+    secs, nanos = (mapping(duration).get(name) for name in ("secs", "nanos"))
+    if not isinstance(secs, int) or not isinstance(nanos, int) or not 0 <= secs < 1e9:
+        return None
+    return secs * 1e3 + nanos / 1e6
 
 
 def _outcome(output: object) -> tuple[object, Failure | None]:
     """Return a call's output and failure; a command's exit code is in its metadata."""
-    value = value_of(output)
+    blocks = objects(output) or objects([output])
+    text = text_of(blocks) if blocks and all("type" in one for one in blocks) else None
+    value = value_of(output if text is None else text)
     if isinstance(value, str):
         exited = _EXIT.search(value.partition("\nOutput:")[0])
         code = exited[1] if exited else "0"
@@ -113,7 +184,7 @@ def _event(event: JsonObject, now: int, model: str | None, used: "_Usage") -> It
     kind = event.get("type")
     info = event.get("info")
     if kind == "user_message":
-        yield Message(role="user", text=_word(event.get("message")), time_ns=now)
+        yield Message(role="user", text=_request(_word(event.get("message"))), time_ns=now)
     elif kind == "token_count" and isinstance(info, dict):
         if (counted := used.of_call(info)) is not None:
             yield Message(role="assistant", time_ns=now, model=model, tokens=counted)
@@ -122,8 +193,7 @@ def _event(event: JsonObject, now: int, model: str | None, used: "_Usage") -> It
             role="assistant", time_ns=now, failure=Failure(None, _word(event.get("message")))
         )
     elif kind == "turn_aborted":
-        reason = _word(event.get("reason"))
-        yield Message(role="assistant", time_ns=now, failure=Failure("turn_aborted", reason))
+        yield Message(role="assistant", time_ns=now, stopped=True)
 
 
 class _Usage:

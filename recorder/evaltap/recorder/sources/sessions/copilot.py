@@ -34,8 +34,9 @@ def conversations(document: object) -> list[Conversation] | None:
     for event in events:
         data = event["data"]
         if event.get("type") == "session.start" and isinstance(data.get("sessionId"), str):
-            session = data["sessionId"]
-        if data.get("parentToolCallId") is None:  # a sub-agent's messages are within a call
+            session = session or data["sessionId"]
+        # A sub-agent's messages are within a call.
+        if data.get("parentToolCallId") is None and event.get("agentId") is None:
             now = time_of(event.get("timestamp"))
             messages += _messages(event.get("type"), data, now, counts=counts)
     return [Conversation(framework=NAME, session_id=session, agent_name=NAME, messages=messages)]
@@ -45,7 +46,9 @@ def _messages(kind: object, data: JsonObject, now: int, *, counts: bool) -> Iter
     """Yield the message of an event; `counts` if messages have the only counts of tokens."""
     text, model = text_of(data.get("content")), data.get("model")
     if kind == "user.message":
-        yield Message(role="user", text=text, time_ns=now)
+        # Skills, other agents and the autopilot write in the user's name, too.
+        if data.get("source") in (None, "user") and not data.get("isAutopilotContinuation"):
+            yield Message(role="user", text=text, time_ns=now)
     elif kind == "assistant.message":
         made = [
             Call(one["name"], value_of(one.get("arguments")), str(one.get("toolCallId") or ""))
@@ -71,11 +74,12 @@ def _messages(kind: object, data: JsonObject, now: int, *, counts: bool) -> Iter
         )
     elif kind == "tool.execution_complete":
         yield _result(data, now)
-    elif kind in ("session.error", "abort"):
+    elif kind == "session.error":
         stated = data.get("errorType")
-        words = text_of(data.get("message", data.get("reason")))
-        failure = Failure(stated if isinstance(stated, str) else None, words)
+        failure = Failure(stated if isinstance(stated, str) else None, text_of(data.get("message")))
         yield Message(role="assistant", time_ns=now, failure=failure)
+    elif kind == "abort":
+        yield Message(role="assistant", time_ns=now, stopped=True)
 
 
 def _result(data: JsonObject, now: int) -> Message:

@@ -3,14 +3,25 @@
 from collections.abc import Callable
 from typing import Final
 
-from evaltap.recorder.sources.sessions import codex, copilot, gemini, n8n, openhands, tau2
+from evaltap.recorder.sources.sessions import (
+    adk,
+    claude_stream,
+    codex,
+    copilot,
+    gemini,
+    n8n,
+    openhands,
+    tau2,
+)
 from evaltap.recorder.sources.sessions.messages import Conversation
 
 FORMATS: Final[tuple[tuple[str, Callable[[object], list[Conversation] | None]], ...]] = (
+    ("Claude Code stream", claude_stream.conversations),
     ("Codex session", codex.conversations),
     ("Gemini CLI session", gemini.conversations),
     ("Copilot CLI session", copilot.conversations),
     ("OpenHands events", openhands.conversations),
+    ("ADK session", adk.conversations),
     ("tau2 results", tau2.conversations),
     ("n8n executions", n8n.conversations),
 )

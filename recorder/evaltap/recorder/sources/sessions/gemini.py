@@ -1,10 +1,11 @@
-"""Gemini CLI: its session files below `~/.gemini/tmp/*/chats`.
+"""Gemini CLI: its session files below `~/.gemini/tmp/*/chats`, and what `--output-format stream-json` prints.
 
-Source: `ConversationRecord` of gemini-cli's chat recording service.  Newer versions write JSON Lines: the
-session's record, then a message on each line, of which a later one with the same id counts, and changes
-(`$set`, `$rewindTo`).
+Source: `ConversationRecord` of gemini-cli's chat recording service, and its `JsonStreamEvent`.  Newer
+versions write JSON Lines: the session's record, then a message on each line, of which a later one with the
+same id counts, and changes (`$set`, `$rewindTo`).
 """
 
+import re
 from collections.abc import Iterator
 
 from evaltap.recorder.observation import Failure
@@ -12,6 +13,7 @@ from evaltap.recorder.sources.sessions.messages import (
     Call,
     Conversation,
     Message,
+    Role,
     objects,
     text_of,
     time_of,
@@ -23,6 +25,14 @@ from evaltap.schemas.data import JsonObject
 
 NAME = "gemini-cli"
 _FAILED = ("error", "cancelled")
+_EXIT = re.compile(r"^Exit Code: ([1-9]\d*)$", re.MULTILINE)
+"""In the result of a shell command that failed."""
+CONTEXT = ("<session_context>", "This is the Gemini CLI. We are setting up the context")
+"""How the message begins that Gemini CLI writes in the user's name, before a session."""
+_COMMANDS = ("/", "?", "<hook_context>")
+"""How records of the user begin that the model does not receive: commands to the program."""
+_SHELL = "run_shell_command"
+_CANCELLED = "Request cancelled."
 
 
 def conversations(document: object) -> list[Conversation] | None:
@@ -32,13 +42,19 @@ def conversations(document: object) -> list[Conversation] | None:
         session = document
     else:
         lines = objects(document)
+        if any(line.get("type") == "init" and "session_id" in line for line in lines):
+            return [_stream(lines)]
         if not lines or not {"sessionId", "projectHash"} <= lines[0].keys():
             return None
         session = lines[0]
         records = _records(lines)
-    if not any(one.get("type") in ("user", "gemini") for one in records):
+    if "projectHash" not in session and not any(
+        one.get("type") in ("user", "gemini") for one in records
+    ):
         return None
     given = session.get("sessionId")
+    if session.get("kind") == "subagent":
+        records = []  # its questions are the main agent's
     return [
         Conversation(
             framework=NAME,
@@ -66,13 +82,17 @@ def _records(lines: list[JsonObject]) -> list[JsonObject]:
 
 def _messages(record: JsonObject) -> Iterator[Message]:
     kind, now = record.get("type"), time_of(record.get("timestamp"))
-    text = text_of(record.get("content"))
+    text = text_of(record.get("displayContent")) or text_of(record.get("content"))
     if kind == "user":
+        if (text or "").lstrip().startswith((*CONTEXT, *_COMMANDS)):
+            return
         if text is None and any(
             "functionResponse" in one for one in objects(record.get("content"))
         ):
             return  # what tools returned, as the model received it
         yield Message(role="user", text=text, time_ns=now)
+    elif kind == "info" and text == _CANCELLED:
+        yield Message(role="assistant", time_ns=now, stopped=True)
     elif kind == "error":
         yield Message(role="assistant", time_ns=now, failure=Failure(None, text))
     elif kind == "gemini":
@@ -107,6 +127,8 @@ def _outcome(call: JsonObject, now: int) -> Message:
         stated = value.get("error") if isinstance(value, dict) else value
         shown = call.get("resultDisplay")
         failure = Failure(str(call["status"]), text_of(stated) or text_of(shown))
+    elif call["name"] == _SHELL and isinstance(value, str) and (exited := _EXIT.search(value)):
+        failure = Failure(f"exit code {exited[1]}", value)
     return Message(
         role="tool",
         time_ns=max(now, time_of(call.get("timestamp"))),
@@ -115,3 +137,56 @@ def _outcome(call: JsonObject, now: int) -> Message:
         result=value,
         failure=failure,
     )
+
+
+def _stream(lines: list[JsonObject]) -> Conversation:
+    """Read the events of a stream, in which an answer comes in pieces; its end has the use of the run."""
+    session, model = None, None
+    messages: list[Message] = []
+    for event in lines:
+        kind, now = event.get("type"), time_of(event.get("timestamp"))
+        if kind == "init":
+            session, model = (_word(event.get(key)) for key in ("session_id", "model"))
+        elif kind == "message":
+            text, last = _word(event.get("content")) or "", messages[-1] if messages else None
+            role: Role = "user" if event.get("role") == "user" else "assistant"
+            if event.get("delta") and last and last.role == role and not last.calls:
+                text, now = f"{messages.pop().text or ''}{text}", now or last.time_ns
+            messages.append(Message(role=role, text=text, time_ns=now))
+        elif kind == "tool_use" and (name := _word(event.get("tool_name"))) is not None:
+            call = Call(name, event.get("parameters"), _word(event.get("tool_id")) or "")
+            messages.append(Message(role="assistant", time_ns=now, calls=(call,)))
+        elif kind == "tool_result":
+            failed = event.get("status") == "error"
+            messages.append(
+                Message(
+                    role="tool",
+                    time_ns=now,
+                    call_id=_word(event.get("tool_id")) or "",
+                    result=value_of(event.get("output")),
+                    failure=_failure(event) if failed else None,
+                )
+            )
+        elif kind == "result":
+            used, failed = mapping(event.get("stats")), event.get("status") == "error"
+            messages.append(
+                Message(
+                    role="assistant",
+                    time_ns=now,
+                    model=model,
+                    tokens=tokens(
+                        used.get("input_tokens"), used.get("output_tokens"), used.get("cached")
+                    ),
+                    failure=_failure(event) if failed else None,
+                )
+            )
+    return Conversation(framework=NAME, session_id=session, agent_name=NAME, messages=messages)
+
+
+def _failure(event: JsonObject) -> Failure:
+    error = mapping(event.get("error"))
+    return Failure(_word(error.get("type")), _word(error.get("message")))
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) else None

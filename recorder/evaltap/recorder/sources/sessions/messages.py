@@ -2,7 +2,8 @@
 
 A reader is a module with a function `conversations(document)`, which returns the conversations of a file's
 JSON, or None for a document of another format.  A message of the user begins a turn; messages of the user
-without anything in between are one.
+without anything in between are one.  If the agent acts before any message of the user, or there is none, the
+file lacks the beginning: what the agent did is a turn whose question is missing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,6 +60,8 @@ class Message:
     result: object = None
     failure: Failure | None = None
     """Of the tool; of an assistant's message, what ended the run."""
+    stopped: bool = False
+    """Whether the user stopped the run here; such a run did not fail, and did not end."""
     duration_ms: float | None = None
     model: str | None = None
     tokens: Tokens = _NOTHING
@@ -139,7 +142,12 @@ def _turns(messages: Sequence[Message]) -> list[tuple[list[Message], list[Messag
     """Return the messages before each turn, which only the first has, and those of the turn."""
     before: list[Message] = []
     turns: list[tuple[list[Message], list[Message]]] = []
+    asked = any(message.role == "user" for message in messages)
     for message in messages:
+        if not turns and (
+            message.calls or (message.role == "assistant" and message.text and not asked)
+        ):
+            turns.append((before, [Message(role="user", time_ns=message.time_ns)]))
         if message.role == "user" and not (turns and turns[-1][1][-1].role == "user"):
             turns.append((before if not turns else [], [message]))
         elif turns:
@@ -182,8 +190,8 @@ def _events(
             yield ContextMessage(run_id, now, message.text)
         elif message.role == "assistant":
             acts = bool(message.text or message.calls)
-            if acts or message.text is not None or message.failure is not None:
-                failure, done = message.failure, not message.calls
+            if acts or message.text is not None or message.failure is not None or message.stopped:
+                failure, done = message.failure, not (message.calls or message.stopped)
             if answer is not None and acts:
                 yield from _model(run_id, *answer, answer[1].text)
                 answer = None
@@ -267,12 +275,14 @@ class _Calls:
 
     def returned(self, run_id: str, now: int, message: Message) -> Iterator[ToolReturned]:
         """Yield the event of a result, if a call is waiting for it."""
-        matches = (
+        named = [key for key, (given, _) in self._open.items() if given == message.call_id != ""]
+        # Formats without ids in calls, or in results, have them in order.
+        loose = (
             key
             for key, (given, name) in self._open.items()
-            if (given == message.call_id if message.call_id else message.name in ("", name))
+            if "" in (given, message.call_id) and message.name in ("", name)
         )
-        key = next(matches, None)
+        key = named[0] if named else next(loose, None)
         if key is None:
             self.unmatched = True
             return

@@ -1,8 +1,9 @@
-"""n8n: executions of workflows with AI agents, as its API and its editor export them.
+"""n8n: executions of workflows with AI agents, as its API, its editor and its database have them.
 
-Source: `IExecutionResponse` of n8n (`data.resultData.runData`: the runs of each node).  A sub-node reports
-under the kind of its connection: `ai_tool`, `ai_languageModel`.  What a workflow does apart from agents is
-not read.
+Source: `IExecutionResponse` of n8n (`data.resultData.runData`: the runs of each node); its database has
+`data` as a text in the form of the package flatted: a list of values that refer to each other by index.  A
+sub-node reports under the kind of its connection: `ai_tool`, `ai_languageModel`.  What a workflow does apart
+from agents is not read.
 """
 
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from evaltap.recorder.sources.sessions.messages import (
     Message,
     objects,
     text_of,
+    value_of,
 )
 from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.tokens import tokens
@@ -27,13 +29,52 @@ _TOOL, _MODEL = "ai_tool", "ai_languageModel"
 
 def conversations(document: object) -> list[Conversation] | None:
     """Return the executions; None for other documents."""
-    if isinstance(document, dict) and isinstance(document.get("data"), list):
-        document = document["data"]
+    if _is_flat(document):
+        document = {"data": document}
+    if isinstance(document, dict) and "data" in document and "id" not in document:
+        held = document["data"]
+        if not _is_flat(held) and isinstance(held, dict | list):
+            document = held if isinstance(held, list) or "data" in held else document
     given = document if isinstance(document, list) else [document]
-    found = [one for one in given if _runs_of(one) is not None]
-    if not found or len(found) < len(given):
+    found = [_whole(one) for one in given]
+    if not found or not all(_runs_of(one) is not None for one in found):
         return None
-    return [_conversation(one) for one in found if isinstance(one, dict)]
+    return [_conversation(one) for one in found]
+
+
+def _is_flat(value: object) -> bool:
+    """Return whether a value is an execution's data in the form of its database."""
+    first = mapping(value[0]) if isinstance(value, list) and value else {}
+    return "resultData" in first and isinstance(first["resultData"], str)
+
+
+def _whole(execution: object) -> JsonObject:
+    """Return an execution with its data as objects."""
+    one = dict(mapping(execution))
+    held = value_of(one.get("data"))
+    if isinstance(held, list) and _is_flat(held):
+        held = _unflattened(held)
+    return {**one, "data": held}
+
+
+def _unflattened(values: list[object]) -> object:
+    """Return the first of flatted values; a text within an object or a list is the index of a value."""
+    made: dict[int, object] = {}
+    # A text at the top is itself; objects are filled in place, as each may be used several times.
+    for number, value in enumerate(values):
+        made[number] = {} if isinstance(value, dict) else [] if isinstance(value, list) else value
+
+    def meant(inner: object) -> object:
+        is_index = isinstance(inner, str) and inner.isdecimal() and int(inner) in made
+        return made[int(inner)] if is_index and isinstance(inner, str) else inner
+
+    for number, value in enumerate(values):
+        target = made[number]
+        if isinstance(target, dict) and isinstance(value, dict):
+            target.update((key, meant(inner)) for key, inner in value.items())
+        elif isinstance(target, list) and isinstance(value, list):
+            target.extend(map(meant, value))
+    return made[0]
 
 
 def _runs_of(execution: object) -> JsonObject | None:
@@ -65,6 +106,8 @@ def _conversation(execution: JsonObject) -> Conversation:
         messages += _messages(name, run, is_agent=name in agents or not agents)
     error = execution["data"]["resultData"].get("error")
     failure = Failure(*_error(error)) if isinstance(error, dict) else None
+    if failure is None and execution.get("status") in ("crashed", "error"):
+        failure = Failure(str(execution["status"]))
     return Conversation(
         framework=NAME,
         session_id=next(filter(None, sessions), None) or _identity(execution),
@@ -80,29 +123,44 @@ def _messages(name: str, run: JsonObject, *, is_agent: bool) -> Iterator[Message
     failure = Failure(*_error(error)) if isinstance(error, dict) else None
     data = mapping(run.get("data"))
     if _TOOL in data or _TOOL in mapping(run.get("inputOverride")):
-        given = next(iter(_items({"data": run.get("inputOverride")}, _TOOL)), None)
+        call = _call(name, next(iter(_items({"data": run.get("inputOverride")}, _TOOL)), None))
         results = _items(run, _TOOL)
         result = _sole(results[0]) if results else None
-        yield Message(role="assistant", time_ns=began, calls=(Call(name, given),))
+        yield Message(role="assistant", time_ns=began, calls=(call,))
         yield Message(
             role="tool",
             time_ns=ended,
+            call_id=call.id,
             name=name,
             result=result,
             failure=failure,
             duration_ms=float(spent),
         )
     elif _MODEL in data:
+        asked = next(iter(_items({"data": run.get("inputOverride")}, _MODEL)), {})
+        chosen = (mapping(asked.get("options")).get(key) for key in ("model", "model_name"))
+        model = next((one for one in chosen if isinstance(one, str)), None)
         for item in _items(run, _MODEL):
             used = item.get("tokenUsage")
             used = used if isinstance(used, dict) else {}
             counted = tokens(used.get("promptTokens"), used.get("completionTokens"))
-            yield Message(role="assistant", time_ns=ended, tokens=counted)
+            yield Message(role="assistant", time_ns=ended, model=model, tokens=counted)
     elif is_agent:
         for item in _items(run, "main"):
             said = (_words(item, key) for key in _ANSWERED)
             if (text := next(filter(None, said), None)) is not None:
                 yield Message(role="assistant", text=text, time_ns=ended)
+
+
+def _call(name: str, given: JsonObject | None) -> Call:
+    """Return a call; tools other than nodes have their arguments in `query`."""
+    if given is None:
+        return Call(name)
+    call_id = given.get("toolCallId")
+    rest = {key: value for key, value in given.items() if key != "toolCallId"}
+    if set(rest) == {"query"} and isinstance(rest["query"], dict):
+        rest = rest["query"]
+    return Call(name, rest, call_id if isinstance(call_id, str) else "")
 
 
 def _sole(item: JsonObject) -> object:

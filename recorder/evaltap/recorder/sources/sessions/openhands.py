@@ -1,10 +1,12 @@
-"""OpenHands: the events of a conversation, as its servers and `trajectory.json` have them.
+"""OpenHands: the events of a conversation, as its servers, `trajectory.json` and its benchmarks have them.
 
 Sources: the event types of OpenHands (`action`, `observation`, `source`), and of the OpenHands SDK, whose
-events have a `kind` (`MessageEvent`, `ActionEvent`, `ObservationEvent`, `AgentErrorEvent`).
+events have a `kind` (`MessageEvent`, `ActionEvent`, `ObservationEvent`, `AgentErrorEvent`).  Both state what
+the models have used so far, which becomes the tokens and the cost of a call by subtraction.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.sources.sessions.messages import (
@@ -17,6 +19,7 @@ from evaltap.recorder.sources.sessions.messages import (
     value_of,
 )
 from evaltap.recorder.telemetry.flat_spans import mapping
+from evaltap.recorder.tokens import tokens
 from evaltap.schemas.data import JsonObject
 
 NAME = "openhands"
@@ -24,33 +27,119 @@ _SILENT = ("change_agent_state", "recall", "system", "null", "agent_state_change
 """Actions and observations of the system, not of the agent."""
 _KINDS = frozenset({"MessageEvent", "ActionEvent", "ObservationEvent", "AgentErrorEvent"})
 _FAILED = ("AgentErrorEvent", "UserRejectObservation")
+_BROKEN = ("ConversationErrorEvent", "ServerErrorEvent")
 _TEXTS = ("content", "final_thought", "thought")
+_ADDED = ("kind", "security_risk", "summary")
+"""What OpenHands adds to the arguments of a call."""
+_LISTS = ("events", "history", "items")
+_IDS = ("id", "instance_id")
 
 
 def conversations(document: object) -> list[Conversation] | None:
-    """Return the conversation; None for other documents."""
+    """Return the conversation, or those of a benchmark's lines; None for other documents."""
+    if isinstance(document, list) and document:
+        found = [_conversation(one) if "history" in mapping(one) else None for one in document]
+        if None not in found:
+            return [one for one in found if one is not None]
+    one = _conversation(document)
+    return None if one is None else [one]
+
+
+def is_event(document: object) -> bool:
+    """Return whether a document is one event; OpenHands stores each in a file of its own."""
+    one = mapping(document)
+    return {"id", "timestamp", "source"} <= one.keys() and bool(
+        {"kind", "action", "observation"} & one.keys()
+    )
+
+
+def conversation_of(events: Iterable[JsonObject], name: str) -> Conversation | None:
+    """Return the conversation of events in any order; None if they are none."""
+    ordered = sorted(events, key=lambda one: str(one["timestamp"]))
+    found = _conversation(ordered)
+    return None if found is None else replace(found, session_id=name)
+
+
+def _conversation(document: object) -> Conversation | None:
+    held: object = document
     if isinstance(document, dict):
-        found = next(
-            (document[key] for key in ("events", "history", "items") if key in document), None
-        )
-        events = objects(found)
-    else:
-        events = objects(document)
+        held = next((document[key] for key in _LISTS if key in document), None)
+    events = objects(held)
     if any(str(one.get("kind")) in _KINDS for one in events):
-        messages = [message for one in events for message in _sdk_messages(one)]
+        read = _sdk_messages
     elif any("source" in one and ("action" in one or "observation" in one) for one in events):
-        messages = [message for one in events for message in _messages(one)]
+        read = _messages
     else:
         return None
-    given = document.get("id") if isinstance(document, dict) else None
-    session = given if isinstance(given, str) else None
-    return [Conversation(framework=NAME, session_id=session, agent_name=NAME, messages=messages)]
+    used = _Used()
+    messages: list[Message] = []
+    for event in events:
+        messages += used.counted(event, [*read(event)])
+    whole = mapping(document)
+    session = next((whole[key] for key in _IDS if isinstance(whole.get(key), str)), None)
+    error = whole.get("error")
+    return Conversation(
+        framework=NAME,
+        session_id=session if isinstance(session, str) else None,
+        agent_name=NAME,
+        messages=messages,
+        failure=Failure(None, error) if isinstance(error, str) and error else None,
+    )
+
+
+class _Used:
+    """What the models have used so far in a conversation, of which each event states the total."""
+
+    def __init__(self) -> None:
+        self._input = self._output = self._cached = 0
+        self._cost = 0.0
+
+    def counted(self, event: JsonObject, messages: list[Message]) -> list[Message]:
+        """Return the messages of an event, with what was added since the last one."""
+        stated = [one for one in _metrics(event) if isinstance(one, dict)]
+        totals = [mapping(one.get("accumulated_token_usage")) for one in stated]
+        if not any(totals):
+            return messages
+        given, out, cached = (
+            sum(count for one in totals if type(count := one.get(key)) is int)
+            for key in ("prompt_tokens", "completion_tokens", "cache_read_tokens")
+        )
+        cost = sum(
+            float(paid)
+            for one in stated
+            if isinstance(paid := one.get("accumulated_cost"), int | float) and 0 <= paid < 1e9
+        )
+        if given < self._input or out < self._output or (given, out) == (self._input, self._output):
+            return messages
+        model = totals[0].get("model") or stated[0].get("model_name")
+        call = Message(
+            role="assistant",
+            time_ns=time_of(event.get("timestamp")),
+            model=model if isinstance(model, str) else None,
+            tokens=tokens(given - self._input, out - self._output, max(0, cached - self._cached)),
+            cost_usd=cost - self._cost if cost > self._cost else None,
+        )
+        self._input, self._output, self._cached, self._cost = given, out, cached, cost
+        return [call, *messages]
+
+
+def _metrics(event: JsonObject) -> list[object]:
+    """Return the totals that an event states, one for each use of models."""
+    value = mapping(event.get("value"))
+    stats = value if event.get("key") == "stats" else mapping(value.get("stats"))
+    by_use = mapping(stats.get("usage_to_metrics"))
+    return [event["llm_metrics"]] if "llm_metrics" in event else [*by_use.values()]
 
 
 def _messages(event: JsonObject) -> Iterator[Message]:
     now, source = time_of(event.get("timestamp")), event.get("source")
     action, observation = event.get("action"), event.get("observation")
-    args = mapping(event.get("args"))
+    args, extras = mapping(event.get("args")), mapping(event.get("extras"))
+    if observation == "agent_state_changed" and extras.get("agent_state") == "error":
+        reason = text_of(extras.get("reason")) or text_of(event.get("message")) or None
+        yield Message(role="assistant", time_ns=now, failure=Failure(None, reason))
+    elif observation == "agent_state_changed" and extras.get("agent_state") == "stopped":
+        yield Message(role="assistant", time_ns=now, stopped=True)
     if action in _SILENT or observation in _SILENT:
         return
     if action == "message" and source == "user":
@@ -60,9 +149,9 @@ def _messages(event: JsonObject) -> Iterator[Message]:
         text = next((one for one in said if one), None) or text_of(event.get("message"))
         yield Message(role="assistant", text=text, time_ns=now)
     elif isinstance(action, str) and source == "agent":
-        name = mapping(event.get("tool_call_metadata")).get("function_name")
-        given = {key: value for key, value in args.items() if key != "thought"}
-        call = Call(name if isinstance(name, str) else action, given, str(event.get("id")))
+        name, given = _asked(mapping(event.get("tool_call_metadata")))
+        given = given or {key: value for key, value in args.items() if key != "thought"}
+        call = Call(name or action, given, str(event.get("id")))
         text = text_of(args.get("thought")) or None
         yield Message(role="assistant", text=text, time_ns=now, calls=(call,))
     elif observation == "error" and event.get("cause") is None:
@@ -72,11 +161,23 @@ def _messages(event: JsonObject) -> Iterator[Message]:
         yield _result(event, now)
 
 
+def _asked(metadata: Mapping[str, object]) -> tuple[str | None, object]:
+    """Return the name and the arguments of a call as the model wrote them; None if they are not there."""
+    name, call_id = metadata.get("function_name"), metadata.get("tool_call_id")
+    for choice in objects(mapping(metadata.get("model_response")).get("choices")):
+        for call in objects(mapping(choice.get("message")).get("tool_calls")):
+            if call.get("id") == call_id:
+                given = value_of(mapping(call.get("function")).get("arguments"))
+                return name if isinstance(name, str) else None, given
+    return name if isinstance(name, str) else None, None
+
+
 def _result(event: JsonObject, now: int) -> Message:
     code = mapping(mapping(event.get("extras")).get("metadata")).get("exit_code")
     result = value_of(event.get("content"))
     failure = None
-    if event["observation"] == "error" or (isinstance(code, int) and code != 0):
+    # -1: the command is still running.
+    if event["observation"] == "error" or (isinstance(code, int) and code not in (0, -1)):
         kind = f"exit code {code}" if isinstance(code, int) else None
         failure = Failure(kind, text_of(event.get("content")))
     call_id = str(event["cause"])
@@ -93,12 +194,14 @@ def _sdk_messages(event: JsonObject) -> Iterator[Message]:
         yield Message(role="user" if is_user else "assistant", text=text, time_ns=now)
     elif kind == "ActionEvent" and isinstance(name, str):
         action = mapping(event.get("action"))
-        if name == "finish":
-            yield Message(role="assistant", text=text_of(action.get("message")), time_ns=now)
-            return
-        given = {key: value for key, value in action.items() if key != "kind"}
-        call = Call(name, given or value_of(asked.get("arguments")), str(call_id or ""))
+        written = mapping(value_of(asked.get("arguments"))) or mapping(action.get("data")) or action
+        given = {key: value for key, value in written.items() if key not in _ADDED}
         text = text_of(event.get("thought")) or None
+        if name == "finish":
+            text = text_of(given.get("message")) or text
+            yield Message(role="assistant", text=text, time_ns=now)
+            return
+        call = Call(name, given, str(call_id or ""))
         yield Message(role="assistant", text=text, time_ns=now, calls=(call,))
     elif kind == "ObservationEvent" and name != "finish":
         found = mapping(event.get("observation"))
@@ -112,6 +215,12 @@ def _sdk_messages(event: JsonObject) -> Iterator[Message]:
             result=value_of(text) if text is not None else found or None,
             failure=failure,
         )
+    elif kind == "PauseEvent":
+        yield Message(role="assistant", time_ns=now, stopped=True)
+    elif kind in _BROKEN:
+        code, detail = event.get("code"), text_of(event.get("detail"))
+        failure = Failure(code if isinstance(code, str) else None, detail)
+        yield Message(role="assistant", time_ns=now, failure=failure)
     elif kind in _FAILED:
         failure = Failure(None, text_of(event.get("error", event.get("rejection_reason"))))
         yield Message(role="tool", time_ns=now, call_id=str(call_id or ""), failure=failure)

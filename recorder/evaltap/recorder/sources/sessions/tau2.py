@@ -1,6 +1,7 @@
-"""tau2-bench: its result files, one object with `simulations`.
+"""tau2-bench: its result files, one object with `simulations`, and files with one simulation each.
 
-Source: `Results` and `SimulationRun` of tau2's data model.  Each simulation is a session.  The user is
+Source: `Results` and `SimulationRun` of tau2's data model; the rows of tau-bench before it, a list of objects
+with `traj`, are chats.  Each simulation is a session.  The user is
 simulated; calls that the user makes are no calls of the agent.
 """
 
@@ -26,12 +27,20 @@ _ENDED = ("agent_stop", "user_stop")
 
 def conversations(document: object) -> list[Conversation] | None:
     """Return the simulations; None for other documents."""
-    if not isinstance(document, dict):
-        return None
-    found = objects(document.get("simulations"))
-    if not found or not all({"task_id", "messages"} <= one.keys() for one in found):
+    whole = mapping(document)
+    found = objects(whole.get("simulations")) or [
+        one for one in (document,) if isinstance(one, dict)
+    ]
+    alone = "simulations" not in whole
+    if not found or not all(_is_simulation(one, alone=alone) for one in found):
         return None
     return [_conversation(one) for one in found]
+
+
+def _is_simulation(one: JsonObject, *, alone: bool) -> bool:
+    """Return whether an object is a run; those of two voices have `ticks` instead of messages."""
+    known = {"messages", "termination_reason"} if alone else {"messages"}
+    return "task_id" in one and ("ticks" in one or known <= one.keys())
 
 
 def _conversation(simulation: JsonObject) -> Conversation:
@@ -45,7 +54,7 @@ def _conversation(simulation: JsonObject) -> Conversation:
     failure = None
     if isinstance(reason, str) and reason not in _ENDED:
         status, failure = "error", Failure(reason)
-    messages = [found for one in objects(simulation["messages"]) for found in _messages(one)]
+    messages = [found for one in objects(simulation.get("messages")) for found in _messages(one)]
     if reason == "user_stop" and messages and messages[-1].role == "user":
         del messages[-1]  # the user's word that ends the simulation
     return Conversation(

@@ -1,0 +1,123 @@
+"""Google ADK: its sessions, as `adk run --save_session` and its API write them, and the results of its evals.
+
+Sources: `Session`, `Event` and `EvalSetResult` of google-adk; keys may be in snake_case or camelCase.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from evaltap.recorder.conventions.adk import unwrap_result
+from evaltap.recorder.observation import Failure
+from evaltap.recorder.sources.sessions.messages import (
+    Call,
+    Conversation,
+    Message,
+    objects,
+)
+from evaltap.recorder.telemetry.flat_spans import mapping
+from evaltap.recorder.tokens import Tokens, tokens
+from evaltap.schemas.data import JsonObject
+
+NAME = "google-adk"
+
+
+def conversations(document: object) -> list[Conversation] | None:
+    """Return the session, or those of an eval's result; None for other documents."""
+    whole = mapping(document)
+    results = objects(_get(whole, "eval_case_results"))
+    if results:
+        details = (_get(one, "session_details") for one in results)
+        found = [_session(mapping(one)) for one in details]
+        return [one for one in found if one is not None] or None
+    one = _session({"events": document} if isinstance(document, list) else whole)
+    return None if one is None else [one]
+
+
+def _session(whole: Mapping[str, object]) -> Conversation | None:
+    events = objects(whole.get("events"))
+    authored = all("author" in one and ("content" in one or "actions" in one) for one in events)
+    if not authored or not (events or _get(whole, "app_name")):
+        return None
+    app, session, state = _get(whole, "app_name"), whole.get("id"), whole.get("state")
+    return Conversation(
+        framework=NAME,
+        session_id=session if isinstance(session, str) else None,
+        agent_name=app if isinstance(app, str) else None,
+        messages=[message for event in events for message in _messages(event)],
+        state=state if isinstance(state, dict) else {},
+    )
+
+
+def _messages(event: JsonObject) -> Iterator[Message]:
+    """Yield the messages of an event; fragments of a streamed answer are not messages."""
+    if event.get("partial") is True:
+        return
+    now = _nanoseconds(event.get("timestamp"))
+    parts = objects(mapping(event.get("content")).get("parts"))
+    texts = [
+        one["text"] for one in parts if isinstance(one.get("text"), str) and not one.get("thought")
+    ]
+    text = "".join(texts) if texts else None
+    if event.get("author") == "user":
+        if text is not None or not any(_get(one, "function_response") for one in parts):
+            yield Message(role="user", text=text, time_ns=now)
+    else:
+        calls = [
+            Call(name, call.get("args"), _word(call.get("id")) or "")
+            for call in (mapping(_get(one, "function_call")) for one in parts)
+            if (name := _word(call.get("name"))) is not None
+        ]
+        code, words = _word(_get(event, "error_code")), _word(_get(event, "error_message"))
+        yield Message(
+            role="assistant",
+            text=text,
+            time_ns=now,
+            calls=tuple(calls),
+            model=_word(_get(event, "model_version")),
+            tokens=_tokens(mapping(_get(event, "usage_metadata"))),
+            failure=Failure(code, words) if words or code not in (None, "STOP") else None,
+        )
+    for one in parts:
+        if response := mapping(_get(one, "function_response")):
+            yield _result(response, now)
+
+
+def _result(response: Mapping[str, object], now: int) -> Message:
+    """Return a tool's result; a tool that fails in ADK returns an object with `error` alone."""
+    held = response.get("response")
+    error = mapping(held).get("error")
+    alone = set(mapping(held)) == {"error"} and isinstance(error, str)
+    return Message(
+        role="tool",
+        time_ns=now,
+        call_id=_word(response.get("id")) or "",
+        name=_word(response.get("name")) or "",
+        result=unwrap_result(held),
+        failure=Failure(None, _word(error)) if alone else None,
+    )
+
+
+def _tokens(usage: Mapping[str, object]) -> Tokens:
+    """Return a call's usage: Gemini counts reasoning apart, and others include it in the total."""
+    given, output, thoughts, total, cached = (
+        count if type(count := _get(usage, f"{name}_token_count")) is int else None
+        for name in ("prompt", "candidates", "thoughts", "total", "cached_content")
+    )
+    if thoughts and (total is None or total >= (given or 0) + (output or 0) + thoughts):
+        output = (output or 0) + thoughts
+    return tokens(given, output, cached)
+
+
+def _get(data: Mapping[str, object], key: str) -> object:
+    """Return the value of a key in either spelling."""
+    head, *tail = key.split("_")
+    return data.get(key, data.get(head + "".join(map(str.title, tail))))
+
+
+def _nanoseconds(seconds: object) -> int:
+    if not isinstance(seconds, int | float) or not 0 <= seconds < 1e11:
+        return 0
+    return int(seconds * 1e6) * 1000
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,108 @@
+"""Claude Code: the messages that `claude -p --output-format stream-json`, or `json --verbose`, prints.
+
+Source: the messages of Anthropic's Agent SDK (`system`, `assistant`, `user`, `result`); its programs collect
+them in the same form, as do exports of the web version (`loglines`).  The stream has neither times nor the
+prompt; `result` has the use of the whole run.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from evaltap.recorder.observation import Failure
+from evaltap.recorder.sources.claude_code import AGENT, normal_name, result_of
+from evaltap.recorder.sources.sessions.messages import (
+    Call,
+    Conversation,
+    Message,
+    objects,
+    text_of,
+    time_of,
+)
+from evaltap.recorder.telemetry.flat_spans import mapping
+from evaltap.recorder.tokens import of_anthropic
+from evaltap.schemas.data import JsonObject
+
+NAME = "claude-code"
+
+
+def conversations(document: object) -> list[Conversation] | None:
+    """Return the session; None for other documents."""
+    held = mapping(document)
+    lines = objects(document) or objects(held.get("messages", held.get("loglines")))
+    told = [line for line in lines if _is_message(line)]
+    marked = any(_is_start(line) or _is_end(line) for line in lines)
+    if not any(map(_is_end, lines)) and not (told and (marked or len(told) == len(lines))):
+        return None
+    session = next((one for line in lines if isinstance(one := line.get("session_id"), str)), None)
+    model: str | None = None
+    messages: list[Message] = []
+    for line in lines:
+        if _is_start(line):
+            model = line["model"] if isinstance(line.get("model"), str) else None
+            # Each prompt of a session with several begins with another start.
+            if not messages or messages[-1].role != "user":
+                messages.append(Message(role="user"))
+        elif _is_end(line):
+            messages.append(_end(line, model))
+        # What a sub-agent says belongs to the call that started it.
+        elif _is_message(line) and line.get("parent_tool_use_id") is None:
+            messages += _messages(line)
+    return [Conversation(framework=NAME, session_id=session, agent_name=AGENT, messages=messages)]
+
+
+def _is_start(line: JsonObject) -> bool:
+    return line.get("type") == "system" and line.get("subtype") == "init"
+
+
+def _is_end(line: JsonObject) -> bool:
+    return line.get("type") == "result" and "num_turns" in line
+
+
+def _is_message(line: JsonObject) -> bool:
+    message = mapping(line.get("message"))
+    return line.get("type") in ("user", "assistant") and message.get("role") == line["type"]
+
+
+def _messages(line: JsonObject) -> Iterator[Message]:
+    content, now = line["message"].get("content"), time_of(line.get("timestamp"))
+    blocks = objects(content)
+    text = text_of([one for one in blocks if one.get("type") == "text"] if blocks else content)
+    for block in blocks:
+        if block.get("type") == "tool_result":
+            result = result_of(block.get("content"))
+            failed = block.get("is_error") is True
+            yield Message(
+                role="tool",
+                time_ns=now,
+                call_id=str(block.get("tool_use_id") or ""),
+                result=result,
+                failure=Failure(None, text_of(block.get("content"))) if failed else None,
+            )
+    if line["type"] == "assistant":
+        calls = [
+            Call(normal_name(name), block.get("input"), str(block.get("id") or ""))
+            for block in blocks
+            if block.get("type") == "tool_use" and isinstance(name := block.get("name"), str)
+        ]
+        if calls or text is not None:
+            yield Message(role="assistant", text=text, time_ns=now, calls=tuple(calls))
+    # Skills and reminders also come as messages of the user, but marked, or next to results.
+    elif isinstance(content, str) and not line.get("isSynthetic"):
+        yield Message(role="user", text=content, time_ns=now)
+
+
+def _end(line: JsonObject, model: str | None) -> Message:
+    cost = line.get("total_cost_usd")
+    words = text_of(line.get("result")) or text_of([{"text": str(e)} for e in _errors(line)])
+    failed = line.get("is_error") is True
+    return Message(
+        role="assistant",
+        model=model,
+        tokens=of_anthropic(line.get("usage")),
+        cost_usd=float(cost) if isinstance(cost, int | float) and 0 <= cost < 1e9 else None,
+        failure=Failure(str(line.get("subtype")), words) if failed else None,
+    )
+
+
+def _errors(line: Mapping[str, object]) -> list[object]:
+    found = line.get("errors")
+    return found if isinstance(found, list) else []

@@ -1,0 +1,288 @@
+"""Requests and responses of model APIs, and their messages: conversations as the provider has them.
+
+Sources: items of OpenAI's Responses API, contents of Gemini's, UI messages of the AI SDK; logs with a request
+and its response; Bedrock's model invocation logs (`ModelInvocationLog`), as S3 and CloudWatch have them.
+
+An agent calls a model several times in a turn, and each request repeats the conversation so far; so requests
+that a later one continues are only counted, not read again.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Final
+
+from evaltap.recorder.conventions import messages as said
+from evaltap.recorder.conventions.message_shapes import (
+    HOSTED_CALLS,
+    read_messages,
+    read_request,
+    read_response,
+)
+from evaltap.recorder.conventions.reading import failure_of_answer
+from evaltap.recorder.observation import Failure
+from evaltap.recorder.sources.sessions.gemini import CONTEXT
+from evaltap.recorder.sources.sessions.messages import Call, Conversation, Message, objects
+from evaltap.recorder.telemetry.cloudwatch_export import records_in
+from evaltap.recorder.telemetry.flat_spans import mapping
+from evaltap.recorder.tokens import Tokens, tokens
+from evaltap.schemas.text import begins_as_error
+
+NAME: Final = "model-api"
+_LISTS: Final = ("contents", "history", "items", "messages")
+_IDS: Final = ("session_id", "sessionId", "conversation_id", "thread_id", "id")
+_SYSTEM: Final = ("system", "developer")
+_REQUESTS: Final = ("request", "input", "inputBodyJson", "request_body", "body")
+_RESPONSES: Final = ("response", "output", "outputBodyJson", "response_body", "completion")
+_ITEMS: Final = (
+    *("message", "reasoning", "function_call", "function_call_output"),
+    *("human", "ai", "system", "tool"),
+    *HOSTED_CALLS,
+)
+"""Types of items in lists of OpenAI's and LangChain's, which have no role."""
+
+
+def calls_in(document: object) -> list[Conversation] | None:
+    """Return the conversations in logs of model calls; None for other documents."""
+    listed = document if isinstance(document, list) else [document]
+    records = [record for one in listed for record in records_in(one)]
+    calls = [_call(record) for record in records]
+    found = [one for one in calls if one is not None]
+    return _conversations(found) if found and len(found) == len(records) else None
+
+
+def messages_in(document: object) -> list[Conversation] | None:
+    """Return the conversations in lists of messages or items; None for other documents and plain chats."""
+    if isinstance(document, list) and document and all(map(_is_chat, document)):
+        chats = [found for one in document for found in messages_in(one) or ()]
+        return chats if len(chats) == len(document) else None
+    whole = mapping(document)
+    if whole.get("object") == "response":
+        whole = {"items": whole.get("output")}
+    listed = next((whole[key] for key in _LISTS if key in whole), document)
+    found = objects(listed)
+    if not isinstance(listed, list) or len(found) < len(listed) or not all(map(_is_item, found)):
+        return None
+    if all("role" in one and "content" in one and "parts" not in one for one in found):
+        return None
+    parts = (part for one in found for part in _apart(one))
+    messages = [
+        message
+        for part in parts
+        for message in read_messages(part)
+        if message.text is None or not str(message.text.value).startswith(CONTEXT)
+    ]
+    if not any(one.text is not None or one.calls for one in messages):
+        return None
+    ids = (whole.get(name) for name in _IDS)
+    session = next((one for one in ids if isinstance(one, str)), None)
+    return [replace(_conversation(messages), session_id=session)]
+
+
+def _is_chat(item: object) -> bool:
+    return any(isinstance(mapping(item).get(name), list) for name in ("contents", "messages"))
+
+
+def _is_item(item: Mapping[str, object]) -> bool:
+    return "role" in item or "lc" in item or item.get("type") in _ITEMS
+
+
+def _apart(message: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    """Yield a message of the AI SDK's user interface as those of its calls and their results.
+
+    Cursor has what was said in `message`, beside the role.
+    """
+    if mapping(message.get("message")) and "content" not in message:
+        message = {**mapping(message["message"]), "role": message.get("role")}
+    parts = objects(message.get("parts"))
+    if not any("toolCallId" in one or "toolInvocation" in one for one in parts):
+        yield message
+        return
+    for part in parts:
+        tool = mapping(part.get("toolInvocation")) or part
+        kind = str(part.get("type"))
+        if "toolCallId" not in tool:
+            yield {"role": message.get("role"), "parts": [part]}
+            continue
+        known = {"toolCallId": tool["toolCallId"]}
+        name = tool.get("toolName") or kind.removeprefix("tool-")
+        given = tool.get("input", tool.get("args"))
+        call = {"type": "tool-call", **known, "toolName": name, "input": given}
+        yield {"role": "assistant", "parts": [call]}
+        error = tool.get("errorText")
+        if error is not None or "output" in tool or "result" in tool:
+            result = error if error is not None else tool.get("output", tool.get("result"))
+            answer = {
+                "type": "tool-result",
+                **known,
+                "result": result,
+                "is_error": error is not None,
+            }
+            yield {"role": "tool", "parts": [answer]}
+
+
+def conversation_of(messages: Iterable[said.Message]) -> Iterator[Message]:
+    """Yield the messages of a provider as messages of a session."""
+    for one in messages:
+        for answer in one.answers:
+            yield Message(
+                role="tool",
+                call_id=answer.call_id or "",
+                name=answer.name or "",
+                result=answer.result.value if answer.result is not None else None,
+                failure=_failure(answer),
+            )
+        text = one.text.value if one.text is not None else None
+        words = text if isinstance(text, str) else None
+        if one.role == "user" and (words is not None or not one.answers):
+            yield Message(role="user", text=words)
+        elif one.role in _SYSTEM:
+            yield Message(role="system", text=words)
+        elif one.role == "assistant":
+            asked = [
+                Call(
+                    call.name, call.arguments.value if call.arguments else None, call.call_id or ""
+                )
+                for call in one.calls
+                if call.name
+            ]
+            if asked or words is not None:
+                yield Message(role="assistant", text=words, calls=tuple(asked))
+
+
+def _failure(answer: said.Answer) -> Failure | None:
+    """Return the failure that a result states, or looks like: Gemini's results may be `error` alone."""
+    value = answer.result.value if answer.result is not None else None
+    if not answer.failed and isinstance(value, Mapping) and set(value) == {"error"}:
+        return Failure(message=str(value["error"]))
+    looks = isinstance(value, str) and begins_as_error(value)
+    return failure_of_answer(answer) if answer.failed or looks else None
+
+
+@dataclass(frozen=True, slots=True)
+class _ModelCall:
+    """What a model was asked, and what it said."""
+
+    asked: tuple[said.Message, ...]
+    answered: tuple[said.Message, ...]
+    system: tuple[said.Message, ...]
+    model: str | None
+    tokens: Tokens
+    failure: Failure | None
+
+
+def _call(record: Mapping[str, object]) -> _ModelCall | None:
+    """Return the model call of a record: a request and its response, side by side or in a wrapper."""
+    request = _held(record, _REQUESTS) or record
+    response = _held(record, _RESPONSES)
+    request = _held(request, _REQUESTS) or request
+    if isinstance(chunks := response.get("outputBodyJson"), list):
+        response = _assembled(objects(chunks))
+    response = _held(response, ("outputBodyJson", "body")) or response
+    given = read_request(_request_of(request))
+    error = record.get("errorCode") or mapping(response.get("error")).get("message")
+    if not any(one.role == "user" for one in given) or not (response or error):
+        return None
+    if given[-1].role == "assistant":
+        return None  # a whole conversation
+    answered = read_response(mapping(response.get("output")).get("message", response))
+    system = read_messages(request.get("system", request.get("instructions")), role="system")
+    model = record.get("modelId") or response.get("model") or request.get("model")
+    return _ModelCall(
+        asked=tuple(one for one in given if one.role not in _SYSTEM),
+        answered=tuple(one for one in answered if one.role == "assistant"),
+        system=(*system, *(one for one in given if one.role in _SYSTEM)),
+        model=model if isinstance(model, str) else None,
+        tokens=_tokens(mapping(response.get("usage"))),
+        failure=Failure(None, error) if isinstance(error, str) else None,
+    )
+
+
+def _assembled(chunks: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
+    """Return the message that Anthropic's events of a streamed response make up."""
+    blocks: dict[object, dict[str, object]] = {}
+    usage: dict[str, object] = {}
+    for chunk in chunks:
+        for stated in (mapping(chunk.get("message")).get("usage"), chunk.get("usage")):
+            usage.update(mapping(stated))
+        if started := mapping(chunk.get("content_block")):
+            blocks[chunk.get("index")] = dict(started)
+        delta = mapping(chunk.get("delta"))
+        for part, name in (("text", "text"), ("partial_json", "input")):
+            block = blocks.get(chunk.get("index"))
+            if block is not None and isinstance(piece := delta.get(part), str):
+                before = block.get(name)
+                block[name] = (before if isinstance(before, str) else "") + piece
+    return {"content": [*blocks.values()], "usage": usage}
+
+
+def _held(record: Mapping[str, object], names: Sequence[str]) -> Mapping[str, object]:
+    return next((mapping(record[name]) for name in names if mapping(record.get(name))), {})
+
+
+def _request_of(request: Mapping[str, object]) -> object:
+    """Return a request with a text as its messages: `input` and `prompt` may be one."""
+    text = request.get("input", request.get("prompt"))
+    return {"messages": [{"role": "user", "content": text}]} if isinstance(text, str) else request
+
+
+def _tokens(usage: Mapping[str, object]) -> Tokens:
+    def count(*names: str) -> object:
+        return next((usage[name] for name in names if name in usage), None)
+
+    return tokens(
+        count("input_tokens", "inputTokens", "prompt_tokens"),
+        count("output_tokens", "outputTokens", "completion_tokens"),
+        count("cache_read_input_tokens", "cacheReadInputTokens"),
+        count("cache_creation_input_tokens", "cacheWriteInputTokens"),
+        apart="cache_read_input_tokens" in usage or "cacheReadInputTokens" in usage,
+    )
+
+
+def _conversations(calls: Sequence[_ModelCall]) -> list[Conversation]:
+    """Return a conversation for each call that no other continues, with the tokens of those before."""
+    alike: dict[str, list[_ModelCall]] = {}
+    for call in calls:
+        alike.setdefault(repr(call.asked[0]) if call.asked else "", []).append(call)
+    found: list[Conversation] = []
+    for group in alike.values():
+        left = group
+        while left:
+            last = max(left, key=lambda call: len(call.asked))
+            before = [one for one in left if _continues(last, one)]
+            found.append(_conversation((*last.asked, *last.answered), [*before, last]))
+            left = [one for one in left if one is not last and one not in before]
+    return found
+
+
+def _continues(later: _ModelCall, call: _ModelCall) -> bool:
+    """Return whether a call's conversation is the beginning of a later one's, with what was answered."""
+    size = len(call.asked)
+    if len(later.asked) <= size or later.asked[:size] != call.asked:
+        return False
+    return not call.answered or _said(call.answered) == _said(later.asked[size:])
+
+
+def _said(messages: Sequence[said.Message]) -> tuple[str, list[str | None]]:
+    """Return the model's text and the tools that it called, at the beginning of messages."""
+    own = [*takewhile(lambda one: one.role == "assistant", messages)]
+    texts = (str(one.text.value or "") for one in own if one.text is not None)
+    return "".join(texts).strip(), [call.name for one in own for call in one.calls]
+
+
+def _conversation(
+    messages: Sequence[said.Message], calls: Sequence[_ModelCall] = ()
+) -> Conversation:
+    ends: dict[int, list[_ModelCall]] = {}
+    for call in calls:
+        ends.setdefault(len(call.asked), []).append(call)
+    found = [*conversation_of(calls[-1].system if calls else ())]
+    for number, message in enumerate(messages):
+        found += map(_used, ends.pop(number, []))
+        found += conversation_of([message])
+    found += (_used(call) for left in ends.values() for call in left)
+    return Conversation(framework=NAME, messages=found)
+
+
+def _used(call: _ModelCall) -> Message:
+    return Message(role="assistant", model=call.model, tokens=call.tokens, failure=call.failure)

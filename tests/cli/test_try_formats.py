@@ -1,0 +1,630 @@
+"""What `evaltap try` reads from details of the formats: who spoke, what failed, what is missing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaltap.cli.recognising import Recognised, recognise
+from evaltap.schemas.formats.case import CaseData
+
+DATA = Path(__file__).parents[1] / "data" / "try"
+Line = dict[str, Any]
+
+
+def read(folder: Path, *documents: object) -> Recognised:
+    """Return what files are read as; a list of objects is a file of JSON Lines."""
+    paths = []
+    for number, document in enumerate(documents):
+        path = folder / f"file-{number}"
+        lines = document if isinstance(document, list) else [document]
+        path.write_text("\n".join(map(json.dumps, lines)))
+        paths.append(path)
+    return recognise(paths)
+
+
+def turns(found: Recognised) -> list[CaseData]:
+    return [turn for case in found.cases for turn in case["actualConversation"]]
+
+
+def outline(turn: CaseData) -> tuple[object, ...]:
+    """Return a turn's question, calls (and whether each failed), answer and status."""
+    calls = [(call["name"], "error" in call) for call in turn.get("tools", ())]
+    asked, said = (turn.get(key, {}).get("content") for key in ("userContent", "finalResponse"))
+    return asked, calls, said, turn.get("telemetry", {}).get("status")
+
+
+def at(second: int) -> str:
+    return f"2026-03-01T10:00:{second:02}Z"
+
+
+# -- Codex -----------------------------------------------------------------------------------------
+
+
+def item(kind: str, **payload: object) -> Line:
+    return {"timestamp": at(1), "type": "response_item", "payload": {"type": kind, **payload}}
+
+
+def event(kind: str, **payload: object) -> Line:
+    return {"timestamp": at(2), "type": "event_msg", "payload": {"type": kind, **payload}}
+
+
+def codex(role: str, text: str) -> Line:
+    part = "input_text" if role == "user" else "output_text"
+    return item("message", role=role, content=[{"type": part, "text": text}])
+
+
+META: Line = {"timestamp": at(0), "type": "session_meta", "payload": {"id": "s1"}}
+ASKED, DONE = codex("user", "Why?"), codex("assistant", "So.")
+SHELL = item("function_call", name="shell", arguments="{}", call_id="c")
+RESULT = item("function_call_output", call_id="c", output="text")
+IDE = "# Context from my IDE setup:\n\n## Open tabs:\n- a.py\n\n## My request for Codex:\nWhy?\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([META, codex("user", IDE), DONE], ("Why?", [], "So.", "ok")),
+        ([META, event("user_message", message=IDE), DONE], ("Why?", [], "So.", "ok")),
+        (
+            [META, codex("user", "<turn_aborted>\nx\n</turn_aborted>"), ASKED, DONE],
+            ("Why?", [], "So.", "ok"),
+        ),
+        (
+            [META, ASKED, SHELL, event("turn_aborted", reason="interrupted")],
+            ("Why?", [("shell", False)], None, "incomplete"),
+        ),
+        (
+            [META, ASKED, SHELL, event("exec_command_end", call_id="c", exit_code=2), RESULT, DONE],
+            ("Why?", [("shell", True)], "So.", "ok"),
+        ),
+        (
+            [
+                *(META, ASKED, SHELL),
+                event("mcp_tool_call_end", call_id="c", result={"Err": "no server"}),
+                *(RESULT, DONE),
+            ],
+            ("Why?", [("shell", True)], "So.", "ok"),
+        ),
+        (
+            [META, ASKED, item("web_search_call", id="w", action={"query": "x"}), DONE],
+            ("Why?", [("web_search", False)], "So.", "ok"),
+        ),
+        ([META, SHELL, RESULT, DONE], (None, [("shell", False)], "So.", "ok")),
+        (
+            [
+                {"id": "s1", "timestamp": at(0), "instructions": None},
+                *(line["payload"] for line in (ASKED, SHELL)),
+                {"record_type": "state"},
+                *(line["payload"] for line in (RESULT, DONE)),
+            ],
+            ("Why?", [("shell", False)], "So.", "ok"),
+        ),
+    ],
+    ids=[
+        *("context of the editor", "in an event", "written for the user", "stopped by the user"),
+        *("exit code of an event", "failure at an MCP server", "web search", "no question"),
+        "rollout of 2025",
+    ],
+)
+def test_a_rollout_of_codex(
+    lines: list[Line], expected: tuple[object, ...], tmp_path: Path
+) -> None:
+    found = read(tmp_path, lines)
+
+    assert [outline(turn) for turn in turns(found)] == [expected]
+    assert (found.cases[0]["evalId"], found.files[0].format) == ("s1", "Codex session")
+
+
+def test_a_rollout_that_continues_a_session_is_a_session_of_its_own(tmp_path: Path) -> None:
+    before = {**META, "payload": {"id": "s0"}}
+
+    (case,) = read(tmp_path, [META, before, ASKED, DONE]).cases
+
+    assert case["evalId"] == "s1"
+
+
+def test_how_long_a_command_of_codex_ran_is_in_the_event_of_its_end(tmp_path: Path) -> None:
+    ended = event("exec_command_end", call_id="c", duration={"secs": 1, "nanos": 500_000_000})
+
+    (turn,) = turns(read(tmp_path, [META, ASKED, SHELL, ended, RESULT, DONE]))
+
+    assert turn["tools"][0]["durationMs"] == 1500
+
+
+# -- other sessions --------------------------------------------------------------------------------
+
+
+def copilot(kind: str, **data: object) -> Line:
+    return {"type": kind, "data": data, "id": "e", "timestamp": at(1), "parentId": None}
+
+
+def gemini(kind: str, content: object, **more: object) -> Line:
+    return {"id": str(id(content)), "timestamp": at(1), "type": kind, "content": content, **more}
+
+
+def shell_result(output: str) -> Line:
+    response = {"functionResponse": {"id": "c", "response": {"output": output}}}
+    call = {"id": "c", "name": "run_shell_command", "args": {}, "status": "success"}
+    return gemini("gemini", "", toolCalls=[{**call, "result": [response]}])
+
+
+def gemini_session(*messages: Line, **more: object) -> Line:
+    return {"sessionId": "s1", "projectHash": "h", "messages": [*messages], **more}
+
+
+def openhands(source: str, **event: object) -> Line:
+    return {"id": 1, "timestamp": at(1), "source": source, **event}
+
+
+USER = copilot("user.message", content="Why?")
+SAYS = copilot("assistant.message", content="So.", toolRequests=[])
+RUNS = openhands("agent", action="run", args={"command": "x", "thought": ""})
+RAN = openhands(
+    "agent", observation="run", cause=1, content="", extras={"metadata": {"exit_code": -1}}
+)
+OPEN_QUESTION = openhands("user", action="message", args={"content": "Why?"})
+FINISH = openhands("agent", action="finish", args={"final_thought": "So."})
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (
+            [USER, copilot("user.message", content="skill text", source="skill-pdf"), SAYS],
+            ("Why?", [], "So.", "ok"),
+        ),
+        (
+            [USER, {**copilot("assistant.message", content="mine"), "agentId": "a"}, SAYS],
+            ("Why?", [], "So.", "ok"),
+        ),
+        ([USER, copilot("abort", reason="user_initiated")], ("Why?", [], None, "incomplete")),
+        ([copilot("session.start", sessionId="s1"), SAYS], (None, [], "So.", "ok")),
+        (
+            gemini_session(
+                gemini("user", "Why?\n--- a.py ---", displayContent="Why?"), gemini("gemini", "So.")
+            ),
+            ("Why?", [], "So.", "ok"),
+        ),
+        (
+            gemini_session(
+                gemini("user", "Why?"), shell_result("x\nExit Code: 1"), gemini("gemini", "So.")
+            ),
+            ("Why?", [("run_shell_command", True)], "So.", "ok"),
+        ),
+        (
+            gemini_session(gemini("user", "Why?"), gemini("info", "Request cancelled.")),
+            ("Why?", [], None, "incomplete"),
+        ),
+        (
+            gemini_session(
+                gemini("user", "<session_context>\nfiles"),
+                gemini("user", "Why?"),
+                gemini("gemini", "So."),
+                gemini("user", "/quit"),
+            ),
+            ("Why?", [], "So.", "ok"),
+        ),
+        (
+            {
+                "history": [
+                    {"role": "user", "parts": [{"text": "<session_context>\nfiles"}]},
+                    {"role": "model", "parts": [{"text": "Thanks for the context!"}]},
+                    {"role": "user", "parts": [{"text": "Why?"}]},
+                    {"role": "model", "parts": [{"text": "So."}]},
+                ]
+            },
+            ("Why?", [], "So.", "ok"),
+        ),
+        (
+            [
+                {"role": "user", "message": {"content": [{"type": "text", "text": "Why?"}]}},
+                {
+                    "role": "assistant",
+                    "message": {"content": [{"type": "tool_use", "name": "look", "input": {}}]},
+                },
+                {
+                    "role": "user",
+                    "message": {"content": [{"type": "tool_result", "tool_use_id": "c"}]},
+                },
+                {"role": "assistant", "message": {"content": [{"type": "text", "text": "So."}]}},
+            ],
+            ("Why?", [("look", False)], "So.", "ok"),
+        ),
+        ({"events": [OPEN_QUESTION, RUNS, RAN, FINISH]}, ("Why?", [("run", False)], "So.", "ok")),
+        (
+            [{"instance_id": "i", "history": [OPEN_QUESTION, RUNS], "error": "RuntimeError: max"}],
+            ("Why?", [("run", False)], None, "error"),
+        ),
+        (
+            {
+                "events": [
+                    OPEN_QUESTION,
+                    openhands(
+                        "environment",
+                        observation="agent_state_changed",
+                        extras={"agent_state": "error", "reason": "no key"},
+                    ),
+                ]
+            },
+            ("Why?", [], None, "error"),
+        ),
+        (
+            {
+                "loglines": [
+                    {"type": "user", "message": {"role": "user", "content": "Why?"}},
+                    {"type": "assistant", "message": {"role": "assistant", "content": "So."}},
+                ]
+            },
+            ("Why?", [], "So.", "ok"),
+        ),
+    ],
+    ids=[
+        *("Copilot: skill", "Copilot: sub-agent", "Copilot: stopped", "Copilot: no question"),
+        *("Gemini: shown", "Gemini: exit code", "Gemini: stopped", "Gemini: commands"),
+        *("Gemini: checkpoint", "Cursor"),
+        *("OpenHands: still running", "OpenHands: benchmark", "OpenHands: state", "Claude: web"),
+    ],
+)
+def test_who_spoke_and_what_failed(
+    document: object, expected: tuple[object, ...], tmp_path: Path
+) -> None:
+    assert [outline(turn) for turn in turns(read(tmp_path, document))] == [expected]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        gemini_session(gemini("user", "Why?"), gemini("gemini", "So."), kind="subagent"),
+        [{**META, "payload": {"id": "s", "source": {"subagent": "review"}}}, ASKED, DONE],
+        [
+            {
+                **{"type": "user", "sessionId": "s", "uuid": "u", "isSidechain": True},
+                "message": {"role": "user", "content": "Why?"},
+            }
+        ],
+    ],
+    ids=["Gemini", "Codex", "Claude Code"],
+)
+def test_a_file_of_a_sub_agent_has_no_turns(document: object, tmp_path: Path) -> None:
+    (file,) = read(tmp_path, document).files
+
+    assert "but without any turn" in str(file.skipped)
+
+
+def test_events_of_openhands_in_files_of_their_own_are_a_conversation(tmp_path: Path) -> None:
+    folder = tmp_path / "c1" / "events"
+    folder.mkdir(parents=True)
+    document = json.loads((DATA / "openhands-sdk.json").read_text())
+    for number, one in enumerate(document["items"]):
+        (folder / f"event-{number:05}-x.json").write_text(json.dumps(one))
+
+    found = recognise(sorted(folder.iterdir(), reverse=True))
+
+    (case,) = found.cases
+    assert (case["evalId"], len(case["actualConversation"][0]["tools"])) == ("c1", 2)
+    assert {(file.format, file.skipped) for file in found.files} == {("OpenHands events", None)}
+
+    (file,) = recognise([folder / "event-00000-x.json"]).files
+    assert "but without any turn" in str(file.skipped)
+
+
+def test_what_openhands_used_is_counted_once(tmp_path: Path) -> None:
+    (turn,) = turns(recognise([DATA / "openhands-benchmark.jsonl"]))
+
+    telemetry = turn["telemetry"]
+    assert (telemetry["models"], telemetry["inputTokens"], telemetry["outputTokens"]) == (
+        ["claude-sonnet-4"],
+        200,
+        20,
+    )
+    assert telemetry["costUsd"] == pytest.approx(0.02)
+
+
+def test_a_stream_of_claude_code_has_the_use_of_the_run(tmp_path: Path) -> None:
+    (turn,) = turns(recognise([DATA / "claude-stream.jsonl"]))
+
+    telemetry = turn["telemetry"]
+    assert (telemetry["inputTokens"], telemetry["costUsd"]) == (120, 0.01)
+
+
+# -- ADK -------------------------------------------------------------------------------------------
+
+
+def content(role: str, text: str) -> Line:
+    return {"role": role, "parts": [{"text": text}]}
+
+
+INVOCATION: Line = {
+    "invocation_id": "i1",
+    "user_content": content("user", "Why?"),
+    "final_response": content("model", "So."),
+    "intermediate_data": {"tool_uses": [{"name": "look", "args": {}}], "tool_responses": []},
+}
+
+
+@pytest.mark.parametrize(
+    ("document", "name", "told"),
+    [
+        (
+            {"eval_set_id": "e", "eval_cases": [{"eval_id": "c", "conversation": [INVOCATION]}]},
+            "ADK eval set",
+            "1 case, with the turns of their conversations",
+        ),
+        (
+            {
+                "eval_set_result_id": "r",
+                "eval_case_results": [
+                    {
+                        "session_id": "c",
+                        "eval_metric_result_per_invocation": [{"actual_invocation": INVOCATION}],
+                    }
+                ],
+            },
+            "ADK eval result",
+            "1 case",
+        ),
+    ],
+    ids=["set", "result"],
+)
+def test_adk_eval_sets_and_results(document: Line, name: str, told: str, tmp_path: Path) -> None:
+    for given in (document, json.dumps(document)):
+        found = read(tmp_path, given)
+
+        assert [outline(turn) for turn in turns(found)] == [
+            ("Why?", [("look", False)], "So.", None)
+        ]
+        assert (found.files[0].format, found.files[0].contents) == (name, told)
+        assert found.cases[0]["evalId"] == "c"
+
+
+def test_an_error_event_of_adk_ends_its_turn(tmp_path: Path) -> None:
+    events = [
+        {"author": "user", "content": content("user", "Why?"), "timestamp": 1772359200.0},
+        {"author": "a", "actions": {}, "errorCode": "429", "errorMessage": "quota"},
+    ]
+
+    (turn,) = turns(read(tmp_path, {"id": "s", "appName": "a", "events": events}))
+
+    assert turn["telemetry"]["error"] == {"type": "429", "message": "quota"}
+
+
+# -- model calls and chats -------------------------------------------------------------------------
+
+
+def call(messages: list[Line], answer: object, **response: object) -> Line:
+    said = {"choices": [{"message": {"role": "assistant", "content": answer}}], **response}
+    return {"request": {"model": "m", "messages": messages}, "response": said}
+
+
+ASK, ANSWER = {"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}
+NEXT = {"role": "user", "content": "And?"}
+
+
+@pytest.mark.parametrize(
+    ("calls", "answers"),
+    [
+        ([call([ASK], "So."), call([ASK, ANSWER, NEXT], "Fine.")], [["So.", "Fine."]]),
+        ([call([ASK], "So."), call([ASK], "No.")], [["So."], ["No."]]),
+        ([call([ASK], "No."), call([ASK, ANSWER, NEXT], "Fine.")], [["So.", "Fine."], ["No."]]),
+    ],
+    ids=["continued", "asked twice", "another conversation"],
+)
+def test_a_request_that_another_one_continues_is_no_conversation_of_its_own(
+    calls: list[Line], answers: list[list[str]], tmp_path: Path
+) -> None:
+    found = read(tmp_path, calls)
+
+    by_session: dict[str, list[str]] = {}
+    for case in found.cases:
+        (turn,) = case["actualConversation"]
+        by_session.setdefault(case["evalId"], []).append(turn["finalResponse"]["content"])
+    assert [*by_session.values()] == answers
+
+
+def test_tokens_of_all_calls_of_a_turn_are_counted(tmp_path: Path) -> None:
+    (turn,) = turns(recognise([DATA / "bedrock-invocations.jsonl"]))
+
+    assert turn["telemetry"]["models"] == ["amazon.nova-pro-v1:0"]
+    assert (turn["telemetry"]["inputTokens"], turn["telemetry"]["outputTokens"]) == (220, 12)
+    assert turn["contextMessages"][0]["content"] == "You are a clerk."
+
+
+def test_a_streamed_response_in_a_log_of_bedrock_is_put_together(tmp_path: Path) -> None:
+    block = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
+    chunks: list[Line] = [
+        {"type": "message_start", "message": {"usage": {"input_tokens": 5, "output_tokens": 1}}},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        *(
+            {"type": "content_block_delta", "index": 0, "delta": {"partial_json": piece}}
+            for piece in ('{"id": ', "12}")
+        ),
+        {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 9}},
+    ]
+    record = {
+        "schemaType": "ModelInvocationLog",
+        "modelId": "m",
+        "input": {"inputBodyJson": {"messages": [ASK]}},
+        "output": {"outputBodyJson": chunks},
+    }
+
+    (turn,) = turns(read(tmp_path, {"events": [{"message": json.dumps(record)}]}))
+
+    assert [(one["name"], one["arguments"]) for one in turn["tools"]] == [("look", {"id": 12})]
+    assert (turn["telemetry"]["inputTokens"], turn["telemetry"]["outputTokens"]) == (5, 9)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {
+            "conversations": [
+                {"from": "human", "value": "Why?"},
+                {"from": "function_call", "value": '{"name": "look", "arguments": {}}'},
+                {"from": "observation", "value": "Error: no"},
+                {"from": "gpt", "value": "So."},
+            ]
+        },
+        {
+            "task_id": 3,
+            "traj": [
+                ASK,
+                {"role": "assistant", "content": None, "function_call": {"name": "look"}},
+                {"role": "tool", "name": "look", "content": "Error: no"},
+                ANSWER,
+            ],
+        },
+        [
+            {"type": "human", "data": {"content": "Why?"}},
+            {"type": "ai", "data": {"content": "", "tool_calls": [{"name": "look", "id": "c"}]}},
+            {"type": "tool", "data": {"content": "no", "tool_call_id": "c", "status": "error"}},
+            {"type": "ai", "data": {"content": "So."}},
+        ],
+        {
+            "messages": [
+                {"role": "user", "parts": [{"type": "text", "text": "Why?"}]},
+                {
+                    "role": "assistant",
+                    "parts": [
+                        {
+                            "type": "tool-invocation",
+                            "toolInvocation": {
+                                **{"toolCallId": "c", "toolName": "look", "args": {}},
+                                "result": "Error: no",
+                            },
+                        },
+                        {"type": "text", "text": "So."},
+                    ],
+                },
+            ]
+        },
+    ],
+    ids=["ShareGPT", "tau-bench", "LangChain", "AI SDK 4"],
+)
+def test_chats_of_other_forms(document: object, tmp_path: Path) -> None:
+    found = read(tmp_path, document)
+
+    (turn,) = turns(found)
+    assert outline(turn)[:3] == ("Why?", [("look", True)], "So.")
+    assert found.files[0].format == "chat messages"
+
+
+# -- exports of traces -----------------------------------------------------------------------------
+
+
+def test_records_of_calls_without_those_of_the_model_are_marked(tmp_path: Path) -> None:
+    """A tool's own record has no name, so the turn is not one without calls."""
+    data = json.loads((DATA / "cloudwatch-logs.json").read_text())
+    asked = json.loads(data["events"][-1]["message"])
+    given = {"role": "tool", "content": {"content": '{"id": 12}', "role": "tool", "id": "c1"}}
+    tool = {**asked, "spanId": "00000000000000aa", "body": {"input": {"messages": [given]}}}
+
+    (turn,) = turns(read(tmp_path, [asked, tool]))
+
+    assert (turn["finalResponse"]["content"], turn["capture"]) == ("Yes.", {"tools": "ambiguous"})
+
+
+def test_log_records_in_the_form_of_spans_are_a_turn(tmp_path: Path) -> None:
+    """LangChain's instrumentation for AgentCore: JSON texts, and no conversation beyond the question."""
+
+    def row(number: int, asked: str, said: object) -> Line:
+        body = {
+            "input": {"messages": [{"role": "user", "content": asked}]},
+            "output": {"messages": [{"role": "assistant", "content": json.dumps(said)}]},
+        }
+        event = {"timestamp": 1772359200000000000 + number, "body": body}
+        about = {"trace_id": "t", "span_id": f"s{number}", "name": "langchain"}
+        return {**about, "attributes": {"event.name": "langchain"}, "span_events": [event]}
+
+    asks = {"text": "", "message": {"tool_calls": [{"name": "look", "args": {"id": 1}, "id": "c"}]}}
+    answer = {"messages": [{"type": "ai", "content": "So."}]}
+    rows = [
+        row(1, "Why?", {"generations": [[asks]]}),
+        row(2, "{'id': 1}", {"type": "tool", "tool_call_id": "c", "content": "found"}),
+        row(3, "Why?", {"generations": [[{"text": "So."}]]}),
+        row(4, json.dumps({"messages": [{"type": "human", "content": "Why?"}]}), answer),
+    ]
+
+    (turn,) = turns(read(tmp_path, rows))
+
+    assert outline(turn) == ("Why?", [("look", False)], "So.", "ok")
+    assert turn["tools"][0]["result"] == "found"
+    assert "intermediateResponses" not in turn
+
+
+@pytest.mark.parametrize("name", ["opik-spans.json", "datadog-export.json"])
+def test_spans_on_lines_of_their_own_are_one_trace(name: str, tmp_path: Path) -> None:
+    document = json.loads((DATA / name).read_text())
+    spans = next((document[key] for key in ("content", "data") if key in document), document)
+
+    (turn,) = turns(read(tmp_path, spans))
+
+    assert len(turn["tools"]) == 2
+
+
+def test_rows_of_traces_complete_their_observations(tmp_path: Path) -> None:
+    observations = [
+        {**json.loads(line), "session_id": ""}
+        for line in (DATA / "langfuse-blob.jsonl").read_text().splitlines()
+    ]
+    trace = {
+        **{"id": "t-blob", "timestamp": "2026-03-01 10:00:00.000000", "name": "clerk"},
+        **{"session_id": "s-rows", "release": None, "input": "Is it?", "output": "Yes."},
+    }
+
+    together = read(tmp_path, observations, [trace])
+    (case,) = together.cases
+    assert (case["evalId"], len(turns(together)[0]["tools"])) == ("s-rows", 2)
+
+    alone = read(tmp_path, [trace])
+    assert [outline(turn) for turn in turns(alone)] == [("Is it?", [], "Yes.", "ok")]
+    assert "latencyMs" not in turns(alone)[0]["telemetry"]
+    assert "calls" in alone.files[0].notes[0]
+
+
+def test_a_list_of_traces_of_opik_has_no_calls(tmp_path: Path) -> None:
+    trace = {
+        **{"id": "t1", "name": "chat", "thread_id": "s1", "feedback_scores": None},
+        **{"start_time": at(0), "end_time": at(5)},
+        **{"input": {"input": "Why?"}, "output": {"output": "So."}},
+    }
+
+    found = read(tmp_path, {"content": [trace], "total": 1})
+
+    assert [outline(turn) for turn in turns(found)] == [("Why?", [], "So.", "ok")]
+    assert turns(found)[0]["telemetry"]["latencyMs"] == 5000
+
+
+def test_a_call_whose_span_wraps_its_arguments_is_counted_once(tmp_path: Path) -> None:
+    """LangSmith's tracing of Claude's SDK writes `{"input": {...}}`."""
+    asks = {"content": [{"type": "tool_use", "id": "c", "name": "look", "input": {"id": 1}}]}
+    runs: list[Line] = [
+        {"run_type": "chain", "inputs": {"prompt": "Why?"}, "outputs": {"output": "So."}},
+        {
+            "run_type": "llm",
+            "inputs": {"messages": [ASK]},
+            "outputs": {"role": "assistant", **asks},
+        },
+        {"run_type": "tool", "name": "look", "inputs": {"input": {"id": 1}}, "outputs": {"a": 1}},
+    ]
+    for number, run in enumerate(runs):
+        run |= {"id": f"r{number}", "trace_id": "r0", "dotted_order": ""}
+        run |= {"start_time": at(number), "end_time": at(9 if number == 0 else number + 1)}
+        run |= {"parent_run_id": "r0"} if number else {}
+
+    (turn,) = turns(read(tmp_path, {"runs": runs}))
+
+    assert [one["arguments"] for one in turn["tools"]] == [{"id": 1}]
+
+
+def test_times_of_langsmith_for_javascript_are_milliseconds(tmp_path: Path) -> None:
+    run = {
+        **{"id": "r0", "trace_id": "r0", "dotted_order": "", "name": "x", "run_type": "chain"},
+        **{"inputs": {"input": "Why?"}, "outputs": {"output": "So."}},
+        **{"start_time": 1772359200000, "end_time": 1772359201500},
+    }
+
+    (turn,) = turns(read(tmp_path, {"runs": [run]}))
+
+    assert turn["telemetry"]["latencyMs"] == 1500
