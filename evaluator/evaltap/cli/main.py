@@ -60,6 +60,7 @@ COMMANDS = {
     "dlq": "list, show and replay records that could not be read",
     "redact": "list what would leak from files, or write redacted copies",
     "erase": "erase a person's cases from log, store and eval sets",
+    "archive": "write a store as Parquet files, to a folder or a bucket, that are read as a store",
     "prune": "delete sessions older than a given age from a DuckDB file",
     "completion": "print a shell completion script",
     "fmt": "rewrite eval-set, metrics and result files in canonical form",
@@ -86,7 +87,7 @@ GROUPS = {
         "skill",
     ),
     "curate": ("curate", "review", "duplicates", "diff", "merge", "coverage", "drift"),
-    "maintain": ("doctor", "dlq", "prune", "erase", "fmt", "completion"),
+    "maintain": ("doctor", "dlq", "archive", "prune", "erase", "fmt", "completion"),
 }
 """The commands in the order of the help, by group."""
 
@@ -102,6 +103,7 @@ _MODULES = {
     "kafka": "google_crc32c kafka",
     "mcp": "mcp mcp_types",
     "otlp": "opentelemetry.exporter requests",
+    "s3": "fsspec obstore",
 }
 EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in modules.split()}
 """The extra that installs a module, for modules that a command may find missing."""
