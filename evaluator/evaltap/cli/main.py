@@ -60,7 +60,7 @@ COMMANDS = {
     "dlq": "list, show and replay records that could not be read",
     "redact": "list what would leak from files, or write redacted copies",
     "erase": "erase a person's cases from log, store and eval sets",
-    "archive": "write a store as Parquet files, to a folder or a bucket, that are read as a store",
+    "archive": "write a store as Parquet files, which are read like a store",
     "prune": "delete sessions older than a given age from a DuckDB file",
     "completion": "print a shell completion script",
     "fmt": "rewrite eval-set, metrics and result files in canonical form",

@@ -5,6 +5,7 @@ import json
 from evaltap.cli.options.maintain import ArchiveOptions
 from evaltap.cli.progress import progress
 from evaltap.evaluator.pipeline.maintenance.archiving import archive, verify
+from evaltap.evaluator.store.place import place_of
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
 
@@ -16,7 +17,9 @@ def run(options: ArchiveOptions) -> int:
         if options.json:
             print(json.dumps({"files": files, "rows": rows}))
         else:
-            print(f"{options.verify}: {counted(files, 'file')} with {rows:,} rows, all as written")
+            print(
+                f"{place_of(options.verify)}: {counted(files, 'file')} with {rows:,} rows, all as written"
+            )
         return 0
     if options.to is None or options.db is None:
         raise InputError("name the store and its archive: X.duckdb --to DIR")
@@ -27,5 +30,5 @@ def run(options: ArchiveOptions) -> int:
         return 0
     new = ", ".join(f"{name} {count:,}" for name, count in done.rows.items()) or "nothing new"
     print(f"rows archived: {new}")
-    print(f"{options.to}: {counted(done.files, 'file')}, {done.bytes / 1e6:,.1f} MB")
+    print(f"{place_of(options.to)}: {counted(done.files, 'file')}, {done.bytes / 1e6:,.1f} MB")
     return 0

@@ -27,7 +27,7 @@ from evaltap.evaluator.store.file_type import is_archive, is_database, not_a_sto
 from evaltap.evaluator.store.gate import Gate
 from evaltap.evaluator.store.held import hold, let_go, not_held_here
 from evaltap.evaluator.store.opening import make_log_private, open_file, open_when_free, use
-from evaltap.evaluator.store.place import Folder, Place
+from evaltap.evaluator.store.place import Folder, Place, place_of
 from evaltap.evaluator.store.queries import Parameters, Record, Rows, StoreWriter
 from evaltap.evaluator.store.results_folder import (
     FOLDER_KEY,
@@ -135,9 +135,10 @@ class Store(StoreWriter):
     def __init__(self, path: str | Path, *, create: bool = True) -> None:
         super().__init__(Path(path))
         if is_archive(self.path):
+            place = place_of(self.path)
             raise StoreError(
-                f"{path}: is an archive, which is only read; name a DuckDB file, such as the one that"
-                f" `evaltap score {path} --db X.duckdb` makes of it"
+                f"{place}: is an archive, which is only read; name a DuckDB file, such as the one that"
+                f" `evaltap score {place} --db X.duckdb` makes of it"
             )
         if not create and not self.path.exists():
             raise StoreError(

@@ -2,8 +2,7 @@
 
 A run adds the rows that the archive lacks.  A row that the store has lost since, to `prune`, stays in it.
 Each file is read back when it is written, and becomes part of the archive with the manifest, which is
-replaced when all tables are written: whoever reads meanwhile, or after an interruption, sees the archive as it
-was.
+replaced when all tables are written: until then, also after an interruption, readers see the old archive.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,6 +24,7 @@ from evaltap.evaluator.store.archives.manifest import (
     write_manifest,
 )
 from evaltap.evaluator.store.archives.reading import (
+    ArchiveFiles,
     ArchiveStore,
     check_files,
     fingerprint,
@@ -190,17 +190,20 @@ def _written(
 
 
 def remove_rows(
-    store: ArchiveStore, doomed: Mapping[str, str], given: Mapping[str, object], *, dry_run: bool
+    store: ArchiveStore,
+    doomed: Mapping[str, tuple[str, Mapping[str, object]]],
+    *,
+    dry_run: bool,
 ) -> Mapping[str, int]:
-    """Write the files of an archive again without the rows that the conditions `doomed` choose, by table.
+    """Write the files of an archive again without some rows: by table, their condition and what it binds.
 
     Returns the number of these rows by table.  Raises StoreError if a run of `archive` did not end.
     """
-    place, manifest = place_of(store.path), store.manifest
+    place, manifest = store.place, store.manifest
     if place.read(UNFINISHED) is not None:
         raise StoreError(f"{place}: a run of `evaltap archive` did not end; run it again first")
     removed: dict[str, int] = {}
-    for table, condition in doomed.items():
+    for table, (condition, given) in doomed.items():
         kinds = kinds_of(store, table)
         for file in manifest.of(table):
             rows = rows_of(place, [file], kinds)
@@ -227,8 +230,8 @@ def verify(archived: Path) -> tuple[int, int]:
 
     Raises StoreError for what is no archive or lacks a file, StorageError for a file whose rows have changed.
     """
-    with ArchiveStore(archived) as store:
-        check_files(store, place_of(archived), store.manifest.files)
+    with ArchiveFiles(archived) as store:
+        check_files(store, store.place, store.manifest.files)
         return len(store.manifest.files), sum(file.rows for file in store.manifest.files)
 
 

@@ -174,7 +174,6 @@ def erase_from_store(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
 def erase_from_archive(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
     """Write the files of an archive that have the subject's rows again, without them."""
     sessions = list(subject.sessions | subject.names)
-    given: dict[str, object] = {"sessions": sessions, "names": list(subject.names)}
     with ArchiveStore(path) as store:
         found = _mentions(store, subject, sessions)
         letters = [
@@ -185,18 +184,17 @@ def erase_from_archive(path: Path, subject: Subject, *, dry_run: bool) -> Erased
                 map(subject.is_mentioned, (*_parts(headers), *map(_bytes, (key, value, detail))))
             )
         ]
-        doomed = {
-            table: _theirs(table, subject, sessions)[0]
+        doomed: dict[str, tuple[str, Mapping[str, object]]] = {
+            table: _theirs(table, subject, sessions)
             for table in store.column(_TABLES_OF_SESSIONS)
             if table not in SUMMARIES
         }
         # A store that is restored reads the telemetry of these traces again.
-        doomed["read_traces"] = _NAMES_ONE
+        doomed["read_traces"] = (_NAMES_ONE, {"sessions": sessions})
         with store.scratch(_LETTER_PLACES, rows=letters) as named:
-            doomed["dead_letters"] = (
-                f"(topic, partition_number, record_offset) IN (SELECT (topic, number, place) FROM {named})"
-            )
-            removed = remove_rows(store, doomed, given, dry_run=dry_run)
+            theirs = f"(SELECT (topic, number, place) FROM {named})"
+            doomed["dead_letters"] = (f"(topic, partition_number, record_offset) IN {theirs}", {})
+            removed = remove_rows(store, doomed, dry_run=dry_run)
     return Erased(str(path), removed, found)
 
 

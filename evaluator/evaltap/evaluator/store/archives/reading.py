@@ -16,21 +16,21 @@ from evaltap.evaluator.store.archives.manifest import (
 )
 from evaltap.evaluator.store.archives.rows import Kinds, kinds_of, row_hash
 from evaltap.evaluator.store.database import SCHEMA_VERSION, ReadingStore, Store
-from evaltap.evaluator.store.errors import StorageError
+from evaltap.evaluator.store.errors import NoMemoryError, StorageError
 from evaltap.evaluator.store.place import Place, place_of
 from evaltap.evaluator.store.queries import StoreReader
 
 
-class ArchiveStore(ReadingStore):
-    """The archive in a folder or bucket, for reading.
+class ArchiveFiles(ReadingStore):
+    """An empty store that may read and write the files of the archive in a folder or bucket.
 
-    Raises StoreError for what is no archive, is written by a newer evaltap, or lacks a file.
+    Raises StoreError for what is no archive, was written by a newer evaltap, or lacks a file.
     """
 
     def __init__(self, path: Path) -> None:
-        place = place_of(path)
-        self.manifest: Manifest = read_manifest(place)
-        check_sizes(place, self.manifest.files)
+        self.place: Place = place_of(path)
+        self.manifest: Manifest = read_manifest(self.place)
+        check_sizes(self.place, self.manifest.files)
         self._folder = TemporaryDirectory(prefix="evaltap-")
         try:
             frame = Path(self._folder.name) / "archive.duckdb"
@@ -40,19 +40,33 @@ class ArchiveStore(ReadingStore):
             self._folder.cleanup()
             raise
         try:
-            self.read_also(place)
-            for table in sorted({file.table for file in self.manifest.files}):
-                rows = rows_of(place, self.manifest.of(table), kinds_of(self, table))
-                self.execute(f"DROP TABLE {table}; CREATE VIEW {table} AS FROM {rows}")
+            self.read_also(self.place)
         except BaseException:
             self.close()
             raise
         self.path = path
 
     def close(self) -> None:
-        """Close the archive and delete the file with its views."""
+        """Close the store and delete its own file."""
         super().close()
         self._folder.cleanup()
+
+
+class ArchiveStore(ArchiveFiles):
+    """The archive in a folder or bucket, read as a store.
+
+    Raises the errors of ArchiveFiles, and StorageError for a file that cannot be decoded.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        try:
+            for table in sorted({file.table for file in self.manifest.files}):
+                rows = rows_of(self.place, self.manifest.of(table), kinds_of(self, table))
+                self.execute(f"DROP TABLE {table}; CREATE VIEW {table} AS FROM {rows}")
+        except BaseException:
+            self.close()
+            raise
 
     @contextmanager
     def _asking(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -66,12 +80,14 @@ class ArchiveStore(ReadingStore):
 
 
 def _damage(path: Path, error: duckdb.Error) -> StorageError | None:
+    """Return the error to show if a file cannot be decoded; None for any other cause."""
     text = str(error).splitlines()[0]
-    kinds = (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException)
-    if ".parquet" not in text or not isinstance(error, kinds):
+    of_file = isinstance(error, (duckdb.IOException, duckdb.InvalidInputException))
+    # What its reader of Parquet's metadata raises has no class of its own.
+    if type(error) is not duckdb.Error and not (of_file and ".parquet" in text):
         return None
     return StorageError(
-        f"{path}: a file cannot be read ({text}); `evaltap archive --verify {path}` checks all"
+        f"{path}: a file cannot be read ({text}); `evaltap archive --verify {path}` names it"
     )
 
 
@@ -113,7 +129,9 @@ def check_files(reader: Store, place: Place, files: Iterable[ArchivedFile]) -> N
         kinds = kinds_of(reader, file.table)
         try:
             found = fingerprint(reader, rows_of(place, [file], kinds), row_hash(kinds))
-        except duckdb.Error as error:
+        except (duckdb.Error, StorageError) as error:
+            if isinstance(error, NoMemoryError):
+                raise
             first = str(error).splitlines()[0]
             raise StorageError(f"{place}: {file.path} is damaged ({first}); {REMEDY}") from None
         if found != (file.rows, file.hash):
