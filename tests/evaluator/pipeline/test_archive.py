@@ -155,9 +155,10 @@ def test_files_are_divided_by_table_and_day() -> None:
             one for one in manifest()["files"] if one["path"].startswith(f"{table}/day={day}")
         ]
         assert (file["rows"], file["layout"]) == (1, SCHEMA_VERSION)
-    by_day = duckdb.sql(
-        "SELECT day, count(*) FROM read_parquet('a/turns/*/*.parquet') GROUP BY day ORDER BY day"
-    ).fetchall()
+    with duckdb.connect() as connection:
+        by_day = connection.execute(
+            "SELECT day, count(*) FROM read_parquet('a/turns/*/*.parquet') GROUP BY day ORDER BY day"
+        ).fetchall()
     assert by_day == [((NOW - timedelta(days=days)).date(), 1) for days in (100, 99, 1)]
 
 
@@ -325,13 +326,18 @@ def _overwrite(table: str, days: int) -> None:
 def _other_rows() -> None:
     """Replace a file by a sound one of the same size with another row."""
     (one,) = Path("a", "turns", f"day={(NOW - timedelta(days=1)).date()}").iterdir()
-    rows = duckdb.sql(f"SELECT * REPLACE ('no!' AS final_text) FROM read_parquet('{one}')")
-    rows.write_parquet(str(one), compression="zstd")
+    _write_again(one, "* REPLACE ('no!' AS final_text)")
     found = manifest()
     for file in found["files"]:
         if file["path"] == str(one)[2:]:
             file["bytes"] = one.stat().st_size
     Path("a", "evaltap-archive.json").write_text(json.dumps(found))
+
+
+def _write_again(file: Path, columns: str) -> None:
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE TABLE t AS SELECT {columns} FROM read_parquet('{file}')")
+        connection.execute(f"COPY t TO '{file}' (FORMAT parquet)")
 
 
 def _changed_manifest(**change: object) -> None:
@@ -410,7 +416,7 @@ def test_bad_input_is_one_clear_error(
 @pytest.mark.usefixtures("filled")
 def test_files_of_an_older_layout_lack_columns_and_hold_no_new_rows(capsys: Out) -> None:
     for one in Path("a", "turns").rglob("*.parquet"):
-        duckdb.sql(f"SELECT * EXCLUDE run FROM read_parquet('{one}')").write_parquet(str(one))
+        _write_again(one, "* EXCLUDE run")
     found = manifest()
     for file in found["files"]:
         if file["table"] == "turns":

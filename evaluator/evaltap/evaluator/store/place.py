@@ -32,15 +32,18 @@ class Place(Protocol):
     @property
     def root(self) -> str:
         """What the address of each file starts with."""
+        ...
 
     def let_in(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Give a connection the means to read and write the files."""
 
     def sizes(self) -> Mapping[str, int]:
         """Return the size in bytes of each file."""
+        ...
 
     def read(self, name: str) -> bytes | None:
         """Return a small file; None if there is none."""
+        ...
 
     def write(self, name: str, content: bytes) -> None:
         """Replace a small file as a whole."""
@@ -50,6 +53,7 @@ class Place(Protocol):
 
     def settle(self, name: str) -> int:
         """Put a file that DuckDB has written on disk, for its owner only; return its size in bytes."""
+        ...
 
     def delete(self, name: str) -> None:
         """Delete a file, which need not exist."""

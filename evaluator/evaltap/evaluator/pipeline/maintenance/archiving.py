@@ -104,13 +104,14 @@ class _Run:
         """Write the rows of a table that no file has, one file for each day."""
         held = self.manifest.by_day(table)
         with dated(self._store, table) as rows:
-            for day, count, total in self._store.rows(
-                f"SELECT day, count(*), sum(hashed)::VARCHAR FROM {rows} GROUP BY day ORDER BY day"
+            for day, count, total, first, last in self._store.rows(
+                "SELECT day, count(*), sum(hashed)::VARCHAR, min(place), max(place)"
+                f" FROM {rows} GROUP BY day ORDER BY day"
             ):
                 files = held.get(day, ())
                 if (count, total) == _sum_of(files):
                     continue
-                of_day = f"(FROM {rows} WHERE {_is(day)})"
+                of_day = f"(FROM {rows} WHERE {_is(day)} AND place BETWEEN {first} AND {last})"
                 new = (count, total)
                 if files:
                     kinds = kinds_of(self._store, table)

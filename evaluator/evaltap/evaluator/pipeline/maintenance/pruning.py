@@ -45,10 +45,10 @@ def prune(
     rows: dict[str, int] = {}
     with Store(path, create=False) as store:
         check = None if archived is None else ArchiveCheck(store, archived)
-        with store.scratch(_SESSIONS, {"before": moment}) as old, suppress(_Preview):
+        with store.scratch(_SESSIONS, {"before": moment}) as old:
             ((sessions,),) = store.rows(f"SELECT count(*) FROM {old}")
             summaries = Summaries(store)
-            with store.transaction():
+            with suppress(_Preview), store.transaction():
                 summarised = summaries.find(f"FROM {old}", {})
                 for table, condition, given in _conditions(old, moment):
                     if check is not None:

@@ -80,23 +80,29 @@ def _text(name: str, kind: str) -> str:
 
 @contextmanager
 def dated(store: StoreReader, table: str) -> Iterator[str]:
-    """Yield a query for the rows of a table with two more columns: `day`, and `hashed`, their hash.
+    """Yield a query for the rows of a table and three more columns: `day`, `hashed`, its hash, and `place`.
+
+    The place grows in the order of writing, for tables that would otherwise be read as a whole for each day.
 
     Leaves out what describes the file itself, and the cases of an experiment's units that go on: such units
     are made again after an interruption, and their rows change.
     """
     hashed = row_hash(kinds_of(store, table))
     if table in DATED and (when := DATED[table]) is not None:
-        yield f"(SELECT *, ({when})::DATE AS day, {hashed} AS hashed FROM {table}{_settled(store, table)})"
+        place = "rowid" if table == "turns" else "0"
+        yield (
+            f"(SELECT *, ({when})::DATE AS day, {hashed} AS hashed, {place} AS place"
+            f" FROM {table}{_settled(store, table)})"
+        )
     elif table in DATED:
         with store.scratch(_DAYS_OF_CALLS) as days:
             yield (
-                f"(SELECT t.*, days.day, {hashed} AS hashed FROM {table} t"
+                f"(SELECT t.*, days.day, {hashed} AS hashed, days.place FROM {table} t"
                 f" JOIN {days} days ON t.rowid = days.place{_settled(store, table)})"
             )
     else:
         where = f" WHERE key NOT IN {_OF_THE_FILE}" if table == "meta" else ""
-        yield f"(SELECT *, NULL::DATE AS day, {hashed} AS hashed FROM {table}{where})"
+        yield f"(SELECT *, NULL::DATE AS day, {hashed} AS hashed, 0 AS place FROM {table}{where})"
 
 
 def _settled(store: StoreReader, table: str) -> str:
