@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def _command(name: str, *arguments: str) -> None:
-    began = time.perf_counter()
+    began, used = time.perf_counter(), _cpu()
     command = [
         sys.executable,
         "-c",
@@ -64,7 +64,15 @@ def _command(name: str, *arguments: str) -> None:
     subprocess.run([*command, *arguments], check=True, stdout=subprocess.DEVNULL)
     took = time.perf_counter() - began
     most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    print(f"{name}: {took:.1f} s, largest process so far {most:,.0f} MB", flush=True)
+    print(
+        f"{name}: {took:.1f} s, {_cpu() - used:.1f} s of CPU, largest process so far {most:,.0f} MB",
+        flush=True,
+    )
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _compare(store: Path, archive: Path) -> None:

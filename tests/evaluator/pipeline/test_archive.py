@@ -226,6 +226,16 @@ def test_commands_that_read_say_of_an_archive_what_they_say_of_its_store(
 
 
 @pytest.mark.usefixtures("filled")
+def test_a_store_and_its_archive_compare_as_equal(capsys: Out) -> None:
+    code, found = run(capsys, "compare", "x.duckdb", "a", "--json")
+
+    assert code != 2, found
+    sides = [found[side] | {"name": "", "case_count": None} for side in ("base", "head")]
+    assert sides[0] == sides[1]
+    assert found["drop"] == 0
+
+
+@pytest.mark.usefixtures("filled")
 def test_an_archive_is_scored_into_a_new_file_with_its_rows(capsys: Out) -> None:
     Path("m2.json").write_text(json.dumps(METRICS).replace('["yes"]', '["e", "o"]'))
     score = ("score", "a", "--metrics", "m2.json", "--json")

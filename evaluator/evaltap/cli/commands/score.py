@@ -43,7 +43,7 @@ from evaltap.evaluator.scoring.results.kept import KeptResults
 from evaltap.evaluator.scoring.results.runs import end_run
 from evaltap.evaluator.scoring.results.sinks import ScoredCase, score_sinks
 from evaltap.evaluator.scoring.scorer import CaseScore
-from evaltap.evaluator.store.file_type import is_archive, is_database
+from evaltap.evaluator.store.file_type import is_archive, is_database, is_store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.missing import no_such_file
@@ -58,7 +58,7 @@ def run(options: ScoreOptions) -> int:
     """Score and print the summary; return the exit code."""
     if not options.cases:
         raise InputError("no CASES given; name files, or a DuckDB file with landed cases")
-    databases = [path for path in options.cases if is_database(path) or is_archive(path)]
+    databases = [path for path in options.cases if is_store(path)]
     if databases and len(options.cases) > 1:
         kind = "an archive" if is_archive(databases[0]) else "a DuckDB file"
         raise InputError(f"{databases[0]} is {kind}; score it alone, without other inputs")

@@ -33,6 +33,11 @@ def is_database(path: Path) -> bool:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
 
 
+def is_store(path: Path) -> bool:
+    """Tell whether a path can be read as a store: a DuckDB database or an archive."""
+    return is_archive(path) or is_database(path)
+
+
 def not_a_store(path: Path) -> str:
     """Return the message about a file that is no DuckDB database, with the way to get one."""
     if path.suffix in (".json", ".jsonl", ".ndjson"):

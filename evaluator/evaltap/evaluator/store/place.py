@@ -34,6 +34,9 @@ class Place(Protocol):
         """What the address of each file starts with."""
         ...
 
+    renames: bool
+    """Whether a file can be renamed, so that it has its name only when it is whole."""
+
     def let_in(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Give a connection the means to read and write the files."""
 
@@ -67,6 +70,8 @@ def place_of(path: Path) -> Place:
 
 class Folder:
     """A folder."""
+
+    renames = True
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -136,6 +141,8 @@ class Folder:
 
 class Bucket:
     """A prefix of an S3 bucket; its objects are written as a whole."""
+
+    renames = False
 
     def __init__(self, bucket: str, prefix: str) -> None:
         self.root = f"s3://{bucket}/{prefix}".rstrip("/") + "/"

@@ -174,11 +174,11 @@ def _written(
     place.prepare(path)
     target = quoted(place.root + path)
     columns = ", ".join(kinds_of(store, table))
+    options = f"{_PARQUET}, USE_TMP_FILE {place.renames}"
     try:
-        # DuckDB writes `tmp_...` first and renames it when it is whole.
-        store.execute(f"COPY (SELECT {columns} FROM {rows}) TO {target} ({_PARQUET})")
+        store.execute(f"COPY (SELECT {columns} FROM {rows}) TO {target} ({options})")
     except (duckdb.Error, StorageError) as error:
-        first = str(error).splitlines()[0]
+        first = str(error.__cause__ or error).splitlines()[0]
         raise StorageError(
             f"{place}: cannot be written ({first}); make room and start again: what is whole is kept"
         ) from None
