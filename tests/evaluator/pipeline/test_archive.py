@@ -321,7 +321,7 @@ def test_nothing_is_pruned_on_the_word_of_a_damaged_file(capsys: Out) -> None:
     code, said = prune(capsys)
 
     assert code == 2
-    assert f"turns/day={(NOW - timedelta(days=100)).date()}/part-000001.parquet" in said
+    assert f"a: turns/day={(NOW - timedelta(days=100)).date()}/part-0" in said
     assert contents("x.duckdb") == before
 
 

@@ -218,8 +218,12 @@ def remove_rows(
                 f"FROM {rows} WHERE NOT coalesce({condition}, false)", given
             ) as left:
                 kept = fingerprint(store, str(left), row_hash(kinds))
-                new = [_written(store, place, manifest, table, file.day, str(left), kept)]
-            manifest = manifest.changed(new if kept[0] else [], [file])
+                new = (
+                    [_written(store, place, manifest, table, file.day, str(left), kept)]
+                    if kept[0]
+                    else []
+                )
+            manifest = manifest.changed(new, [file])
     if removed and not dry_run:
         write_manifest(place, MANIFEST, manifest)
         sweep(place, manifest)

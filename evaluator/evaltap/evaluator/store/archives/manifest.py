@@ -44,6 +44,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     store_id: str
     """The id of the store, in its `meta`."""
     archived_at: str
+    last_number: int = 0
+    """The number of the file that was written last; none is given twice."""
     files: tuple[ArchivedFile, ...] = ()
 
     def of(self, table: str) -> Sequence[ArchivedFile]:
@@ -61,23 +63,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         self, new: Iterable[ArchivedFile] = (), gone: Iterable[ArchivedFile] = ()
     ) -> "Manifest":
         """Return the manifest with other files."""
-        left = {*gone}
+        added, left = (*new,), {*gone}
         return msgspec.structs.replace(
-            self, files=(*(file for file in self.files if file not in left), *new)
+            self,
+            last_number=self.last_number + len(added),
+            files=(*(file for file in self.files if file not in left), *added),
         )
 
     def next_path(self, table: str, day: date | None) -> str:
-        """Return the name of a new file, with the number after that of the last."""
+        """Return the name of the next new file."""
         folder = f"{table}/" + (f"day={day or _NO_DAY}/" if table in DATED else "")
-        taken = [file.path for file in self.files if file.path.startswith(folder)]
-        number = (
-            max(
-                (int(path[len(folder) + len("part-") : -len(".parquet")]) for path in taken),
-                default=0,
-            )
-            + 1
-        )
-        return f"{folder}part-{number:06}.parquet"
+        return f"{folder}part-{self.last_number + 1:06}.parquet"
 
 
 def read_manifest(place: Place) -> Manifest:
