@@ -163,6 +163,14 @@ def test_files_are_divided_by_table_and_day() -> None:
 
 
 @pytest.mark.usefixtures("filled")
+def test_files_and_folders_are_their_owners() -> None:
+    archive(Path("x.duckdb"), Path("deep/b"))
+
+    modes = {one.stat().st_mode & 0o077 for one in (Path("deep/b"), *Path("deep/b").rglob("*"))}
+    assert modes == {0}
+
+
+@pytest.mark.usefixtures("filled")
 def test_a_second_run_adds_only_what_is_new(capsys: Out) -> None:
     before = files()
     assert archived(capsys) == {}

@@ -115,7 +115,9 @@ class Folder:
     def prepare(self, name: str) -> None:
         """Make the folder of a file that DuckDB writes next."""
         with self._writing(name):
-            (self._path / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in [*Path(name).parents][-2::-1]:  # each, since parents get another mode
+                (self._path / folder).mkdir(mode=0o700, exist_ok=True)
 
     def settle(self, name: str) -> int:
         """Put a file that DuckDB has written on disk, for its owner only; return its size in bytes."""

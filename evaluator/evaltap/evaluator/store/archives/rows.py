@@ -66,8 +66,11 @@ def row_hash(kinds: Kinds) -> str:
 
     So it stays the same when a later layout adds columns, and under every version of DuckDB.
     """
-    texts = (f"'{name}=' || {_text(name, kinds[name])}" for name in sorted(kinds))
-    return f"md5_number_lower(concat_ws(chr(31), {', '.join(texts)}))"
+    texts = (
+        f"CASE WHEN {name} IS NOT NULL THEN chr(31) || '{name}=' END, {_text(name, kinds[name])}"
+        for name in sorted(kinds)
+    )
+    return f"md5_number_lower(concat({', '.join(texts)}))"
 
 
 def _text(name: str, kind: str) -> str:
