@@ -65,6 +65,7 @@ FAMILIES = {
         "merge": "merge two eval sets into one",
     },
     "store": {
+        "archive": "write a store as Parquet files, which are read like a store",
         "attach": "write SQL that reads the files of several consumers as one",
         "dlq": "list, show and replay records that could not be read",
         "erase": "erase a person's cases from log, store and eval sets",
@@ -112,6 +113,7 @@ _MODULES = {
     "kafka": "google_crc32c kafka",
     "mcp": "mcp mcp_types",
     "otlp": "opentelemetry.exporter requests",
+    "s3": "fsspec obstore",
 }
 EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in modules.split()}
 """The extra that installs a module, for modules that a command may find missing."""

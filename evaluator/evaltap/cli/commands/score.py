@@ -33,6 +33,7 @@ from evaltap.evaluator.pipeline.batch.files import FileScorer
 from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely, switching_often
 from evaltap.evaluator.pipeline.batch.run import FilesScored, score_files
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
+from evaltap.evaluator.pipeline.maintenance.archiving import restore
 from evaltap.evaluator.reports.console import console, print_summary
 from evaltap.evaluator.reports.summary import Summary, summarise
 from evaltap.evaluator.reports.text import sampled_line
@@ -42,7 +43,7 @@ from evaltap.evaluator.scoring.results.result_file import KeptResults
 from evaltap.evaluator.scoring.results.runs import end_run
 from evaltap.evaluator.scoring.results.sinks import ScoredCase, score_sinks
 from evaltap.evaluator.scoring.scorer import CaseScore
-from evaltap.evaluator.store.file_type import is_database
+from evaltap.evaluator.store.file_type import is_archive, is_database, is_store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.missing import no_such_file
@@ -57,9 +58,10 @@ def run(options: ScoreOptions) -> int:
     """Score and print the summary; return the exit code."""
     if not options.cases:
         raise InputError("no CASES given; name files, or a DuckDB file with landed cases")
-    databases = [path for path in options.cases if is_database(path)]
+    databases = [path for path in options.cases if is_store(path)]
     if databases and len(options.cases) > 1:
-        raise InputError(f"{databases[0]} is a DuckDB file; score it alone, without other inputs")
+        kind = "an archive" if is_archive(databases[0]) else "a DuckDB file"
+        raise InputError(f"{databases[0]} is {kind}; score it alone, without other inputs")
     on_ray = options.where.engine == "ray"
     (_check_ray if on_ray else _check_here)(options, databases)
     with (
@@ -69,7 +71,7 @@ def run(options: ScoreOptions) -> int:
     ):
         chosen = case_scorer("score", options.metrics, options.scoring, judges)
         if databases:
-            return _score_landed(options, chosen, databases[0], judges)
+            return _score_landed(options, chosen, _restored(options, databases[0]), judges)
         judges.check_reachable(chosen.scorer.metrics, required=not on_ray)
         if on_ray:
             if options.scoring.expected.references:
@@ -82,6 +84,19 @@ def run(options: ScoreOptions) -> int:
             _check_files(files.paths)
             with trials_apart(files.paths) as trials:
                 return _score_case_files(options, chosen, files.bad_lines, trials)
+
+
+def _restored(options: ScoreOptions, path: Path) -> Path:
+    """Return the DuckDB file to score: for an archive, which is only read, a new one with its rows."""
+    if not is_archive(path):
+        return path
+    if options.db is None:
+        raise InputError(
+            f"{path}: is an archive, which is only read; name a new DuckDB file for its rows and their"
+            " scores with --db"
+        )
+    restore(path, options.db)
+    return options.db
 
 
 def _check_here(options: ScoreOptions, databases: Sequence[Path]) -> None:
