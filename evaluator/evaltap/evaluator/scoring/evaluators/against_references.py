@@ -117,7 +117,7 @@ class AgainstReferences(TurnEvaluator):
             found = self._measure(calls.pairs)
             if found.score == 1 and not found.rows:
                 return self._perfect.turn
-            return calls.score(found, threshold, self._with_diff)
+            return calls.score(found, threshold, with_diff=self._with_diff)
         if not compared.references:
             return turn_score(_NO_REFERENCE, threshold)
         results = [self._against(one.parts) for one in compared.references]
@@ -220,7 +220,7 @@ class ComparedCalls:
         """The difference as one line."""
         return describe(trajectory_diff(self.pairs))
 
-    def score(self, found: Finding, threshold: float, with_diff: bool) -> TurnScore:
+    def score(self, found: Finding, threshold: float, *, with_diff: bool) -> TurnScore:
         """Return the score of the turn; metrics with the same result share it."""
         if found.rows:
             return turn_score(self.reasoned(found, with_diff=with_diff), threshold)

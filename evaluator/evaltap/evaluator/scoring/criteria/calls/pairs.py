@@ -25,7 +25,7 @@ Rest = TypeVarTuple("Rest")
 Table: TypeAlias = tuple[tuple[float, ...], ...]
 """The similarity of each reference call (a row) with each actual call."""
 
-_SMALL: Final = 64
+_SMALL: Final = 64  # cells of a table whose results are recalled
 _RECALLED: Final = 2048
 _EQUAL: Final = [[1.0]]
 
@@ -287,8 +287,8 @@ def recalled(
     recall = lru_cache(maxsize=_RECALLED)(compute)
 
     def found(table: Table, *rest: *Rest) -> Found:
-        small = not table or len(table) * len(table[0]) <= _SMALL
-        return recall(table, *rest) if small else compute(table, *rest)
+        cells = len(table) * len(table[0]) if table else 0
+        return recall(table, *rest) if 0 < cells <= _SMALL else compute(table, *rest)
 
     return found
 

@@ -89,26 +89,19 @@ def argument_score(pairs: CallPairs) -> Finding:
 
     A call that was never made has no arguments to score; recall accounts for missing calls.
     """
-    chosen = pairs.assigned
-    return _argument_score(tuple(pairs.wanted_names), tuple(chosen), tuple(pairs.scores(chosen)))
-
-
-@lru_cache(maxsize=4096)
-def _argument_score(
-    names: tuple[str | None, ...], chosen: tuple[int, ...], scores: tuple[float, ...]
-) -> Finding:
     by_tool: dict[str, list[float]] = {}
-    for name, other, score in zip(names, chosen, scores, strict=True):
+    chosen = pairs.assigned
+    for name, other, score in zip(pairs.wanted_names, chosen, pairs.scores(chosen), strict=True):
         if other >= 0:
             by_tool.setdefault(name or "", []).append(score)
-    made = [score for tool in by_tool.values() for score in tool]
-    if not made:
+    scores = [score for tool in by_tool.values() for score in tool]
+    if not scores:
         return Finding(None, "no expected tool was called")
     rows = [
         RubricVerdict(name, sum(tool) / len(tool), counted(len(tool), "call"))
         for name, tool in sorted(by_tool.items())
     ]
-    return Finding(sum(made) / len(made), "", tuple(rows))
+    return Finding(sum(scores) / len(scores), "", tuple(rows))
 
 
 def result_score(pairs: CallPairs, results: Similarity, *, ordered: bool) -> Finding:
