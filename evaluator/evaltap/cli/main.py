@@ -15,6 +15,7 @@ from evaltap.cli.declared import Kind, configure, described, options_of
 from evaltap.cli.parsing import CommandParser
 from evaltap.cli.settings import settings_in_effect
 from evaltap.cli.visible import visible_output
+from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
 
 COMMANDS = {
@@ -273,18 +274,20 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
                 raise ConfigurationError(
                     f"unknown command; did you mean `evaltap {family} {command}`?"
                 )
-        parser = build_parser(command if command.partition(" ")[0] in COMMANDS else "")
-        namespace = parser.parse_command(arguments)
-        if namespace.of_evaltap:
-            from importlib.metadata import version
+        with collecting_rarely():  # imports make many objects and hardly any garbage
+            known = command.partition(" ")[0] in COMMANDS
+            parser = build_parser(command if known else "")
+            namespace = parser.parse_command(arguments)
+            if namespace.of_evaltap:
+                from importlib.metadata import version
 
-            print(f"evaltap {version('evaltap')}")
-            return 0
-        if namespace.command is None:
-            parser.print_help()
-            return 2
-        options = options_of(namespace.options, vars(namespace))
-        module = importlib.import_module(f"evaltap.cli.commands.{namespace.command}")
+                print(f"evaltap {version('evaltap')}")
+                return 0
+            if namespace.command is None:
+                parser.print_help()
+                return 2
+            options = options_of(namespace.options, vars(namespace))
+            module = importlib.import_module(f"evaltap.cli.commands.{namespace.command}")
         code = int(module.run(options))
         sys.stdout.flush()  # here an error becomes a message
         return code

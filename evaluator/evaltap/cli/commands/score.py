@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from evaltap.cli.options.score import ScoreOptions
 from evaltap.cli.progress import progress
@@ -39,7 +39,6 @@ from evaltap.evaluator.reports.summary import Summary, summarise
 from evaltap.evaluator.reports.text import sampled_line
 from evaltap.evaluator.scoring.batch import Observer
 from evaltap.evaluator.scoring.judge_session import JudgeSession
-from evaltap.evaluator.scoring.results.result_file import KeptResults
 from evaltap.evaluator.scoring.results.runs import end_run
 from evaltap.evaluator.scoring.results.sinks import ScoredCase, score_sinks
 from evaltap.evaluator.scoring.scorer import CaseScore
@@ -49,6 +48,9 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import counted
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.scoring.results.result_file import KeptResults
 
 SHOWN_BAD_LINES: Final = 5
 _OF_ONE_PROCESS_VARIABLES: Final = ("EVALTAP_JUDGE_RPM", "EVALTAP_JUDGE_TPM")
@@ -179,7 +181,7 @@ def _score_files(
 ) -> int:
     """Score in this process and its workers; `bad_lines` are rows of tables that make no case."""
     _refuse_filter(options)
-    kept = KeptResults() if options.result else None
+    kept = _kept_results() if options.result else None
     selection = selection_of(options.selection)
     with score_sinks(options.sink) as write:
         files = FileScorer(
@@ -200,8 +202,14 @@ def _score_files(
     return _finish(options, chosen, scored, verdict)
 
 
+def _kept_results() -> "KeptResults":
+    from evaltap.evaluator.scoring.results.result_file import KeptResults  # with asyncio
+
+    return KeptResults()
+
+
 def _observer(
-    kept: KeptResults | None, write: Callable[[ScoredCase], None] | None
+    kept: "KeptResults | None", write: Callable[[ScoredCase], None] | None
 ) -> Observer | None:
     """Return what each case and its score are handed to; None if nobody takes them."""
     if kept is None and write is None:
