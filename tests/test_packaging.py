@@ -153,7 +153,7 @@ def test_every_extra_that_is_named_somewhere_exists() -> None:
     named = {
         extra
         for requirement in (line for lines in lists for line in lines)
-        for match in re.findall(r"^evaltap\[(.*?)\]", requirement)
+        for match in re.findall(r"^evaltap\[(.*?)\]", str(requirement))
         for extra in match.split(",")
     }
     assert named

@@ -13,7 +13,7 @@ import pytest
 
 from attacks.programs import attack
 from evaltap.evaluator import CaseScorer
-from evaltap.evaluator.pipeline.live.heartbeat import heartbeat
+from evaltap.evaluator.pipeline.live.status import heartbeat
 from evaltap.evaluator.scoring.contract.context import EvaluationContext, MetricScore, Status
 from evaltap.evaluator.scoring.contract.evaluator import Registry
 from evaltap.evaluator.scoring.criteria.content.json_schema import compile_schema, schema_problem

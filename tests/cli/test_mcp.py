@@ -11,10 +11,9 @@ import pytest
 from mcp import Client
 
 from evaltap.cli.coding_agents import QUESTIONS, Questions
-from evaltap.cli.commands.mcp import server_of
+from evaltap.cli.commands.mcp import MOST_CHARACTERS, quoted, server_of
 from evaltap.cli.commands.skill import skill
 from evaltap.cli.main import every_command, main, named
-from evaltap.cli.quoting import MOST_CHARACTERS, quoted
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.remote.server import served

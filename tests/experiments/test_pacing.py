@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evaltap.experiments import evaluate
-from evaltap.experiments.pacing import Pace, is_refusal
+from evaltap.experiments.worker import Pace, is_refusal
 from support.worlds.running_agents import ANSWER, case, write_set
 
 

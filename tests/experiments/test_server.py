@@ -2,14 +2,9 @@
 
 import asyncio
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,63 +13,25 @@ from starlette.testclient import TestClient
 from evaltap.evaluator.page.security.site import Site
 from evaltap.evaluator.page.serving import PageServer
 from evaltap.experiments.server import runs
-from evaltap.experiments.server.adk import adk_routes
 from evaltap.experiments.server.app import ServerStores, create_app
 from evaltap.experiments.server.entrance import MOST_BODY, Entrance
 from evaltap.experiments.server.remote import agent_routes
 from evaltap.experiments.service import AgentCall, AgentEvaluator, RecordedAgent, RemoteAgent
-from evaltap.experiments.stores import Stores, memory_stores, stores_at
+from evaltap.experiments.stores import memory_stores
 from evaltap.schemas.files.validation import parse
 from evaltap.schemas.formats.case import EvalSet
+from support.builders.served_agents import (
+    CASE,
+    TOKEN,
+    Served,
+    conversation,
+    shop,
+)
 
-TOKEN = "a-token-of-the-test"
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
+
+
 BACKGROUND = {**AUTHORIZED, "Prefer": "respond-async, wait=1"}
-TURN = {
-    "invocationId": "1",
-    "userContent": {"role": "user", "content": "Where is A-100?"},
-    "finalResponse": {"role": "assistant", "content": "It is shipped."},
-    "tools": [{"id": "t", "name": "get_order", "arguments": {"order_id": "A-100"}, "result": 1}],
-}
-CASE = {
-    "evalId": "ship",
-    "sessionInput": {"appName": "app", "userId": "u"},
-    "conversation": [TURN],
-}
-ANSWER_METRIC = {
-    "metricName": "final_response_avg_score",
-    "threshold": 1,
-    "criterion": {"finalResponse": {"text": {"matchStrategy": "exact"}}},
-}
-
-
-def shop(messages: list[dict[str, str]], turn: Any) -> str:
-    found = turn.run_tool("get_order", {"order_id": "A-100"}, lambda order_id: 1)
-    assert found == 1
-    return "It is shipped."
-
-
-def filled(stores: Stores) -> Stores:
-    stores.sets.put("app", parse(EvalSet, {"evalSetId": "golden", "evalCases": [CASE]}))
-    stores.metrics.add("app", "golden", ANSWER_METRIC)
-    return stores
-
-
-class Served:
-    """A server with an agent, and what is behind it."""
-
-    def __init__(self, agent: Any, **options: Any) -> None:
-        self.stores = filled(memory_stores())
-        site = Site("127.0.0.1", 8080, "", frozenset({"evals.example.com"}))
-        self.app = create_app(
-            AgentEvaluator("app", agent, stores=self.stores),
-            ServerStores(
-                sets=self.stores.sets, metrics=self.stores.metrics, results=self.stores.results
-            ),
-            Entrance(site, TOKEN, options.pop("origins", ())),
-            more=lambda api: adk_routes(api, self.stores),
-            **options,
-        )
 
 
 @pytest.fixture(scope="module")
@@ -435,12 +392,6 @@ def talking(messages: list[dict[str, str]], turn: Any) -> str:
     return f"message {said['n']}"
 
 
-def conversation(*said: str) -> dict[str, Any]:
-    turns = [{"userContent": {"role": "user", "content": one}} for one in said]
-    session = {"appName": "app", "userId": "u"}
-    return {"evalId": said[0], "sessionInput": session, "conversation": turns}
-
-
 @pytest.fixture
 def remote() -> Iterator[RemoteAgent]:
     agent = RecordedAgent(talking)
@@ -566,103 +517,3 @@ def test_a_remote_turn_that_hangs_fails_in_time() -> None:
     assert found["status"] == "failed"
     assert "no answer within 0.05 s" in found["errorMessage"]
     assert agent.cancelled.wait(10)
-
-
-AGENT = """
-import pathlib, time
-
-def answer(messages):
-    if pathlib.Path("first").exists():
-        pathlib.Path("waiting").touch()
-        time.sleep(60)
-    pathlib.Path("first").touch()
-    return "It is shipped."
-"""
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "shop.py").write_text(AGENT)
-    filled(stores_at(str(tmp_path)))
-    return tmp_path
-
-
-Start = Callable[..., "subprocess.Popen[str]"]
-
-
-@pytest.fixture
-def start(folder: Path) -> Iterator[Start]:
-    started = []
-
-    def serve(*more: str, **variables: str) -> "subprocess.Popen[str]":
-        program = "import sys; from evaltap.cli.main import main; sys.exit(main())"
-        command = [sys.executable, "-c", program, "serve", "--agent", "shop:answer", *more]
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env={**os.environ, **variables},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield serve
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate(timeout=30)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGKILL])
-def test_a_server_that_is_stopped_in_a_run_has_saved_the_runs_that_ended(
-    folder: Path, start: Start, ended_by: signal.Signals
-) -> None:
-    import httpx
-
-    process = start("--sets", "app", "--port", "0", "--json")
-    assert process.stdout is not None
-    told = json.loads(process.stdout.readline())
-    with httpx.Client(headers={"Authorization": f"Bearer {told['token']}"}) as client:
-        body = {"setId": "golden", "numRuns": 2}
-        asked = client.post(f"{told['url']}/runs", json=body, headers={"Prefer": "respond-async"})
-        while not (folder / "waiting").exists():  # the second run has begun
-            client.get(f"{told['url']}/results")
-    process.send_signal(ended_by)
-    _, said = process.communicate(timeout=30)
-
-    assert (asked.status_code, told["app"]) == (202, "app")
-    assert process.returncode == (0 if ended_by == signal.SIGTERM else -ended_by)
-    assert not said
-    [saved] = stores_at(str(folder)).results.list("app")
-    [case] = stores_at(str(folder)).results.get("app", saved).eval_case_results
-    assert (case.run_id, case.final_eval_status) == (1, "passed")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "variables", "said"),
-    [
-        (["--sets", "none"], {}, "no such folder"),
-        (["--sets", ".", "--app", "none"], {}, "has no folder 'none'"),
-        (["--sets", "x.duckdb"], {}, "name yours with --app"),
-        (["--sets", "mysql://u:s3cret@127.0.0.1:1/d", "--app", "a"], {}, "mysql://u@127.0.0.1:1/d"),
-        (["--sets", "app", "--host", "0.0.0.0"], {}, "--tls-cert"),
-        (["--sets", "app", "--no-token", "--allow-origin", "*"], {}, "anyone could run the agent"),
-        (["--sets", "app"], {"EVALTAP_SERVE_TOKEN": "short"}, "expected 16 or more"),
-        (["--sets", "app", "--agent", "shop:none"], {}, "has no 'none'"),
-        (["--sets", "app", "--metrics", "none.json"], {}, "none.json"),
-    ],
-)
-def test_what_cannot_be_served_is_told(
-    start: Start, options: list[str], variables: dict[str, str], said: str
-) -> None:
-    process = start(*options, **variables)
-    out, told = process.communicate(timeout=30)
-
-    assert (process.returncode, out) == (2, "")
-    assert said in told
-    assert "Traceback" not in told
-    assert "s3cret" not in told

@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 
 from evaltap.evaluator import MetricError, Registry
-from evaltap.experiments.tasks.base import Task, TaskOptions, find_task, installed, make_cases
-from evaltap.experiments.tasks.sources import rows_of
+from evaltap.experiments.tasks.base import (
+    Task,
+    TaskOptions,
+    find_task,
+    installed,
+    make_cases,
+    rows_of,
+)
 from evaltap.schemas.errors import ConfigurationError, InputError
 from support.builders.commands import Evaltap, runner
 

@@ -16,9 +16,9 @@ import pytest
 from evaltap.evaluator.pipeline.live import status as status_module
 from evaltap.evaluator.pipeline.live.exposition import MOST_VALUES, Family, exposition
 from evaltap.evaluator.pipeline.live.figures import figures
+from evaltap.evaluator.pipeline.live.running import Systemd
 from evaltap.evaluator.pipeline.live.service import serving
 from evaltap.evaluator.pipeline.live.status import STUCK_SECONDS, LiveStatus
-from evaltap.evaluator.pipeline.live.systemd import Systemd
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import MonitorFile
 from support.builders.cases import RESPONSE, write_log

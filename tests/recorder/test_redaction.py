@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from evaltap.recorder.delivery.redaction_key import shared_key
 from evaltap.recorder.privacy.findings import PSEUDONYM
+from evaltap.recorder.privacy.policy import withhold_content
 from evaltap.recorder.privacy.pseudonyms import Pseudonyms, derived_key
 from evaltap.recorder.privacy.redacted_values import FAILED
 from evaltap.recorder.privacy.redactor import PatternRedactor
-from evaltap.recorder.privacy.withholding import withhold_content
 from support.builders.cases import make_case, make_tool, make_turn
 
 REDACT = PatternRedactor(b"k" * 32)

@@ -14,8 +14,6 @@ import pytest
 
 if TYPE_CHECKING:
     from evaltap.evaluator.reports.model import CaseReport
-    from evaltap.evaluator.scoring.contract.context import Services
-    from evaltap.evaluator.scoring.scorer import CaseScorer
     from evaltap.schemas.formats.case import CaseData, EvalCase
     from evaltap.schemas.formats.metric import EvalMetric
 
@@ -31,7 +29,6 @@ MARKER = "evaltap(cases, metrics, thresholds=None, strict=None, services=None): 
 _NAMES = ("cases", "metrics", "thresholds", "strict", "services")
 _FIXTURE = "evaltap_case"
 _REPORT = pytest.StashKey["CaseReport"]()
-_SCORERS = pytest.StashKey[dict[str, "CaseScorer"]]()
 
 
 class Hooks:
@@ -64,8 +61,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     settings = _settings(metafunc.definition)
     if not settings.get("cases"):
         return
-    path = _beside(metafunc.definition, settings["cases"])
-    cases = _read(lambda: _read_cases(path))
+    from evaltap.evaluator.pytest_scoring import read_cases
+
+    path = metafunc.definition.path.parent / settings["cases"]
+    cases = _read(lambda: read_cases(path))
     if not cases:
         raise pytest.Collector.CollectError(
             f"evaltap: {path}: contains no eval cases; add at least one"
@@ -109,7 +108,9 @@ def evaltap_score(request: pytest.FixtureRequest) -> "ScoreCase":
         settings = _settings(request.node) | named
         if metrics is not None:
             settings["metrics"] = metrics
-        report = _score(request.node, case, settings)
+        from evaltap.evaluator.pytest_scoring import score_case
+
+        report = score_case(request.node, case, settings)
         _decide(report, strict=_strict(request.config, settings))
         return report
 
@@ -138,21 +139,25 @@ def _scored(item: pytest.Item) -> "CaseReport | None":
     if _FIXTURE not in params:
         return None
     case = params[_FIXTURE]
+    from evaltap.evaluator.pytest_scoring import explanation, score_case
+
     live = _read(lambda: item.ihook.pytest_evaltap_case(item=item, case=case))
-    report = _score(item, live or case, _settings(item))
+    report = score_case(item, live or case, _settings(item))
     if report.status == "error":
-        pytest.fail(_explanation(report), pytrace=False)
+        pytest.fail(explanation(report), pytrace=False)
     item.stash[_REPORT] = report
     return report
 
 
 def _decide(report: "CaseReport", *, strict: bool) -> None:
     """Fail or skip the test that runs, or let it pass."""
+    from evaltap.evaluator.pytest_scoring import explanation
+
     missing = any(cell.status == "not_evaluated" for cell in report.cells)
     if report.status in ("crashed", "failed", "error") or (missing and strict):
-        pytest.fail(_explanation(report), pytrace=False)
+        pytest.fail(explanation(report), pytrace=False)
     if missing:
-        pytest.skip(_explanation(report))
+        pytest.skip(explanation(report))
 
 
 def _settings(node: pytest.Item) -> Settings:
@@ -174,18 +179,6 @@ def _strict(config: pytest.Config, settings: Settings) -> bool:
     return bool(config.getini("evaltap_strict") if given is None else given)
 
 
-def _beside(node: pytest.Item, path: str | Path) -> Path:
-    """Return a path, taken from the folder of the test file."""
-    return node.path.parent / path
-
-
-def _read_cases(path: Path) -> list["CaseData"]:
-    from evaltap.schemas.files.documents import eval_set_name, iter_cases
-
-    name = eval_set_name(path)
-    return [{"evalSetId": name, **case} for case in iter_cases(path)]
-
-
 def _read(reading: Callable[[], T]) -> T:
     """Return what is read; a user's mistake is a message, never a traceback."""
     from evaltap.schemas.errors import EvaltapError
@@ -194,67 +187,3 @@ def _read(reading: Callable[[], T]) -> T:
         return reading()
     except EvaltapError as error:
         raise pytest.Collector.CollectError(f"evaltap: {error}") from None
-
-
-def _score(node: pytest.Item, case: "EvalCase | CaseData", settings: Settings) -> "CaseReport":
-    from evaltap.evaluator.reports.from_score import case_report
-    from evaltap.schemas.errors import EvaltapError
-    from evaltap.schemas.files.documents import case_data
-
-    try:
-        data = case_data(case if isinstance(case, Mapping) else case.model_dump(by_alias=True))
-        scorer = _scorer(node, settings)
-    except EvaltapError as error:
-        raise pytest.fail.Exception(f"evaltap: {error}", pytrace=False) from None
-    return case_report(data, scorer.score(data))
-
-
-def _scorer(node: pytest.Item, settings: Settings) -> "CaseScorer":
-    """Return the scorer of some metrics; one for all tests that have the same."""
-    from evaltap.evaluator.scoring.scorer import CaseScorer
-
-    metrics = _metrics(node, settings)
-    services: Services | None = settings.get("services")
-    if services is not None:
-        return CaseScorer(metrics, services=services)
-    scorers = node.config.stash.setdefault(_SCORERS, {})
-    key = "\n".join(metric.model_dump_json(by_alias=True) for metric in metrics)
-    if key not in scorers:
-        scorers[key] = CaseScorer(metrics)
-    return scorers[key]
-
-
-def _metrics(node: pytest.Item, settings: Settings) -> "list[EvalMetric]":
-    from evaltap.schemas.errors import InputError
-    from evaltap.schemas.files.documents import read_metrics
-    from evaltap.schemas.files.validation import parse
-    from evaltap.schemas.formats.metric import EvalMetric
-
-    given: Metrics | None = settings.get("metrics")
-    if not given:
-        raise InputError("no metrics; name a metrics file or a list of metrics")
-    if isinstance(given, str | Path):
-        metrics = read_metrics(_beside(node, given))
-    else:
-        metrics = [
-            one if isinstance(one, EvalMetric) else parse(EvalMetric, dict(one)) for one in given
-        ]
-    thresholds = dict(settings.get("thresholds") or {})
-    unknown = sorted(set(thresholds) - {metric.metric_name for metric in metrics})
-    if unknown:
-        names = ", ".join(metric.metric_name for metric in metrics)
-        raise InputError(f"threshold of {unknown[0]!r}: no metric has this name; metrics: {names}")
-    return [
-        metric.model_copy(
-            update={"threshold": thresholds.get(metric.metric_name, metric.threshold)}
-        )
-        for metric in metrics
-    ]
-
-
-def _explanation(report: "CaseReport") -> str:
-    """Return the details of a case that did not pass."""
-    from evaltap.evaluator.reports.safe_text import visible
-    from evaltap.evaluator.reports.text import case_lines
-
-    return visible("\n".join(case_lines(report)))

@@ -36,7 +36,6 @@ from evaltap.recorder.observation import (
     failure_of,
 )
 from evaltap.recorder.protocols import Observing
-from evaltap.recorder.run_clock import RunClock
 
 T = TypeVar("T")
 LABELS: ContextVar[RunLabels | None] = ContextVar("evaltap_run_labels", default=None)
@@ -392,3 +391,23 @@ def _current_span() -> tuple[str | None, str | None]:
     if span is None or not span.is_valid:
         return None, None
     return format(span.trace_id, "032x"), format(span.span_id, "016x")
+
+
+class RunClock:
+    """Nanoseconds since the epoch, strictly increasing within a run.
+
+    It reads `wall` once, at the start, and a monotonic clock from then on, so that setting the
+    host's clock back does not reorder observations.
+    """
+
+    __slots__ = ("_began_ns", "_last_ns", "_zero_ns")
+
+    def __init__(self, wall: Callable[[], int] = time.time_ns) -> None:
+        self._zero_ns, self._began_ns = time.perf_counter_ns(), wall()
+        self._last_ns = 0
+
+    def now(self) -> int:
+        """Return the time, at least one nanosecond after the last value returned."""
+        now = self._began_ns + time.perf_counter_ns() - self._zero_ns
+        self._last_ns = max(now, self._last_ns + 1)
+        return self._last_ns

@@ -9,9 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaltap.evaluator.analysis.forecast.cells import ENOUGH_SESSIONS, cells_of
 from evaltap.evaluator.analysis.forecast.draw import draw_of, draw_sessions
-from evaltap.evaluator.analysis.forecast.forecast import NO_TOOL, faithful_share, forecast
+from evaltap.evaluator.analysis.forecast.forecast import (
+    ENOUGH_SESSIONS,
+    NO_TOOL,
+    cells_of,
+    faithful_share,
+    forecast,
+)
 from evaltap.evaluator.analysis.forecast.machine import Item, Turn, calculate
 from evaltap.evaluator.analysis.forecast.model import Forecast, Options, ReplayedTurn
 from evaltap.evaluator.analysis.stats.estimate import estimate_items

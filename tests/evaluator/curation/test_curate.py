@@ -12,9 +12,8 @@ import pytest
 from evaltap.cli.main import main
 from evaltap.evaluator.analysis.filters.choice import VIEW, turns_with
 from evaltap.evaluator.cases.evalsets.content import content_hash
-from evaltap.evaluator.cases.evalsets.difference import difference
+from evaltap.evaluator.cases.evalsets.difference import difference, merge
 from evaltap.evaluator.cases.evalsets.files import read_set, set_bytes
-from evaltap.evaluator.cases.evalsets.merging import merge
 from evaltap.evaluator.curation.expectations import RegressionCheck
 from evaltap.evaluator.curation.recipe import BUILT_IN, read_recipe
 from evaltap.evaluator.scoring.scorer import CaseScorer

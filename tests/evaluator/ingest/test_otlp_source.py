@@ -1,10 +1,6 @@
 """Raw OTLP topics as a source: the right turns, once, regardless of order, speed and kills."""
 
-import itertools
 import json
-import os
-import random
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +14,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from evaltap.cli.main import main
 from evaltap.evaluator.ingest.landing.lander import Lander
-from evaltap.evaluator.ingest.landing.trace_progress import progress
-from evaltap.evaluator.ingest.sources.base import Partition, SourceBatch
-from evaltap.evaluator.ingest.sources.otlp_topics import OtlpSource
+from evaltap.evaluator.ingest.sources.base import Partition
 from evaltap.evaluator.store.database import Store
-from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.sources.otlp_files import read_cases
-from evaltap.recorder.sources.otlp_topics import TopicTraces
 from evaltap.recorder.traces.buffer import TraceLimits
 from support.builders.telemetry_log import (
     START_MS,
@@ -33,83 +25,14 @@ from support.builders.telemetry_log import (
     as_json,
     collector_messages,
     one_span_each,
-    spread,
 )
+from support.builders.telemetry_topics import SECOND, Process, consumed, on_topics, turns
 from support.corpora.span_facts import captures, differences, files_of
 
 SPANS = Partition("otlp_spans")
-KILLED_LOGS = int(os.environ.get("EVALTAP_TEST_KILLED_LOGS", "50"))
+
+
 """Logs whose consumer the slow test kills several times each."""
-SECOND = 1_000
-_producers = itertools.count(1)
-
-
-class Clock:
-    """A clock that moves when it is told to."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
-class Process:
-    """One life of a consumer of `topics` that lands in `store`; being dropped is being killed."""
-
-    def __init__(
-        self,
-        topics: MemoryTopics,
-        store: Store,
-        *,
-        closes_at_end: bool = True,
-        limits: TraceLimits | None = None,
-        clock: Clock | None = None,
-        offsets_every_seconds: float = 0,
-        **settings: Any,
-    ) -> None:
-        config = RecorderConfig(log="unused.db", **{"redaction": False, **settings})
-        self.clock = clock or Clock()
-        self.assembler = TopicTraces(config, producer_id=f"p-{next(_producers)}", limits=limits)
-        self.source = OtlpSource(
-            topics,
-            self.assembler,
-            progress=lambda: progress(store),
-            closes_at_end=closes_at_end,
-            clock=self.clock,
-            wall_clock=lambda: START_MS / 1000 + 1_000_000,
-            offsets_every_seconds=offsets_every_seconds,
-        )
-        self.lander = Lander(store)
-        self.source.seek(self.lander.offsets())
-
-    def poll(self, most: int = 1_000) -> SourceBatch:
-        return self.source.poll(most, 0)
-
-    def step(self, most: int = 1_000) -> SourceBatch:
-        """Read and land one batch."""
-        batch = self.poll(most)
-        self.lander.land(batch)
-        return batch
-
-    def run(self, most: int = 1_000) -> "Process":
-        """Consume until the log has nothing new."""
-        while (batch := self.step(most)).records or batch.more:
-            pass
-        return self
-
-    def wait(self, seconds: float) -> SourceBatch:
-        """Let time pass at the end of the log, then read and land."""
-        self.clock.seconds += seconds
-        return self.step()
-
-
-def turns(store: Store, *, latest: bool = False) -> list[tuple[Any, ...]]:
-    """Return what was landed, without what differs from life to life."""
-    table = "latest_turns" if latest else "turns"
-    return store.rows(
-        f"SELECT eval_id, invocation_id, turn_revision, actual_json FROM {table} ORDER BY ALL"
-    )
 
 
 def landed_cases(store: Store) -> list[dict[str, Any]]:
@@ -120,20 +43,6 @@ def landed_cases(store: Store) -> list[dict[str, Any]]:
         " c.revision) = 1 ORDER BY t.started_at"
     )
     return [{**json.loads(case), "actualConversation": [json.loads(turn)]} for case, turn in rows]
-
-
-def consumed(topics: MemoryTopics, **settings: Any) -> Store:
-    store = Store(":memory:")
-    Process(topics, store, **settings).run()
-    return store
-
-
-def on_topics(messages: Iterable[Message], *, seed: int | None = None, **how: Any) -> MemoryTopics:
-    """Put messages on topics: by key, or anywhere and read at odd speeds with a seed."""
-    chance = random.Random(seed) if seed is not None else None
-    topics = MemoryTopics(chance, most=5)
-    spread(topics, messages, chance=chance, **how)
-    return topics
 
 
 def spans_of(case: str) -> list[Message]:
@@ -569,175 +478,3 @@ class TestLateSpans:
 
         assert first == [("incomplete", "shutdown", 1)]
         assert second == [("ok", "root_span_ended", 2)]
-
-
-class TestPoison:
-    """What cannot be read is set aside and stops nobody."""
-
-    BAD = (b"\x00\xffnonsense", b'{"resourceSpans": [{', b'{"no": "otlp"}', b"", None)
-
-    def test_poison_becomes_dead_letters_once_and_the_rest_is_read(self) -> None:
-        good = collector_messages("adk-v2span/single_tool")
-        bad = [Message("otlp_spans", value, b"k") for value in self.BAD]
-        topics = on_topics([m for pair in itertools.zip_longest(good, bad) for m in pair if m])
-
-        with Store(":memory:") as store:
-            for _ in range(3):
-                Process(topics, store).run()
-
-            letters = store.rows("SELECT reason, record_value FROM dead_letters ORDER BY ALL")
-            assert len(turns(store)) == 1
-        assert sorted(letters, key=str) == sorted(
-            [("undecodable" if value else "empty", value) for value in self.BAD], key=str
-        )
-
-    @pytest.mark.parametrize(
-        ("told", "value", "kept"),
-        [
-            ({}, b'{"resourceSpans": [{"who": "bob@example.com", "n": 1', b'"n": 1'),
-            ({}, b"\xff\x00bob@example.com", b"[REDACTED:content] 17 bytes, sha256 "),
-            (
-                {"capture_content": False},
-                b'{"who": "bob@example.com"',
-                b"[REDACTED:content] 25 bytes",
-            ),
-            (
-                {"redaction_policy": "metadata"},
-                b'{"who": "bob@example.com"',
-                b"[REDACTED:content] 25",
-            ),
-        ],
-    )
-    def test_poison_is_kept_without_what_is_private(
-        self, told: dict[str, Any], value: bytes, kept: bytes
-    ) -> None:
-        message = Message("otlp_spans", value, b"bob@example.com")
-
-        with Store(":memory:") as store:
-            Process(
-                on_topics([message]), store, redaction=True, redaction_key="k" * 32, **told
-            ).run()
-
-            ((written, key, detail),) = store.rows(
-                "SELECT record_value, record_key, detail FROM dead_letters"
-            )
-        assert kept in written
-        assert b"bob@example.com" not in written + (key or b"")
-        assert "bob@" not in detail
-
-    @settings(max_examples=200)
-    @given(value=st.binary(min_size=1), head=st.sampled_from([b"", b"\n", b"\n\x80", b'{"a":']))
-    def test_no_bytes_whatsoever_stop_the_source(
-        self, tmp_path_factory: pytest.TempPathFactory, value: bytes, head: bytes
-    ) -> None:
-        topics = on_topics([Message("otlp_spans", head + value)])
-        log = tmp_path_factory.getbasetemp() / "unused.db"  # its key lies beside it
-        assembler = TopicTraces(RecorderConfig(log=str(log)), producer_id="p")
-        source = OtlpSource(topics, assembler, closes_at_end=True)
-        source.seek({})
-
-        found = [record for record in source.poll(10, 0).records]
-
-        assert all(record.error is None or record.record.value for record in found)
-
-
-class TestKills:
-    """A process may die at any moment: the store ends as if none had."""
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("landed", [True, False])
-    def test_a_kill_at_any_record_changes_nothing(self, *, landed: bool) -> None:
-        messages = _overlapping(random.Random(5), count=5)
-        with consumed(_timed(messages)) as plain:
-            expected = _everything(plain)
-
-        for steps in range(60):
-            with Store(":memory:") as store:
-                first = Process(_timed(messages), store)
-                ended = _steps(first, steps)
-                if not landed:
-                    first.poll(1)
-                Process(_timed(messages), store).run()
-                assert _everything(store) == expected, steps
-            if ended:
-                break
-        else:
-            raise AssertionError("the first process never came to its end")
-
-    @pytest.mark.slow
-    @settings(max_examples=8)
-    @given(seed=st.integers(0, 2**32))
-    def test_many_kills_at_odd_moments_change_nothing(self, seed: int) -> None:
-        _check_kills(seed)
-
-    @pytest.mark.chaos
-    @pytest.mark.timeout(1_200)
-    def test_logs_with_many_kills_each_change_nothing(self) -> None:
-        for seed in range(KILLED_LOGS):
-            _check_kills(seed)
-
-
-def _check_kills(seed: int) -> None:
-    chance = random.Random(seed)
-    messages = _overlapping(chance, count=chance.randint(2, 15))
-    with consumed(_timed(messages)) as plain:
-        expected = _everything(plain)
-
-    with Store(":memory:") as store:
-        for _ in range(chance.randint(1, 8)):
-            killed = Process(_timed(messages, chance), store, closes_at_end=False)
-            _steps(killed, chance.randint(0, 6), most=chance.randint(1, 5))
-        Process(_timed(messages), store).run()
-
-        assert _latest(store) == _latest_of(expected), seed
-        assert store.rows("SELECT sum(missing) FROM v_completeness") in ([(0,)], [(None,)]), seed
-
-
-def _steps(process: Process, count: int, most: int = 1) -> bool:
-    """Land `count` batches; return whether that was all."""
-    for _ in range(count):
-        batch = process.step(most)
-        if not batch.records and not batch.more:
-            return True
-    return False
-
-
-def _overlapping(chance: random.Random, count: int) -> list[tuple[Message, int, int]]:
-    """Return messages of traces that overlap in time, with time and partition, poison among them."""
-    cases = chance.sample(captures(), count)
-    found: list[tuple[Message, int, int]] = []
-    for case in cases:
-        begin = START_MS + chance.randint(0, 120 * SECOND)
-        for message in collector_messages(case):
-            parts = one_span_each(message) if message.topic == "otlp_spans" else [message]
-            for part in parts:
-                # Less than the quiet period apart: when it is read does not depend on the kills.
-                found.append((part, begin + chance.randint(0, 1_900), chance.randrange(3)))
-    for _ in range(3):
-        when = START_MS + chance.randint(0, 120 * SECOND)
-        found.append((Message("otlp_spans", b"\xffpoison"), when, chance.randrange(3)))
-    return sorted(found, key=lambda item: item[1])
-
-
-def _timed(
-    messages: Sequence[tuple[Message, int, int]], chance: random.Random | None = None
-) -> MemoryTopics:
-    topics = MemoryTopics(chance, most=7)
-    for message, time_ms, partition in messages:
-        topics.write(message, time_ms, partition=partition)
-    return topics
-
-
-def _everything(store: Store) -> dict[str, list[tuple[Any, ...]]]:
-    letters = "SELECT topic, partition_number, record_offset FROM dead_letters ORDER BY ALL"
-    tools = "SELECT invocation_id, call_index, turn_revision FROM tool_calls ORDER BY ALL"
-    return {"turns": turns(store), "letters": store.rows(letters), "tools": store.rows(tools)}
-
-
-def _latest(store: Store) -> dict[str, Any]:
-    return _latest_of(_everything(store))
-
-
-def _latest_of(everything: dict[str, list[tuple[Any, ...]]]) -> dict[str, Any]:
-    newest = {(row[0], row[1]): row[3] for row in sorted(everything["turns"])}
-    return {"turns": newest, "letters": everything["letters"]}

@@ -7,8 +7,13 @@ from evaltap.cli.options.score import AttackOptions
 from evaltap.cli.progress import progress
 from evaltap.cli.scoring import judge_session
 from evaltap.evaluator.pipeline.redteam.attacks import FAMILIES
-from evaltap.evaluator.pipeline.redteam.outcome import exit_code, outcome_data, print_outcome
-from evaltap.evaluator.pipeline.redteam.runner import FenceWatcher, run_attacks
+from evaltap.evaluator.pipeline.redteam.runner import (
+    FenceWatcher,
+    exit_code,
+    outcome_data,
+    print_outcome,
+    run_attacks,
+)
 from evaltap.evaluator.scoring.contract.context import Services
 from evaltap.evaluator.scoring.contract.judge import JudgeNotConfigured, ScriptedJudge
 from evaltap.evaluator.scoring.judge_session import JudgeSession

@@ -4,8 +4,8 @@ import json
 import sys
 
 from evaltap.cli.options.set import MergeOptions
+from evaltap.evaluator.cases.evalsets.difference import merge
 from evaltap.evaluator.cases.evalsets.files import read_set, write_set
-from evaltap.evaluator.cases.evalsets.merging import merge
 from evaltap.schemas.files.documents import check_set_name
 from evaltap.schemas.text import counted
 

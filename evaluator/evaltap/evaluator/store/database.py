@@ -103,8 +103,8 @@ WRITING_MEMORY: Final = 160
 """The same while scores are written."""
 SHARED_MEMORY: Final = 384
 """The same while there are readers, if the store's thread alone has less."""
-READING_MEMORY: Final = 300
-"""The same for a command that reads; more if a statement needs it."""
+READING_MEMORY: Final = 270
+"""The same for a command that reads; more if a statement needs it even on one thread."""
 MEMORY_PER_LOG: Final = 3
 """The memory limit divided by the size of the write-ahead log at which DuckDB makes a checkpoint."""
 
@@ -418,18 +418,21 @@ def layout() -> Contents:
         return contents_of(empty._connection)
 
 
+_NO_LIMIT: Final = "RESET threads; RESET memory_limit"
+
+
 class ReadingStore(Store):
     """A store for a command that reads a file.
 
-    DuckDB would take whatever memory the machine has; it moves data to files only at a limit, which is lifted
-    for the first statement that does not fit.
+    DuckDB would take whatever memory the machine has; it moves data to files only at a limit.  A statement
+    that does not fit is run again on one thread, which needs less; if it still does not fit, without a limit.
     """
 
     def __init__(self, path: Path) -> None:
-        self._lifted = True
+        self._limits: Iterator[str] = iter(())
         super().__init__(path, create=False)
-        self._lifted = False
         super()._execute(f"SET memory_limit = '{READING_MEMORY}MB'")
+        self._limits = iter(("SET threads = 1", _NO_LIMIT))
 
     def rows(self, query: str, parameters: Parameters = None) -> Rows:
         """Return all rows of a query."""
@@ -450,18 +453,18 @@ class ReadingStore(Store):
             yield
 
     def _fitting(self, ask: Callable[[], T]) -> T:
-        try:
-            return ask()
-        except NoMemoryError:
-            if self._lifted:
-                raise
-            self._lift()
-            return ask()
+        while True:
+            try:
+                return ask()
+            except NoMemoryError:
+                wider = next(self._limits, None)
+                if wider is None:
+                    raise
+                super()._execute(wider)
 
     def _lift(self) -> None:
-        if not self._lifted:
-            self._lifted = True
-            super()._execute("RESET memory_limit")
+        for _ in self._limits:
+            super()._execute(_NO_LIMIT)
 
 
 class TemporaryStore(Store):

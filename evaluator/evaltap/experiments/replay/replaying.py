@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import orjson
+
 from evaltap.evaluator.analysis.filters.choice import Choice
 from evaltap.evaluator.analysis.forecast.draw import draw_sessions
 from evaltap.evaluator.analysis.forecast.fates import Fork, TurnFate, fates
 from evaltap.evaluator.analysis.forecast.forecast import faithful_share, forecast
 from evaltap.evaluator.analysis.forecast.model import Options, ReplayedTurn
+from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.sessions import Session, recorded_case
 from evaltap.evaluator.scoring.run_metrics import run_metrics
 from evaltap.evaluator.scoring.scorer import CaseScorer
@@ -28,10 +31,9 @@ from evaltap.experiments.replay.recorded import (
     documents,
     recorded_sessions,
 )
-from evaltap.experiments.replay.replayed import keep_recorded, verdicts
 from evaltap.experiments.replay.result import ForkedTool, ReplayResult
 from evaltap.experiments.running import Finished, Request, Start, run_experiment
-from evaltap.experiments.units import UnitRow, read_units
+from evaltap.experiments.units import NAMED, UnitRow, named, read_units
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
 
@@ -291,3 +293,56 @@ def replay(
     return with_differences(
         result_of(drawn, replayed, digests, options), replayed, store, into
     ), finished
+
+
+_KEPT: Final = ("invocationId", "userContent", "tools", "finalResponse", "capture")
+_AT_ONCE: Final = 500
+
+
+def keep_recorded(
+    traffic: StoreReader, sessions: Iterable[RecordedSession], into: Store, experiment_id: str
+) -> None:
+    """Write the sessions as they were recorded beside their runs; those that are there already stay."""
+    there = into.column(
+        "SELECT eval_id FROM recorded_sessions WHERE experiment_id = $id", {"id": experiment_id}
+    )
+    known = set(there)
+    new = [one for one in sessions if one.name not in known]
+    for start in range(0, len(new), _AT_ONCE):
+        some = new[start : start + _AT_ONCE]
+        found = conversations(traffic, [one.key for one in some])
+        rows = [
+            (
+                experiment_id,
+                one.name,
+                orjson.dumps([_kept(turn) for turn in found.get(one.key, ())]).decode(),
+                orjson.dumps([{**turn.verdicts} for turn in one.turns]).decode(),
+                into.now(),
+            )
+            for one in some
+        ]
+        with into.transaction():
+            into.append("recorded_sessions", rows)
+
+
+def _kept(turn: Mapping[str, object]) -> dict[str, object]:
+    return {name: turn[name] for name in _KEPT if name in turn}
+
+
+def verdicts(
+    store: StoreReader, keys: Sequence[CaseKey], digests: Mapping[str, str]
+) -> dict[CaseKey, dict[int, dict[str, bool]]]:
+    """Return whether each turn passed each metric, by case, number of the turn from 0, and metric."""
+    found: dict[CaseKey, dict[int, dict[str, bool]]] = {key: {} for key in keys}
+    given = named(keys) | {"digests": list(digests.values())}
+    for app, eval_set, eval_id, place, metric, status in store.rows(_VERDICTS, given):
+        if status in ("passed", "failed", "crashed"):
+            turn = found[app, eval_set, eval_id].setdefault(place, {})
+            turn[metric] = status == "passed"
+    return found
+
+
+_VERDICTS: Final = f"""
+SELECT app_name, eval_set_id, eval_id, turn_index, metric_name, status FROM latest_turn_scores
+WHERE metric_digest IN $digests::VARCHAR[] AND {NAMED}
+"""

@@ -1,17 +1,21 @@
 """Evaluation: score what inference has brought, case by case."""
 
 import asyncio
+import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from evaltap.evaluator.cases.pairing import UnscorableCaseError, placeholder, with_case_rubrics
+from evaltap.evaluator.scoring.contract.context import Services
+from evaltap.evaluator.scoring.contract.judge import JudgeReply, JudgeRequest, JudgeUnavailable
 from evaltap.evaluator.scoring.evaluate import case_result
 from evaltap.evaluator.scoring.results.result_file import FAILED, NOT_EVALUATED
-from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.scoring.scorer import DEFAULT_SERVICES, CaseScorer
+from evaltap.experiments.mocks.turn_mocks import GeneratorAnswer, GeneratorCall, waited
 from evaltap.experiments.service.aggregation import Aggregated, aggregated, by_metric_statuses
 from evaltap.experiments.service.callbacks import CallbackCall
 from evaltap.experiments.service.concurrency import in_order
-from evaltap.experiments.service.judging import judged_by
 from evaltap.experiments.service.options import Options
 from evaltap.experiments.service.requests import (
     EvaluateRequest,
@@ -19,9 +23,11 @@ from evaltap.experiments.service.requests import (
     ServiceError,
     SetRunResult,
 )
+from evaltap.experiments.service.runners import Runner, generator_of
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.canonical import dumps
 from evaltap.schemas.formats.case import CaseData, EvalCase
-from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.formats.metric import EvalMetric, JudgeModel
 from evaltap.schemas.formats.result import (
     EvalCaseResult,
     EvalMetricResult,
@@ -221,3 +227,42 @@ def _as_recorded(case: EvalCase, inference: InferenceResult) -> CaseData:
         # The format's older form, in which turns and messages may be absent; it has the same placeholders.
         as_recorded |= {"actualConversation": [], "conversation": actual}
     return as_recorded
+
+
+def judged_by(
+    runner: Runner | None, samples: int, metrics: Sequence[EvalMetric], services: Services | None
+) -> tuple[Sequence[EvalMetric], Services | None]:
+    """Return metrics and services with the runner as the judge, asked `samples` times each."""
+    if runner is None:
+        return metrics, services
+    judge = RunnerJudge(runner)
+    services = replace(services or DEFAULT_SERVICES, judge=lambda _: judge)
+    return [_with_samples(one, samples) for one in metrics], services
+
+
+class RunnerJudge:
+    """Asks a runner, in a new session for each question; called from the threads that score."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._ask = generator_of(runner, lambda: str(uuid.uuid4()))
+
+    def answer(self, request: JudgeRequest) -> JudgeReply:
+        """Return the final response, or the structured output if the question asks for it."""
+        call = GeneratorCall(request.prompt, "", request.answer_schema, request.answer_name)
+        try:
+            found: GeneratorAnswer = waited(self._ask(call))
+        except Exception as error:  # whatever the user's runner raises
+            raise JudgeUnavailable(f"the judge runner failed: {error}") from error
+        if request.answer_schema is not None and found.structured is not None:
+            return JudgeReply(dumps(found.structured).decode(), model="runner")
+        return JudgeReply(found.text, model="runner")
+
+
+def _with_samples(metric: EvalMetric, samples: int) -> EvalMetric:
+    judge = metric.criterion.llm_judge if metric.criterion else None
+    if metric.criterion is None or judge is None:
+        return metric
+    model = (judge.judge_model or JudgeModel()).model_copy(update={"num_samples": samples})
+    judge = judge.model_copy(update={"judge_model": model})
+    criterion = metric.criterion.model_copy(update={"llm_judge": judge})
+    return metric.model_copy(update={"criterion": criterion})

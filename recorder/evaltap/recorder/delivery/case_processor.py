@@ -9,8 +9,8 @@ from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery.case_ids import CaseIds
 from evaltap.recorder.faults import DropCaseError
 from evaltap.recorder.payload import cut, readable, shorten
+from evaltap.recorder.privacy.policy import withhold_content
 from evaltap.recorder.privacy.redactor import Redactor
-from evaltap.recorder.privacy.withholding import withhold_content
 from evaltap.schemas.data import CaseData, JsonObject
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import (

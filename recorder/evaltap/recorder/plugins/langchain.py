@@ -10,6 +10,7 @@ part of the turn; whatever happens inside a tool is the work of a sub-agent.
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -18,7 +19,6 @@ from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolC
 
 from evaltap.recorder.enclosing import enclosing
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
-from evaltap.recorder.plugins.langchain_levels import Level, Node, Turn
 from evaltap.recorder.plugins.langchain_values import (
     before_the_user,
     history_message,
@@ -39,6 +39,44 @@ from evaltap.schemas.data import JsonObject
 
 if TYPE_CHECKING:
     from langchain_core.outputs import LLMResult
+
+
+@dataclass(slots=True)
+class Turn:
+    """A root call; it becomes a run with its first model or tool call."""
+
+    begun_ns: int
+    metadata: JsonObject
+    inputs: object
+    name: str | None
+    run: ObservedRun | None = None
+
+
+@dataclass(slots=True)
+class Level:
+    """The work of a turn, or of a sub-agent inside one of its tools (`parent`)."""
+
+    turn: Turn
+    parent: str | None = None
+    requested: dict[str, ToolCall] = field(default_factory=dict)
+    """Calls requested by a model that no tool has started."""
+    failed: dict[str, Failure] = field(default_factory=dict)
+    """Failed calls whose error may still be sent to the model."""
+
+
+@dataclass(slots=True)
+class Node:
+    """An open LangChain call."""
+
+    level: Level
+    top: bool = False
+    """Whether the turn starts and ends with this call."""
+    call_id: str | None = None
+    inner: Level | None = None
+    """The work of a sub-agent inside this tool."""
+    model: str | None = None
+    agent: str | None = None
+
 
 ORIGIN = Origin(framework="langchain", convention="langchain-callbacks")
 SESSION_KEYS = ("session_id", "conversation_id", "thread_id")

@@ -5,6 +5,7 @@ move to the parent, a span without its parent in the trace is a top, and cycles 
 is bounded, because reading a tree looks at all ancestors of each span.
 """
 
+import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -15,7 +16,6 @@ from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.pacing import yield_to_agent
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.recorder.traces.duplicates import mark_wrappers, merge_duplicates, merge_nested
-from evaltap.recorder.traces.event_spans import merge_tool_events
 from evaltap.recorder.traces.node import Node
 
 _DEEPEST: Final = 200
@@ -143,3 +143,35 @@ def _restore_calls(agent: Node) -> None:
         span = replace(agent.span, start_ns=start_ns, end_ns=start_ns, status_code=0, events=())
         restored = Reading("", kind="model", input=before, output=(answer,), model=reading.model)
         agent.children.insert(index, Node(span, restored, parent=agent))
+
+
+_EVENT: Final = re.compile(
+    r"^tool\.(?:\w+\.)*(?P<tool>\w+)\.(?P<event>start|success|finish|error|retry)(?:-\d+)?$"
+)
+
+
+def merge_tool_events(nodes: Iterable[Node]) -> None:
+    """Merge the events of a call into one tool call, with the tool's name and the end's result."""
+    open_calls: dict[str, list[Node]] = {}
+    for node in sorted(nodes, key=lambda node: (node.span.start_ns, node.span.end_ns)):
+        found = _EVENT.match(node.span.name) if node.kind == "tool" else None
+        if found is None:
+            continue
+        reading = node.reading
+        if reading.tool_name in (None, node.span.name):
+            reading.tool_name = found["tool"]
+        waiting = open_calls.setdefault(found["tool"], [])
+        if found["event"] == "start":
+            waiting.append(node)
+        elif waiting:
+            begun = waiting[0].reading
+            begun.result = begun.result or reading.result
+            begun.failure = begun.failure or (node.failure if found["event"] == "error" else None)
+            begun.tool_name = (
+                reading.tool_name if begun.tool_name == found["tool"] else begun.tool_name
+            )
+            reading.kind = "other"
+            if found["event"] == "finish" or begun.result is not None:
+                waiting.pop(0)
+        elif found["event"] == "finish" and reading.arguments is None:
+            reading.kind = "other"  # belongs to a call that `success` ended

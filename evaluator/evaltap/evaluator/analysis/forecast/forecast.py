@@ -8,11 +8,10 @@ of its cell, and never decides.  docs/explanation/replay.md has the formulas and
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple, TypeAlias
 
-from evaltap.evaluator.analysis.forecast.cells import Key, cells_of
 from evaltap.evaluator.analysis.forecast.machine import Figure, Item, Turn, calculate
 from evaltap.evaluator.analysis.forecast.model import (
     Estimated,
@@ -23,6 +22,9 @@ from evaltap.evaluator.analysis.forecast.model import (
 )
 from evaltap.evaluator.analysis.stats.estimate import estimate_items
 from evaltap.evaluator.analysis.stats.rate import Interval
+
+Key: TypeAlias = tuple[str | int, ...]
+
 
 LEAST_FAITHFUL: Final = 0.5
 """With a smaller share of faithful turns, there is no estimate."""
@@ -250,3 +252,50 @@ def _most_forks(rows: Sequence[ReplayedTurn]) -> str | None:
         if row.replayed is not None and row.fork:
             weights[row.fork] += row.replayed
     return max(sorted(weights), key=weights.__getitem__, default=None)
+
+
+ENOUGH_SESSIONS: Final = 10
+"""The number of sessions with a new verdict that a cell needs."""
+
+"""What turns have in common, the most important first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    keys: tuple[Key, ...]
+    """Sorted; the first is its name."""
+    sessions: frozenset[str]
+
+    @property
+    def rank(self) -> tuple[int, Key]:
+        return len(self.sessions), self.keys[0]
+
+
+def cells_of(sessions: Mapping[Key, Collection[str]]) -> dict[Key, int]:
+    """Return the number of the cell of each key, given the sessions with a new verdict under it.
+
+    Keys of equal length form a tree.  From the leaves upwards, the group with the fewest sessions of its
+    parent is joined with the next smallest until all have enough; a group that stays alone and small moves
+    up a level.
+    """
+    groups = [_Group((key,), frozenset(found)) for key, found in sorted(sessions.items())]
+    merged = sorted(_joined(groups, 0), key=lambda one: one.keys[0])
+    return {key: number for number, group in enumerate(merged) for key in group.keys}
+
+
+def _joined(groups: Sequence[_Group], depth: int) -> Sequence[_Group]:
+    """Return the groups below a node of the tree, whose keys agree in their first `depth` parts."""
+    if len(groups) < 2:
+        return groups
+    children: defaultdict[str | int, list[_Group]] = defaultdict(list)
+    for one in groups:
+        children[one.keys[0][depth]].append(one)
+    found = [one for child in children.values() for one in _joined(child, depth + 1)]
+    while len(found) > 1:
+        found.sort(key=lambda one: one.rank)
+        first, second, *rest = found
+        if len(first.sessions) >= ENOUGH_SESSIONS:
+            break
+        joined = _Group(tuple(sorted(first.keys + second.keys)), first.sessions | second.sessions)
+        found = [joined, *rest]
+    return found

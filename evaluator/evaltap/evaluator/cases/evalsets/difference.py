@@ -1,8 +1,8 @@
-"""Compare two eval sets, case by case and field by field."""
+"""Compare two eval sets, case by case and field by field, and merge two with a common ancestor."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -139,3 +139,49 @@ def only_content(found: Difference) -> Difference:
 
 def _of_content(fields: Sequence[FieldChange]) -> Iterator[FieldChange]:
     return (field for field in fields if not field.place.startswith(_PROVENANCE))
+
+
+class Merged(NamedTuple):
+    """The cases of both sets, and the ids that both sides changed differently."""
+
+    cases: list[CaseData]
+    conflicts: list[str]
+    same: list[str]
+    """Ids of the second set whose content the first set has under another id."""
+
+
+def merge(
+    ours: Sequence[CaseData], theirs: Sequence[CaseData], base: Sequence[CaseData] | None = None
+) -> Merged:
+    """Return the cases of both sets.
+
+    If both contain a case and differ, the side that changed it since `base` wins.  Without a base, or if both
+    changed it, it is a conflict, and ours remains.  A case that one side removed from the base stays removed,
+    unless the other side changed it.
+    """
+    old, mine, other = (_by_id(cases) for cases in (base or (), ours, theirs))
+    hashes = {content_hash(case) for case in ours if case.get("conversation")}
+    merged = Merged([], [], [])
+    for name in sorted({*mine, *other}):
+        one, two, before = mine.get(name), other.get(name), old.get(name)
+        if one is None and two is not None and before is None and content_hash(two) in hashes:
+            merged.same.append(name)
+        elif one == two or two == before:
+            _keep(merged, one)
+        elif one == before:
+            _keep(merged, two)
+        else:
+            # Both changed it, or one changed it and the other removed it.
+            if (one is not None and two is not None) or before is not None:
+                merged.conflicts.append(name)
+            _keep(merged, one if one is not None else two)
+    return merged
+
+
+def _keep(merged: Merged, case: CaseData | None) -> None:
+    if case is not None:
+        merged.cases.append(case)
+
+
+def _by_id(cases: Sequence[CaseData]) -> Mapping[str, CaseData]:
+    return {case["evalId"]: case for case in cases}

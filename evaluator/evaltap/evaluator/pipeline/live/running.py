@@ -1,15 +1,19 @@
 """The outside view of a consumer: probes, notifications to systemd, and reloads on SIGHUP."""
 
+import os
 import signal
+import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
-from evaltap.evaluator.pipeline.live.reloading import Reload
+from evaltap.evaluator.cases.identity import ChangedCases
 from evaltap.evaluator.pipeline.live.service import serving
 from evaltap.evaluator.pipeline.live.status import LiveStatus
-from evaltap.evaluator.pipeline.live.systemd import Systemd
+from evaltap.schemas.errors import EvaltapError
 
 
 class Running:
@@ -72,3 +76,98 @@ def running(
     finally:
         if before is not None:
             signal.signal(signal.SIGHUP, before)
+
+
+class Reload:
+    """Stops the consumer so that it restarts with the changed files; if they are invalid, it keeps running.
+
+    `check` raises EvaltapError for invalid files.  `request` may be called from a signal handler.
+    """
+
+    def __init__(self, check: Callable[[], None], report: Callable[[str], None]) -> None:
+        self.stop: Callable[[], None] = lambda: None
+        """Stops the consumer; set by the consumer's creator."""
+        self.accepted = False
+        self._check = check
+        self._report = report
+        self._requested = False
+
+    def request(self) -> None:
+        """Request a reload at the next step."""
+        self._requested = True
+
+    def begin(self) -> None:
+        """Do nothing: the files were just read."""
+
+    def step(self, changed: ChangedCases | None) -> bool:
+        """Check the files if a reload was requested; stop the consumer if they are valid."""
+        if self._requested:
+            self._requested = False
+            try:
+                self._check()
+            except EvaltapError as error:
+                self._report(
+                    f"cannot load the changed files, so the old ones stay in effect: {error}"
+                )
+            else:
+                self._report("reloaded the changed files")
+                self.accepted = True
+                self.stop()
+        return False
+
+    @property
+    def idle(self) -> bool:
+        """Always true: a reload needs no waiting."""
+        return True
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+
+_AT_MOST: Final = 0.5
+"""Share of the watchdog's interval: systemd recommends two notifications within it."""
+
+
+class Systemd:
+    """Sends notifications to the socket that systemd names.  Without a socket, every method does nothing."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str] = os.environ,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._address = environ.get("NOTIFY_SOCKET", "")
+        self._clock = clock
+        microseconds = environ.get("WATCHDOG_USEC", "")
+        mine = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self._every = int(microseconds) / 1e6 * _AT_MOST if microseconds.isdigit() and mine else 0.0
+        self._last = -self._every
+
+    def ready(self) -> None:
+        """Notify that records are being read; also ends a reload."""
+        self._send("READY=1")
+
+    def reloading(self) -> None:
+        """Notify that files are being reloaded; `ready` ends the reload."""
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def stopping(self) -> None:
+        """Notify that the service is stopping."""
+        self._send("STOPPING=1")
+
+    def alive(self) -> None:
+        """Notify the watchdog, if a notification is due."""
+        if self._every and (now := self._clock()) - self._last >= self._every:
+            self._last = now
+            self._send("WATCHDOG=1")
+
+    def _send(self, state: str) -> None:
+        if not self._address:
+            return
+        address = "\0" + self._address[1:] if self._address[0] == "@" else self._address
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            try:
+                sender.sendto(state.encode(), address)
+            except OSError:  # nobody listens any more, which must not stop the service
+                return

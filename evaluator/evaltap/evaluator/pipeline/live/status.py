@@ -1,9 +1,12 @@
-"""The state of a running consumer for other threads: whether it makes progress, is ready, and its figures."""
+"""The state of a running consumer for other threads and for probes: progress, readiness, figures."""
 
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
+
+from evaltap.schemas.errors import InputError
 
 STUCK_SECONDS: Final = 300.0
 """A consumer without a step for this long counts as stuck; a judge's request times out much earlier."""
@@ -47,3 +50,29 @@ class LiveStatus:
         """The metrics published last."""
         with self._lock:
             return self._metrics
+
+
+EVERY_SECONDS: Final = 5.0
+
+
+def heartbeat(path: Path, clock: Callable[[], float] = time.monotonic) -> Callable[[], None]:
+    """Return a function that touches the file at most every five seconds.
+
+    Raises InputError if the file cannot be written.
+    """
+    last = clock()
+    try:
+        path.touch(mode=0o600)
+    except OSError as error:
+        raise InputError(
+            f"--heartbeat {path}: cannot write it ({error.strerror}); name a file in a"
+            " writable folder"
+        ) from None
+
+    def beat() -> None:
+        nonlocal last
+        if (now := clock()) - last >= EVERY_SECONDS:
+            last = now
+            path.touch(mode=0o600)
+
+    return beat

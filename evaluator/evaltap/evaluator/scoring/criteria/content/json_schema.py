@@ -1,11 +1,18 @@
 """JSON Schema checks: draft 2020-12 unless the schema names another; never fetches anything.
 
-Patterns are RE2 patterns: an agent's answer must not decide how long a check takes.
+Patterns are RE2 patterns: an agent's answer must not decide how long a check takes.  Only a criterion that
+has a schema loads this module, because jsonschema takes a tenth of a second.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.validators import extend, validator_for
+from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # no types
+from referencing.exceptions import Unresolvable
 
 from evaltap.evaluator.scoring.criteria.content.text import compile_pattern, encodable
 from evaltap.schemas.formats.model import Json
@@ -19,9 +26,6 @@ def compile_schema(schema: Json) -> Callable[[Json], str | None]:
     problem = schema_problem(schema)
     if problem is not None:
         return lambda _: problem
-    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # no types
-    from referencing.exceptions import Unresolvable
-
     # An explicit registry keeps references to other documents from being downloaded. A reference to
     # the whole schema would read `$schema` again and select a validator with other patterns.
     named = schema
@@ -45,8 +49,6 @@ def compile_schema(schema: Json) -> Callable[[Json], str | None]:
 
 def schema_problem(schema: Json) -> str | None:
     """Return why `schema` is not a JSON Schema; None if it is."""
-    from jsonschema.exceptions import SchemaError
-
     if not isinstance(schema, dict | bool):
         return f"compile json schema: found {schema!r}, expected an object or a boolean"
     try:
@@ -87,8 +89,6 @@ def _pattern_problems(schema: Json) -> Iterator[str]:
 
 @cache
 def _with_linear_patterns(kind: object) -> Any:  # a validator class, as jsonschema makes them
-    from jsonschema.validators import extend
-
     return extend(  # type: ignore[no-untyped-call]  # the stubs have no types for it
         kind,
         {
@@ -104,8 +104,6 @@ def _found(pattern: str, text: str) -> bool:
 
 
 def _pattern(validator: Any, pattern: str, value: Json, _: Json) -> Iterator[Exception]:
-    from jsonschema.exceptions import ValidationError
-
     if isinstance(value, str) and not _found(pattern, value):
         yield ValidationError(f"{value!r:.200} does not match {pattern!r}")
 
@@ -123,8 +121,6 @@ def _pattern_properties(
 def _additional_properties(
     validator: Any, allowed: Json, value: Json, schema: Mapping[str, Any]
 ) -> Iterator[Exception]:
-    from jsonschema.exceptions import ValidationError
-
     if not isinstance(value, dict):
         return
     known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
@@ -142,7 +138,4 @@ def _additional_properties(
 
 
 def _kind(schema: Json) -> Any:  # a validator class; the stubs forget boolean schemas
-    from jsonschema import Draft202012Validator
-    from jsonschema.validators import validator_for
-
     return validator_for(schema, default=Draft202012Validator)

@@ -13,7 +13,6 @@ from evaltap.evaluator.cases.json_text import parse
 from evaltap.evaluator.cases.text import quoted
 from evaltap.evaluator.scoring.contract.context import RubricVerdict
 from evaltap.evaluator.scoring.contract.errors import MetricError
-from evaltap.evaluator.scoring.criteria.content.json_schema import compile_schema, schema_problem
 from evaltap.evaluator.scoring.criteria.content.text import compile_length, lower, search
 from evaltap.schemas.formats.criteria import Rule
 from evaltap.schemas.formats.metric import LengthCriterion
@@ -150,10 +149,17 @@ def _length(rule: Rule) -> Check:
 
 
 def _json(rule: Rule) -> Check:
-    problem = None if rule.schema_ is None else schema_problem(rule.schema_)
-    if problem is not None:
-        raise ValueError(problem)
-    schema = None if rule.schema_ is None else compile_schema(rule.schema_)
+    schema = None
+    if rule.schema_ is not None:
+        from evaltap.evaluator.scoring.criteria.content.json_schema import (
+            compile_schema,
+            schema_problem,
+        )
+
+        problem = schema_problem(rule.schema_)
+        if problem is not None:
+            raise ValueError(problem)
+        schema = compile_schema(rule.schema_)
 
     def check(text: str) -> Finding:
         try:

@@ -4,6 +4,7 @@ An evaluator defines the question about a turn and how to read the answer (`Ques
 judges are asked and how often.  This module sends the requests, and handles answers without a verdict.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -55,7 +56,6 @@ from evaltap.evaluator.scoring.evaluators.judged.panel import (
     SampleRequest,
 )
 from evaltap.evaluator.scoring.evaluators.judged.rubric_prompt import NO_EXTRAS, RubricExtras
-from evaltap.evaluator.scoring.evaluators.judged.samples import samples_of, workers_of
 from evaltap.evaluator.scoring.judges.settings import judge_models
 from evaltap.evaluator.scoring.waiting import map_together
 from evaltap.schemas.files.adk_older import rubric_of
@@ -501,3 +501,19 @@ def storable(verdict: Verdict) -> Verdict:
 
 def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
+
+
+def samples_of(model: JudgeModel | None) -> int:
+    """Return the number of samples for each turn; raise MetricError if it is below 1."""
+    given = model.num_samples if model else None
+    if given is not None and given <= 0:
+        raise MetricError(f"judgeModel.numSamples is {given}; expected 1 or more")
+    return given or 1
+
+
+def workers_of(criterion: LlmJudgeCriterion) -> int:
+    """Return the number of concurrent requests; raise MetricError if it is negative."""
+    given = criterion.sample_parallelism
+    if given is not None and given < 0:
+        raise MetricError(f"sampleParallelism is {given}; expected 0 (one for each CPU) or more")
+    return (given or os.cpu_count() or 1) if criterion.sample_parallelism_enabled else 1
