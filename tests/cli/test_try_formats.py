@@ -563,6 +563,28 @@ def test_spans_on_lines_of_their_own_are_one_trace(name: str, tmp_path: Path) ->
     assert len(turn["tools"]) == 2
 
 
+@pytest.mark.parametrize("orient", ["columns", "split"])
+def test_a_data_frame_of_spans_may_be_written_by_column(orient: str, tmp_path: Path) -> None:
+    spans = json.loads((DATA / "phoenix-spans.json").read_text())["data"]
+    rows: dict[str, Line] = {}
+    for span in spans:
+        about = span.pop("context")
+        attributes = {f"attributes.{name}": value for name, value in span.pop("attributes").items()}
+        rows[about["span_id"]] = {**span, **attributes, "context.trace_id": about["trace_id"]}
+    names = sorted({name for row in rows.values() for name in row})
+    frame: Line = {name: {key: row.get(name) for key, row in rows.items()} for name in names}
+    if orient == "split":
+        data = [[key, *(row.get(name) for name in names)] for key, row in rows.items()]
+        frame = {"columns": ["context.span_id", *names], "index": [0, 1, 2], "data": data}
+
+    (turn,) = turns(read(tmp_path, frame))
+
+    assert outline(turn) == (
+        *("Is order 12 paid?", [("get_order", False), ("refund", True)]),
+        *("Yes.", "ok"),
+    )
+
+
 def test_rows_of_traces_complete_their_observations(tmp_path: Path) -> None:
     observations = [
         {**json.loads(line), "session_id": ""}
