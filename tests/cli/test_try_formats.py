@@ -431,6 +431,36 @@ def test_tokens_of_all_calls_of_a_turn_are_counted(tmp_path: Path) -> None:
     assert turn["contextMessages"][0]["content"] == "You are a clerk."
 
 
+def test_other_calls_in_a_log_of_bedrock_are_told(tmp_path: Path) -> None:
+    lines = (DATA / "bedrock-invocations.jsonl").read_text().splitlines()
+    embedding = {
+        "schemaType": "ModelInvocationLog",
+        "input": {"inputBodyJson": {"inputText": "x"}},
+        "output": {"outputBodyJson": {"embedding": [0.1]}},
+    }
+
+    found = read(tmp_path, [*map(json.loads, lines), embedding])
+
+    assert len(turns(found)) == 1
+    assert found.files[0].notes == ["1 model call without messages, as for embeddings"]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"input": "text", "model": "m", "response": {"data": [{"embedding": [0.1]}]}},
+        [{"author": "a", "content": "text"}],
+        {"id": 1, "timestamp": "t", "source": "web", "action": "click"},
+        [{"type": "message", "message": {"role": "user", "content": "x"}}, {"type": "tool"}],
+    ],
+    ids=["embedding", "posts", "audit", "another agent"],
+)
+def test_a_document_of_another_kind_is_not_recognised(document: object, tmp_path: Path) -> None:
+    (file,) = read(tmp_path, document).files
+
+    assert str(file.skipped).startswith("not recognised")
+
+
 def test_a_streamed_response_in_a_log_of_bedrock_is_put_together(tmp_path: Path) -> None:
     block = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
     chunks: list[Line] = [
