@@ -431,6 +431,36 @@ def test_tokens_of_all_calls_of_a_turn_are_counted(tmp_path: Path) -> None:
     assert turn["contextMessages"][0]["content"] == "You are a clerk."
 
 
+def test_other_calls_in_a_log_of_bedrock_are_told(tmp_path: Path) -> None:
+    lines = (DATA / "bedrock-invocations.jsonl").read_text().splitlines()
+    embedding = {
+        "schemaType": "ModelInvocationLog",
+        "input": {"inputBodyJson": {"inputText": "x"}},
+        "output": {"outputBodyJson": {"embedding": [0.1]}},
+    }
+
+    found = read(tmp_path, [*map(json.loads, lines), embedding])
+
+    assert len(turns(found)) == 1
+    assert found.files[0].notes == ["1 model call without messages, as for embeddings"]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"input": "text", "model": "m", "response": {"data": [{"embedding": [0.1]}]}},
+        [{"author": "a", "content": "text"}],
+        {"id": 1, "timestamp": "t", "source": "web", "action": "click"},
+        [{"type": "message", "message": {"role": "user", "content": "x"}}, {"type": "tool"}],
+    ],
+    ids=["embedding", "posts", "audit", "another agent"],
+)
+def test_a_document_of_another_kind_is_not_recognised(document: object, tmp_path: Path) -> None:
+    (file,) = read(tmp_path, document).files
+
+    assert str(file.skipped).startswith("not recognised")
+
+
 def test_a_streamed_response_in_a_log_of_bedrock_is_put_together(tmp_path: Path) -> None:
     block = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
     chunks: list[Line] = [
@@ -561,6 +591,28 @@ def test_spans_on_lines_of_their_own_are_one_trace(name: str, tmp_path: Path) ->
     (turn,) = turns(read(tmp_path, spans))
 
     assert len(turn["tools"]) == 2
+
+
+@pytest.mark.parametrize("orient", ["columns", "split"])
+def test_a_data_frame_of_spans_may_be_written_by_column(orient: str, tmp_path: Path) -> None:
+    spans = json.loads((DATA / "phoenix-spans.json").read_text())["data"]
+    rows: dict[str, Line] = {}
+    for span in spans:
+        about = span.pop("context")
+        attributes = {f"attributes.{name}": value for name, value in span.pop("attributes").items()}
+        rows[about["span_id"]] = {**span, **attributes, "context.trace_id": about["trace_id"]}
+    names = sorted({name for row in rows.values() for name in row})
+    frame: Line = {name: {key: row.get(name) for key, row in rows.items()} for name in names}
+    if orient == "split":
+        data = [[key, *(row.get(name) for name in names)] for key, row in rows.items()]
+        frame = {"columns": ["context.span_id", *names], "index": [0, 1, 2], "data": data}
+
+    (turn,) = turns(read(tmp_path, frame))
+
+    assert outline(turn) == (
+        *("Is order 12 paid?", [("get_order", False), ("refund", True)]),
+        *("Yes.", "ok"),
+    )
 
 
 def test_rows_of_traces_complete_their_observations(tmp_path: Path) -> None:

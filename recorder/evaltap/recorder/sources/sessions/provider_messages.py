@@ -31,6 +31,7 @@ from evaltap.schemas.text import begins_as_error
 NAME: Final = "model-api"
 _LISTS: Final = ("contents", "history", "items", "messages")
 _IDS: Final = ("session_id", "sessionId", "conversation_id", "thread_id", "id")
+_LOG: Final = "ModelInvocationLog"
 _SYSTEM: Final = ("system", "developer")
 _REQUESTS: Final = ("request", "input", "inputBodyJson", "request_body", "body")
 _RESPONSES: Final = ("response", "output", "outputBodyJson", "response_body", "completion")
@@ -42,13 +43,19 @@ _ITEMS: Final = (
 """Types of items in lists of OpenAI's and LangChain's, which have no role."""
 
 
-def calls_in(document: object) -> list[Conversation] | None:
-    """Return the conversations in logs of model calls; None for other documents."""
+def calls_in(document: object) -> tuple[list[Conversation], int] | None:
+    """Return the conversations in logs of model calls, and the number of Bedrock's other calls (embeddings).
+
+    None for other documents.
+    """
     listed = document if isinstance(document, list) else [document]
     records = [record for one in listed for record in records_in(one)]
-    calls = [_call(record) for record in records]
-    found = [one for one in calls if one is not None]
-    return _conversations(found) if found and len(found) == len(records) else None
+    calls = [(record, _call(record)) for record in records]
+    found = [call for _, call in calls if call is not None]
+    others = [record for record, call in calls if call is None]
+    if not found or any(one.get("schemaType") != _LOG for one in others):
+        return None
+    return _conversations(found), len(others)
 
 
 def messages_in(document: object) -> list[Conversation] | None:
@@ -84,7 +91,8 @@ def _is_chat(item: object) -> bool:
 
 
 def _is_item(item: Mapping[str, object]) -> bool:
-    return "role" in item or "lc" in item or item.get("type") in _ITEMS
+    is_known = "lc" in item or item.get("type") in _ITEMS
+    return "role" in item or (is_known and "message" not in item)
 
 
 def _apart(message: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
@@ -185,12 +193,18 @@ def _call(record: Mapping[str, object]) -> _ModelCall | None:
         return None
     if given[-1].role == "assistant":
         return None  # a whole conversation
-    answered = read_response(mapping(response.get("output")).get("message", response))
+    answered = [
+        one
+        for one in read_response(mapping(response.get("output")).get("message", response))
+        if one.role == "assistant" and (one.text is not None or one.calls)
+    ]
+    if not answered and not error:
+        return None  # an embedding, or a form that is not known
     system = read_messages(request.get("system", request.get("instructions")), role="system")
     model = record.get("modelId") or response.get("model") or request.get("model")
     return _ModelCall(
         asked=tuple(one for one in given if one.role not in _SYSTEM),
-        answered=tuple(one for one in answered if one.role == "assistant"),
+        answered=tuple(answered),
         system=(*system, *(one for one in given if one.role in _SYSTEM)),
         model=model if isinstance(model, str) else None,
         tokens=_tokens(mapping(response.get("usage"))),
