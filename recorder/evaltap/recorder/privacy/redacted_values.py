@@ -33,6 +33,7 @@ from evaltap.recorder.privacy.structures import (
     secret_parts,
     values_of_label,
 )
+from evaltap.recorder.privacy.text.calm import is_calm
 from evaltap.recorder.privacy.text.numbers import card_in, is_card_number, phone_in
 from evaltap.recorder.privacy.text.secret_names import (
     Name,
@@ -421,7 +422,7 @@ def _is_plain(value: Any) -> bool:
     """Return whether no rule can match a value of this form."""
     kind = type(value)
     if kind is str:
-        return is_ordinary(value)
+        return is_ordinary(value) or (len(value) < _SHORTEST_REMEMBERED and is_calm(value))
     if kind is int:
         return bool(value <= _SMALLEST_NUMBER)
     return value is None or kind is float or kind is bool
