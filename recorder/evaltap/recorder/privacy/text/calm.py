@@ -39,14 +39,22 @@ def is_calm(text: str) -> bool:
     """Return whether nothing in a text can be sensitive."""
     if len(text) > _LONGEST:
         return False
-    if _RE.characters.fullmatch(text) is None or _RE.number.search(text) is not None:
+    is_plain = _RE.plain.fullmatch(text) is not None and "- " not in text
+    if not is_plain and _RE.characters.fullmatch(text) is None:
+        return False
+    if _RE.number.search(text) is not None:
         return False
     content = text.encode()
-    if _LONG in content.translate(_JOINED):
+    if len(text) >= len(_LONG) and _LONG in content.translate(_JOINED):
         return False
     found = content.translate(_LETTERS).split()
     if not _known.issuperset(map(hash, found)) and not all(map(_is_calm_word, found)):
         return False
+    return is_plain or _has_no_sign(text)
+
+
+def _has_no_sign(text: str) -> bool:
+    """Return whether the signs in a text of calm words are part of no trigger."""
     lower = text.lower()
     for mark, signs in _triggers().signs.items():
         if mark in text and any(sign in lower for sign in signs):
