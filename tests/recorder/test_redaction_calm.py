@@ -1,5 +1,6 @@
 """A text that is calm holds nothing for any rule, so redaction may skip it."""
 
+import pickle
 import re
 
 import pytest
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 
 from evaltap.recorder.privacy.detectors import found_by_rules
 from evaltap.recorder.privacy.lexicon import rows
+from evaltap.recorder.privacy.pseudonyms import Pseudonyms
+from evaltap.recorder.privacy.redacted_values import MAX_CLEAN, RedactionReport, ValueRedactor
 from evaltap.recorder.privacy.text.calm import is_calm
 from redaction_corpus import entries, harmless
 
@@ -83,3 +86,42 @@ def test_a_trigger_a_long_word_or_a_long_text_is_not_calm(text: str) -> None:
 def test_an_identifier_that_is_calm_is_no_number(text: str) -> None:
     assert is_calm(text)
     assert rules_find_nothing(text, identifier=True)
+
+
+PROSE = "The parcel was handed over to the neighbour; nothing else is known about this delivery."
+
+
+def values() -> ValueRedactor:
+    return ValueRedactor(Pseudonyms(b"k" * 32), rules=(), entropy=False)
+
+
+def test_a_value_that_was_found_clean_is_still_secret_under_another_name() -> None:
+    redact, report = values(), RedactionReport()
+
+    for name in ("note", "note", "password", "note"):
+        found = redact.item(name, {"said": PROSE}, report)
+        assert (found == {"said": PROSE}) is (name == "note")
+
+
+def test_a_text_with_a_secret_is_replaced_each_time() -> None:
+    redact, report = values(), RedactionReport()
+    text = f"{PROSE} Write to bob@example.org."
+
+    found = {redact.item("note", text, report) for _ in range(3)}
+
+    assert len(found) == 1
+    assert "bob@" not in found.pop()
+    assert report.replaced["email"] == 3
+
+
+def test_what_is_remembered_are_digests_of_clean_values_and_bounded() -> None:
+    redact, report = values(), RedactionReport()
+
+    for number in range(3 * MAX_CLEAN):
+        redact.item("note", f"{PROSE} {number}", report)
+    redact.item("note", f"{PROSE} bob@example.org", report)
+
+    kept = pickle.dumps(redact._clean)
+    assert len(kept) < 2 * MAX_CLEAN * 32
+    assert b"parcel" not in kept
+    assert b"bob" not in kept

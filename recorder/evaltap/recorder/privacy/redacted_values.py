@@ -53,7 +53,8 @@ _MAX_PASSES = 4
 _LONGEST_KNOWN_NAME = 64
 _MAX_KNOWN_NAMES = 4_096
 _SHORTEST_REMEMBERED = 64
-_MAX_CLEAN = 4_096
+MAX_CLEAN = 4_096
+"""Digests in a generation of what is remembered as clean."""
 _SMALLEST_NUMBER = 10**13
 """Smaller numbers are too short for a card."""
 
@@ -85,7 +86,7 @@ class _CleanValues:
         return False
 
     def add(self, digest: bytes) -> None:
-        if len(self._younger) >= _MAX_CLEAN:
+        if len(self._younger) >= MAX_CLEAN:
             self._older, self._younger = self._younger, set()
         self._younger.add(digest)
 
