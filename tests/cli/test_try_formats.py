@@ -446,6 +446,32 @@ def test_other_calls_in_a_log_of_bedrock_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"prompt": "Why?"}, {"generation": "So."}),
+        ({"inputText": "Why?"}, {"outputText": "So."}),
+        ({"message": "Why?"}, {"text": "So."}),
+        (
+            json.dumps({"messages": [ASK]}),
+            json.dumps({"content": [{"type": "text", "text": "So."}]}),
+        ),
+    ],
+    ids=["Llama", "Titan", "Cohere", "JSON text"],
+)
+def test_models_of_bedrock_that_take_a_text(asked: object, said: object, tmp_path: Path) -> None:
+    record = {
+        "schemaType": "ModelInvocationLog",
+        "input": {"inputBodyJson": asked, "inputTokenCount": 5},
+        "output": {"outputBodyJson": said, "outputTokenCount": 2},
+    }
+
+    (turn,) = turns(read(tmp_path, [record]))
+
+    assert outline(turn) == ("Why?", [], "So.", "ok")
+    assert (turn["telemetry"]["inputTokens"], turn["telemetry"]["outputTokens"]) == (5, 2)
+
+
+@pytest.mark.parametrize(
     "document",
     [
         {"input": "text", "model": "m", "response": {"data": [{"embedding": [0.1]}]}},
@@ -581,6 +607,56 @@ def test_log_records_in_the_form_of_spans_are_a_turn(tmp_path: Path) -> None:
     assert outline(turn) == ("Why?", [("look", False)], "So.", "ok")
     assert turn["tools"][0]["result"] == "found"
     assert "intermediateResponses" not in turn
+
+
+def test_records_of_langgraph_on_agentcore_are_a_turn(tmp_path: Path) -> None:
+    """OpenLLMetry's records of steps, and those of botocore's calls, some without the event's name."""
+    ask = {"name": "look", "args": {"id": 1}, "id": "c"}
+
+    def lc(name: str, **kwargs: object) -> Line:
+        return {"lc": 1, "type": "constructor", "id": ["langchain", name], "kwargs": kwargs}
+
+    def step(number: int, asked: Line, said: Line) -> Line:
+        body = {
+            "input": {"messages": [{"role": "user", "content": json.dumps({"tags": [], **asked})}]},
+            "output": {
+                "messages": [{"role": "assistant", "content": json.dumps({"kwargs": {}, **said})}]
+            },
+        }
+        return record(number, body)
+
+    def record(number: int, body: object, **more: object) -> Line:
+        about: Line = {"scope": {"name": "s"}, "traceId": "ab" * 16, "spanId": f"{number:016x}"}
+        return {**about, "timeUnixNano": 1772359200000000000, "body": body, **more}
+
+    human, calls = lc("HumanMessage", content="Why?"), lc("AIMessage", content="", tool_calls=[ask])
+    found = lc("ToolMessage", content="found", tool_call_id="c", status="success")
+    end = lc("AIMessage", content="So.")
+    function = {"name": "look", "arguments": {"id": 1}}
+    chat: list[Line] = [
+        record(
+            3, {"content": [{"text": "Why?"}]}, attributes={"event.name": "gen_ai.user.message"}
+        ),
+        record(3, {"tool_calls": [{"type": "function", "id": "c", "function": function}]}),
+        record(3, {"content": "found", "id": "c"}),
+        record(3, {"message": {"content": [{"text": "So."}]}, "finish_reason": "end_turn"}),
+    ]
+    steps = [
+        step(
+            1,
+            {"inputs": {"messages": [human]}},
+            {"outputs": {"messages": [human, calls, found, end]}},
+        ),
+        step(2, {"input_str": "{'id': 1}", "inputs": {"id": 1}}, {"output": found}),
+    ]
+    other = record(4, "Attempting to instrument while already instrumented")
+
+    for records in (steps, chat, [other, *steps, *chat]):
+        (turn,) = turns(read(tmp_path, records))
+
+        assert outline(turn) == ("Why?", [("look", False)], "So.", "ok")
+        assert (turn["tools"][0]["arguments"], turn["tools"][0]["result"]) == ({"id": 1}, "found")
+        assert "intermediateResponses" not in turn
 
 
 @pytest.mark.parametrize("name", ["opik-spans.json", "datadog-export.json"])

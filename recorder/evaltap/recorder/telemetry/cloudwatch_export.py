@@ -96,8 +96,11 @@ def _span(record: JsonObject) -> JsonObject:
 def _message_events(record: JsonObject) -> Iterator[JsonObject]:
     """Yield a log record for each message in a body, in order."""
     body = mapping(record.get("body"))
-    known = {key: record.get(key) for key in ("traceId", "spanId", "timeUnixNano")}
+    times = ("timeUnixNano", "observedTimeUnixNano")
+    known = {key: record[key] for key in ("traceId", "spanId", *times) if key in record}
     about = _pairs(record.get("attributes"))
+    if {"content", "tool_calls", "message"} & body.keys():
+        yield {**known, "eventName": _event(record), "attributes": about, "body": _any(body)}
     for key in ("input", "output"):
         said = mapping(body.get(key)).get("messages")
         for message in map(mapping, said if isinstance(said, list) else ()):
@@ -108,6 +111,17 @@ def _message_events(record: JsonObject) -> Iterator[JsonObject]:
                 name = _CHOICE
                 given = given if "message" in given else {"message": given}
             yield {**known, "eventName": name, "attributes": about, "body": _any(given)}
+
+
+def _event(record: JsonObject) -> str:
+    """Return the name of the event of a message, which some versions of ADOT leave out."""
+    body, stated = record["body"], mapping(record.get("attributes")).get("event.name")
+    if stated in (*_EVENTS.values(), _CHOICE):
+        return str(stated)
+    if "message" in body:
+        return _CHOICE
+    role = "assistant" if body.get("tool_calls") else "tool" if "id" in body else ""
+    return _EVENTS.get(role, "")
 
 
 def _pairs(values: object) -> list[JsonObject]:
