@@ -329,6 +329,39 @@ def test_a_stream_of_claude_code_has_the_use_of_the_run(tmp_path: Path) -> None:
     assert (telemetry["inputTokens"], telemetry["costUsd"]) == (120, 0.01)
 
 
+def n8n(kind: str, start: int, item: Line, **more: object) -> list[Line]:
+    source = [] if kind == "main" else [{"previousNode": "Agent"}]
+    run = {"startTime": 1772359200000 + start, "executionTime": 5, "source": source}
+    return [{**run, "data": {kind: [[{"json": item}]]}, **more}]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "answer", "said"),
+    [
+        ({"body": {"message": "Why?"}, "headers": {}}, {"response": {"text": "So."}}, "So."),
+        ({"message": {"text": "Why?", "chat": {}}}, {"output": {"paid": True}}, '{"paid": true}'),
+    ],
+    ids=["webhook, chain", "Telegram, output parser"],
+)
+def test_questions_answers_and_models_of_n8n(
+    trigger: Line, answer: Line, said: str, tmp_path: Path
+) -> None:
+    info = {"generationInfo": {"model_name": "gpt-5-mini"}}
+    asked = {"ai_tool": [[{"json": {"query": {"id": 12}}}]]}
+    runs = {
+        "Trigger": n8n("main", 0, trigger),
+        "Model": n8n("ai_languageModel", 1, {"response": {"generations": [[info]]}}),
+        "look": n8n("ai_tool", 2, {"response": "x"}, inputOverride=asked),
+        "Agent": n8n("main", 1, answer, executionTime=20),
+    }
+
+    (turn,) = turns(read(tmp_path, {"id": "7", "data": {"resultData": {"runData": runs}}}))
+
+    assert outline(turn) == ("Why?", [("look", False)], said, "ok")
+    assert turn["tools"][0]["arguments"] == {"id": 12}
+    assert turn["telemetry"]["models"] == ["gpt-5-mini"]
+
+
 # -- ADK -------------------------------------------------------------------------------------------
 
 
