@@ -692,6 +692,20 @@ def test_records_of_langgraph_on_agentcore_are_a_turn(tmp_path: Path) -> None:
         assert "intermediateResponses" not in turn
 
 
+def test_rows_of_logs_insights_may_be_lines_of_the_agent(tmp_path: Path) -> None:
+    events = json.loads((DATA / "cloudwatch-logs.json").read_text())["events"]
+    rows = [
+        {"@timestamp": "t", "@message": "INFO: started"},
+        *({"@timestamp": "t", "@message": json.loads(one["message"])} for one in events),
+    ]
+    file = tmp_path / "rows.json"
+    file.write_text(json.dumps(rows))
+
+    (turn,) = turns(recognise([file]))
+
+    assert len(turn["tools"]) == 2
+
+
 @pytest.mark.parametrize("name", ["opik-spans.json", "datadog-export.json"])
 def test_spans_on_lines_of_their_own_are_one_trace(name: str, tmp_path: Path) -> None:
     document = json.loads((DATA / name).read_text())

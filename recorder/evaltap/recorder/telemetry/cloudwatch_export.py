@@ -26,6 +26,14 @@ def is_cloudwatch(document: object) -> bool:
     return any(map(_is_record, records_in(document)))
 
 
+def are_cloudwatch(items: list[object]) -> bool:
+    """Check whether a list has records; rows of Logs Insights may also be an agent's own lines."""
+    return any(map(is_cloudwatch, items)) and all(
+        is_cloudwatch(one) or not {"@message", "ingestionTime"}.isdisjoint(mapping(one))
+        for one in items
+    )
+
+
 def as_otlp(document: object) -> JsonObject:
     """Return the OTLP/JSON request with the spans and log events of a document."""
     spans: list[JsonObject] = []
@@ -51,8 +59,9 @@ def records_in(document: object) -> Iterator[JsonObject]:
         if isinstance(one, list):  # a row of Logs Insights
             fields = {str(cell.get("field")): cell.get("value") for cell in map(mapping, one)}
             one = {"message": fields.get("@message")}
-        text = mapping(one).get("message", mapping(one).get("@message"))
-        record = _decoded(text) if isinstance(text, str) else one
+        shown = mapping(one).get("@message")
+        text = mapping(one).get("message", shown)
+        record = _decoded(text) if isinstance(text, str) else one if shown is None else shown
         if isinstance(record, dict):
             yield record
 
