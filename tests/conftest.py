@@ -4,7 +4,7 @@ browser."""
 import atexit
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from evaltap.evaluator.store import opening
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.place import Place
 from support.servers import apache, chromium
 from support.servers.broker import Broker, GivenCluster
 
@@ -41,7 +42,7 @@ def new_stores_are_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     new = tmp_path_factory.mktemp("new") / "x.duckdb"
     Store(new).close()
 
-    def copied(path: Path, reading: Path | None) -> duckdb.DuckDBPyConnection:
+    def copied(path: Path, reading: Sequence[Place]) -> duckdb.DuckDBPyConnection:
         if str(path) != ":memory:" and path.parent.is_dir() and not os.path.lexists(path):
             shutil.copy(new, path)
         return attach(path, reading)

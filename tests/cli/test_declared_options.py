@@ -1,6 +1,7 @@
 """Options are declared once: the parser, variables and help follow, and help loads nothing heavy."""
 
 import argparse
+import json
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -38,6 +39,33 @@ def test_help_of_no_command_loads_duckdb_or_pydantic() -> None:
     done = subprocess.run([sys.executable, "-c", HELPS], capture_output=True, text=True)
 
     assert (done.stdout, done.stderr) == ("all\n", "")
+
+
+SCORE = """
+import sys
+from evaltap.cli.main import main
+code = main(["score", sys.argv[1], "--metrics", sys.argv[2]])
+unused = {"asyncio", "ssl", "http.client", "sqlite3", "multiprocessing", "jinja2", "numpy", "openai", "kafka"}
+print(code, sorted(unused & set(sys.modules)))
+"""
+
+
+def test_scoring_without_judges_loads_neither_network_nor_workers(tmp_path: Path) -> None:
+    turn = {
+        "userContent": {"role": "user", "content": "q"},
+        "tools": [{"name": "a", "arguments": {}}],
+    }
+    case = {
+        "evalId": "c", "evalMode": "trace", "sessionInput": {"appName": "a", "userId": "u"},
+        "actualConversation": [turn], "conversation": [turn],
+    }  # fmt: skip
+    (tmp_path / "cases.jsonl").write_text(json.dumps(case))
+    (tmp_path / "metrics.json").write_text('[{"metricName": "trajectory_exact", "threshold": 1}]')
+    files = [str(tmp_path / name) for name in ("cases.jsonl", "metrics.json")]
+
+    done = subprocess.run([sys.executable, "-c", SCORE, *files], capture_output=True, text=True)
+
+    assert done.stdout.splitlines()[-1] == "0 []", done.stderr
 
 
 def test_every_command_is_in_one_group() -> None:

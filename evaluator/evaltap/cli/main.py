@@ -15,6 +15,7 @@ from evaltap.cli.declared import Kind, configure, described, options_of
 from evaltap.cli.parsing import CommandParser
 from evaltap.cli.settings import settings_in_effect
 from evaltap.cli.visible import visible_output
+from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
 
 COMMANDS = {
@@ -65,6 +66,7 @@ FAMILIES = {
         "merge": "merge two eval sets into one",
     },
     "store": {
+        "archive": "write a store as Parquet files, which are read like a store",
         "attach": "write SQL that reads the files of several consumers as one",
         "dlq": "list, show and replay records that could not be read",
         "erase": "erase a person's cases from log, store and eval sets",
@@ -112,6 +114,7 @@ _MODULES = {
     "kafka": "google_crc32c kafka",
     "mcp": "mcp mcp_types",
     "otlp": "opentelemetry.exporter requests",
+    "s3": "fsspec obstore",
 }
 EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in modules.split()}
 """The extra that installs a module, for modules that a command may find missing."""
@@ -271,18 +274,20 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
                 raise ConfigurationError(
                     f"unknown command; did you mean `evaltap {family} {command}`?"
                 )
-        parser = build_parser(command if command.partition(" ")[0] in COMMANDS else "")
-        namespace = parser.parse_command(arguments)
-        if namespace.of_evaltap:
-            from importlib.metadata import version
+        with collecting_rarely():  # imports make many objects and hardly any garbage
+            known = command.partition(" ")[0] in COMMANDS
+            parser = build_parser(command if known else "")
+            namespace = parser.parse_command(arguments)
+            if namespace.of_evaltap:
+                from importlib.metadata import version
 
-            print(f"evaltap {version('evaltap')}")
-            return 0
-        if namespace.command is None:
-            parser.print_help()
-            return 2
-        options = options_of(namespace.options, vars(namespace))
-        module = importlib.import_module(f"evaltap.cli.commands.{namespace.command}")
+                print(f"evaltap {version('evaltap')}")
+                return 0
+            if namespace.command is None:
+                parser.print_help()
+                return 2
+            options = options_of(namespace.options, vars(namespace))
+            module = importlib.import_module(f"evaltap.cli.commands.{namespace.command}")
         code = int(module.run(options))
         sys.stdout.flush()  # here an error becomes a message
         return code

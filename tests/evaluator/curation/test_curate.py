@@ -14,8 +14,11 @@ from evaltap.evaluator.analysis.filters.choice import VIEW, turns_with
 from evaltap.evaluator.cases.evalsets.content import content_hash
 from evaltap.evaluator.cases.evalsets.difference import difference, merge
 from evaltap.evaluator.cases.evalsets.files import read_set, set_bytes
+from evaltap.evaluator.curation import grouping
 from evaltap.evaluator.curation.expectations import RegressionCheck
-from evaltap.evaluator.curation.recipe import BUILT_IN, read_recipe
+from evaltap.evaluator.curation.grouping import health, turn_groups, window_turns
+from evaltap.evaluator.curation.picks import TurnKey
+from evaltap.evaluator.curation.recipe import BUILT_IN, Recipe, read_recipe
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
@@ -67,6 +70,28 @@ def recipe(folder: Path, **given: Any) -> str:
 
 def labels(cases: list[dict[str, Any]]) -> dict[str, list[str]]:
     return {case["evalId"]: case["source"]["curation"]["labels"] for case in cases}
+
+
+@pytest.mark.parametrize("batch", [3, 20_000])
+def test_turns_with_one_text_group_as_each_does_alone(
+    database: Path, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grouping, "BATCH", batch)
+    with Store(database) as store, window_turns(store, Recipe("all", ())) as window:
+        keys = store.rows("SELECT app_name, eval_set_id, eval_id, invocation_id FROM turns")
+        alone = turn_groups(window.of([TurnKey(*key) for key in keys]).values())
+        with window.texts() as texts:
+            groups = turn_groups(texts.turns)
+            members = texts.members(groups)
+
+    assert len(texts.turns) < len(keys)
+    assert members == [[one.key.name for one in group.members] for group in alone]
+    assert [(one.medoid.key, one.turns) for one in groups] == [
+        (one.medoid.key, one.turns) for one in alone
+    ]
+    found, expected = health(groups), health(alone)
+    assert found.pop("mean_similarity") == pytest.approx(expected.pop("mean_similarity"))
+    assert found == expected
 
 
 def test_the_lean_query_gives_what_the_view_gives(database: Path) -> None:

@@ -30,9 +30,12 @@ CRITERIA: list[dict[str, Any]] = [
     {"toolArguments": {"a": {"paths": [{"path": "x", "match": "regex"}]}}},
     {"references": [{"tools": [{"name": "a", "arguments": {"x": 1}}]}]},
     {"agents": "per_agent"},
+    {"costs": {"insert": 0.5, "swap": 0.7}},
 ]
 
-VALUES = st.sampled_from([1, 1.0, 2, True, None, "(", "1", [1], {"y": 2, "z": 3}, {"z": 3, "y": 2}])
+VALUES = st.sampled_from(
+    [1, 1.0, 2, True, None, "(", "1", [1], [True], ["1"], {"y": 2, "z": 3}, {"z": 3, "y": 2}]
+)
 ARGUMENTS = st.none() | st.dictionaries(st.sampled_from("xyz"), VALUES, max_size=3)
 CALLS = st.fixed_dictionaries(
     {"name": st.sampled_from(["a", "a", "b", ""]), "arguments": ARGUMENTS},

@@ -126,6 +126,14 @@ def test_a_text_that_is_a_number_does_not_hide_a_close_number() -> None:
     assert rows == [[0, 1, 0], [1, 1, 0]] * 4
 
 
+def test_a_fraction_that_differs_only_by_rounding_counts_once() -> None:
+    rows = similarity(tolerance=0.5).matrix(
+        [{"n": 0.1 + 0.2, "m": 1}] * 4, [{"n": 0.3, "m": 9}] * 4
+    )
+
+    assert rows == [[0.5] * 4] * 4
+
+
 def test_an_empty_group_of_required_keys_is_not_a_difference() -> None:
     compiled = similarity(paths=[{"path": "a", "required": True}])
 
@@ -163,7 +171,9 @@ def test_a_reference_that_is_no_pattern_is_an_error_and_not_a_difference() -> No
         similarity(paths=[{"path": "q", "match": "regex"}]).pair({"q": "("}, {"q": "x"})
 
 
-SCALARS = st.sampled_from([None, True, False, 0, 1, 1.0, 2, 1.4, "", "a", "A", "1", "b"])
+SCALARS = st.sampled_from(
+    [None, True, False, 0, 1, 1.0, 2, 1.4, 0.3, 0.1 + 0.2, "", "a", "A", "1", "b"]
+)
 LEAVES = SCALARS | st.lists(SCALARS, max_size=2)
 OBJECTS = st.dictionaries(st.sampled_from("abc"), LEAVES, max_size=3)
 VALUES = st.dictionaries(st.sampled_from("abc"), LEAVES | OBJECTS, max_size=3)

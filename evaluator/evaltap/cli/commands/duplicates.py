@@ -14,6 +14,7 @@ from evaltap.cli.stores import choice_of, open_chosen
 from evaltap.evaluator.analysis.filters.listing import SHORT, shortened
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.curation.grouping import (
+    ComparedTurn,
     Likeness,
     TurnGroup,
     health,
@@ -39,17 +40,34 @@ def run(options: DuplicatesOptions) -> int:
             raise InputError(f"{name} {value:g}: expected a number from 0 to 1")
     scope = Recipe("duplicates", (), since=options.period.since, until=options.period.until)
     choice = choice_of(options.chosen)
-    with open_chosen([options.db], choice) as store, window_turns(store, scope) as window:
-        turns = window.all()
-    with progress("texts compared") as compared:
-        groups = turn_groups(turns, Likeness(options.radius, options.semantic), compared)
-    figures = health(groups)
+    with (
+        open_chosen([options.db], choice) as store,
+        window_turns(store, scope) as window,
+        window.texts() as texts,
+    ):
+        groups = _grouped(texts.turns, options)
+        members = texts.members(groups) if options.json else []
     if options.json:
-        data = {"groups": [group.data() for group in groups], "health": figures}
-        print(json.dumps(data, ensure_ascii=False))
+        _print_json(groups, members)
     else:
-        _print(groups, figures)
+        _print(groups, health(groups))
     return 0
+
+
+def _grouped(texts: Sequence[ComparedTurn], options: DuplicatesOptions) -> list[TurnGroup]:
+    with progress("texts compared") as compared:
+        return turn_groups(texts, Likeness(options.radius, options.semantic), compared)
+
+
+def _print_json(groups: Sequence[TurnGroup], members: Sequence[Sequence[str]]) -> None:
+    """Print one document, group by group, since the whole may be large."""
+    joint = '{"groups": ['
+    for group, names in zip(groups, members, strict=True):
+        print(joint, json.dumps(group.data(names), ensure_ascii=False), sep="", end="")
+        joint = ", "
+    if not groups:
+        print(joint, end="")
+    print("], ", f'"health": {json.dumps(health(groups), ensure_ascii=False)}', "}", sep="")
 
 
 def _print(groups: Sequence[TurnGroup], figures: dict[str, Any]) -> None:
@@ -59,7 +77,7 @@ def _print(groups: Sequence[TurnGroup], figures: dict[str, Any]) -> None:
         outcome = medoid.block.outcome.replace("unknown", "unscored")
         case = shortened(visible(medoid.key.eval_id), SHORT)
         words = one_line(medoid.text, 200)
-        rows.append((f"{len(group.members):,}", words, medoid.block.tool_path, outcome, case))
+        rows.append((f"{group.turns:,}", words, medoid.block.tool_path, outcome, case))
     out = console()
     width = out.width if out.is_terminal else NARROW
     table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))

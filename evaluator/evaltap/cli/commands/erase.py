@@ -14,7 +14,8 @@ from evaltap.recorder.privacy.redactor import PatternRedactor
 from evaltap.schemas.errors import InputError
 
 OUT_OF_REACH = (
-    "copies: backups, exports, files and databases that you did not name",
+    "copies: backups, exports, and archives, files and databases that you did not name",
+    "buckets: older versions of an archive's files, if the bucket keeps them; delete them there",
     "Kafka: records stay on a topic until its retention ends; if you consume it again, erase again",
     "spools for Kafka: each is a local log below EVALTAP_SPOOL_DIR; name it with --log",
     "running agents: turns in their memory are written later; erase again when they have ended",

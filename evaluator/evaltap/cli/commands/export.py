@@ -15,7 +15,7 @@ from evaltap.evaluator.cases.turn import run_failure
 from evaltap.evaluator.curation.expectations import expecting_itself
 from evaltap.evaluator.ingest.landing.cases import landed_cases, write_json_lines
 from evaltap.evaluator.ingest.landing.own_ids import repeated_ids, with_own_ids
-from evaltap.evaluator.store.file_type import is_database
+from evaltap.evaluator.store.file_type import is_store
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import eval_set_name, is_lines_name, write_bytes
 from evaltap.schemas.formats.case import CaseData
@@ -27,7 +27,7 @@ def run(options: ExportOptions) -> int:
     source, form = options.source, _form(options)
     if source is None:
         raise InputError("name the SOURCE: a DuckDB file of evaltap, or an eval set")
-    if source.suffix == ".duckdb" or is_database(source):
+    if source.suffix == ".duckdb" or is_store(source):
         with open_chosen([source], choice_of(options.chosen)) as store:
             repeated = repeated_ids(store, runs_apart=form in ("jsonl", "trpc"))
             _report_renamed_cases(repeated)

@@ -11,7 +11,7 @@ from evaltap.schemas.text import counted, utc_text
 def run(options: PruneOptions) -> int:
     """Delete old sessions and report how many rows were deleted."""
     before = datetime.now(UTC) - options.older_than
-    found = prune(options.db, before, dry_run=options.dry_run)
+    found = prune(options.db, before, archived=options.archived, dry_run=options.dry_run)
     if options.json:
         data = {
             "before": utc_text(before, "seconds"),

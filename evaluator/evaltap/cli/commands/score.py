@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from evaltap.cli.options.score import ScoreOptions
 from evaltap.cli.progress import progress
@@ -33,21 +33,24 @@ from evaltap.evaluator.pipeline.batch.files import FileScorer
 from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely, switching_often
 from evaltap.evaluator.pipeline.batch.run import FilesScored, score_files
 from evaltap.evaluator.pipeline.batch.scorer import PendingScorer
+from evaltap.evaluator.pipeline.maintenance.archiving import restore
 from evaltap.evaluator.reports.console import console, print_summary
 from evaltap.evaluator.reports.summary import Summary, summarise
 from evaltap.evaluator.reports.text import sampled_line
 from evaltap.evaluator.scoring.batch import Observer
 from evaltap.evaluator.scoring.judge_session import JudgeSession
-from evaltap.evaluator.scoring.results.result_file import KeptResults
 from evaltap.evaluator.scoring.results.runs import end_run
 from evaltap.evaluator.scoring.results.sinks import ScoredCase, score_sinks
 from evaltap.evaluator.scoring.scorer import CaseScore
-from evaltap.evaluator.store.file_type import is_database
+from evaltap.evaluator.store.file_type import is_archive, is_database, is_store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import counted
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.scoring.results.result_file import KeptResults
 
 SHOWN_BAD_LINES: Final = 5
 _OF_ONE_PROCESS_VARIABLES: Final = ("EVALTAP_JUDGE_RPM", "EVALTAP_JUDGE_TPM")
@@ -57,9 +60,10 @@ def run(options: ScoreOptions) -> int:
     """Score and print the summary; return the exit code."""
     if not options.cases:
         raise InputError("no CASES given; name files, or a DuckDB file with landed cases")
-    databases = [path for path in options.cases if is_database(path)]
+    databases = [path for path in options.cases if is_store(path)]
     if databases and len(options.cases) > 1:
-        raise InputError(f"{databases[0]} is a DuckDB file; score it alone, without other inputs")
+        kind = "an archive" if is_archive(databases[0]) else "a DuckDB file"
+        raise InputError(f"{databases[0]} is {kind}; score it alone, without other inputs")
     on_ray = options.where.engine == "ray"
     (_check_ray if on_ray else _check_here)(options, databases)
     with (
@@ -69,7 +73,7 @@ def run(options: ScoreOptions) -> int:
     ):
         chosen = case_scorer("score", options.metrics, options.scoring, judges)
         if databases:
-            return _score_landed(options, chosen, databases[0], judges)
+            return _score_landed(options, chosen, _restored(options, databases[0]), judges)
         judges.check_reachable(chosen.scorer.metrics, required=not on_ray)
         if on_ray:
             if options.scoring.expected.references:
@@ -82,6 +86,19 @@ def run(options: ScoreOptions) -> int:
             _check_files(files.paths)
             with trials_apart(files.paths) as trials:
                 return _score_case_files(options, chosen, files.bad_lines, trials)
+
+
+def _restored(options: ScoreOptions, path: Path) -> Path:
+    """Return the DuckDB file to score: for an archive, which is only read, a new one with its rows."""
+    if not is_archive(path):
+        return path
+    if options.db is None:
+        raise InputError(
+            f"{path}: is an archive, which is only read; name a new DuckDB file for its rows and their"
+            " scores with --db"
+        )
+    restore(path, options.db)
+    return options.db
 
 
 def _check_here(options: ScoreOptions, databases: Sequence[Path]) -> None:
@@ -164,7 +181,7 @@ def _score_files(
 ) -> int:
     """Score in this process and its workers; `bad_lines` are rows of tables that make no case."""
     _refuse_filter(options)
-    kept = KeptResults() if options.result else None
+    kept = _kept_results() if options.result else None
     selection = selection_of(options.selection)
     with score_sinks(options.sink) as write:
         files = FileScorer(
@@ -185,8 +202,14 @@ def _score_files(
     return _finish(options, chosen, scored, verdict)
 
 
+def _kept_results() -> "KeptResults":
+    from evaltap.evaluator.scoring.results.result_file import KeptResults  # with asyncio
+
+    return KeptResults()
+
+
 def _observer(
-    kept: KeptResults | None, write: Callable[[ScoredCase], None] | None
+    kept: "KeptResults | None", write: Callable[[ScoredCase], None] | None
 ) -> Observer | None:
     """Return what each case and its score are handed to; None if nobody takes them."""
     if kept is None and write is None:

@@ -208,8 +208,8 @@ class ScoreOptions:
     cases: tuple[Path, ...] = argument(
         "CASES",
         ".evalset.json, JSON Lines of eval cases, data sets (.csv, .parquet, .arrow, a folder of"
-        " Hugging Face datasets), or one DuckDB file with landed cases (default: the store in"
-        " evaltap.toml, or ./cases.duckdb)",
+        " Hugging Face datasets), one DuckDB file with landed cases, or an archive of one, whose rows"
+        " go to the new file --db (default: the store in evaltap.toml, or ./cases.duckdb)",
         default=(),
         variable=STORE,
     )

@@ -48,8 +48,8 @@ def stores() -> Any:
     """Declare the DuckDB files to read as one."""
     return argument(
         "X.duckdb",
-        "the store to read; several files, one for each consumer with --partitions, are read as"
-        " one (default: the one in evaltap.toml, or ./cases.duckdb)",
+        "the store to read, or its archive; several files, one for each consumer with --partitions,"
+        " are read as one (default: the one in evaltap.toml, or ./cases.duckdb)",
         variable=STORE,
     )
 

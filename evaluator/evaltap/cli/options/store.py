@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
 
-from evaltap.cli.declared import Action, Actions, argument, option
+from evaltap.cli.declared import STORE, Action, Actions, argument, option
 from evaltap.cli.options.shared import (
     as_json,
     store,
@@ -88,6 +88,7 @@ class PruneOptions:
     examples:
       evaltap store prune cases.duckdb --older-than 90d --dry-run
       evaltap store prune cases.duckdb --older-than 90d
+      evaltap store prune cases.duckdb --older-than 90d --archived archive
 
     Deletes whole sessions, by the start of their newest turn. Stop the consumer of
     the file first. The file is rewritten, which needs free space for a second copy.
@@ -97,6 +98,11 @@ class PruneOptions:
     older_than: timedelta = option(
         "--older-than AGE",
         "delete sessions whose newest turn started longer ago than this, e.g. 24h or 90d",
+    )
+    archived: Path | None = option(
+        "--archived DIR",
+        "delete only if this archive of the store (a folder, or s3://bucket/prefix) has every row"
+        " that is deleted; its files are read again",
     )
     dry_run: bool = option("--dry-run", "only count what would be deleted")
     json: bool = as_json()
@@ -110,7 +116,7 @@ class EraseOptions:
       evaltap store erase --subject alice@example.com --log agent.log.db \\
           --db cases.duckdb --dry-run
       evaltap store erase --subject alice@example.com --log agent.log.db \\
-          --db cases.duckdb golden.evalset.json
+          --db cases.duckdb --db archive golden.evalset.json
     """
 
     subject: str = option("--subject ID", "the user id or session id, as the agent used it")
@@ -118,10 +124,48 @@ class EraseOptions:
         "--log LOG", "a local log, whose key also finds the subject's pseudonyms; may be repeated"
     )
     db: tuple[Path, ...] = option(
-        "--db X.duckdb", "a store; may be repeated, and sessions found in one are erased from all"
+        "--db X.duckdb",
+        "a store or an archive; may be repeated, and sessions found in one are erased from all",
     )
     files: tuple[Path, ...] = argument(
         "FILE", "eval sets, result files, JSON Lines of cases", default=()
     )
     dry_run: bool = option("--dry-run", "only count what would be removed")
+    json: bool = as_json()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveOptions:
+    """The store to archive, and the archive.
+
+    examples:
+      evaltap store archive cases.duckdb --to archive
+      evaltap store archive cases.duckdb --to s3://bucket/evaltap   # the extra 's3'
+      evaltap store archive --verify archive
+      evaltap report archive                  # read like a store
+
+    Writes Parquet files by table and day, and a manifest with their counts and hashes.
+    A later run adds what is new, and goes on where one was interrupted. What `prune`
+    deletes from the store stays in its archive. Stop the consumer of the file first.
+
+    A bucket is reached with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and
+    AWS_ENDPOINT_URL (for servers other than Amazon's), or the role of the machine.
+
+    exit code: 0 done, 2 bad input, or an archive that is damaged or cannot be written
+    """
+
+    db: Path | None = argument(
+        "X.duckdb",
+        "the store to archive (default: the one in evaltap.toml, or ./cases.duckdb)",
+        default=None,
+        variable=STORE,
+    )
+    to: Path | None = option(
+        "--to DIR", "the archive: a folder, or s3://bucket/prefix", either="work"
+    )
+    verify: Path | None = option(
+        "--verify DIR",
+        "instead, read all files of this archive and compare them with its manifest",
+        either="work",
+    )
     json: bool = as_json()

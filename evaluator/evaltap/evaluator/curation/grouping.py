@@ -1,5 +1,6 @@
 """Group near-duplicate turns: similar words, the same tools and the same outcome."""
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ class ComparedTurn(NamedTuple):
     """The number of recorded turns of its block for which it stands; the weight includes them."""
     clean: bool = True
     """Whether no run of its session failed."""
+    turns: int = 1
+    """The turns of its block with its text, if it stands for all of them; the weight includes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +55,17 @@ class TurnGroup:
         """The turn that represents the group."""
         return self.members[0]
 
-    def data(self) -> dict[str, object]:
-        """Return the group as JSON data."""
+    @property
+    def turns(self) -> int:
+        """The number of turns."""
+        return sum(one.turns for one in self.members)
+
+    def data(self, members: Sequence[str]) -> dict[str, object]:
+        """Return the group as JSON data, with the names of its turns."""
         medoid = self.medoid
         return {
             "medoid": medoid.key.name,
-            "members": [one.key.name for one in self.members],
+            "members": members,
             "weight": self.weight,
             "app": medoid.block.app,
             "path": medoid.block.tool_path,
@@ -145,32 +153,32 @@ def _embedder() -> Callable[[Sequence[str]], Any]:
 
 def health(groups: Sequence[TurnGroup]) -> dict[str, Any]:
     """Return figures for assessing the groups, and warnings."""
-    turns = sum(len(group.members) for group in groups)
-    together = sum(len(group.members) for group in groups if len(group.members) > 1)
-    likenesses = [
-        likeness
-        for group in groups
-        for key, likeness in group.similarities.items()
-        if key != group.medoid.key
-    ]
+    turns = sum(group.turns for group in groups)
+    together = sum(group.turns for group in groups if group.turns > 1)
+    likeness, others = 0.0, 0
     in_block: dict[Block, int] = {}
     for group in groups:
-        in_block[group.medoid.block] = in_block.get(group.medoid.block, 0) + len(group.members)
+        medoid = group.medoid
+        in_block[medoid.block] = in_block.get(medoid.block, 0) + group.turns
+        for one in group.members:
+            count = one.turns - (one is medoid)
+            others += count
+            likeness += count * group.similarities[one.key]
     warnings = [
-        f"one group has {len(group.members) / in_block[group.medoid.block]:.0%} of the"
+        f"one group has {group.turns / in_block[group.medoid.block]:.0%} of the"
         f" {in_block[group.medoid.block]:,} turns with the tools"
         f" {group.medoid.block.tool_path or '(none)'!r}: {group.medoid.text[:60]!r}"
         for group in groups
-        if len(group.members) > 20
-        and len(group.members) > 0.05 * in_block[group.medoid.block]
-        and in_block[group.medoid.block] > len(group.members)
+        if group.turns > 20
+        and group.turns > 0.05 * in_block[group.medoid.block]
+        and in_block[group.medoid.block] > group.turns
     ]
     return {
         "groups": len(groups),
         "turns": turns,
-        "largest": max((len(group.members) for group in groups), default=0),
+        "largest": max((group.turns for group in groups), default=0),
         "share_in_groups": together / turns if turns else 0.0,
-        "mean_similarity": sum(likenesses) / len(likenesses) if likenesses else None,
+        "mean_similarity": likeness / others if others else None,
         "doubtful": sum(group.doubtful for group in groups),
         "warnings": warnings,
     }
@@ -180,6 +188,10 @@ MOST_COMPARED: Final = 20_000
 """The number of turns that are compared with chosen ones; large blocks are sampled."""
 LEAST_COMPARED: Final = 500
 """The minimum number of compared turns per block, however many blocks there are."""
+
+
+BATCH: Final = 20_000
+"""The number of turns that are read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +206,13 @@ class WindowTurns:
         ((total,),) = self.store.rows(f"SELECT coalesce(sum(weight), 0) FROM {self.turns}")
         return float(total)
 
-    def all(self) -> list[ComparedTurn]:
-        """Return all turns."""
-        return self._compared_turns(f"SELECT *, 1::DOUBLE AS copies FROM {self.turns}")
+    @contextmanager
+    def texts(self) -> Iterator["WindowTexts"]:
+        """Yield the distinct texts of the turns."""
+        chosen = f"SELECT *, 1::DOUBLE AS copies FROM {self.turns}"
+        query = sql(__name__, "compared_turns").format(chosen=chosen)
+        with self.store.scratch(f"FROM ({query}) ORDER BY ALL") as rows:
+            yield WindowTexts(self.store, rows)
 
     def of(self, keys: Sequence[TurnKey]) -> dict[TurnKey, ComparedTurn]:
         """Return the turns with these keys."""
@@ -231,13 +247,83 @@ class WindowTurns:
     def _compared_turns(
         self, chosen: str, parameters: dict[str, object] | None = None
     ) -> list[ComparedTurn]:
-        rows = self.store.rows(sql(__name__, "compared_turns").format(chosen=chosen), parameters)
+        query = sql(__name__, "compared_turns").format(chosen=chosen)
+        rows = self.store.rows(f"FROM ({query}) ORDER BY ALL", parameters)
         return [
             ComparedTurn(
                 TurnKey(*key), Block(key[0], path, outcome), text, weight * copies, copies, clean
             )
             for *key, path, outcome, text, weight, copies, clean in rows
         ]
+
+
+class WindowTexts:
+    """The distinct normalised texts of each block, read in batches: a million turns are not held at once."""
+
+    def __init__(self, store: StoreReader, rows: Scratch) -> None:
+        self._store = store
+        self._rows = rows
+        self._text_of = array("I")  # of each row
+        self.turns = self._read()
+        """The first turn of each text, which stands for all of them."""
+
+    def _read(self) -> list[ComparedTurn]:
+        known: dict[tuple[Block, str], int] = {}
+        found: list[_Turns] = []
+        for *key, path, outcome, text, weight, _, clean in self._batches("*"):
+            block = Block(key[0], path, outcome)
+            place = known.setdefault((block, normal(text)), len(found))
+            self._text_of.append(place)
+            if place == len(found):
+                found.append(_Turns(TurnKey(*key), block, text, clean))
+            found[place].add(key, text, weight, clean=clean)
+        return [one.first() for one in found]
+
+    def members(self, groups: Sequence[TurnGroup]) -> list[list[str]]:
+        """Return the names of the turns of each group, the medoid's first, the others by name."""
+        place_of = {one.key: place for place, one in enumerate(self.turns)}
+        group_of = array("I", bytes(array("I").itemsize * len(self.turns)))
+        for number, group in enumerate(groups):
+            for one in group.members:
+                group_of[place_of[one.key]] = number
+        names = [[group.medoid.key.name] for group in groups]
+        rows = self._batches("app, eval_set_id, eval_id, invocation_id")
+        for key, text in zip(rows, self._text_of, strict=True):
+            turn, number = TurnKey(*key), group_of[text]
+            if turn != groups[number].medoid.key:
+                names[number].append(turn.name)
+        return names
+
+    def _batches(self, columns: str) -> Iterator[Row]:
+        ((count,),) = self._store.rows(f"SELECT count(*) FROM {self._rows}")
+        for first in range(0, count, BATCH):
+            yield from self._store.rows(
+                f"SELECT {columns} FROM {self._rows} WHERE rowid >= $first AND rowid < $end ORDER BY rowid",
+                {"first": first, "end": first + BATCH},
+            )
+
+
+class _Turns:
+    """The turns of a block with one normalised text."""
+
+    __slots__ = ("block", "clean", "count", "key", "text", "weight")
+
+    def __init__(self, key: TurnKey, block: Block, text: str, clean: bool) -> None:
+        self.key, self.block, self.text, self.clean = key, block, text, clean
+        self.weight, self.count = 0.0, 0
+
+    def add(self, key: Sequence[str], text: str, weight: float, *, clean: bool) -> None:
+        """Count the next turn by name; the first one of a clean session comes first."""
+        self.weight += weight
+        self.count += 1
+        if clean and not self.clean:
+            self.key, self.text, self.clean = TurnKey(*key), text, True
+
+    def first(self) -> ComparedTurn:
+        """Return the first turn, which stands for all."""
+        return ComparedTurn(
+            self.key, self.block, self.text, self.weight, 1.0, self.clean, self.count
+        )
 
 
 @contextmanager

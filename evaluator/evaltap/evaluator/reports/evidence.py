@@ -168,7 +168,9 @@ def _steps(
     expected, made = (
         max(
             candidates,
-            key=lambda one: shares(CallPairs(one[0], one[1], similarity), ordered=False).f1,
+            key=lambda one: (
+                shares(CallPairs(one[0], one[1], similarity), ordered=False).f1.score or 0.0
+            ),
         )
         if len(candidates) > 1
         else candidates[0]

@@ -6,20 +6,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from evaltap.evaluator.scoring.contract.context import Services
 from evaltap.evaluator.scoring.contract.judge import JudgeNotConfigured
-from evaltap.evaluator.scoring.embeddings import EnvironmentEmbedders, reach
 from evaltap.evaluator.scoring.judges.budget import Budget, BudgetAccount, BudgetLimits, Spending
-from evaltap.evaluator.scoring.judges.cache import JudgeCache, cache_from
-from evaltap.evaluator.scoring.judges.http import UnreachableError
-from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges
 from evaltap.evaluator.scoring.judges.settings import (
     divided_limits,
     embedding_models_of,
     judge_models_of,
 )
 from evaltap.schemas.formats.metric import EvalMetric, JudgeModel
+
+if TYPE_CHECKING:  # with HTTP and SQLite, which most runs do not need
+    from evaltap.evaluator.scoring.judges.cache import JudgeCache
+    from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +71,15 @@ class JudgeSession:
         Raises ConfigurationError for a cache that cannot be used, or a budget that cannot be enforced.
         """
         models = [model for metric in metrics for model in judge_models_of(metric)]
+        if not models and not any(map(embedding_models_of, metrics)):
+            return None
+        from evaltap.evaluator.scoring.embeddings import EnvironmentEmbedders  # as above
+        from evaltap.evaluator.scoring.judges.cache import cache_from
+        from evaltap.evaluator.scoring.judges.provider import EnvironmentJudges
+
         embedders = EnvironmentEmbedders(announce=self._announce)
         if not models:
-            return (
-                Services(embeddings=embedders) if any(map(embedding_models_of, metrics)) else None
-            )
+            return Services(embeddings=embedders)
         environ = divided_limits(self.settings.environ(), self._workers)
         if self._shared is None and self.settings.budget is not None:
             self._budget = Budget(self.settings.budget)
@@ -88,7 +93,7 @@ class JudgeSession:
         self._check(models, self._judges)
         return Services(judge=self._judges, embeddings=embedders)
 
-    def _check(self, models: Sequence[JudgeModel | None], judges: EnvironmentJudges) -> None:
+    def _check(self, models: Sequence[JudgeModel | None], judges: "EnvironmentJudges") -> None:
         """Report once, before scoring starts, which judges are not configured.
 
         Their metrics are not evaluated; the other metrics are scored.
@@ -108,8 +113,13 @@ class JudgeSession:
         Call it after `services` and before the first case. If `required`, an unreachable model raises
         ConfigurationError. A judge whose answers are cached needs no connection.
         """
+        connections = dict.fromkeys(self._reaching(metrics))
+        if not connections:
+            return
+        from evaltap.evaluator.scoring.judges.http import UnreachableError  # as above
+
         messages: dict[str, None] = {}
-        for connect in dict.fromkeys(self._reaching(metrics)):
+        for connect in connections:
             try:
                 messages[connect()] = None
             except UnreachableError as error:
@@ -128,6 +138,8 @@ class JudgeSession:
                     if judges is not None:
                         yield judges(model).reach
             for embedding in embedding_models_of(metric):
+                from evaltap.evaluator.scoring.embeddings import reach  # as above
+
                 yield partial(reach, embedding, self.settings.environ())
 
     def record_spending(self, spent: Spending, refused: int) -> None:

@@ -42,7 +42,7 @@ from evaltap.evaluator.scoring.contract.evaluator import (
 from evaltap.evaluator.scoring.contract.turn_evaluator import TurnEvaluator
 from evaltap.evaluator.scoring.settings import checked, with_default
 from evaltap.evaluator.scoring.time_limit import DEFAULT_SECONDS, WATCH, TookTooLongError
-from evaltap.evaluator.scoring.waiting import in_thread
+from evaltap.evaluator.scoring.waiting import in_thread, together
 from evaltap.schemas.formats.metric import EvalMetric
 
 RunFailures: TypeAlias = Sequence[str | None]
@@ -433,7 +433,7 @@ class CaseScorer:
             known,
             shared,
         )
-        if bound.shares_thread:
+        if bound.shares_thread or not together():
             result = self._result(bound, context)
         else:
             result = in_thread(self._result, bound, context)

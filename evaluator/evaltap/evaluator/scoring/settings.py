@@ -5,6 +5,7 @@ Here it is a configuration error.  That project's files that rely on its default
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,19 +30,6 @@ from evaltap.schemas.formats.metric import (
     XmlCriterion,
 )
 from evaltap.schemas.text import did_you_mean, did_you_mean_one_of, nearest
-
-PEER_STRATEGY: Final = ToolTrajectoryStrategy(
-    name=TextCriterion(), arguments=JsonCriterion(), result=JsonCriterion()
-)
-PEER_DEFAULTS: Final = {
-    "tool_trajectory_avg_score": Criterion(
-        tool_trajectory=ToolTrajectoryCriterion(default_strategy=PEER_STRATEGY)
-    ),
-    "final_response_avg_score": Criterion(
-        final_response=FinalResponseCriterion(text=TextCriterion())
-    ),
-}
-"""The criteria that tRPC-Agent-Go's guide documents for metrics without a criterion."""
 
 PEER_METRICS: Final = frozenset(
     {
@@ -103,9 +91,25 @@ def checked(metric: EvalMetric) -> EvalMetric:
 def with_default(metric: EvalMetric) -> EvalMetric:
     """Return the metric, with the documented default criterion if it is tRPC-Agent-Go's and has none."""
     evaluator = metric.evaluator_name or metric.metric_name
-    if metric.criterion is None and evaluator in PEER_DEFAULTS:
-        return metric.model_copy(update={"criterion": PEER_DEFAULTS[evaluator]})
-    return metric
+    default = peer_default(evaluator) if metric.criterion is None else None
+    return metric if default is None else metric.model_copy(update={"criterion": default})
+
+
+@cache
+def peer_default(evaluator: str) -> Criterion | None:
+    """Return the criterion that tRPC-Agent-Go's guide documents for metrics without one; None for others."""
+    if evaluator == "tool_trajectory_avg_score":
+        return Criterion(tool_trajectory=ToolTrajectoryCriterion(default_strategy=_peer_strategy()))
+    if evaluator == "final_response_avg_score":
+        return Criterion(final_response=FinalResponseCriterion(text=TextCriterion()))
+    return None
+
+
+@cache
+def _peer_strategy() -> ToolTrajectoryStrategy:
+    return ToolTrajectoryStrategy(
+        name=TextCriterion(), arguments=JsonCriterion(), result=JsonCriterion()
+    )
 
 
 def require_thresholds(metrics: Sequence[EvalMetric], path: Path) -> None:
@@ -148,7 +152,7 @@ def _not_compared(part: ToolTrajectoryCriterion, where: str) -> list[str]:
     """Describe the parts of calls that the default strategy compares and a tool's own strategy does not."""
     found = []
     for tool, strategy in part.tool_strategy.items():
-        default = part.default_strategy or PEER_STRATEGY
+        default = part.default_strategy or _peer_strategy()
         absent = [
             name
             for name in ("name", "arguments", "result")

@@ -5,7 +5,6 @@ Hundreds of threads that wait for judges spend more time handing over the interp
 thread, and this module's waits let other greenlets continue.  Outside `Together`, they block as usual.
 """
 
-import asyncio
 import os
 import select
 import socket
@@ -16,9 +15,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar
 
 from greenlet import getcurrent, greenlet
+
+if TYPE_CHECKING:  # only greenlets need it, so the functions that they run in import it
+    import asyncio
 
 Parameters = ParamSpec("Parameters")
 Item = TypeVar("Item")
@@ -40,6 +42,8 @@ def together() -> bool:
 def sleep(seconds: float) -> None:
     """Wait for a number of seconds."""
     if together():
+        import asyncio
+
         _result_of(asyncio.sleep(seconds))
     else:
         time.sleep(seconds)
@@ -51,6 +55,8 @@ def in_thread(
     """Call a function that may block, on another thread if greenlets share this one; return its result."""
     if not together():
         return function(*args, **named)
+    import asyncio
+
     call = partial(function, *args, **named)
     return _result_of(asyncio.get_running_loop().run_in_executor(None, call))
 
@@ -75,6 +81,8 @@ class Condition(threading.Condition):
         """Wait for a notification; return False after the timeout."""
         if not together():
             return super().wait(timeout)
+        import asyncio
+
         woken = asyncio.get_running_loop().create_future()
         self._futures.append(woken)
         self.release()
@@ -108,6 +116,8 @@ class Together(Generic[Result]):
     """Runs functions on one separate thread, at most `most` at once.  Leaving the block waits for them."""
 
     def __init__(self, most: int, name: str) -> None:
+        import asyncio
+
         self._most = most
         self._name = name
         self._loop = asyncio.new_event_loop()
@@ -127,6 +137,8 @@ class Together(Generic[Result]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        import asyncio
+
         asyncio.run_coroutine_threadsafe(self._ended(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -143,6 +155,8 @@ class Together(Generic[Result]):
         return future
 
     def _run(self) -> None:
+        import asyncio
+
         asyncio.set_event_loop(self._loop)
         self._loop.set_default_executor(self._threads)
         self._loop.run_forever()
@@ -156,11 +170,13 @@ class Together(Generic[Result]):
                 self._under_way.add(task)
                 task.add_done_callback(self._next)
 
-    def _next(self, task: asyncio.Task[None]) -> None:
+    def _next(self, task: "asyncio.Task[None]") -> None:
         self._under_way.discard(task)
         self._begin()
 
     async def _ended(self) -> None:
+        import asyncio
+
         self._begin()
         while self._under_way:
             await asyncio.wait(self._under_way)
@@ -199,6 +215,8 @@ async def _settled(future: Future[Result], function: Callable[[], Result]) -> No
 async def _gathered(
     work: Callable[[Item], Result], items: Sequence[Item], most: int
 ) -> list[Result]:
+    import asyncio
+
     places = asyncio.Semaphore(most)
 
     async def one(item: Item) -> Result:
@@ -215,6 +233,8 @@ async def _gathered(
 
 
 async def _socket_ready(descriptor: int, seconds: float, *, writable: bool) -> bool:
+    import asyncio
+
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
     add, remove = (
@@ -229,6 +249,8 @@ async def _socket_ready(descriptor: int, seconds: float, *, writable: bool) -> b
 
 async def _within(future: "asyncio.Future[None]", seconds: float | None) -> bool:
     """Return whether a future completed in time.  `asyncio.wait_for` takes three times as long."""
+    import asyncio
+
     late = None if seconds is None else future.get_loop().call_later(seconds, future.cancel)
     try:
         await future

@@ -6,8 +6,9 @@ many, as Arrow columns.  Tables are append-only (`sql/tables.sql` explains why),
 """
 
 import threading
+import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -22,10 +23,11 @@ import duckdb
 from evaltap.evaluator.store.contents import Contents, contents_of, refuse_strange
 from evaltap.evaluator.store.damage import translated
 from evaltap.evaluator.store.errors import NoMemoryError, StorageError, StoreError
-from evaltap.evaluator.store.file_type import is_database, not_a_store
+from evaltap.evaluator.store.file_type import is_archive, is_database, not_a_store
 from evaltap.evaluator.store.gate import Gate
 from evaltap.evaluator.store.held import hold, let_go, not_held_here
 from evaltap.evaluator.store.opening import make_log_private, open_file, open_when_free, use
+from evaltap.evaluator.store.place import Folder, Place, place_of
 from evaltap.evaluator.store.queries import Parameters, Record, Rows, StoreWriter
 from evaltap.evaluator.store.results_folder import (
     FOLDER_KEY,
@@ -132,12 +134,18 @@ class Store(StoreWriter):
 
     def __init__(self, path: str | Path, *, create: bool = True) -> None:
         super().__init__(Path(path))
+        if is_archive(self.path):
+            place = place_of(self.path)
+            raise StoreError(
+                f"{place}: is an archive, which is only read; name a DuckDB file, such as the one that"
+                f" `evaltap score {place} --db X.duckdb` makes of it"
+            )
         if not create and not self.path.exists():
             raise StoreError(
                 no_such_file(self.path, "create one with `evaltap consume` or `evaltap score --db`")
             )
         self.gate = Gate(str(path))
-        self._reading: Path | None = None
+        self._reading: tuple[Place, ...] = ()
         self._sharers = 0
         self._memory: int | None = None
         with not_held_here(self.path):
@@ -196,13 +204,14 @@ class Store(StoreWriter):
         """Allow the store to read its folder of results, if that folder knows the store."""
         folder = trusted_folder(self._connection, self.path)
         if folder is not None:
-            self._read_from(folder)
+            self.read_also(Folder(folder))
             for table in RESULT_TABLES:
                 self.execute(results_view(table, folder))
 
-    def _read_from(self, folder: Path) -> None:
-        """Reopen the file with access to a folder's files."""
-        self._reading = folder
+    def read_also(self, place: Place) -> None:
+        """Reopen the file so that statements may also read and write the files of a place."""
+        self.join()
+        self._reading = (*self._reading, place)
         self._open_anew(open_file)
 
     def _version(self) -> int:
@@ -219,6 +228,15 @@ class Store(StoreWriter):
             last = max(utc_now(), (self._last_now or last) + timedelta(microseconds=1))
             self._last_now = last
         return last
+
+    def identity(self) -> str:
+        """Return the id of the file, which stays with it when it is moved."""
+        found = self.rows("SELECT value FROM meta WHERE key = 'store_id'")
+        if found:
+            return str(found[0][0])
+        made = uuid.uuid4().hex[:12]
+        self.append("meta", [("store_id", made)])
+        return made
 
     def close(self) -> None:
         """Checkpoint and close the file.  Raises the error of a background step."""
@@ -248,8 +266,7 @@ class Store(StoreWriter):
 
     def read_results_from(self, folder: Path) -> None:
         """Replace the tables of results, which are empty, by views over a folder's Parquet files."""
-        self.join()
-        self._read_from(folder)
+        self.read_also(Folder(folder))
         with self.transaction():
             for table in RESULT_TABLES:
                 self.execute(f"DROP TABLE {table}")
@@ -344,7 +361,9 @@ class Store(StoreWriter):
         self._open_anew(open_when_free)
         self._limit()
 
-    def _open_anew(self, open_: Callable[[Path, Path | None], duckdb.DuckDBPyConnection]) -> None:
+    def _open_anew(
+        self, open_: Callable[[Path, Sequence[Place]], duckdb.DuckDBPyConnection]
+    ) -> None:
         with self.gate.closing():
             self._connection.close()
             self._connection = open_(self.path, self._reading)
@@ -419,6 +438,8 @@ def layout() -> Contents:
 
 
 _NO_LIMIT: Final = "RESET threads; RESET memory_limit"
+_WIDER: Final = ("SET threads = 1", _NO_LIMIT)
+_FOR_READING: Final = f"SET memory_limit = '{READING_MEMORY}MB'"
 
 
 class ReadingStore(Store):
@@ -431,8 +452,16 @@ class ReadingStore(Store):
     def __init__(self, path: Path) -> None:
         self._limits: Iterator[str] = iter(())
         super().__init__(path, create=False)
-        super()._execute(f"SET memory_limit = '{READING_MEMORY}MB'")
-        self._limits = iter(("SET threads = 1", _NO_LIMIT))
+        super()._execute(_FOR_READING)
+        self._limits = iter(_WIDER)
+
+    def _open_anew(
+        self, open_: Callable[[Path, Sequence[Place]], duckdb.DuckDBPyConnection]
+    ) -> None:
+        super()._open_anew(open_)
+        if next(self._limits, None) is not None:
+            super()._execute(_FOR_READING)
+            self._limits = iter(_WIDER)
 
     def rows(self, query: str, parameters: Parameters = None) -> Rows:
         """Return all rows of a query."""

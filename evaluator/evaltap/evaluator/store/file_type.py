@@ -1,10 +1,23 @@
 """Telling a DuckDB file from others without loading DuckDB."""
 
 from pathlib import Path
+from typing import Final
 
 from evaltap.evaluator.store.held import is_held_here
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.magic_numbers import HEAD_BYTES, is_duckdb
+
+MANIFEST: Final = "evaltap-archive.json"
+"""The file that makes a folder or the prefix of a bucket an archive."""
+UNFINISHED: Final = "evaltap-archive.unfinished.json"
+"""The manifest that a run will write when it ends, with the files that it has written so far."""
+
+
+def is_archive(path: Path) -> bool:
+    """Tell whether a path is an archive: a folder with a manifest, or the address of a bucket."""
+    return path.as_posix().startswith("s3:/") or any(
+        (path / name).is_file() for name in (MANIFEST, UNFINISHED)
+    )
 
 
 def is_database(path: Path) -> bool:
@@ -18,6 +31,11 @@ def is_database(path: Path) -> bool:
         return False
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def is_store(path: Path) -> bool:
+    """Tell whether a path can be read as a store: a DuckDB database or an archive."""
+    return is_archive(path) or is_database(path)
 
 
 def not_a_store(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +11,7 @@ import duckdb
 
 from evaltap.evaluator.store.damage import explained, set_log_aside
 from evaltap.evaluator.store.errors import StoreError, StoreHeldError
+from evaltap.evaluator.store.place import Place
 
 ROWS_PER_GROUP = 4_096
 """Rows of a row group: a checkpoint rewrites a table's last group completely until the group is full."""
@@ -24,7 +26,7 @@ HELD_SECONDS = 60.0
 _LOG = logging.getLogger("evaltap.store")
 
 
-def _attached(path: Path, reading: Path | None) -> duckdb.DuckDBPyConnection:
+def _attached(path: Path, reading: Sequence[Place]) -> duckdb.DuckDBPyConnection:
     settings: dict[str, Any] = {
         "autoinstall_known_extensions": "false",
         "late_materialization_max_rows": MOST_LATE_ROWS,
@@ -55,14 +57,16 @@ def make_log_private(path: Path) -> None:
         path.with_name(path.name + ".wal").chmod(path.stat().st_mode & 0o777)
 
 
-def shut_in(connection: duckdb.DuckDBPyConnection, reading: Path | None = None) -> None:
-    """Deny the connection's SQL access to the network and to files, except attached ones and `reading`.
+def shut_in(connection: duckdb.DuckDBPyConnection, reading: Sequence[Place] = ()) -> None:
+    """Deny the connection's SQL access to the network and to files, but for attached ones and `reading`.
 
     The file may contain a stranger's SQL.  The restriction cannot be lifted within the connection.
     """
-    if reading is not None:
-        folder = str(reading).replace("'", "''")
-        connection.execute(f"SET allowed_directories = ['{folder}/']")
+    if reading:
+        for place in reading:
+            place.let_in(connection)
+        roots = ", ".join("'" + place.root.replace("'", "''") + "'" for place in reading)
+        connection.execute(f"SET allowed_directories = [{roots}]")
     connection.execute("SET enable_external_access = false")
 
 
@@ -71,7 +75,7 @@ def use(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(f"USE {NAME}")
 
 
-def open_when_free(path: Path, reading: Path | None = None) -> duckdb.DuckDBPyConnection:
+def open_when_free(path: Path, reading: Sequence[Place] = ()) -> duckdb.DuckDBPyConnection:
     """Reopen a file that was just closed; wait for a process that opened it in between."""
     give_up_at = time.monotonic() + HELD_SECONDS
     warned = False
@@ -87,8 +91,8 @@ def open_when_free(path: Path, reading: Path | None = None) -> duckdb.DuckDBPyCo
             time.sleep(0.05)
 
 
-def open_file(path: Path, reading: Path | None = None) -> duckdb.DuckDBPyConnection:
-    """Open or create a file whose SQL may read files of the folder `reading` and no others.
+def open_file(path: Path, reading: Sequence[Place] = ()) -> duckdb.DuckDBPyConnection:
+    """Open or create a file whose SQL may use files of the places `reading` and no others.
 
     Raises StoreError if it cannot be used, StoreHeldError if another process holds it.
     """

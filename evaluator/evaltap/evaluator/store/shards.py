@@ -12,7 +12,7 @@ import duckdb
 from evaltap.evaluator.store.contents import contents_of, refuse_strange
 from evaltap.evaluator.store.database import SCHEMA_VERSION, STORE, Store, layout, sql
 from evaltap.evaluator.store.errors import StoreError, StoreHeldError
-from evaltap.evaluator.store.file_type import is_database, not_a_store
+from evaltap.evaluator.store.file_type import is_archive, is_database, not_a_store
 from evaltap.evaluator.store.held import not_held_here
 from evaltap.evaluator.store.opening import shut_in
 from evaltap.evaluator.store.results_folder import trusted_folder
@@ -103,6 +103,8 @@ def _checked(paths: Sequence[Path]) -> list[str]:
 
 def _places(path: Path) -> list[Place]:
     """Return the partitions from which a file was consumed."""
+    if is_archive(path):
+        raise StoreError(f"{path}: is an archive; read it alone")
     if not path.is_file():
         raise StoreError(no_such_file(path, "expected a DuckDB file written by evaltap"))
     if not is_database(path):

@@ -133,8 +133,7 @@ _PART_MESSAGES = ("function_call", "function_call_output", "tool_call", "tool_ca
 
 
 def _message(item: Mapping[str, object], role: str) -> Message | None:
-    inner = _envelope(item, role)
-    if inner is not None:
+    if not _ENVELOPES.isdisjoint(item) and (inner := _envelope(item, role)) is not None:
         return _message(inner, role)
     kind = _string(item.get("type")) or ""
     if kind in REASONING:
@@ -154,6 +153,9 @@ def _message(item: Mapping[str, object], role: str) -> Message | None:
     return Message(speaker, _spoken_parts(item))
 
 
+_ENVELOPES = frozenset(("kwargs", "data", "message"))
+
+
 def _envelope(item: Mapping[str, object], role: str) -> Mapping[str, object] | None:
     """Return the message inside LangChain's two envelopes, or a choice's `message`."""
     kwargs, data, message = (item.get(key) for key in ("kwargs", "data", "message"))
@@ -170,8 +172,11 @@ def _envelope(item: Mapping[str, object], role: str) -> Mapping[str, object] | N
 def _spoken_parts(item: Mapping[str, object]) -> tuple[Part, ...]:
     body = item.get("parts", item.get("content"))
     parts = _parts(body) if body is not None else ()
+    calls = _calls(item)
+    if not calls:
+        return parts
     seen = {part.call_id for part in parts if isinstance(part, Call) and part.call_id}
-    extra = tuple(call for call in _calls(item) if call.call_id is None or call.call_id not in seen)
+    extra = tuple(call for call in calls if call.call_id is None or call.call_id not in seen)
     if extra:
         # Next to tool calls, an empty text is only a placeholder.
         parts = tuple(part for part in parts if not isinstance(part, Text) or part.content)

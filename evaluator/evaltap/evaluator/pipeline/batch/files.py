@@ -6,16 +6,14 @@ not grow with the number of cases.
 """
 
 import gc
-import multiprocessing
 import os
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from evaltap.evaluator.cases.identity import BadLine, NamedCase, case_identity
 from evaltap.evaluator.cases.outline import lazy_case
@@ -27,6 +25,9 @@ from evaltap.evaluator.scoring.selection import Selection
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.documents import eval_set_name, is_json_lines, iter_cases, read_case
 from evaltap.schemas.formats.metric import EvalMetric
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ProcessPoolExecutor
 
 RANGE_BYTES = 4 << 20
 """Bytes of JSON Lines in a worker's task."""
@@ -111,7 +112,7 @@ class FileScorer:
             self._submit(self._pool, 1)
             yield batch
 
-    def _submit(self, pool: ProcessPoolExecutor, count: int) -> None:
+    def _submit(self, pool: "ProcessPoolExecutor", count: int) -> None:
         for part in islice(self._parts, count):
             self._under_way.append(pool.submit(_score_part, part))
 
@@ -187,7 +188,10 @@ def _message(path: Path, offset: int, error: FormatError) -> str:
 _worker_scorer: CaseScorer | None = None
 
 
-def _start_workers(scorer: CaseScorer, count: int) -> ProcessPoolExecutor:
+def _start_workers(scorer: CaseScorer, count: int) -> "ProcessPoolExecutor":
+    import multiprocessing  # a run of few cases starts no workers
+    from concurrent.futures import ProcessPoolExecutor
+
     # Forked workers have every module loaded; elsewhere than on Linux forking is not safe.
     method = "fork" if sys.platform == "linux" else "spawn"
     context = multiprocessing.get_context(method)

@@ -3,7 +3,6 @@
 import logging
 import sqlite3
 import time
-import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -43,7 +42,7 @@ class LogCursor:
         self._keep = keep.total_seconds()
         self._clock = clock
         self._now = now
-        self._name = f"{store.path.name} {_store_id(store)}"
+        self._name = f"{store.path.name} {store.identity()}"
         self._not_before = 0.0
         self._warn_at = 0.0
 
@@ -103,13 +102,3 @@ class LogCursor:
                 self._path,
                 error,
             )
-
-
-def _store_id(store: Store) -> str:
-    """Return the id of a DuckDB file, which stays with the file when it is moved."""
-    found = store.rows("SELECT value FROM meta WHERE key = 'store_id'")
-    if found:
-        return str(found[0][0])
-    made = uuid.uuid4().hex[:12]
-    store.append("meta", [("store_id", made)])
-    return made

@@ -14,8 +14,12 @@ from typing import Any
 import orjson
 
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
+from evaltap.evaluator.pipeline.maintenance.archiving import remove_rows
 from evaltap.evaluator.pipeline.maintenance.mentions import mention_pattern, mentions
+from evaltap.evaluator.store.archives.reading import ArchiveStore
+from evaltap.evaluator.store.archives.rows import SUMMARIES
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.file_type import is_archive
 from evaltap.evaluator.store.rewriting import rewrite_file
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files import canonical
@@ -129,9 +133,9 @@ def _cases(log: LocalLog) -> Iterator[tuple[int, bytes, Any]]:
 
 
 def find_in_store(path: Path, subject: Subject) -> None:
-    """Add the subject's sessions in a DuckDB file."""
+    """Add the subject's sessions in a DuckDB file or an archive."""
     names = list(subject.names)
-    with Store(path, create=False) as store:
+    with ArchiveStore(path) if is_archive(path) else Store(path, create=False) as store:
         rows = store.rows(
             "SELECT eval_id FROM cases WHERE user_id IN $names OR eval_id IN $names"
             " UNION SELECT eval_id FROM gate_results WHERE user_id IN $names",
@@ -167,18 +171,56 @@ def erase_from_store(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
     return Erased(str(path), removed, found)
 
 
+def erase_from_archive(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
+    """Write the files of an archive that have the subject's rows again, without them."""
+    sessions = list(subject.sessions | subject.names)
+    with ArchiveStore(path) as store:
+        found = _mentions(store, subject, sessions)
+        letters = [
+            tuple(place)
+            for chunk in store.stream(_ARCHIVED_LETTERS, size=LETTERS_PER_READ)
+            for *place, headers, key, value, detail in chunk
+            if any(
+                map(subject.is_mentioned, (*_parts(headers), *map(_bytes, (key, value, detail))))
+            )
+        ]
+        doomed: dict[str, tuple[str, Mapping[str, object]]] = {
+            table: _theirs(table, subject, sessions)
+            for table in store.column(_TABLES_OF_SESSIONS)
+            if table not in SUMMARIES
+        }
+        # A store that is restored reads the telemetry of these traces again.
+        doomed["read_traces"] = (_NAMES_ONE, {"sessions": sessions})
+        with store.scratch(_LETTER_PLACES, rows=letters) as named:
+            theirs = f"(SELECT (topic, number, place) FROM {named})"
+            doomed["dead_letters"] = (f"(topic, partition_number, record_offset) IN {theirs}", {})
+            removed = remove_rows(store, doomed, dry_run=dry_run)
+    return Erased(str(path), removed, found)
+
+
+_ARCHIVED_LETTERS = """
+SELECT topic, partition_number, record_offset, record_headers, record_key, record_value, detail
+FROM dead_letters
+"""
+_LETTER_PLACES = "SELECT ''::VARCHAR AS topic, 0::INTEGER AS number, 0::BIGINT AS place WHERE false"
+_TABLES_OF_SESSIONS = (
+    "SELECT table_name FROM duckdb_columns() WHERE column_name = 'eval_id' AND NOT internal"
+)
+
+
 _DEAD_LETTERS = """
 SELECT rowid, record_headers, record_key, record_value, detail FROM dead_letters
 """
 
 
+_NAMES_ONE = """
+(trace_id IN (SELECT trace_id FROM turns WHERE eval_id IN $sessions)
+ OR EXISTS (SELECT 1 FROM unnest($sessions) AS s(name) WHERE contains(memory, s.name)))
+"""
+
 # The reading position of a trace remains; otherwise its telemetry would be read again at the next
 # start.
-_FORGET_NAMES = """
-UPDATE read_traces SET memory = ''
-WHERE trace_id IN (SELECT trace_id FROM turns WHERE eval_id IN $sessions)
-   OR EXISTS (SELECT 1 FROM unnest($sessions) AS s(name) WHERE contains(memory, s.name))
-"""
+_FORGET_NAMES = f"UPDATE read_traces SET memory = '' WHERE {_NAMES_ONE}"
 
 
 def _session_tables(store: Store) -> list[str]:
@@ -360,6 +402,11 @@ def erase(
             find_in_file(path, subject)
     return [
         *(erase_from_log(log, subject, dry_run=dry_run) for log in logs),
-        *(erase_from_store(path, subject, dry_run=dry_run) for path in stores),
+        *(
+            (erase_from_archive if is_archive(path) else erase_from_store)(
+                path, subject, dry_run=dry_run
+            )
+            for path in stores
+        ),
         *(erase_from_file(path, subject, dry_run=dry_run) for path in files),
     ]

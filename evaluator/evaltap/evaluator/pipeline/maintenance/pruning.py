@@ -5,12 +5,14 @@ numbers, offsets) is retained, so pruned turns are neither reported as missing n
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from evaltap.evaluator.analysis.summaries.summaries import Summaries
+from evaltap.evaluator.pipeline.maintenance.archiving import ArchiveCheck
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import Scratch
 from evaltap.evaluator.store.rewriting import rewrite_file
@@ -25,41 +27,51 @@ class Pruned:
     rows: Mapping[str, int]
 
 
-def prune(path: Path, before: datetime, *, dry_run: bool = False) -> Pruned:
+class _Preview(Exception):
+    """Raised at the end of a dry run, to undo its deletions."""
+
+
+def prune(
+    path: Path, before: datetime, *, archived: Path | None = None, dry_run: bool = False
+) -> Pruned:
     """Delete sessions that ended before an aware time, and rewrite the file, which frees its space.
 
-    Rewriting temporarily needs as much free space as the file.  `dry_run` only counts.  Raises StoreError for
-    a file that is not evaltap's or that another process has open.
+    Rewriting temporarily needs as much free space as the file.  `dry_run` only counts.  With `archived`, all
+    deleted rows must be in that archive, whose files are read again for this.  Raises StoreError for a file
+    that is not evaltap's or that another process has open, and for what is not its archive; InputError if the
+    archive lacks rows, and StorageError if it is damaged: then nothing is deleted.
     """
     moment = stored_time(before)
-    with (
-        Store(path, create=False) as store,
-        store.scratch(_SESSIONS, {"before": moment}) as old,
-    ):
-        ((sessions,),) = store.rows(f"SELECT count(*) FROM {old}")
-        conditions = _conditions(old, moment)
-        found = {
-            table: store.rows(f"SELECT count(*) FROM {table} WHERE {condition}", {**given})[0][0]
-            for table, condition, given in conditions
-        }
-        rows = {table: count for table, count in found.items() if count}
-        if rows and not dry_run:
+    rows: dict[str, int] = {}
+    with Store(path, create=False) as store:
+        check = None if archived is None else ArchiveCheck(store, archived)
+        with store.scratch(_SESSIONS, {"before": moment}) as old:
+            ((sessions,),) = store.rows(f"SELECT count(*) FROM {old}")
             summaries = Summaries(store)
-            with store.transaction():
+            with suppress(_Preview), store.transaction():
                 summarised = summaries.find(f"FROM {old}", {})
-                for table, condition, given in conditions:
-                    store.execute(f"DELETE FROM {table} WHERE {condition}", given)
-                if summarised:
+                for table, condition, given in _conditions(old, moment):
+                    if check is not None:
+                        check.look_for(table, condition, given)
+                    ((count,),) = store.rows(f"DELETE FROM {table} WHERE {condition}", given)
+                    if count:
+                        rows[table] = count
+                if check is not None:
+                    check.conclude()
+                if dry_run:
+                    raise _Preview
+                if summarised and rows:
                     summaries.rewrite()
     if rows and not dry_run:
         rewrite_file(path)
     return Pruned(sessions, rows)
 
 
+# A turn says of which day its calls are.
 _OF_SESSIONS: Final = (
     "cases",
-    "turns",
     "tool_calls",
+    "turns",
     "feedback",
     "scores",
     "turn_scores",

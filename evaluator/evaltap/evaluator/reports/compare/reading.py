@@ -33,7 +33,7 @@ from evaltap.evaluator.reports.compare.traffic import selection_of
 from evaltap.evaluator.reports.evidence import Comparison as Compared
 from evaltap.evaluator.scoring.results.references import attach_kept
 from evaltap.evaluator.store.database import sql
-from evaltap.evaluator.store.file_type import is_database
+from evaltap.evaluator.store.file_type import is_store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.remote.client import open_to_read
 from evaltap.schemas.errors import FormatError, InputError
@@ -69,7 +69,7 @@ def split_runs(text: str) -> tuple[Path, tuple[str, ...]]:
 def read_side(text: str) -> Side:
     """Return the scores that an argument names; raise InputError for an invalid argument."""
     path, runs = split_runs(text)
-    if is_database(path):
+    if is_store(path):
         return read_store_side(path, runs)
     if runs:
         raise FormatError(

@@ -66,16 +66,14 @@ def average(turns: tuple[TurnScore, ...], threshold: float) -> MetricScore:
     An error in one turn makes the whole metric an error without a score, because a mean over the rest would
     hide it.  If no turn was evaluated, the metric is not evaluated.
     """
-    total, scored, failed, reasons = 0.0, 0, False, False
+    total, scored, failed = 0.0, 0, False
     for turn in turns:
-        if turn.reason:
-            reasons = True
         if turn.score is not None:
             total += turn.score
             scored += 1
         elif turn.status is Status.ERROR:
             failed = True
-    reason = joined_reasons([turn.reason for turn in turns]) if reasons else ""
+    reason = joined_reasons([turn.reason for turn in turns])
     if failed:
         return MetricScore(Status.ERROR, None, reason, turns)
     if not scored:
@@ -90,18 +88,21 @@ def joined_reasons(reasons: Sequence[str]) -> str:
     A reason that all turns share is returned without turn numbers.  Example: `turns 1, 3: no call; turn 2:
     two calls`.
     """
+    distinct = {*reasons}
+    if len(distinct) == 1:
+        return reasons[0]
+    if len(distinct) == len(reasons):
+        return "; ".join([f"turn {n}: {one}" for n, one in enumerate(reasons, start=1) if one])
     turns: dict[str, list[int]] = {}
     for number, reason in enumerate(reasons, start=1):
         if reason:
             turns.setdefault(reason, []).append(number)
     parts = []
     for reason, numbers in turns.items():
-        if len(numbers) == len(reasons):
-            return reason
-        name = (
-            f"turn {numbers[0]}" if len(numbers) == 1 else f"turns {', '.join(map(str, numbers))}"
-        )
-        parts.append(f"{name}: {reason}")
+        if len(numbers) == 1:
+            parts.append(f"turn {numbers[0]}: {reason}")
+        else:
+            parts.append(f"turns {', '.join(map(str, numbers))}: {reason}")
     return "; ".join(parts)
 
 

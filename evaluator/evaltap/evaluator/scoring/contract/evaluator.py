@@ -7,8 +7,8 @@ imported before a metric needs it.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import cached_property, partial
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache, cached_property, partial
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from evaltap.evaluator.scoring.contract.comparisons import Comparisons
@@ -131,7 +131,7 @@ class Registry:
         return {point.name: point for point in entry_points(group=GROUP)}
 
     def _load(self, name: str) -> EvaluatorFactory:
-        point = self._installed.get(name)
+        point = _own().get(name) or self._installed.get(name)
         if point is None:
             raise UnknownEvaluatorError(name, self.names())
         try:
@@ -144,6 +144,16 @@ class Registry:
         if not callable(factory):
             raise MetricError(f"entry point '{name}' ({point.value}) is not a factory")
         return factory
+
+
+@cache
+def _own() -> Mapping[str, EntryPoint]:
+    """Return evaltap's own evaluators; looking through all installed packages takes much longer."""
+    try:
+        points = distribution("evaltap").entry_points
+    except PackageNotFoundError:
+        return {}
+    return {point.name: point for point in points.select(group=GROUP)}
 
 
 def _always(evaluator: Evaluator) -> EvaluatorFactory:

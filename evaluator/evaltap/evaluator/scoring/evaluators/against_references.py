@@ -5,7 +5,6 @@ reasons.  Metrics that do so in the same way share the result for each turn (`Co
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -13,8 +12,10 @@ from msgspec import Struct
 from evaltap.evaluator.cases.outline import AnyCall
 from evaltap.evaluator.cases.pairing import has_references
 from evaltap.evaluator.cases.turn import Turn
+from evaltap.evaluator.scoring.contract.aggregation import average
 from evaltap.evaluator.scoring.contract.context import (
     EvaluationContext,
+    EvaluatorFailure,
     MetricScore,
     RubricVerdict,
     TurnScore,
@@ -36,7 +37,7 @@ from evaltap.evaluator.scoring.criteria.calls.attempts import (
     select,
 )
 from evaltap.evaluator.scoring.criteria.calls.diff import describe, trajectory_diff
-from evaltap.evaluator.scoring.criteria.calls.pairs import CallPairs, CallSimilarity
+from evaltap.evaluator.scoring.criteria.calls.pairs import CallPairs, CallSimilarity, Once
 from evaltap.schemas.formats.criteria import TrajectoryCriterion
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import counted, did_you_mean_one_of
@@ -85,22 +86,22 @@ class AgainstReferences(TurnEvaluator):
         self._fields = fields
         self._combine = min if all_or_nothing else _mean
         self._with_diff = with_diff
-        self._own = not instead
         self._same_is_perfect = same_is_perfect
         self._perfect: Final = PerfectScores(self.threshold)
         self._choice = _chosen(criterion, attempts, instead)
 
-    def score_turns(self, context: EvaluationContext) -> list[TurnScore]:
-        """Return the score of each turn against its best-matching reference."""
-        own = self._own and has_references(context.case)
-        turns = context.shared.once(
-            (self._choice.key, own, tuple(context.actual), tuple(context.expected)),
-            _compared_turns,
-            context,
-            self._choice,
-            own=own,
-        )
-        return [*map(self._score, turns)]
+    def evaluate(self, context: EvaluationContext) -> MetricScore | EvaluatorFailure:
+        """Return the score of each turn against its best-matching reference, and their mean."""
+        if len(context.actual) != len(context.expected):
+            return super().evaluate(context)
+        once, choice = context.shared.once, self._choice
+        key = choice.key, tuple(context.actual), tuple(context.expected)
+        compared = once(key, _compared_turns, context, choice)
+        turns = tuple(map(self._score, compared))
+        if perfect := self._perfect.of_case(turns):
+            return perfect
+        # Metrics whose measures do not hold have the same scores, so their mean and its reason are the same.
+        return once((average, self.threshold, *map(id, turns)), average, turns, self.threshold)
 
     def sum_up(self, turns: tuple[TurnScore, ...]) -> MetricScore:
         """Return the mean."""
@@ -109,18 +110,19 @@ class AgainstReferences(TurnEvaluator):
     def _score(self, compared: "ComparedTurn") -> TurnScore:
         if compared.marked and (reason := self._lacking(compared)):
             return turn_score(MissingEvidence(reason), self.threshold)
-        if compared.same and self._same_is_perfect:
-            return self._perfect.turn
-        references = compared.references
-        if not references:
-            return turn_score(_NO_REFERENCE, self.threshold)
-        parts, left_out = references[0]
-        if len(references) == 1 and not left_out:
-            found = self._against(parts)
-        else:
-            results = [self._against(one.parts) for one in references]
-            found = _best_of(results, [one.left_out for one in references])
-        return self._perfect.turn if found is PERFECT else turn_score(found, self.threshold)
+        calls, threshold = compared.only, self.threshold
+        if calls is not None:
+            if self._same_is_perfect and calls.pairs.same:
+                return self._perfect.turn
+            found = self._measure(calls.pairs)
+            if found.score == 1 and not found.rows:
+                return self._perfect.turn
+            return calls.score(found, threshold, with_diff=self._with_diff)
+        if not compared.references:
+            return turn_score(_NO_REFERENCE, threshold)
+        results = [self._against(one.parts) for one in compared.references]
+        best = _best_of(results, [one.left_out for one in compared.references])
+        return self._perfect.turn if best == PERFECT else turn_score(best, threshold)
 
     def _lacking(self, compared: "ComparedTurn") -> str | None:
         if reason := self._turn_lacks(compared.turn):
@@ -133,9 +135,12 @@ class AgainstReferences(TurnEvaluator):
         return lacking(turn, self._fields, lambda name: similarity.of(name).ignores_values)
 
     def _against(self, parts: Mapping[str, "ComparedCalls"]) -> Finding:
-        if len(parts) == 1:
-            return self._measured(*parts.values())
-        results = {agent: self._measured(one) for agent, one in parts.items()}
+        results = {
+            agent: one.reasoned(self._measure(one.pairs), with_diff=self._with_diff)
+            for agent, one in parts.items()
+        }
+        if len(results) == 1:
+            return next(iter(results.values()))
         scored = {agent: one for agent, one in results.items() if one.score is not None}
         reasons = [
             f"{agent or 'no agent'}: {one.reason}" for agent, one in results.items() if one.reason
@@ -147,18 +152,6 @@ class AgainstReferences(TurnEvaluator):
         ]
         score = self._combine([row.score for row in rows]) if rows else None
         return Finding(score, " | ".join(reasons), tuple(rows))
-
-    def _measured(self, compared: "ComparedCalls") -> Finding:
-        found = self._measure(compared.pairs)
-        if found is MISSED:
-            return compared.missed
-        score, note, rows, _ = found
-        if score == 1 and not rows:
-            return PERFECT
-        if score is None or score == 1:
-            return Finding(score, note if score is None else "", rows)
-        difference = compared.difference if self._with_diff else ""
-        return Finding(score, _joined(": ", note, difference), rows)
 
 
 class CallChoice(Struct, frozen=True):
@@ -185,15 +178,15 @@ class ComparedTurn:
         self.marked = _is_marked(turn) or (expected is not None and _is_marked(expected))
         """Whether some evidence of the calls may be missing."""
 
-    @cached_property
-    def same(self) -> bool:
-        """Whether the calls are those of the only reference and of one agent, as equal bytes prove."""
+    @Once
+    def only(self) -> "ComparedCalls | None":
+        """The calls against the only reference, if agents are not compared separately and all calls count."""
         if len(self.references) != 1:
-            return False
+            return None
         parts, left_out = self.references[0]
-        return not left_out and len(parts) == 1 and next(iter(parts.values())).pairs.same
+        return next(iter(parts.values())) if len(parts) == 1 and not left_out else None
 
-    @cached_property
+    @Once
     def references(self) -> Sequence["ComparedReference"]:
         """The calls that count, against each reference."""
         made, choice = calls_of(self.turn), self._choice
@@ -220,16 +213,34 @@ class ComparedCalls:
 
     def __init__(self, pairs: CallPairs) -> None:
         self.pairs = pairs
+        self._scores: dict[tuple[Finding, float, bool], TurnScore] = {}
 
-    @cached_property
+    @Once
     def difference(self) -> str:
         """The difference as one line."""
         return describe(trajectory_diff(self.pairs))
 
-    @cached_property
-    def missed(self) -> Finding:
-        """The result of all measures that do not hold."""
-        return Finding(0.0, self.difference)
+    def score(self, found: Finding, threshold: float, *, with_diff: bool) -> TurnScore:
+        """Return the score of the turn; metrics with the same result share it."""
+        if found.rows:
+            return turn_score(self.reasoned(found, with_diff=with_diff), threshold)
+        key = found, threshold, with_diff
+        known = self._scores.get(key)
+        if known is None:
+            known = turn_score(self.reasoned(found, with_diff=with_diff), threshold)
+            self._scores[key] = known
+        return known
+
+    def reasoned(self, found: Finding, *, with_diff: bool) -> Finding:
+        """Return the result of a measure with its reason: what the measure notes, and the difference."""
+        score, note, rows, _ = found
+        if score is None:
+            return found
+        if score == 1:
+            return found._replace(reason="") if note else found
+        difference = self.difference if with_diff else ""
+        joint = ": " if note and difference else ""
+        return Finding(score, f"{note}{joint}{difference}", rows)
 
 
 def _chosen(
@@ -246,10 +257,9 @@ def _chosen(
     return CallChoice(key, attempts, per_agent, similarity, instead, more)
 
 
-def _compared_turns(
-    context: EvaluationContext, choice: CallChoice, *, own: bool
-) -> list[ComparedTurn]:
-    """Return the turns with their expected turns, if these are references (`own`)."""
+def _compared_turns(context: EvaluationContext, choice: CallChoice) -> list[ComparedTurn]:
+    """Return the turns with their expected turns, if these are references."""
+    own = not choice.instead and has_references(context.case)
     return [
         ComparedTurn(turn, expected if own and expected.referenced else None, choice)
         for turn, expected in zip(context.actual, context.expected, strict=True)
@@ -265,18 +275,16 @@ def _compared(
 ) -> ComparedReference:
     calls = select(made, choice.attempts, reference)
     wanted = select(reference, choice.attempts)
-    parts = {"": (wanted, calls)}
-    if choice.per_agent:
-        ours, theirs = _by_agent(wanted), _by_agent(calls)
-        agents = {**ours, **theirs} or parts
-        parts = {agent: (ours.get(agent, []), theirs.get(agent, [])) for agent in agents}
-    return ComparedReference(
-        {
-            agent: ComparedCalls(CallPairs(*both, choice.similarity))
-            for agent, both in parts.items()
-        },
-        len(made) - len(calls),
-    )
+    left_out = len(made) - len(calls)
+    if not choice.per_agent:
+        pairs = CallPairs(wanted, calls, choice.similarity)
+        return ComparedReference({"": ComparedCalls(pairs)}, left_out)
+    ours, theirs = _by_agent(wanted), _by_agent(calls)
+    parts = {}
+    for agent in {**ours, **theirs} or {"": []}:
+        pairs = CallPairs(ours.get(agent, []), theirs.get(agent, []), choice.similarity)
+        parts[agent] = ComparedCalls(pairs)
+    return ComparedReference(parts, left_out)
 
 
 def _best_of(results: Sequence[Finding], left_out: Sequence[int]) -> Finding:

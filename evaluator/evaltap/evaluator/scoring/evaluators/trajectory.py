@@ -4,6 +4,7 @@ Each public name here is the factory of one evaluator; they only differ in their
 """
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Final
 
 from evaltap.evaluator.cases.outline import AnyCall
@@ -54,45 +55,41 @@ def _same_calls(pairs: CallPairs) -> bool:
     return len(pairs.actual) == len(pairs.reference) and pairs.covers
 
 
-exact = _whole("trajectory_exact", lambda pairs: pairs.equals)
+exact = _whole("trajectory_exact", attrgetter("equals"))
 """1 if both sides have the same calls in the same order."""
-strict = _whole("trajectory_strict", lambda pairs: pairs.equals)
+strict = _whole("trajectory_strict", attrgetter("equals"))
 """Another name for exact."""
-in_order = _whole("trajectory_in_order", lambda pairs: pairs.follows)
+in_order = _whole("trajectory_in_order", attrgetter("follows"))
 """1 if the reference is a subsequence of the actual calls."""
-any_order = _whole("trajectory_any_order", lambda pairs: pairs.covers)
+any_order = _whole("trajectory_any_order", attrgetter("covers"))
 """1 if each expected call matches a different actual call."""
-superset = _whole("trajectory_superset", lambda pairs: pairs.covers)
+superset = _whole("trajectory_superset", attrgetter("covers"))
 """1 if each expected call matches a different actual call."""
-subset = _whole("trajectory_subset", lambda pairs: pairs.covered)
+subset = _whole("trajectory_subset", attrgetter("covered"))
 """1 if each actual call matches a different expected call."""
 unordered = _whole("trajectory_unordered", _same_calls)
 """1 if the calls can be paired one to one without remainder."""
 
 
-def _share(name: str, choose: Callable[[trajectory_scores.Shares], float]) -> Factory:
+def _share(name: str, choose: Callable[[trajectory_scores.Shares], Finding]) -> Factory:
     """Return the factory of an evaluator that scores a turn by its best pairs of calls."""
 
     def make(metric: EvalMetric) -> AgainstReferences:
         ordered = criterion_of(metric).ordered
 
         def measure(pairs: CallPairs) -> Finding:
-            found = trajectory_scores.shares(pairs, ordered=ordered)
-            reason = (
-                f"precision {found.precision:.3g}, recall {found.recall:.3g}, f1 {found.f1:.3g}"
-            )
-            return Finding(choose(found), reason)
+            return choose(trajectory_scores.shares(pairs, ordered=ordered))
 
         return AgainstReferences(name, metric, measure, fields=_MATCHED, same_is_perfect=True)
 
     return comparing_calls(make)
 
 
-precision = _share("trajectory_precision", lambda shares: shares.precision)
+precision = _share("trajectory_precision", attrgetter("precision"))
 """Total similarity of the best pairs over the number of actual calls."""
-recall = _share("trajectory_recall", lambda shares: shares.recall)
+recall = _share("trajectory_recall", attrgetter("recall"))
 """Total similarity of the best pairs over the number of expected calls."""
-f1 = _share("trajectory_f1", lambda shares: shares.f1)
+f1 = _share("trajectory_f1", attrgetter("f1"))
 """The harmonic mean of precision and recall."""
 
 

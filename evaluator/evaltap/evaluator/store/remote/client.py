@@ -11,9 +11,11 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from evaltap.evaluator.store import errors
+from evaltap.evaluator.store.archives.reading import ArchiveStore
 from evaltap.evaluator.store.ceiling import limited_growth
 from evaltap.evaluator.store.database import ReadingStore, Store
 from evaltap.evaluator.store.errors import BusyError, StoreError, StoreHeldError
+from evaltap.evaluator.store.file_type import is_archive
 from evaltap.evaluator.store.queries import Parameters, Record, Row, StoreReader
 from evaltap.evaluator.store.queries import Rows as RowList
 from evaltap.evaluator.store.readers import Chunks, CursorReader, Readers
@@ -41,10 +43,12 @@ _CONNECT_SECONDS: Final = 10.0
 
 
 def open_to_read(path: Path) -> "Store | RemoteReader":
-    """Open a store for reading: the file itself, or through the process that has it open.
+    """Open a store for reading: the file itself, or through the process that has it open; or an archive.
 
     Raises StoreHeldError if that process does not serve the file, and the same errors as Store.
     """
+    if is_archive(path):
+        return ArchiveStore(path)
     try:
         return ReadingStore(path)
     except StoreHeldError:

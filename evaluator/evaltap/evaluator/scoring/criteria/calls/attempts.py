@@ -22,7 +22,7 @@ def check_attempts(given: str, default: str) -> str:
 
 def calls_of(turn: Turn) -> list[AnyCall]:
     """Return the tool calls of a turn; a null entry becomes a call without a name."""
-    return [call or _NO_CALL for call in turn.calls]
+    return [_NO_CALL if call is None else call for call in turn.calls]
 
 
 def failed(call: AnyCall) -> bool:
@@ -55,7 +55,7 @@ def select(
 
 
 def _successful(calls: Sequence[AnyCall], reference: Sequence[AnyCall]) -> list[AnyCall]:
-    if not any(map(failed, calls)):
+    if not any([failed(call) for call in calls]):
         return [*calls]
     if not reference:
         return [call for call in calls if not failed(call)]

@@ -13,6 +13,7 @@ from evaltap.schemas.text import did_you_mean_one_of
 MODES: Final = ("exact", "ignore", "subset", "superset")
 MATCHES: Final = ("exact", "regex", "set", "present")
 
+_TEXT: Final = {str}
 PLAIN: Final = frozenset({str, int, bool, type(None)})
 
 _TRUE: Final = ("true",)
@@ -27,7 +28,7 @@ class Comparison:
     """
 
     __slots__ = (
-        "_default", "_inherited", "_only", "ignore", "key", "match", "mode", "parts",
+        "_inherited", "_only", "default", "ignore", "key", "match", "mode", "parts",
         "plain", "required", "tolerance", "weight", "whole",
     )  # fmt: skip
 
@@ -45,17 +46,17 @@ class Comparison:
         self._inherited = PathRule(
             tolerance=rule.tolerance, case_fold=rule.case_fold, coerce=rule.coerce
         )
-        self._default = self if leaf else Comparison(self._inherited, leaf=True)
+        self.default = self if leaf else Comparison(self._inherited, leaf=True)
         self._only = False
 
     def part(self, key: str) -> "Comparison":
         """Return how the value under a key is compared."""
         if not self.parts:
-            return self._default
+            return self.default
         found = self.parts.get(key) or self.parts.get("*")
         if found is not None:
             return found
-        return _IGNORED if self._only else self._default
+        return _IGNORED if self._only else self.default
 
     def equal(self, reference: Json, actual: Json) -> bool:
         """Return whether two values are equal; raise ValueError for an invalid pattern."""
@@ -63,6 +64,10 @@ class Comparison:
             return search(reference, actual)
         if self.tolerance is not None and self.match not in ("set", "present"):
             return self._close(reference, actual, self.tolerance)
+        if self.plain and type(reference) is list and type(actual) is list:
+            if {*map(type, reference), *map(type, actual)} == _TEXT:
+                return bool(reference == actual)
+            return len(reference) == len(actual) and all(map(_same, reference, actual))
         return self.key(reference) == self.key(actual)
 
     def _close(self, reference: Json, actual: Json, tolerance: float) -> bool:
@@ -177,6 +182,14 @@ def identity(value: Json) -> Hashable:
     if kind is list:
         return ("list", *map(identity, value))
     return frozenset([(key, identity(item)) for key, item in value.items()])
+
+
+def _same(one: Json, other: Json) -> bool:
+    """Return whether the identities of two values are equal."""
+    kind = type(one)
+    if kind in PLAIN and kind is type(other):
+        return bool(one == other)
+    return identity(one) == identity(other)
 
 
 def _folding_key(fold: bool, coerce: bool) -> Callable[[Json], Hashable]:

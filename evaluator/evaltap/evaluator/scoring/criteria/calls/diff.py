@@ -1,19 +1,28 @@
 """The differences between expected and actual tool calls, as data for reasons and reports."""
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
 
-from evaltap.evaluator.cases.outline import AnyCall
 from evaltap.evaluator.cases.text import quoted
 from evaltap.evaluator.scoring.criteria.calls.alignment import align
-from evaltap.evaluator.scoring.criteria.calls.pairs import OTHER_TOOL, CallPairs
+from evaltap.evaluator.scoring.criteria.calls.assignment import assign
+from evaltap.evaluator.scoring.criteria.calls.pairs import (
+    NO_NAME,
+    OTHER_TOOL,
+    CallPairs,
+    Table,
+    recalled,
+)
 from evaltap.evaluator.scoring.criteria.calls.similarity_matrix import Value
 
 DiffKind = Literal["same", "changed", "moved", "missing", "extra"]
+Step = tuple[DiffKind, int, int]
 
 _SHOWN: Final = 8
 _HINT: Final = 1e-6
+_NONE: Final = -1
 
 
 class Change(Struct, frozen=True):
@@ -50,32 +59,29 @@ class DiffRow(Struct, frozen=True):
         return f"{self.kind} {self.name}" + (f" ({listed})" if listed else "")
 
 
+_ALIKE: Final[tuple[Change, ...]] = ()
+
+
 def trajectory_diff(pairs: CallPairs) -> list[DiffRow]:
     """Return the rows of the difference, in the order of the actual calls.
 
     Calls are paired in order first; the remaining calls are paired in any order and count as moved.  A
     missing call is listed where it was expected.
     """
-    kinds: list[DiffKind] = ["missing"] * len(pairs.reference)
-    partner = _in_order(pairs)
-    for one, other in enumerate(partner):
-        if other >= 0:
-            kinds[one] = "same" if pairs.table[one][other] == 1 else "changed"
-    for one, other in _pair_anywhere(pairs, partner):
-        partner[one], kinds[one] = other, "moved"
-    by_actual = {other: one for one, other in enumerate(partner) if other >= 0}
+    wanted, found, table = pairs.wanted_names, pairs.found_names, pairs.table
     rows: list[DiffRow] = []
-    waiting = 0
-    for other in range(len(pairs.actual)):
-        one = by_actual.get(other, -1)
-        if one < 0:
-            rows.append(DiffRow("extra", _name(pairs.actual[other]), None, other, 0.0))
-            continue
-        if kinds[one] != "moved":
-            rows += _missing(pairs, kinds, range(waiting, one))
-            waiting = one + 1
-        rows.append(_paired(pairs, kinds[one], one, other))
-    return [*rows, *_missing(pairs, kinds, range(waiting, len(kinds)))]
+    for kind, one, other in _plan(table, len(found)):
+        if one == _NONE:
+            rows.append(DiffRow(kind, found[other] or NO_NAME, None, other, 0.0))
+        elif other == _NONE:
+            rows.append(DiffRow(kind, wanted[one] or NO_NAME, one, None, 0.0))
+        else:
+            weight, changes = table[one][other], _ALIKE
+            if weight < 1:
+                listed = pairs.similarity.changes(pairs.reference[one], pairs.actual[other])
+                changes = tuple(Change(*each) for each in listed)
+            rows.append(DiffRow(kind, wanted[one] or NO_NAME, one, other, weight, changes))
+    return rows
 
 
 def describe(rows: list[DiffRow]) -> str:
@@ -85,39 +91,59 @@ def describe(rows: list[DiffRow]) -> str:
     return "; ".join(lines[:_SHOWN]) + more
 
 
-def _in_order(pairs: CallPairs) -> list[int]:
+@recalled
+def _plan(table: Table, width: int) -> Sequence[Step]:
+    """Return the kind of each row, and the indexes of its expected and its actual call, or -1."""
+    kinds: list[DiffKind] = ["missing"] * len(table)
+    partner = _in_order(table, width)
+    for one, other in enumerate(partner):
+        if other >= 0:
+            kinds[one] = "same" if table[one][other] == 1 else "changed"
+    for one, other in _pair_anywhere(table, partner):
+        partner[one], kinds[one] = other, "moved"
+    by_actual = {other: one for one, other in enumerate(partner) if other >= 0}
+    steps: list[Step] = []
+    waiting = 0
+    for other in range(width):
+        one = by_actual.get(other, _NONE)
+        if one == _NONE:
+            steps.append(("extra", _NONE, other))
+            continue
+        if kinds[one] != "moved":
+            steps += _missing(kinds, waiting, one)
+            waiting = one + 1
+        steps.append((kinds[one], one, other))
+    return [*steps, *_missing(kinds, waiting, len(kinds))]
+
+
+def _missing(kinds: Sequence[DiffKind], first: int, end: int) -> list[Step]:
+    return [("missing", one, _NONE) for one in range(first, end) if kinds[one] == "missing"]
+
+
+def _in_order(table: Table, width: int) -> list[int]:
     """Align the calls; two calls to one tool are paired even if their arguments have nothing in common."""
-    weights = [
-        [0.0 if score == OTHER_TOOL else 1.0 - (1.0 - score) + _HINT for score in row]
-        for row in pairs.table
-    ]
-    return align(weights, len(pairs.actual))
+    # The weight of calls to other tools remains negative, so these are never paired.
+    weights = [[1.0 - (1.0 - score) + _HINT for score in row] for row in table]
+    return align(weights, width)
 
 
-def _pair_anywhere(pairs: CallPairs, partner: list[int]) -> list[tuple[int, int]]:
+def _pair_anywhere(table: Table, partner: list[int]) -> list[tuple[int, int]]:
     """Return pairs among the unpaired calls, by greatest similarity."""
-    ones = {one for one, other in enumerate(partner) if other < 0}
-    others = {*range(len(pairs.actual))}.difference(partner) if ones else ones
-    return pairs.assigned_among(ones, others) if others else []
-
-
-def _paired(pairs: CallPairs, kind: DiffKind, one: int, other: int) -> DiffRow:
-    call, found = pairs.reference[one], pairs.actual[other]
-    weight = pairs.table[one][other]
-    changes = pairs.similarity.changes(call, found) if weight < 1 else []
-    return DiffRow(kind, _name(call), one, other, weight, tuple(Change(*each) for each in changes))
-
-
-def _missing(pairs: CallPairs, kinds: list[DiffKind], places: range) -> list[DiffRow]:
-    return [
-        DiffRow("missing", _name(pairs.reference[one]), one, None, 0.0)
-        for one in places
-        if kinds[one] == "missing"
-    ]
-
-
-def _name(call: AnyCall) -> str:
-    return call.get("name") or "(no name)"
+    by_tool: dict[tuple[int, ...], list[int]] = {}
+    for one, other in enumerate(partner):
+        if other < 0:
+            found = tuple(c for c, score in enumerate(table[one]) if score != OTHER_TOOL)
+            by_tool.setdefault(found, []).append(one)
+    pairs = []
+    for found, ones in by_tool.items():
+        others = [other for other in found if other not in partner]
+        part = [[table[one][other] for other in others] for one in ones]
+        pairs += [
+            (one, others[column])
+            for one, column in zip(ones, assign(part), strict=True)
+            if column >= 0
+        ]
+    return pairs
 
 
 def _ordered(value: Value) -> Value:

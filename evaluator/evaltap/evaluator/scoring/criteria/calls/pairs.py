@@ -5,9 +5,9 @@ fall into one block per tool, and nothing is computed across blocks.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence, Set
-from functools import cached_property
-from typing import Final, TypeAlias
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Final, Generic, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 import orjson
 
@@ -20,9 +20,34 @@ from evaltap.evaluator.scoring.criteria.calls.similarity_matrix import Rows, Val
 from evaltap.schemas.formats.criteria import ValueCriterion
 
 Name: TypeAlias = str | None
+Found = TypeVar("Found")
+Rest = TypeVarTuple("Rest")
+Table: TypeAlias = tuple[tuple[float, ...], ...]
+"""The similarity of each reference call (a row) with each actual call."""
 
+_SMALL: Final = 64  # cells of a table whose results are recalled
+_RECALLED: Final = 2048
+_EQUAL: Final = [[1.0]]
+
+NO_NAME: Final = "(no name)"
 OTHER_TOOL: Final = -1.0
 """Stands for the similarity of calls to different tools, where 0 means different arguments."""
+
+
+class Once(Generic[Found]):
+    """A property that is computed at most once.
+
+    `functools.cached_property` does the same, but under Python 3.11 takes a lock, half a microsecond.
+    """
+
+    def __init__(self, compute: Callable[[Any], Found]) -> None:  # of the class that it stands in
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, owner: object, _: type) -> Found:
+        found = owner.__dict__[self._name] = self._compute(owner)
+        return found
 
 
 class CallSimilarity:
@@ -71,9 +96,11 @@ class CallPairs:
         self.reference = reference
         self.actual = actual
         self.similarity = similarity
-        self._wanted = [*map(_name_and_bytes, reference)]
-        self._found = [*map(_name_and_bytes, actual)]
-        self._proven = similarity.proves({name for name, _ in (*self._wanted, *self._found)})
+        self._wanted = _names_and_bytes(reference)
+        self._found = _names_and_bytes(actual)
+        self.wanted_names = [name for name, _ in self._wanted]
+        self.found_names = [name for name, _ in self._found]
+        self._proven = similarity.proves({*self.wanted_names, *self.found_names})
         """Whether equal bytes prove that calls are alike: they have names, and no patterns are compared."""
         self.same = self._proven and self._wanted == self._found
         """Whether they prove that both sides are the same calls in the same order."""
@@ -86,12 +113,12 @@ class CallPairs:
             row[other] if other >= 0 else 0.0 for row, other in zip(self.table, chosen, strict=True)
         ]
 
-    @cached_property
+    @Once
     def weights(self) -> Rows:
         """The similarity of each reference call (a row) with each actual call."""
         return [[0.0 if score == OTHER_TOOL else score for score in row] for row in self.table]
 
-    @cached_property
+    @Once
     def assigned(self) -> list[int]:
         """The actual call of each reference call, or -1: the greatest total, in any order.
 
@@ -101,72 +128,77 @@ class CallPairs:
             return [*range(len(self.reference))]
         chosen = [-1] * len(self.reference)
         for wanted, found, block in self._blocks:
+            if len(wanted) == len(found) == 1:
+                chosen[wanted[0]] = found[0]
+                continue
             for one, column in enumerate(assign(block)):
                 if column >= 0:
                     chosen[wanted[one]] = found[column]
         return chosen
 
-    @cached_property
+    @Once
     def aligned(self) -> list[int]:
         """The actual call of each reference call, or -1: the greatest total, in order."""
         if self.same:
             return [*range(len(self.reference))]
         return align(self.table, len(self.actual))
 
-    @cached_property
+    @Once
+    def permuted(self) -> bool:
+        """Whether equal bytes prove that both sides are the same calls, in any order."""
+        return len(self._wanted) == len(self._found) and self._includes(self._found, self._wanted)
+
+    @Once
     def assigned_total(self) -> float:
         """The greatest total similarity, in any order."""
+        if self.permuted:
+            return float(len(self.reference))
         return sum(self.scores(self.assigned))
 
-    @cached_property
+    @Once
     def aligned_total(self) -> float:
         """The greatest total similarity, in order."""
         return sum(self.scores(self.aligned))
 
-    def assigned_among(self, ones: Set[int], others: Set[int]) -> list[tuple[int, int]]:
-        """Return pairs of some reference calls and some actual calls: the greatest total, in any order."""
-        pairs = []
-        for wanted, found, block in self._blocks:
-            if ones.isdisjoint(wanted) or others.isdisjoint(found):
-                continue
-            rows = [row for row, one in enumerate(wanted) if one in ones]
-            columns = [column for column, other in enumerate(found) if other in others]
-            part = [[block[row][column] for column in columns] for row in rows]
-            pairs += [
-                (wanted[row], found[columns[column]])
-                for row, column in zip(rows, assign(part), strict=True)
-                if column >= 0
-            ]
-        return pairs
-
-    @cached_property
-    def table(self) -> Rows:
+    @Once
+    def table(self) -> Table:
         """The similarity of each reference call (a row) with each actual call; OTHER_TOOL for other tools."""
         rows = [[OTHER_TOOL] * len(self.actual) for _ in self.reference]
         for wanted, found, block in self._blocks:
+            if len(wanted) == len(found) == 1:
+                rows[wanted[0]][found[0]] = block[0][0]
+                continue
             for one, scores in zip(wanted, block, strict=True):
                 row = rows[one]
                 for other, score in zip(found, scores, strict=True):
                     row[other] = score
-        return rows
+        return tuple(map(tuple, rows))
 
-    @cached_property
+    @Once
     def covers(self) -> bool:
         """Whether each reference call equals a different actual call."""
-        if self._proven and _includes(self._found, self._wanted):
+        if self.permuted or self._includes(self._found, self._wanted):
             return True
         for wanted, found, block in self._blocks:
+            if len(wanted) == 1:
+                if 1 not in block[0]:
+                    return False
+                continue
             edges = [[place for place, score in enumerate(row) if score == 1] for row in block]
             if match_left(len(wanted), len(found), edges.__getitem__).uncovered_left:
                 return False
         return sum(len(wanted) for wanted, _, _ in self._blocks) == len(self.reference)
 
-    @cached_property
+    @Once
     def covered(self) -> bool:
         """Whether each actual call equals a different reference call."""
-        if self._proven and _includes(self._wanted, self._found):
+        if self.permuted or self._includes(self._wanted, self._found):
             return True
         for wanted, found, block in self._blocks:
+            if len(found) == 1:
+                if [1] not in block:
+                    return False
+                continue
             edges = [
                 [one for one, row in enumerate(block) if row[place] == 1]
                 for place in range(len(found))
@@ -175,21 +207,34 @@ class CallPairs:
                 return False
         return sum(len(found) for _, found, _ in self._blocks) == len(self.actual)
 
-    @cached_property
+    @Once
     def follows(self) -> bool:
         """Whether the reference is a subsequence of the actual calls."""
         left = iter(range(len(self.actual)))
-        return all(
-            any(self._alike(one, other) for other in left) for one in range(len(self.reference))
-        )
+        for one in range(len(self.reference)):
+            for other in left:
+                if self._alike(one, other):
+                    break
+            else:
+                return False
+        return True
 
-    @cached_property
+    @Once
     def equals(self) -> bool:
         """Whether both sides are the same calls in the same order."""
         count = len(self.reference)
         return self.same or (
             count == len(self.actual) and all(map(self._alike, range(count), range(count)))
         )
+
+    def _includes(self, calls: Sequence[Hashable], some: Sequence[Hashable]) -> bool:
+        """Return whether equal bytes prove that each of some calls equals a different one of the calls."""
+        if not self._proven or len(some) > len(calls):
+            return False
+        distinct = {*some}
+        if not distinct.issubset(calls):
+            return False
+        return len(distinct) == len(some) or not Counter(some) - Counter(calls)
 
     def _alike(self, one: int, other: int) -> bool:
         """Return whether a reference call equals an actual call."""
@@ -198,15 +243,20 @@ class CallPairs:
             return False
         return (self._proven and wanted == found) or self.table[one][other] == 1
 
-    @cached_property
+    @Once
     def _blocks(self) -> list[tuple[list[int], list[int], Rows]]:
         """For each tool that both sides call: the indexes of its calls, and their similarity."""
-        wanted, found = _places(self._wanted), _places(self._found)
-        return [
-            (ones, others, self._block(name, ones, others))
-            for name, ones in wanted.items()
-            if (others := found.get(name))
-        ]
+        known, blocks = _places(self.found_names), []
+        for name, ones in _places(self.wanted_names).items():
+            others = known.get(name)
+            if others is None:
+                continue
+            proven = self._proven and len(ones) == len(others) == 1
+            if proven and self._wanted[ones[0]] == self._found[others[0]]:
+                blocks.append((ones, others, _EQUAL))
+            else:
+                blocks.append((ones, others, self._block(name, ones, others)))
+        return blocks
 
     def _block(self, name: str, ones: Sequence[int], others: Sequence[int]) -> Rows:
         similarity = self.similarity.of(name)
@@ -214,40 +264,52 @@ class CallPairs:
         wanted, found = [self._wanted[one] for one in ones], [self._found[one] for one in others]
         if proven and wanted == found and wanted.count(wanted[0]) == len(wanted):
             return [[1.0] * len(others) for _ in ones]
-        left = [self.reference[one].get("arguments") for one in ones]
-        right = [self.actual[other].get("arguments") for other in others]
+        # Values with the same bytes are decoded once.
+        calls = dict(zip(wanted, (self.reference[one] for one in ones), strict=True))
+        calls |= zip(found, (self.actual[other] for other in others), strict=True)
+        known = {key: call.get("arguments") for key, call in calls.items()}
         if len(ones) * len(others) > FEW:
-            return similarity.matrix(left, right)
+            return similarity.matrix([known[key] for key in wanted], [known[key] for key in found])
         compare = similarity.compare
         return [
             [
-                1.0 if proven and key == other else compare(value, argument)
-                for other, argument in zip(found, right, strict=True)
+                1.0 if proven and one == other else compare(known[one], known[other])
+                for other in found
             ]
-            for key, value in zip(wanted, left, strict=True)
+            for one in wanted
         ]
 
 
-def _name_and_bytes(call: AnyCall) -> tuple[Name, Hashable]:
-    if isinstance(call, LazyCall):
-        return call.name, bytes(call.arguments)
+def recalled(
+    compute: Callable[[Table, Unpack[Rest]], Found],
+) -> Callable[[Table, Unpack[Rest]], Found]:
+    """Recall the results of a function of small tables: the same few recur in most turns."""
+    recall = lru_cache(maxsize=_RECALLED)(compute)
+
+    def found(table: Table, *rest: *Rest) -> Found:
+        cells = len(table) * len(table[0]) if table else 0
+        return recall(table, *rest) if 0 < cells <= _SMALL else compute(table, *rest)
+
+    return found
+
+
+def _names_and_bytes(calls: Sequence[AnyCall]) -> list[tuple[Name, Hashable]]:
+    return [
+        (call.name, bytes(call.arguments)) if isinstance(call, LazyCall) else _of_decoded(call)
+        for call in calls
+    ]
+
+
+def _of_decoded(call: dict[str, Any]) -> tuple[Name, Hashable]:
     try:
         return call.get("name"), orjson.dumps(call.get("arguments"))
     except orjson.JSONEncodeError:  # such as an integer beyond 64 bits
         return call.get("name"), object()
 
 
-def _includes(calls: Sequence[Hashable], some: Sequence[Hashable]) -> bool:
-    """Return whether each of some calls equals a different one of the calls."""
-    distinct = {*some}
-    if not distinct.issubset(calls):
-        return False
-    return len(distinct) == len(some) or not Counter(some) - Counter(calls)
-
-
-def _places(calls: Sequence[tuple[Name, Hashable]]) -> dict[str, list[int]]:
+def _places(names: Sequence[Name]) -> dict[str, list[int]]:
     places: dict[str, list[int]] = {}
-    for place, (name, _) in enumerate(calls):
+    for place, name in enumerate(names):
         if name:
             places.setdefault(name, []).append(place)
     return places

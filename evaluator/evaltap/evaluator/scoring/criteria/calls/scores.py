@@ -4,44 +4,64 @@ If both sides are empty, every score is 1; if only one side is empty, precision,
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
-from evaltap.evaluator.cases.outline import AnyCall
+from evaltap.evaluator.cases.outline import AnyCall, LazyCall
 from evaltap.evaluator.scoring.contract.context import RubricVerdict
 from evaltap.evaluator.scoring.contract.turn_evaluator import Finding
 from evaltap.evaluator.scoring.criteria.calls.alignment import Costs, Edit, edit_script
-from evaltap.evaluator.scoring.criteria.calls.pairs import OTHER_TOOL, CallPairs
+from evaltap.evaluator.scoring.criteria.calls.pairs import (
+    NO_NAME,
+    OTHER_TOOL,
+    CallPairs,
+    Table,
+    recalled,
+)
 from evaltap.evaluator.scoring.criteria.calls.similarity import Similarity
 from evaltap.schemas.text import counted
 
 
 class Shares(NamedTuple):
     """Precision (expected among actual calls), recall (made among expected calls), and their harmonic
-    mean."""
+    mean, each with all three as the reason."""
 
-    precision: float
-    recall: float
-    f1: float
+    precision: Finding
+    recall: Finding
+    f1: Finding
 
 
 def shares(pairs: CallPairs, *, ordered: bool) -> Shares:
     """Return precision, recall and their harmonic mean, of the best pairs in order or in any order."""
     n, m = len(pairs.actual), len(pairs.reference)
     if not n or not m:
-        return Shares(1.0, 1.0, 1.0) if n == m else Shares(0.0, 0.0, 0.0)
-    total = pairs.aligned_total if ordered else pairs.assigned_total
-    return Shares(total / n, total / m, 2 * total / (n + m))
+        return _shares(float(n == m), 1, 1)
+    return _shares(pairs.aligned_total if ordered else pairs.assigned_total, n, m)
 
 
-def edit_similarity(pairs: CallPairs, costs: Costs, substitute: float) -> tuple[float, list[Edit]]:
+@lru_cache(maxsize=4096)
+def _shares(total: float, n: int, m: int) -> Shares:
+    """Return the shares of a total similarity of `n` actual calls with `m` expected ones."""
+    precision, recall, f1 = total / n, total / m, 2 * total / (n + m)
+    reason = f"precision {precision:.3g}, recall {recall:.3g}, f1 {f1:.3g}"
+    return Shares(Finding(precision, reason), Finding(recall, reason), Finding(f1, reason))
+
+
+def edit_similarity(
+    pairs: CallPairs, costs: Costs, substitute: float
+) -> tuple[float, Sequence[Edit]]:
     """Return 1 - cost / longer length, not below 0, and the cheapest edit script."""
     if pairs.equals:
         return 1.0, []
-    width = len(pairs.actual)
-    longer = max(width, len(pairs.reference))
-    steps = [
-        [substitute if score == OTHER_TOOL else 1.0 - score for score in row] for row in pairs.table
-    ]
+    return _edited(pairs.table, len(pairs.actual), costs, substitute)
+
+
+@recalled
+def _edited(
+    table: Table, width: int, costs: Costs, substitute: float
+) -> tuple[float, Sequence[Edit]]:
+    longer = max(width, len(table))
+    steps = [[substitute if score == OTHER_TOOL else 1.0 - score for score in row] for row in table]
     script = edit_script(steps, width, costs)
     cost = sum(edit.cost for edit in script)
     return (max(0.0, 1 - cost / longer) if longer else 1.0), script
@@ -50,19 +70,17 @@ def edit_similarity(pairs: CallPairs, costs: Costs, substitute: float) -> tuple[
 def describe_script(script: Sequence[Edit], pairs: CallPairs) -> str:
     """Return an edit script as one line, without the unchanged calls."""
 
-    def name(calls: Sequence[AnyCall], place: int) -> str:
-        return str(calls[place].get("name") or "(no name)")
-
+    wanted, found = pairs.wanted_names, pairs.found_names
     steps = []
-    for edit in script:
-        if edit.kind == "delete":
-            steps.append(f"delete {name(pairs.reference, edit.reference)}")
-        elif edit.kind == "insert":
-            steps.append(f"insert {name(pairs.actual, edit.actual)}")
-        elif edit.kind != "keep":
-            wanted, found = name(pairs.reference, edit.reference), name(pairs.actual, edit.actual)
-            joint = "and" if edit.kind == "swap" else "by"
-            steps.append(f"{edit.kind} {wanted} {joint} {found} ({edit.cost:.3g})")
+    for kind, one, other, cost in script:
+        if kind == "delete":
+            steps.append(f"delete {wanted[one] or NO_NAME}")
+        elif kind == "insert":
+            steps.append(f"insert {found[other] or NO_NAME}")
+        elif kind != "keep":
+            joint = "and" if kind == "swap" else "by"
+            pair = f"{wanted[one] or NO_NAME} {joint} {found[other] or NO_NAME}"
+            steps.append(f"{kind} {pair} ({cost:.3g})")
     return "edit script: " + ", ".join(steps) if steps else ""
 
 
@@ -73,9 +91,9 @@ def argument_score(pairs: CallPairs) -> Finding:
     """
     by_tool: dict[str, list[float]] = {}
     chosen = pairs.assigned
-    for call, other, score in zip(pairs.reference, chosen, pairs.scores(chosen), strict=True):
+    for name, other, score in zip(pairs.wanted_names, chosen, pairs.scores(chosen), strict=True):
         if other >= 0:
-            by_tool.setdefault(call.get("name") or "", []).append(score)
+            by_tool.setdefault(name or "", []).append(score)
     scores = [score for tool in by_tool.values() for score in tool]
     if not scores:
         return Finding(None, "no expected tool was called")
@@ -92,12 +110,17 @@ def result_score(pairs: CallPairs, results: Similarity, *, ordered: bool) -> Fin
     The result of a call that was not made counts as 0.
     """
     chosen = pairs.aligned if ordered else pairs.assigned
-    scores, differing = [], []
+    bytes_suffice = results.same_bytes_are_alike
+    scores: list[float] = []
+    differing: list[str] = []
     for one, call in enumerate(pairs.reference):
-        wanted = call.get("result")
+        other = chosen[one]
+        if bytes_suffice and other >= 0 and _same_results(call, pairs.actual[other]):
+            scores.append(1.0)
+            continue
+        wanted, score = call.get("result"), 0.0
         if wanted is None:
             continue
-        other, score = chosen[one], 0.0
         if other >= 0:
             score = results.pair(wanted, pairs.actual[other].get("result"))
         scores.append(score)
@@ -108,3 +131,11 @@ def result_score(pairs: CallPairs, results: Similarity, *, ordered: bool) -> Fin
         return Finding(None, "the expected calls state no results")
     reason = "results differ: " + ", ".join(differing) if differing else ""
     return Finding(sum(scores) / len(scores), reason)
+
+
+def _same_results(one: AnyCall, other: AnyCall) -> bool:
+    """Return whether equal bytes prove that two calls, not decoded yet, have the same result."""
+    if not isinstance(one, LazyCall) or not isinstance(other, LazyCall):
+        return False
+    result = bytes(one.result)
+    return result == bytes(other.result) and result not in (b"", b"null")

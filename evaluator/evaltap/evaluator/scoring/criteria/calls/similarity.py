@@ -54,7 +54,11 @@ class Similarity:
         """Return what `pair` returns, without expecting that most values are equal."""
         if self.ignores_values:
             return 1.0
-        score = self._score(self._root, _stated(reference), _stated(actual))
+        root, reference, actual = self._root, _stated(reference), _stated(actual)
+        if type(reference) is dict and type(actual) is dict and not root.whole:
+            score = self._object_score(root, reference, actual)
+        else:
+            score = self._score(root, reference, actual)
         return score if score > 0 else 0.0
 
     def matrix(self, references: Sequence[Value], actuals: Sequence[Value]) -> Rows:
@@ -87,8 +91,10 @@ class Similarity:
 
     def _object_score(self, node: Comparison, reference: Object, actual: Object) -> float:
         total = score = 0.0
+        part, own = node.default, node.parts
         for key in {**reference, **actual}:
-            part = node.part(key)
+            if own:
+                part = node.part(key)
             if part.ignore:
                 continue
             if key in reference and key in actual:
@@ -97,6 +103,8 @@ class Similarity:
                 kind = type(one)
                 if kind in PLAIN and kind is type(other) and part.plain:  # most values
                     alike = 1.0 if one == other else VETO if part.required else 0.0
+                elif kind is dict and type(other) is dict and not part.whole and not part.required:
+                    alike = self._object_score(part, one, other)
                 else:
                     alike = self._score(part, one, other)
                 score += part.weight * alike

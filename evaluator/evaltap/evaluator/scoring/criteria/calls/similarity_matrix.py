@@ -157,9 +157,9 @@ class _Columns:
 
 def _add_close(rows: Rows, tolerance: float, weight: float, left: Column, right: Column) -> None:
     """Add the weight for numbers that are close but not equal."""
-    numbers = sorted(_grouped(identity, _numbers(right)).values(), key=lambda one: one[0])
-    values = [value for value, _ in numbers]
-    for value, ones in _grouped(identity, _numbers(left)).values():
+    numbers = sorted(_grouped(identity, _numbers(right)).items(), key=lambda one: one[1][0])
+    values = [value for _, (value, _) in numbers]
+    for key, (value, ones) in _grouped(identity, _numbers(left)).items():
         try:
             low, high = value - tolerance, value + tolerance
         except OverflowError:
@@ -167,8 +167,8 @@ def _add_close(rows: Rows, tolerance: float, weight: float, left: Column, right:
         # Rounding may move a bound by one digit; `within` decides at the edges.
         first = max(0, bisect_left(values, low) - 1)
         last = bisect_right(values, high) + 1
-        for other, others in numbers[first:last]:
-            if other != value and within(value, other, tolerance):
+        for equal, (other, others) in numbers[first:last]:
+            if equal != key and within(value, other, tolerance):
                 _spread(rows, ones, others, weight)
 
 
