@@ -738,6 +738,24 @@ def test_a_data_frame_of_spans_may_be_written_by_column(orient: str, tmp_path: P
     )
 
 
+def test_rows_of_a_table_of_langfuse_are_texts(tmp_path: Path) -> None:
+    row = {
+        **{"id": "o1", "traceId": "t1", "type": "GENERATION", "name": "chat", "level": "DEFAULT"},
+        **{"startTime": at(0), "endTime": at(1), "parentObservationId": "", "model": "m"},
+        **{"input": json.dumps([ASK]), "output": json.dumps(ANSWER)},
+        **{"inputUsage": "5", "outputUsage": "2", "totalCost": "0.25", "costDetails": ""},
+    }
+
+    (turn,) = turns(read(tmp_path, [row]))
+
+    telemetry = turn["telemetry"]
+    assert (telemetry["inputTokens"], telemetry["outputTokens"], telemetry["costUsd"]) == (
+        5,
+        2,
+        0.25,
+    )
+
+
 def test_rows_of_traces_complete_their_observations(tmp_path: Path) -> None:
     observations = [
         {**json.loads(line), "session_id": ""}
