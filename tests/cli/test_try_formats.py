@@ -232,6 +232,10 @@ FINISH = openhands("agent", action="finish", args={"final_thought": "So."})
             ],
             ("Why?", [("look", False)], "So.", "ok"),
         ),
+        (
+            {"type": "result", "subtype": "success", "num_turns": 1, "result": "So."},
+            (None, [], "So.", "ok"),
+        ),
         ({"events": [OPEN_QUESTION, RUNS, RAN, FINISH]}, ("Why?", [("run", False)], "So.", "ok")),
         (
             [{"instance_id": "i", "history": [OPEN_QUESTION, RUNS], "error": "RuntimeError: max"}],
@@ -263,7 +267,7 @@ FINISH = openhands("agent", action="finish", args={"final_thought": "So."})
     ids=[
         *("Copilot: skill", "Copilot: sub-agent", "Copilot: stopped", "Copilot: no question"),
         *("Gemini: shown", "Gemini: exit code", "Gemini: stopped", "Gemini: commands"),
-        *("Gemini: checkpoint", "Cursor"),
+        *("Gemini: checkpoint", "Cursor", "Claude: end"),
         *("OpenHands: still running", "OpenHands: benchmark", "OpenHands: state", "Claude: web"),
     ],
 )
