@@ -5,6 +5,7 @@ and responses items, Google GenAI contents, Anthropic and Bedrock content blocks
 (flat, `data` envelope, serialized constructor) and AI SDK parts.
 """
 
+import ast
 import json
 from collections.abc import Callable, Mapping, Sequence
 
@@ -267,7 +268,31 @@ def _text_part(item: Mapping[str, object]) -> Part | None:
     value = item.get("content", item.get("text"))
     if value is None:
         return Text(None)
+    if isinstance(value, str) and value.startswith(_CALL_REPR):
+        return _call_in_repr(value) or text_part(value)
     return text_part(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+_CALL_REPR = "ResponseFunctionToolCall("
+
+
+def _call_in_repr(text: str) -> Call | None:
+    """Return the call that an instrumentation of OpenAI Agents writes as Python's representation."""
+    try:
+        node = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    if not isinstance(node, ast.Call):
+        return None
+    given = {
+        one.arg: one.value.value for one in node.keywords if isinstance(one.value, ast.Constant)
+    }
+    arguments = given.get("arguments")
+    return Call(
+        _string(given.get("call_id")),
+        _string(given.get("name")),
+        decode(arguments) if isinstance(arguments, str) else None,
+    )
 
 
 def _reasoning_part(item: Mapping[str, object]) -> Reasoning | None:

@@ -22,7 +22,13 @@ from evaltap.recorder.conventions.message_shapes import (
 from evaltap.recorder.conventions.reading import failure_of_answer
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.sources.sessions.gemini import CONTEXT
-from evaltap.recorder.sources.sessions.messages import Call, Conversation, Message, objects
+from evaltap.recorder.sources.sessions.messages import (
+    Call,
+    Conversation,
+    Message,
+    objects,
+    value_of,
+)
 from evaltap.recorder.telemetry.cloudwatch_export import records_in
 from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.tokens import Tokens, tokens
@@ -32,6 +38,9 @@ NAME: Final = "model-api"
 _LISTS: Final = ("contents", "history", "items", "messages")
 _IDS: Final = ("session_id", "sessionId", "conversation_id", "thread_id", "id")
 _LOG: Final = "ModelInvocationLog"
+_QUESTIONS: Final = ("input", "inputText", "message", "prompt")
+_ANSWERS: Final = ("generation", "outputText", "text", "completion")
+"""Keys of texts in requests and responses of models that do not chat: Llama, Titan, Cohere."""
 _SYSTEM: Final = ("system", "developer")
 _REQUESTS: Final = ("request", "input", "inputBodyJson", "request_body", "body")
 _RESPONSES: Final = ("response", "output", "outputBodyJson", "response_body", "completion")
@@ -188,6 +197,7 @@ def _call(record: Mapping[str, object]) -> _ModelCall | None:
         response = _assembled(objects(chunks))
     response = _held(response, ("outputBodyJson", "body")) or response
     given = read_request(_request_of(request))
+    text = next((response[key] for key in _ANSWERS if isinstance(response.get(key), str)), None)
     error = record.get("errorCode") or mapping(response.get("error")).get("message")
     if not any(one.role == "user" for one in given) or not (response or error):
         return None
@@ -198,6 +208,8 @@ def _call(record: Mapping[str, object]) -> _ModelCall | None:
         for one in read_response(mapping(response.get("output")).get("message", response))
         if one.role == "assistant" and (one.text is not None or one.calls)
     ]
+    if not answered and text is not None:
+        answered = [*read_messages(text, role="assistant")]
     if not answered and not error:
         return None  # an embedding, or a form that is not known
     system = read_messages(request.get("system", request.get("instructions")), role="system")
@@ -207,7 +219,7 @@ def _call(record: Mapping[str, object]) -> _ModelCall | None:
         answered=tuple(answered),
         system=(*system, *(one for one in given if one.role in _SYSTEM)),
         model=model if isinstance(model, str) else None,
-        tokens=_tokens(mapping(response.get("usage"))),
+        tokens=_tokens(mapping(response.get("usage")) or _logged(record)),
         failure=Failure(None, error) if isinstance(error, str) else None,
     )
 
@@ -231,13 +243,23 @@ def _assembled(chunks: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
 
 
 def _held(record: Mapping[str, object], names: Sequence[str]) -> Mapping[str, object]:
-    return next((mapping(record[name]) for name in names if mapping(record.get(name))), {})
+    """Return the first object under these names, which may be JSON text."""
+    held = (mapping(value_of(record[name])) for name in names if name in record)
+    return next(filter(None, held), {})
 
 
 def _request_of(request: Mapping[str, object]) -> object:
-    """Return a request with a text as its messages: `input` and `prompt` may be one."""
-    text = request.get("input", request.get("prompt"))
-    return {"messages": [{"role": "user", "content": text}]} if isinstance(text, str) else request
+    """Return a request with a text as its messages."""
+    text = next((request[key] for key in _QUESTIONS if isinstance(request.get(key), str)), None)
+    return request if text is None else {"messages": [{"role": "user", "content": text}]}
+
+
+def _logged(record: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the tokens that Bedrock's log counts beside the bodies."""
+    return {
+        f"{side}Tokens": mapping(record.get(side)).get(f"{side}TokenCount")
+        for side in ("input", "output")
+    }
 
 
 def _tokens(usage: Mapping[str, object]) -> Tokens:
