@@ -14,6 +14,7 @@ from evaltap.cli.options.record import ClaudeCodeOptions, OtlpOptions, ReplayedO
 from evaltap.cli.progress import progress
 from evaltap.cli.redaction import case_redactor
 from evaltap.cli.settings import refuse_strange_brokers
+from evaltap.evaluator.pipeline.batch.interpreter import collecting_rarely
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.sources.claude_code import TranscriptReport, read_transcripts
 from evaltap.recorder.sources.explained import explain
@@ -38,11 +39,12 @@ from evaltap.schemas.text import counted
 def run(options: OtlpOptions | ReplayedOptions | ClaudeCodeOptions) -> int:
     """Record from a source; return the exit code."""
     refuse_strange_brokers(options.log or "")
-    if isinstance(options, OtlpOptions):
-        return record_otlp(options)
-    if isinstance(options, ReplayedOptions):
-        return record_cases(options)
-    return record_claude_code(options)
+    with collecting_rarely():
+        if isinstance(options, OtlpOptions):
+            return record_otlp(options)
+        if isinstance(options, ReplayedOptions):
+            return record_cases(options)
+        return record_claude_code(options)
 
 
 def record_otlp(options: OtlpOptions) -> int:
