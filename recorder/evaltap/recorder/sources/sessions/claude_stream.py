@@ -16,6 +16,8 @@ from evaltap.recorder.sources.sessions.messages import (
     objects,
     text_of,
     time_of,
+    usd,
+    word,
 )
 from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.tokens import of_anthropic
@@ -28,16 +30,15 @@ def conversations(document: object) -> list[Conversation] | None:
     """Return the session; None for other documents."""
     held = mapping(document)
     lines = objects(document) or objects(held.get("messages", held.get("loglines")))
-    told = [line for line in lines if _is_message(line)]
-    marked = any(_is_start(line) or _is_end(line) for line in lines)
-    if not any(map(_is_end, lines)) and not (told and (marked or len(told) == len(lines))):
+    if not _are_messages(lines):
         return None
-    session = next((one for line in lines if isinstance(one := line.get("session_id"), str)), None)
+    sessions = (word(line.get("session_id")) for line in lines)
+    session = next((one for one in sessions if one is not None), None)
     model: str | None = None
     messages: list[Message] = []
     for line in lines:
         if _is_start(line):
-            model = line["model"] if isinstance(line.get("model"), str) else None
+            model = word(line.get("model"))
             # Each prompt of a session with several begins with another start.
             if not messages or messages[-1].role != "user":
                 messages.append(Message(role="user"))
@@ -47,6 +48,12 @@ def conversations(document: object) -> list[Conversation] | None:
         elif _is_message(line) and line.get("parent_tool_use_id") is None:
             messages += _messages(line)
     return [Conversation(framework=NAME, session_id=session, agent_name=AGENT, messages=messages)]
+
+
+def _are_messages(lines: list[JsonObject]) -> bool:
+    told = [line for line in lines if _is_message(line)]
+    marked = len(told) == len(lines) or any(map(_is_start, lines))
+    return any(map(_is_end, lines)) or bool(told and marked)
 
 
 def _is_start(line: JsonObject) -> bool:
@@ -66,17 +73,7 @@ def _messages(line: JsonObject) -> Iterator[Message]:
     content, now = line["message"].get("content"), time_of(line.get("timestamp"))
     blocks = objects(content)
     text = text_of([one for one in blocks if one.get("type") == "text"] if blocks else content)
-    for block in blocks:
-        if block.get("type") == "tool_result":
-            result = result_of(block.get("content"))
-            failed = block.get("is_error") is True
-            yield Message(
-                role="tool",
-                time_ns=now,
-                call_id=str(block.get("tool_use_id") or ""),
-                result=result,
-                failure=Failure(None, text_of(block.get("content"))) if failed else None,
-            )
+    yield from (_returned(one, now) for one in blocks if one.get("type") == "tool_result")
     if line["type"] == "assistant":
         calls = [
             Call(normal_name(name), block.get("input"), str(block.get("id") or ""))
@@ -90,15 +87,25 @@ def _messages(line: JsonObject) -> Iterator[Message]:
         yield Message(role="user", text=content, time_ns=now)
 
 
+def _returned(block: JsonObject, now: int) -> Message:
+    content = block.get("content")
+    return Message(
+        role="tool",
+        time_ns=now,
+        call_id=str(block.get("tool_use_id") or ""),
+        result=result_of(content),
+        failure=Failure(None, text_of(content)) if block.get("is_error") is True else None,
+    )
+
+
 def _end(line: JsonObject, model: str | None) -> Message:
-    cost = line.get("total_cost_usd")
     words = text_of(line.get("result")) or text_of([{"text": str(e)} for e in _errors(line)])
     failed = line.get("is_error") is True
     return Message(
         role="assistant",
         model=model,
         tokens=of_anthropic(line.get("usage")),
-        cost_usd=float(cost) if isinstance(cost, int | float) and 0 <= cost < 1e9 else None,
+        cost_usd=usd(line.get("total_cost_usd")),
         failure=Failure(str(line.get("subtype")), words) if failed else None,
     )
 

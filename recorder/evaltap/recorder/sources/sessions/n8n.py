@@ -6,7 +6,7 @@ sub-node reports under the kind of its connection: `ai_tool`, `ai_languageModel`
 from agents is not read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.sources.sessions.messages import (
@@ -16,6 +16,7 @@ from evaltap.recorder.sources.sessions.messages import (
     objects,
     text_of,
     value_of,
+    word,
 )
 from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.tokens import tokens
@@ -86,26 +87,15 @@ def _runs_of(execution: object) -> JsonObject | None:
 
 
 def _conversation(execution: JsonObject) -> Conversation:
-    runs = [
-        (str(name), run)
-        for name, each in (_runs_of(execution) or {}).items()
-        for run in objects(each)
-    ]
-    runs.sort(key=lambda named: _number(named[1].get("startTime")))
+    runs = _ordered(_runs_of(execution) or {})
     items = [item for _, run in runs for item in _items(run, "main")]
     asked = next((text for item in items for key in _ASKED if (text := _words(item, key))), None)
     sessions = (_words(item, "sessionId") for item in items)
     messages = [Message(role="user", text=asked, time_ns=_time(runs[0][1]) if runs else 0)]
-    agents = {
-        str(source.get("previousNode"))
-        for _, run in runs
-        if {_TOOL, _MODEL} & mapping(run.get("data")).keys()
-        for source in objects(run.get("source"))
-    }
+    agents = _agents(run for _, run in runs)
     for name, run in runs:
         messages += _messages(name, run, is_agent=name in agents or not agents)
-    error = execution["data"]["resultData"].get("error")
-    failure = Failure(*_error(error)) if isinstance(error, dict) else None
+    failure = _failure(execution["data"]["resultData"].get("error"))
     if failure is None and execution.get("status") in ("crashed", "error"):
         failure = Failure(str(execution["status"]))
     return Conversation(
@@ -116,11 +106,26 @@ def _conversation(execution: JsonObject) -> Conversation:
     )
 
 
+def _ordered(by_node: JsonObject) -> list[tuple[str, JsonObject]]:
+    """Return the runs of all nodes, each with the node's name, in order of time."""
+    runs = [(str(name), run) for name, each in by_node.items() for run in objects(each)]
+    return sorted(runs, key=lambda named: _number(named[1].get("startTime")))
+
+
+def _agents(runs: Iterable[JsonObject]) -> set[str]:
+    """Return the nodes that call tools or models."""
+    return {
+        str(source.get("previousNode"))
+        for run in runs
+        if {_TOOL, _MODEL} & mapping(run.get("data")).keys()
+        for source in objects(run.get("source"))
+    }
+
+
 def _messages(name: str, run: JsonObject, *, is_agent: bool) -> Iterator[Message]:
     began, spent = _time(run), _number(run.get("executionTime"))
     ended = began + int(spent * 1e6)
-    error = run.get("error")
-    failure = Failure(*_error(error)) if isinstance(error, dict) else None
+    failure = _failure(run.get("error"))
     data = mapping(run.get("data"))
     if _TOOL in data or _TOOL in mapping(run.get("inputOverride")):
         call = _call(name, next(iter(_items({"data": run.get("inputOverride")}, _TOOL)), None))
@@ -141,8 +146,7 @@ def _messages(name: str, run: JsonObject, *, is_agent: bool) -> Iterator[Message
         chosen = (mapping(asked.get("options")).get(key) for key in ("model", "model_name"))
         model = next((one for one in chosen if isinstance(one, str)), None)
         for item in _items(run, _MODEL):
-            used = item.get("tokenUsage")
-            used = used if isinstance(used, dict) else {}
+            used = mapping(item.get("tokenUsage"))
             counted = tokens(used.get("promptTokens"), used.get("completionTokens"))
             yield Message(role="assistant", time_ns=ended, model=model, tokens=counted)
     elif is_agent:
@@ -160,7 +164,7 @@ def _call(name: str, given: JsonObject | None) -> Call:
     rest = {key: value for key, value in given.items() if key != "toolCallId"}
     if set(rest) == {"query"} and isinstance(rest["query"], dict):
         rest = rest["query"]
-    return Call(name, rest, call_id if isinstance(call_id, str) else "")
+    return Call(name, rest, word(call_id) or "")
 
 
 def _sole(item: JsonObject) -> object:
@@ -186,9 +190,10 @@ def _identity(execution: JsonObject) -> str | None:
     return str(given) if isinstance(given, str | int) else None
 
 
-def _error(error: JsonObject) -> tuple[str | None, str | None]:
-    kind = error.get("name")
-    return kind if isinstance(kind, str) else None, text_of(error.get("message"))
+def _failure(error: object) -> Failure | None:
+    if not isinstance(error, dict):
+        return None
+    return Failure(word(error.get("name")), text_of(error.get("message")))
 
 
 def _time(run: JsonObject) -> int:
