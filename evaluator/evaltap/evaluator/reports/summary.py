@@ -279,13 +279,12 @@ def exit_code(
     """
     if fail_on is FailOn.NEVER:
         return PASSED
-    metrics, found = summary.metrics, list(findings)
-    failed = any(one.failed or (one.crashed and not allow_crashes) for one in metrics) or any(
-        one.holds is False for one in found
-    )
-    if failed:
+    metrics, holds = summary.metrics, {one.holds for one in findings}
+    if False in holds or any(one.failed for one in metrics):
         return BELOW_THE_BAR
-    incomplete = not metrics or any(one.holds is None for one in found)
+    if not allow_crashes and any(one.crashed for one in metrics):
+        return BELOW_THE_BAR
+    incomplete = not metrics or None in holds
     if fail_on is not FailOn.FAILED:
         incomplete |= any(one.errors for one in metrics)
     if fail_on is FailOn.NOT_EVALUATED:

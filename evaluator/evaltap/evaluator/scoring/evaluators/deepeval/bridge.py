@@ -138,8 +138,8 @@ def turn_fields(
             fields["retrieval_context"] = [_text(call.get("result")) for call in found]
     if "tools" in expected.data and not expected.lacks("tools"):
         fields["expected_tools"] = [*map(_call, filter(None, expected.tools))]
-    if context_path is not None:
-        with suppress(ValueError):  # a metric that needs the field reports that it is missing
+    with suppress(ValueError):  # a metric that needs the field reports that it is missing
+        if context_path is not None:
             fields["context"] = _texts(follow(case, context_path))
     return fields | _measured(turn.data.get("telemetry") or {})
 
