@@ -240,15 +240,7 @@ def _add(
         given["metavar"] = declared.metavar
         given["type"] = kind.parser(declared)
         given["choices"] = kind.choices
-    place: Any = parser  # or a group of it
-    if title:
-        titled = (one for one in parser._action_groups if one.title == title)
-        place = next(titled, None) or parser.add_argument_group(title)
-    if declared.either:
-        groups = vars(parser).setdefault("either", {})
-        if declared.either not in groups:
-            groups[declared.either] = place.add_mutually_exclusive_group(required=declared.required)
-        place = groups[declared.either]
+    place = _place(parser, declared, title)
     if declared.flags:
         given["dest"] = name
         given["required"] = default is UNSET and not declared.either
@@ -266,6 +258,20 @@ def _add(
             given["default"] = None  # argparse would parse SUPPRESS like a text
         action = place.add_argument(name, **given)
     vars(action)["declared"] = declared
+
+
+def _place(parser: argparse.ArgumentParser, declared: Declared, title: str) -> Any:
+    """Return the parser, or the group of it that an option belongs to."""
+    place: Any = parser
+    if title:
+        titled = (one for one in parser._action_groups if one.title == title)
+        place = next(titled, None) or parser.add_argument_group(title)
+    if not declared.either:
+        return place
+    groups = vars(parser).setdefault("either", {})
+    if declared.either not in groups:
+        groups[declared.either] = place.add_mutually_exclusive_group(required=declared.required)
+    return groups[declared.either]
 
 
 def options_of(kind: type[Options], given: Mapping[str, object]) -> Options:

@@ -267,6 +267,22 @@ def _warn_of_unknown_variables() -> None:
         warn_of_unknown_variables(names)
 
 
+def _missing_extra(error: ModuleNotFoundError, command: str) -> str | None:
+    """Return which extra to install; None if the module belongs to none."""
+    name = error.name or ""
+    extra = EXTRAS.get(name) or EXTRAS.get(name.partition(".")[0])
+    if extra is None:
+        return None
+    if command == "demo":
+        extra = "demo"
+    from evaltap.schemas.installation import install_command  # only for this message
+
+    return (
+        f"the extra '{extra}' is not installed (no module {error.name});"
+        f" install it with {install_command(extra)}"
+    )
+
+
 def _run_command(arguments: Sequence[str], command: str) -> int:
     try:
         for family, members in FAMILIES.items():
@@ -295,19 +311,10 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
         print(f"evaltap {command}: {error}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:
-        name = error.name or ""
-        extra = EXTRAS.get(name) or EXTRAS.get(name.partition(".")[0])
-        if extra is None:
+        missing = _missing_extra(error, command)
+        if missing is None:
             raise
-        if command == "demo":
-            extra = "demo"
-        from evaltap.schemas.installation import install_command  # only for this message
-
-        print(
-            f"evaltap {command}: the extra '{extra}' is not installed (no module {error.name});"
-            f" install it with {install_command(extra)}",
-            file=sys.stderr,
-        )
+        print(f"evaltap {command}: {missing}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:
         detail = f"; {error}" if str(error) else ""

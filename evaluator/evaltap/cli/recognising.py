@@ -151,14 +151,7 @@ def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items 
     containers = [container_of(document) for _, document in documents]
     if any(containers):
         file.format = next(one[0] for one in containers if one is not None)
-        items = list(items_of(documents, path=str(path), skipped=file.notes))
-        spans = sum(isinstance(item, Span) for item in items)
-        file.contents = counted(spans, "span")
-        if file.format in _TRACES:
-            file.notes.append("calls, which a list of traces does not have; export the spans, too")
-        if len(items) > spans:
-            file.contents += f", {counted(len(items) - spans, 'log record')}"
-        return _Items(items)
+        return _spans(documents, path, file)
     if (calls := calls_in(whole)) is not None:
         if calls[1]:
             file.notes.append(
@@ -168,6 +161,17 @@ def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items 
     if (chat := messages_in(whole)) is not None:
         return _turns("chat messages", chat, file, name)
     return _chats(whole, path, file, name)
+
+
+def _spans(documents: Sequence[tuple[str, object]], path: Path, file: FileRead) -> _Items:
+    items = list(items_of(documents, path=str(path), skipped=file.notes))
+    spans = sum(isinstance(item, Span) for item in items)
+    file.contents = counted(spans, "span")
+    if file.format in _TRACES:
+        file.notes.append("calls, which a list of traces does not have; export the spans, too")
+    if len(items) > spans:
+        file.contents += f", {counted(len(items) - spans, 'log record')}"
+    return _Items(items)
 
 
 def _turns(
@@ -228,13 +232,29 @@ def _chats(whole: object, path: Path, file: FileRead, name: str) -> list[CaseDat
     return cases
 
 
-def _rows(whole: object, path: str, name: str) -> tuple[list[Mapping[str, Json]], str]:
+_Rows = tuple[list[Mapping[str, Json]], str]
+
+
+def _rows(whole: object, path: str, name: str) -> _Rows:
     """Return the rows of a document and the name of its format; raise FormatError for other documents."""
     if is_older_eval_file(whole) and isinstance(whole, list):
         whole = newer_eval_set(whole, name, path=path)
-    if isinstance(whole, dict) and is_adk_eval_set(whole):
+    found: _Rows | None = None
+    if is_dialogue(whole):
+        found = [{"messages": whole}], "chat messages"
+    elif isinstance(whole, dict):
+        found = _rows_of_object(whole, path, name)
+    elif isinstance(whole, list) and whole:
+        found = _rows_of_list(whole)
+    if found is None:
+        raise FormatError(f"not recognised: {_shown(whole)}")
+    return found
+
+
+def _rows_of_object(whole: JsonObject, path: str, name: str) -> _Rows | None:
+    if is_adk_eval_set(whole):
         return _recorded(whole, path), "ADK eval set"
-    if isinstance(whole, dict) and (results := objects(whole.get("eval_case_results"))):
+    if results := objects(whole.get("eval_case_results")):
         made: list[JsonObject] = []
         for one in results:
             found = objects(one.get("eval_metric_result_per_invocation"))
@@ -243,24 +263,23 @@ def _rows(whole: object, path: str, name: str) -> tuple[list[Mapping[str, Json]]
                 {"eval_id": one.get("session_id") or one.get("eval_id"), "conversation": turns}
             )
         return _recorded({"eval_set_id": name, "eval_cases": made}, path), "ADK eval result"
-    if is_dialogue(whole):
-        return [{"messages": whole}], "chat messages"
-    if isinstance(whole, dict):
-        if is_trajectory(whole):
-            return [whole], "chat messages"
-        if is_inspect_log(whole):
-            return [one for one in samples_of(whole) if isinstance(one, dict)], "Inspect log"
-        cases = whole.get("evalCases")
-        if isinstance(cases, list):
-            return cases, "eval set"
-    if isinstance(whole, list) and whole and all(isinstance(one, dict) for one in whole):
+    if is_trajectory(whole):
+        return [whole], "chat messages"
+    if is_inspect_log(whole):
+        return [one for one in samples_of(whole) if isinstance(one, dict)], "Inspect log"
+    cases = whole.get("evalCases")
+    return (cases, "eval set") if isinstance(cases, list) else None
+
+
+def _rows_of_list(whole: list[Json]) -> _Rows | None:
+    if all(isinstance(one, dict) for one in whole):
         if all("evalId" in one for one in whole):
             return whole, "eval set"
-        if all(is_trajectory(one) for one in whole):
+        if all(map(is_trajectory, whole)):
             return whole, "chat messages"
-    if isinstance(whole, list) and whole and all(map(is_dialogue, whole)):
+    if all(map(is_dialogue, whole)):
         return [{"messages": one} for one in whole], "chat messages"
-    raise FormatError(f"not recognised: {_shown(whole)}")
+    return None
 
 
 def _recorded(eval_set: Mapping[str, Json], path: str) -> list[Mapping[str, Json]]:

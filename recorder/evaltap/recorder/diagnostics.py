@@ -6,7 +6,7 @@ Call `diagnose()` in the agent's process after tracing is set up, and print the 
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import metadata
@@ -15,7 +15,12 @@ from typing import Literal
 
 from evaltap.recorder.config import RecorderConfig, unknown_variables
 from evaltap.recorder.delivery.free_space import shortage
-from evaltap.recorder.delivery.spool.status import damaged_spools, other_folders, spool_states
+from evaltap.recorder.delivery.spool.status import (
+    SpoolState,
+    damaged_spools,
+    other_folders,
+    spool_states,
+)
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.log.folders import spool_path
 from evaltap.schemas.log.local import LocalLog, open_log
@@ -169,13 +174,17 @@ def _content_switch(
 
 
 _CONTENT_SWITCHES = (
-    ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
-     "OpenTelemetry's GenAI instrumentations, and ADK's newer schema,", False, "SPAN_ONLY"),
+    (
+        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
+        "OpenTelemetry's GenAI instrumentations, and ADK's newer schema,",
+        False,
+        "SPAN_ONLY",
+    ),
     ("ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS", "Google ADK's spans", True, "true"),
     ("TRACELOOP_TRACE_CONTENT", "OpenLLMetry's instrumentations", True, "true"),
     ("ENABLE_SENSITIVE_DATA", "Microsoft Agent Framework's spans", False, "true"),
     ("OTEL_LOG_USER_PROMPTS", "Claude Code's events", False, "1"),
-)  # fmt: skip
+)
 _HARMFUL = {
     "OTEL_SDK_DISABLED": "no spans are created",
     "OPENINFERENCE_HIDE_INPUTS": "OpenInference leaves out inputs",
@@ -291,22 +300,16 @@ def _spool_diagnostic(log: str) -> Diagnostic:
     folder = spool_path(location)
     states = spool_states(folder)
     waiting = [state for state in states if not state.is_rejected]
-    left = sum(state.records for state in waiting if not state.owned)
-    records = sum(state.records for state in waiting)
+    left = _records(state for state in waiting if not state.owned)
     aside = [state for state in states if state.is_rejected]
-    broken = [state for state in states if state.trouble]
-    found = f"{records:,} records waiting for the broker" + (
-        f", {left:,} of them from ended processes" if left else ""
-    )
+    broken = next((state.trouble for state in states if state.trouble), "")
+    found = f"{_records(waiting):,} records waiting for the broker"
+    found += f", {left:,} of them from ended processes" if left else ""
     if broken:
-        return Diagnostic(
-            about,
-            f"{found}; {broken[0].trouble}",
-            "problem",
-            "check that file; evaltap does not delete it",
-        )
+        remedy = "check that file; evaltap does not delete it"
+        return Diagnostic(about, f"{found}; {broken}", "problem", remedy)
     if aside:
-        lost = sum(state.records for state in aside)
+        lost = _records(aside)
         remedy = f"land them with evaltap consume --log {aside[0].path}"
         return Diagnostic(about, f"{found}; the broker refused {lost:,} more", "problem", remedy)
     if damaged := damaged_spools(folder):
@@ -321,6 +324,10 @@ def _spool_diagnostic(log: str) -> Diagnostic:
             about, found, "note", "the next process that records to this topic sends them"
         )
     return Diagnostic(about, found)
+
+
+def _records(states: Iterable[SpoolState]) -> int:
+    return sum(state.records for state in states)
 
 
 def other_spools(log: str) -> list[Diagnostic]:
@@ -341,25 +348,22 @@ def other_spools(log: str) -> list[Diagnostic]:
 def _other_spool(location: KafkaLocation, folder: Path, written_for: str) -> Diagnostic | None:
     """Return the diagnostic of a folder for other brokers, None if the folder has no records."""
     left = [state for state in spool_states(folder) if not state.owned]
-    waiting = sum(state.records for state in left if not state.is_rejected)
+    waiting = _records(state for state in left if not state.is_rejected)
     aside = [state for state in left if state.is_rejected and state.records]
-    unreadable = [state for state in left if state.trouble]
+    unreadable = next((state.trouble for state in left if state.trouble), "")
     if not (waiting or aside or unreadable):
         return None
-    whose = (
-        f"for {written_for}"
-        if written_for
-        else "by an older evaltap, which did not note the brokers"
-    )
-    found = f"{waiting:,} unsent records that ended processes left {whose}"
+    whose = "by an older evaltap, which did not note the brokers"
     remedy = f"move {folder}/*.log.db* to {spool_path(location)} if they are for {location}"
     if written_for:
+        whose = f"for {written_for}"
         remedy = f"record to {written_for} once, e.g. with evaltap record; or {remedy}"
+    found = f"{waiting:,} unsent records that ended processes left {whose}"
     if aside:
-        found += f"; the broker refused {sum(state.records for state in aside):,} more"
+        found += f"; the broker refused {_records(aside):,} more"
         remedy += f"; land those with evaltap consume --log {aside[0].path}"
     if unreadable:
-        found += f"; {unreadable[0].trouble}"
+        found += f"; {unreadable}"
     return Diagnostic(f"spools in {folder}", found, "problem", remedy)
 
 

@@ -34,19 +34,7 @@ _EXIT_CODES = {"trust": 0, "with care": 0, "do not": 1, "too few labels": 3}
 
 def run(options: CalibrateOptions) -> int:
     """Compare and print; return the exit code of the worst metric."""
-    if not (options.db or options.cases):
-        raise InputError(
-            "no verdicts to compare with; give a scored file with --db, or cases to score with --cases"
-        )
-    if options.scoring.expected.references:
-        raise InputError(
-            "--references: not supported here; score with `evaltap score --references` and"
-            " give its file with --db"
-        )
-    if (options.labels is None) == (options.labels_from is None):
-        raise InputError("give either LABELS or --labels-from feedback")
-    if options.labels_from and not options.db:
-        raise InputError("--labels-from feedback: needs --db, the file that the feedback landed in")
+    _check(options)
     labels = read_labels(options.labels) if options.labels else []
     with judge_session("calibrate", options.scoring.judges) as judges:
         scorer = case_scorer("calibrate", options.metrics, options.scoring, judges).scorer
@@ -73,6 +61,23 @@ def run(options: CalibrateOptions) -> int:
     else:
         _print(found)
     return code
+
+
+def _check(options: CalibrateOptions) -> None:
+    """Raise InputError for options that contradict each other."""
+    if not (options.db or options.cases):
+        raise InputError(
+            "no verdicts to compare with; give a scored file with --db, or cases to score with --cases"
+        )
+    if options.scoring.expected.references:
+        raise InputError(
+            "--references: not supported here; score with `evaltap score --references` and"
+            " give its file with --db"
+        )
+    if (options.labels is None) == (options.labels_from is None):
+        raise InputError("give either LABELS or --labels-from feedback")
+    if options.labels_from and not options.db:
+        raise InputError("--labels-from feedback: needs --db, the file that the feedback landed in")
 
 
 @contextmanager

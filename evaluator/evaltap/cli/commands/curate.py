@@ -72,6 +72,11 @@ def run(options: CurateOptions) -> int:
         print(json.dumps(printed, ensure_ascii=False))
     else:
         _print(options, report)
+    return _code(made, recipe)
+
+
+def _code(made: Curated, recipe: Recipe) -> int:
+    """Return the exit code; say so if there is nothing to create a case from."""
     if made.unproven:
         return 1 if made.unproven > made.undecided else 3
     if made.cases:
@@ -97,16 +102,7 @@ def _recipe(options: CurateOptions) -> Recipe:
         raise InputError(
             "no eval set given; name one to write with --out SET, or one to add to with --into SET"
         )
-    if options.recipe and options.like:
-        raise InputError("--recipe and --like: give only one of them")
-    if options.recipe:
-        recipe = read_recipe(options.recipe)
-    elif options.like is None and options.expect == "regression":
-        recipe = BUILT_IN["regressions"]
-    elif options.like is None and options.expect == "expected" and not options.metric:
-        recipe = BUILT_IN["approved"]
-    else:
-        recipe = built_in(options.like or "representative")
+    recipe = _named_recipe(options)
     if options.all:
         recipe = recipe.everything()
     expect = {"recorded": "none"}.get(options.expect or "", options.expect)
@@ -122,6 +118,18 @@ def _recipe(options: CurateOptions) -> Recipe:
     if recipe.expect != "expected" and options.metric:
         raise InputError("--metric: only works with --as expected; add it")
     return recipe
+
+
+def _named_recipe(options: CurateOptions) -> Recipe:
+    if options.recipe and options.like:
+        raise InputError("--recipe and --like: give only one of them")
+    if options.recipe:
+        return read_recipe(options.recipe)
+    if options.like is None and options.expect == "regression":
+        return BUILT_IN["regressions"]
+    if options.like is None and options.expect == "expected" and not options.metric:
+        return BUILT_IN["approved"]
+    return built_in(options.like or "representative")
 
 
 def _existing_set(options: CurateOptions) -> SetFile:

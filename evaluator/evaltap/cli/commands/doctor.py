@@ -38,9 +38,10 @@ def run(options: DoctorOptions) -> int:
     if lag is not None and lag.cases:
         sights.append(Diagnostic("scoring", _behind(lag), "note"))
     location = parse_log_location(log) if log else None
-    cluster = location if isinstance(location, KafkaLocation) else None
-    found = _accounts(None if isinstance(location, KafkaLocation) else location, options)
-    topics = _Topics() if cluster is None else _topics(cluster, options.db)
+    if isinstance(location, KafkaLocation):
+        found, topics = _accounts(None, options), _topics(location, options.db)
+    else:
+        found, topics = _accounts(location, options), _Topics()
     sights += topics.sights
     # While the topic has unread records, missing records may be among them.
     total = Total.of(found, waits=topics.away or topics.waiting > 0)
@@ -48,19 +49,19 @@ def run(options: DoctorOptions) -> int:
         _print_json(sights, topics.positions, found, lag, total)
     else:
         _print_sights(sights)
-        for position in topics.positions:
-            print(position.text())
-        if cluster is not None and cluster.format == OTLP and topics.waiting:
-            print("  also waiting: traces that were read and may still be revised")
-        if found:
-            print(f"\n{'LOST   ' if total.losses else 'ok     '} {total}")
-        for account in found:
-            for line in account_lines(account, options.db):
-                print(line)
-    gap = any(position.gap for position in topics.positions)
-    unaccounted = any(account.unaccounted for account in found)
+        topics.print()
+        _print_accounts(found, total, options.db)
     problem = any(sight.severity == "problem" for sight in sights)
-    return 1 if total.losses or gap or unaccounted or problem else 0
+    unaccounted = any(account.unaccounted for account in found)
+    return 1 if total.losses or topics.has_gap or unaccounted or problem else 0
+
+
+def _print_accounts(found: Sequence[Account], total: Total, db: Path | None) -> None:
+    if found:
+        print(f"\n{'LOST   ' if total.losses else 'ok     '} {total}")
+    for account in found:
+        for line in account_lines(account, db):
+            print(line)
 
 
 class _Topics(NamedTuple):
@@ -70,11 +71,25 @@ class _Topics(NamedTuple):
     sights: Sequence[Diagnostic] = ()
     away: bool = False
     """Whether no broker answered."""
+    holds_traces: bool = False
+    """Whether the topics hold spans, not cases."""
 
     @property
     def waiting(self) -> int:
         """The number of unread records."""
         return sum(position.waiting for position in self.positions)
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether records were deleted unread."""
+        return any(position.gap for position in self.positions)
+
+    def print(self) -> None:
+        """Print the positions."""
+        for position in self.positions:
+            print(position.text())
+        if self.holds_traces and self.waiting:
+            print("  also waiting: traces that were read and may still be revised")
 
 
 def _topics(cluster: KafkaLocation, db: Path | None) -> _Topics:
@@ -84,10 +99,9 @@ def _topics(cluster: KafkaLocation, db: Path | None) -> _Topics:
         # Continue: when the broker is down, users need to see what is waiting in the spools.
         remedy = "the rest of the report does not cover them"
         return _Topics((), [Diagnostic("topics", str(error), "problem", remedy)], away=True)
-    if not missing:
-        return _Topics(positions)
     found = f"the cluster has no topic {', '.join(missing)}"
-    return _Topics(positions, [Diagnostic("topics", found, "problem", "check the name in --log")])
+    sights = [Diagnostic("topics", found, "problem", "check the name in --log")] if missing else []
+    return _Topics(positions, sights, holds_traces=cluster.format == OTLP)
 
 
 def _print_json(

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -45,12 +45,8 @@ def run(options: GateOptions) -> int:
     named = [metric for dimension in spec.dimensions for metric in dimension.metrics]
     check_code(named, options.gate, allowed=options.allow_code)
     unscored = Gate(spec)
-    for name in unscored.unread:
-        print(
-            f"evaltap gate: {name} has no effect: the gate has the dimensions"
-            f" {', '.join(one.name for one in unscored.spec.dimensions)}",
-            file=sys.stderr,
-        )
+    names = ", ".join(one.name for one in unscored.spec.dimensions)
+    _warn(f"{name} has no effect: the gate has the dimensions {names}" for name in unscored.unread)
     metrics = unscored.scorer.metrics
     report_ineffective_settings("gate", metrics, thresholds=False)
     with judge_session("gate", options.judges) as judges, progress("cases checked") as show:
@@ -64,12 +60,10 @@ def run(options: GateOptions) -> int:
             for one in check_cases(gate, cases, store, source, threads=threads):
                 gated.append(one)
                 show(len(gated))
-    if not gated and invalid:
-        raise InputError("\n".join(["no case could be checked:", *invalid]))
     if not gated:
-        raise InputError(
-            f"{', '.join(map(str, options.cases))}: no cases found; expected at least one"
-        )
+        nothing = f"{source}: no cases found; expected at least one"
+        why = ["no case could be checked:", *invalid] if invalid else [nothing]
+        raise InputError("\n".join(why))
     found = _comparison(gate, options, base, gated)
     code, messages = gate_exit(
         gated, found, fail_on=options.fail_on, min_pass_rate=options.rules.min_pass_rate
@@ -86,9 +80,13 @@ def run(options: GateOptions) -> int:
             print_comparison(found)
     placeholders = sum(one.result.score.placeholders for one in gated)
     report_missing_references("gate", placeholders, gate.scorer.metrics)
+    _warn(messages)
+    return code
+
+
+def _warn(messages: Iterable[str]) -> None:
     for line in messages:
         print(f"evaltap gate: {line}", file=sys.stderr)
-    return code
 
 
 def _baseline(options: GateOptions) -> Side | None:

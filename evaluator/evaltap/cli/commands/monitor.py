@@ -58,20 +58,12 @@ def run(options: _Options) -> int:
 
 
 def _check(options: MonitorCheckOptions) -> int:
-    given = [*options.files, *([options.rules] if options.rules else [])]
-    files = [path for path in given if path.suffix != ".duckdb"]
-    stores = [path for path in given if path.suffix == ".duckdb"]
-    if len(files) != 1 or len(stores) > 1:
-        raise InputError(
-            "check: expected one file of rules and at most one DuckDB file: `evaltap monitor check"
-            " monitor.json X.duckdb`"
-        )
-    rules = read_rules(files[0])
+    file, stores = _files(options)
+    rules = read_rules(file)
     watches: list[dict[str, Json]] = [
         {"name": one.name, "false_alarms_per_month": _chance(one, rules)} for one in rules.watch
     ]
-    usual = options.usual_store
-    prices = _prices(rules, stores or ([usual] if usual and usual.is_file() else []))
+    prices = _prices(rules, stores)
     if options.json:
         score = None if prices is None else [one.data() for one in prices]
         print(json.dumps({"watch": watches, "score": score}, ensure_ascii=False))
@@ -85,6 +77,20 @@ def _check(options: MonitorCheckOptions) -> int:
     for line in price_lines(rules, prices):
         print(line)
     return 0
+
+
+def _files(options: MonitorCheckOptions) -> tuple[Path, Sequence[Path]]:
+    """Return the file of rules, and the store if there is one."""
+    given = [*options.files, *([options.rules] if options.rules else [])]
+    files = [path for path in given if path.suffix != ".duckdb"]
+    stores = [path for path in given if path.suffix == ".duckdb"]
+    if len(files) != 1 or len(stores) > 1:
+        raise InputError(
+            "check: expected one file of rules and at most one DuckDB file: `evaltap monitor check"
+            " monitor.json X.duckdb`"
+        )
+    usual = options.usual_store
+    return files[0], stores or ([usual] if usual and usual.is_file() else [])
 
 
 def _chance(watch: Watch, rules: MonitorFile) -> float | None:

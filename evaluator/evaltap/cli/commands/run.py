@@ -4,7 +4,9 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from evaltap.cli.experimenting import (
     ProgressLines,
@@ -165,15 +167,19 @@ def _print(options: RunOptions, finished: Finished) -> None:
     print(f"{finished.plan.experiment_id}: {', '.join(parts)} in {finished.seconds:.1f} s{cost}")
     if progress.decision is not None:
         print(f"target {options.until}: {progress.decision}")
-    again = ["evaltap", "run", *sys.argv[2:]]
     if progress.stopped_by in ("interrupted", "budget"):
-        again += [] if options.resume else ["--resume"]
+        again = ["evaltap", "run", *sys.argv[2:], *([] if options.resume else ["--resume"])]
         print(f"stopped ({progress.stopped_by}); go on with: {shlex.join(again)}")
     elif bad:
-        version = f"@version={finished.plan.version}" if finished.plan.version else ""
-        failed = [f"{one.failed_set}/{one.eval_id}" for one in bad if one.failed_set]
-        see = [shlex.join(["evaltap", "show", str(options.db), one]) for one in failed[:1]]
-        print(f"next: {'; '.join([*see, f'evaltap compare OTHER {options.db}{version}'])}")
+        _print_next(options.db, finished.plan.version, bad)
+
+
+def _print_next(db: Path, version: str, bad: Sequence[CaseOutcome]) -> None:
+    """Print the commands that show what did not pass."""
+    version = f"@version={version}" if version else ""
+    failed = [f"{one.failed_set}/{one.eval_id}" for one in bad if one.failed_set]
+    see = [shlex.join(["evaltap", "show", str(db), one]) for one in failed[:1]]
+    print(f"next: {'; '.join([*see, f'evaltap compare OTHER {db}{version}'])}")
 
 
 def _line_of(metric: MetricOutcome) -> str:

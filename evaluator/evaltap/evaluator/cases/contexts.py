@@ -26,8 +26,9 @@ def without_repeats(turns: Sequence[CaseData]) -> Sequence[CaseData]:
         kept = [one for one in context if one not in repeated and _words(one) not in said]
         holding = instructions or holding
         found.append(turn if kept == context else _with_context(turn, kept))
-        said |= {_words(one) for one in context if one not in instructions}
-        said |= {_words(turn[name]) for name in ("userContent", "finalResponse") if turn.get(name)}
+        spoken = [one for one in context if one not in instructions]
+        spoken += filter(None, (turn.get("userContent"), turn.get("finalResponse")))
+        said.update(map(_words, spoken))
     return found
 
 

@@ -59,32 +59,19 @@ def pair_turns(case: Mapping[str, Json], placeholders: Placeholders = "auto") ->
     if isinstance(case, LazyCase) and (paired := case.paired_turns()):
         found = PairedTurns(*paired)
         return _compared(found) if placeholders == "peer" else found
-    recorded: Sequence[TurnData] = case.get("actualConversation") or ()
-    written: Sequence[TurnData] = case.get("conversation") or ()
-    _check(case, recorded)
-    ours, note = recorded_by_evaltap(case), ""
-    if recorded:
-        if ours and written:
-            note = other_length(len(recorded), len(written))
-            written = [*written, *[None] * (len(recorded) - len(written))][: len(recorded)]
-        _check_recorded(recorded, written)
-        actual, expected = recorded, written or [None] * len(recorded)
-    elif written:
-        actual, expected = written, [None] * len(written)
-    else:
-        raise UnscorableCaseError("invocations are empty: give actualConversation, or conversation")
+    ours = recorded_by_evaltap(case)
+    actual, expected, note = _turns_of(case, ours=ours)
     peers = placeholders == "peer" or not ours
-    written_down = bool(recorded and written)
     # In a file, null is an absent turn; in a landed case, it is a turn without a reference.
-    referenced = [one is not None or (written_down and not ours) for one in expected]
+    in_file = bool(expected) and not ours
+    expected = expected or [None] * len(actual)
+    referenced = [one is not None or in_file for one in expected]
     expected = [
         wanted if known else placeholder(turn)
         for turn, wanted, known in zip(actual, expected, referenced, strict=True)
     ]
     messages = case.get("contextMessages")
-    if messages:
-        actual = [_with_context(turn, messages) for turn in actual]
-        expected = [_with_context(turn, messages) for turn in expected]
+    actual, expected = _with_context(actual, messages), _with_context(expected, messages)
     return PairedTurns(
         tuple(map(Turn, actual)),
         tuple(
@@ -95,6 +82,27 @@ def pair_turns(case: Mapping[str, Json], placeholders: Placeholders = "auto") ->
         case.get("rubrics") or (),
         note,
     )
+
+
+def _turns_of(
+    case: Mapping[str, Json], *, ours: bool
+) -> tuple[Sequence[TurnData], Sequence[TurnData], str]:
+    """Return the actual turns, the expected ones if there are any, and which are not compared."""
+    recorded: Sequence[TurnData] = case.get("actualConversation") or ()
+    written: Sequence[TurnData] = case.get("conversation") or ()
+    note = ""
+    _check(case, recorded)
+    if not recorded:
+        if not written:
+            raise UnscorableCaseError(
+                "invocations are empty: give actualConversation, or conversation"
+            )
+        return written, (), note
+    if ours and written:
+        note = other_length(len(recorded), len(written))
+        written = [*written, *[None] * (len(recorded) - len(written))][: len(recorded)]
+    _check_recorded(recorded, written)
+    return recorded, written, note
 
 
 def unpaired_turns(case: Mapping[str, Json]) -> tuple[Turn, ...]:
@@ -205,10 +213,15 @@ def placeholder(turn: TurnData) -> TurnData:
     return {key: value for key, value in kept if value is not None}
 
 
-def _with_context(turn: TurnData, messages: object) -> TurnData:
-    if turn is None or turn.get("contextMessages"):
-        return turn
-    return {**turn, "contextMessages": messages}
+def _with_context(turns: Sequence[TurnData], messages: object) -> Sequence[TurnData]:
+    if not messages:
+        return turns
+    return [
+        turn
+        if turn is None or turn.get("contextMessages")
+        else {**turn, "contextMessages": messages}
+        for turn in turns
+    ]
 
 
 def _extended(metric: EvalMetric, rubrics: list[Rubric] | None) -> EvalMetric:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -123,13 +123,12 @@ class _Filling:
     def fill(self, pick: Pick, offers: Sequence[Offer], *, cut: bool) -> int:
         """Take the offers that a pick may use; return their number.  `cut`: there are more like them."""
         offered_now = {offer.key: offer for offer in offers}
-        most = min(one for one in (pick.limit, pick.count, len(offers)) if one is not None)
+        most = self._most(pick, offers)
         strata, ends = Counter[str](), dict[str, float]()
         count = 0
         for offer in offers:
-            stratum = offer.label if pick.label in STRATIFIED else ""
-            full = count >= most or (self._limit is not None and len(self.chosen) >= self._limit)
-            if full or (stratum and strata[stratum] >= pick.per):
+            stratum = _stratum(pick, offer)
+            if count >= most or (stratum and strata[stratum] >= pick.per):
                 ends.setdefault(stratum, offer.draw or 0.0)
             elif self._take(offer, offered_now):
                 strata[stratum] += 1
@@ -142,9 +141,13 @@ class _Filling:
                 self.end_of_others = max(self.end_of_others, ends[""])
         for offer in offers:
             if offer.draw is not None:
-                stratum = offer.label if pick.label in STRATIFIED else ""
-                self._extend(offer.key, ends.get(stratum, math.inf))
+                self._extend(offer.key, ends.get(_stratum(pick, offer), math.inf))
         return count
+
+    def _most(self, pick: Pick, offers: Sequence[Offer]) -> int:
+        """Return how many offers a pick may take at most."""
+        left = None if self._limit is None else self._limit - len(self.chosen)
+        return min(one for one in (pick.limit, pick.count, left, len(offers)) if one is not None)
 
     def _extend(self, key: TurnKey, end: float) -> None:
         self.ends[key] = max(end, self.ends.get(key, 0.0))
@@ -169,6 +172,10 @@ class _Filling:
             drawn = offer.label.partition(":")[0] in ("random", "stratified")
             if taken is not None and not drawn and offer.label not in taken.labels:
                 taken.labels.append(offer.label)
+
+
+def _stratum(pick: Pick, offer: Offer) -> str:
+    return offer.label if pick.label in STRATIFIED else ""
 
 
 def _allowed(
@@ -270,22 +277,26 @@ def _weigh(filling: _Filling, window: WindowTurns, radius: float | None, whole: 
     found: defaultdict[TurnKey, _Alike] = defaultdict(_Alike)
     for turn in filling.compared.values():
         found[filling.group_of(turn.key)].add(turn, filling.ends.get(turn.key, 0.0))
-    known = sum(alike.weight for alike in found.values())
+    known = _weight(found.values())
     if radius is not None and known < whole * (1 - 1e-9):
         for group, turn in _others(filling, window, radius):
             found[group].add(turn, filling.end_of_others)
-    reached = sum(alike.weight for alike in found.values() if alike.missed)
-    if filling.end_of_others:
-        reached = whole
+    reached = whole
+    if not filling.end_of_others:
+        reached = _weight(alike for alike in found.values() if alike.missed)
     chosen = [(one, found[filling.group_of(one.turn.key)]) for one in filling.chosen.values()]
-    certain = sum(alike.weight for _, alike in chosen if alike.chance > _CERTAIN)
+    certain = _weight(alike for _, alike in chosen if alike.chance > _CERTAIN)
     drawn = [alike for _, alike in chosen if alike.chance <= _CERTAIN]
-    rest = max(reached - certain, sum(alike.weight for alike in drawn))
+    rest = max(reached - certain, _weight(drawn))
     expanded = sum(alike.weight / alike.chance for alike in drawn)
     for one, alike in chosen:
         one.weight, one.members = alike.weight, alike.members
         if alike.chance <= _CERTAIN:
             one.weight *= rest / expanded / alike.chance
+
+
+def _weight(groups: Iterable[_Alike]) -> float:
+    return sum(alike.weight for alike in groups)
 
 
 def _others(

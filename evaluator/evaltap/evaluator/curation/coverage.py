@@ -104,14 +104,9 @@ def coverage(
     """Return the coverage of the seen turns by values with at least `fewest` cases."""
     values, of_cases = values_of(by, seen, cases, fold=fold)
     counts = Counter(
-        value
-        for value, _ in {
-            (value, turn.key.eval_id)
-            for turn, found in zip(cases, of_cases, strict=True)
-            for value in found
-        }
+        value for value, _ in {(value, turn.key.eval_id) for turn, value in _pairs(cases, of_cases)}
     )
-    pairs = [(turn, value) for turn, found in zip(seen, values, strict=True) for value in found]
+    pairs = _pairs(seen, values)
     covered = {value for value, count in counts.items() if count >= fewest}
     by_value: dict[str, list[Seen]] = defaultdict(list)
     for turn, value in pairs:
@@ -131,10 +126,14 @@ def coverage(
         for one in heaviest
         if one in covered
     ]
-    unseen = tuple(sorted(value for value in counts if value not in by_value))
+    unseen = tuple(sorted(counts.keys() - by_value.keys()))
     return Coverage(
         by, share_of(pairs, covered), tuple(gaps), tuple(covered_values[:SHOWN_GAPS]), unseen
-    )  # fmt: skip
+    )
+
+
+def _pairs(turns: Sequence[Seen], values: Sequence[Iterable[str]]) -> list[tuple[Seen, str]]:
+    return [(turn, value) for turn, found in zip(turns, values, strict=True) for value in found]
 
 
 def _examples(turns: Iterable[Seen]) -> tuple[TurnKey, ...]:

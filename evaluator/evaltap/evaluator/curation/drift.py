@@ -131,9 +131,8 @@ def _distances(table: Numbers, dealt: "np.typing.NDArray[np.bool_]") -> Numbers:
 def _shifts(
     table: Numbers, is_after: "np.typing.NDArray[np.bool_]", names: Sequence[str]
 ) -> tuple[Shift, ...]:
-    (before, spread_before), (after, spread_after) = (
-        _shares(table[~is_after]), _shares(table[is_after])
-    )  # fmt: skip
+    before, spread_before = _shares(table[~is_after])
+    after, spread_after = _shares(table[is_after])
     found = []
     for at, name in enumerate(names):
         change = float(after[at] - before[at])

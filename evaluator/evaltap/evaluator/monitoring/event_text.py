@@ -28,19 +28,7 @@ def event_lines(event: Event, store: str) -> Iterator[str]:
     yield f"{'silenced, ' if is_silenced else ''}{event.status} {subject(event)}{at}"
     if is_silenced:
         yield f"  nobody is notified until {ends:%Y-%m-%d %H:%M} UTC"
-    if event.of_limit:
-        yield f"  {of_limit(event)}"
-    elif event.rate_before is not None and event.rate_after is not None:
-        since = "" if event.since is None else f" since {event.since:%Y-%m-%d}"
-        before, after, most = (
-            shown(one, event.unit) for one in (event.rate_before, event.rate_after, event.most or 0)
-        )
-        yield f"  {before} -> {after}{interval(event)}{since}; limit of a normal day: {most}"
-    elif event.since is not None:
-        over = event.status == "resolved" and event.at is not None
-        until = f" until {event.at:%Y-%m-%d %H:%M}" if over else ""
-        yield f"  no turn since {event.since:%Y-%m-%d %H:%M}{until} UTC"
-    elif state := _why_no_rate(event):
+    if state := _state_of(event):
         yield f"  {state}"
     yield from (f"  {explanation(one, event)}" for one in event.changed)
     yield from (f"  {joined_text(one)}" for one in event.also)
@@ -48,6 +36,23 @@ def event_lines(event: Event, store: str) -> Iterator[str]:
         yield f"  cases: {' '.join(event.cases)}"
     if event.cases_filter:
         yield f"  list them: evaltap cases {store} {shlex.quote(event.cases_filter)}"
+
+
+def _state_of(event: Event) -> str:
+    """Return the rates, the silence, or why there is no rate."""
+    if event.of_limit:
+        return of_limit(event)
+    if event.rate_before is not None and event.rate_after is not None:
+        since = "" if event.since is None else f" since {event.since:%Y-%m-%d}"
+        before, after, most = (
+            shown(one, event.unit) for one in (event.rate_before, event.rate_after, event.most or 0)
+        )
+        return f"{before} -> {after}{interval(event)}{since}; limit of a normal day: {most}"
+    if event.since is not None:
+        over = event.status == "resolved" and event.at is not None
+        until = f" until {event.at:%Y-%m-%d %H:%M}" if over else ""
+        return f"no turn since {event.since:%Y-%m-%d %H:%M}{until} UTC"
+    return _why_no_rate(event)
 
 
 def state_line(event: Event) -> str:

@@ -68,26 +68,19 @@ def note_alerts(
     `watches` are the names of all watches: an alarm of a removed watch has ended.
     """
     known = _standings(store)
+    events = list(events)
+    measures = {event.watch: event.measure for event in events}
     streams: dict[Key, list[Event]] = {}
-    measures: dict[str, str] = {}
     for event in events:
-        measures[event.watch] = event.measure
         if not event.part_of:
             streams.setdefault(_key(event), []).append(event)
     for key, one in known.items():
         gone = key.watch in measures or (watches and key.watch not in watches)
         if one.firing and gone and key not in streams:
-            slice_ = json.loads(key.slice)
-            streams[key] = [
-                Event(
-                    key.watch,
-                    slice_,
-                    "ok",
-                    store.now(),
-                    quantile=one.quantile,
-                    measure=measures.get(key.watch, ""),
-                )
-            ]
+            measure = measures.get(key.watch, "")
+            slice_, quantile = json.loads(key.slice), one.quantile
+            ended = Event(key.watch, slice_, "ok", store.now(), quantile=quantile, measure=measure)
+            streams[key] = [ended]
     found = [
         alert for key, many in streams.items() for alert in _new(key, known.get(key), many, store)
     ]
@@ -95,7 +88,7 @@ def note_alerts(
     _note_joined(store, known, streams)
     if found:
         with store.transaction():
-            store.append("alerts", [_row(one) for one in found])
+            store.append("alerts", [*map(_row, found)])
             store.append(
                 "alert_cases",
                 [(one.alert_id, case, one.noted_at) for one in found for case in one.event.cases],

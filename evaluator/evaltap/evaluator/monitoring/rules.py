@@ -60,15 +60,7 @@ def read_rules(path: Path) -> MonitorFile:
     for place, rule in enumerate(rules.score):
         if problem := _rule_problem(rule, named, f"{path}: score[{place}]"):
             raise FormatError(problem, path=str(path), place=f"score[{place}]")
-    receivers = Counter(name_of(one, place) for place, one in enumerate(rules.alerts))
-    for place, receiver in enumerate(rules.alerts):
-        problem = _receiver_problem(receiver)
-        if not problem and receivers[name_of(receiver, place)] > 1:
-            problem = (
-                f"`name` is {receiver.name!r}, which another receiver has; expected a unique name"
-            )
-        if problem:
-            raise FormatError(problem, path=str(path), place=f"alerts[{place}]")
+    _check_receivers(rules, path)
     if problem := _evidence_problem(rules.evidence_url):
         raise FormatError(problem, path=str(path), place="evidenceUrl")
     names = Counter(watch.name for watch in rules.watch)
@@ -83,6 +75,18 @@ def read_rules(path: Path) -> MonitorFile:
         if problem := _problem(watch, f"{path}: {where}"):
             raise FormatError(problem, path=str(path), place=where)
     return rules
+
+
+def _check_receivers(rules: MonitorFile, path: Path) -> None:
+    receivers = Counter(name_of(one, place) for place, one in enumerate(rules.alerts))
+    for place, receiver in enumerate(rules.alerts):
+        problem = _receiver_problem(receiver)
+        if not problem and receivers[name_of(receiver, place)] > 1:
+            problem = (
+                f"`name` is {receiver.name!r}, which another receiver has; expected a unique name"
+            )
+        if problem:
+            raise FormatError(problem, path=str(path), place=f"alerts[{place}]")
 
 
 def check_metrics(rules: MonitorFile, metrics: Sequence[str], path: Path) -> None:

@@ -24,6 +24,11 @@ class Point:
     part: float = 0.0
     """For bars: the part of the value that is stacked in another colour."""
 
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The ends of the interval, if it has one."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
 
 @dataclass(frozen=True, slots=True)
 class Bar:
@@ -125,8 +130,7 @@ def bars(
         _with_marks(say, marks),
         edge(most),
         "0",
-        _time(points[0].at) if points else "",
-        _time(points[-1].at) if points else "",
+        *_first_and_last(points),
         tuple(drawn),
         marks=tuple(marks),
         rows=(head, *(row[: len(head)] for row in rows)),
@@ -148,13 +152,7 @@ def lines(
     marks: Sequence[Mark] = (),
 ) -> Chart:
     """Draw one line for each series; the first has a band if its points have intervals."""
-    seen = [
-        v for _, points in series for p in points for v in (p.value, p.low, p.high) if v is not None
-    ]
-    bottom = min(seen, default=0.0) if low is None else low
-    top = max(seen, default=1.0) if high is None else high
-    if top <= bottom:
-        top = bottom + 1
+    bottom, top = _edges([p for _, points in series for p in points], low, high)
     points = series[0][1]
 
     def y(one: float) -> float:
@@ -165,9 +163,9 @@ def lines(
         return round((place + 0.5) * WIDTH / max(1, len(points)), 1)
 
     drawn = tuple((kind, _path(one, x, y)) for kind, one in series)
-    known = [(n, p) for n, p in enumerate(points) if p.low is not None and p.high is not None]
-    upper = [f"{x(n)} {y(p.high or 0)}" for n, p in known]
-    lower = [f"{x(n)} {y(p.low or 0)}" for n, p in reversed(known)]
+    known = [(x(n), p.ends) for n, p in enumerate(points) if p.ends is not None]
+    upper = [f"{place} {y(high)}" for place, (_, high) in known]
+    lower = [f"{place} {y(low)}" for place, (low, _) in reversed(known)]
     head = ["time", *(kind for kind, _ in series), *(["95 % interval"] if known else [])]
     valued = [(n, p) for n, p in enumerate(points) if p.value is not None]
     rows = [
@@ -180,8 +178,7 @@ def lines(
         _with_marks(say, marks),
         form(top),
         form(bottom),
-        _time(points[0].at) if points else "",
-        _time(points[-1].at) if points else "",
+        *_first_and_last(points),
         lines=drawn,
         band=f"M{' L'.join([*upper, *lower])}Z" if len(known) > 1 else "",
         dashed=None if dashed is None else y(dashed),
@@ -190,6 +187,18 @@ def lines(
         places=tuple(n for n, _ in valued),
         buckets=len(points),
     )
+
+
+def _edges(points: Sequence[Point], low: float | None, high: float | None) -> tuple[float, float]:
+    """Return the values at the lower and the upper edge: those given, or the extremes."""
+    seen = [v for p in points for v in (p.value, p.low, p.high) if v is not None]
+    bottom = min(seen, default=0.0) if low is None else low
+    top = max(seen, default=1.0) if high is None else high
+    return bottom, top if top > bottom else bottom + 1
+
+
+def _first_and_last(points: Sequence[Point]) -> tuple[str, str]:
+    return (_time(points[0].at), _time(points[-1].at)) if points else ("", "")
 
 
 def _with_marks(say: str, marks: Sequence[Mark]) -> str:
@@ -201,9 +210,7 @@ def _value_text(value: float | None, form: Callable[[float], str]) -> str:
 
 
 def _ends(point: Point, form: Callable[[float], str]) -> str:
-    if point.low is None or point.high is None:
-        return ""
-    return f"{form(point.low)} to {form(point.high)}"
+    return "" if point.ends is None else " to ".join(map(form, point.ends))
 
 
 def _path(points: Sequence[Point], x: Place, y: Place) -> str:

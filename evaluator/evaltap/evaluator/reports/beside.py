@@ -3,7 +3,8 @@
 Calls are aligned with those of the first column: the recorded ones, otherwise those of the first run.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -165,6 +166,11 @@ class _Column:
     fate: TurnFate | None = None
     verdicts: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def text(self) -> str | None:
+        """The answer; None if it is not known."""
+        return None if self.turn is None else self.turn.final_text
+
 
 @dataclass(slots=True)
 class _Run:
@@ -272,18 +278,23 @@ def _of_run(run: _Run, place: int, fate: Sequence[TurnFate]) -> _Column:
         found.calls = [call or {} for call in turn.tools]
     elif asked is not None:
         found.calls = [{**_call(one)} for one in asked.get("calls") or ()]
-    fork = fork_of(asked) if asked is not None else None
-    if fork is None or asked is None or found.calls is None:
-        return found
-    found.why, found.is_cut = fork.sentence, bool(asked["misses"])
-    places = [at for at, one in enumerate(found.calls) if one.get("name") == fork.tool]
-    if found.is_cut:  # the call is the last one, if the turn has landed at all
-        failed = [at for at in places if turn is not None and found.calls[at].get("error")]
-        places = failed[-1:]
-    found.fork = places[0] if places else len(found.calls)
-    if not places:
-        found.calls.append({"name": fork.tool, "arguments": fork.arguments})
+    if asked is not None and found.calls is not None:
+        _mark_fork(found, found.calls, asked)
     return found
+
+
+def _mark_fork(found: _Column, calls: list[ToolCall], asked: Mapping[str, Any]) -> None:
+    """Mark the call at which the run left the recording, if it did."""
+    fork = fork_of(asked)
+    if fork is None:
+        return
+    found.why, found.is_cut = fork.sentence, bool(asked["misses"])
+    places = [at for at, one in enumerate(calls) if one.get("name") == fork.tool]
+    if found.is_cut:  # the call is the last one, if the turn has landed at all
+        places = [at for at in places if found.turn is not None and calls[at].get("error")][-1:]
+    found.fork = places[0] if places else len(calls)
+    if not places:
+        calls.append({"name": fork.tool, "arguments": fork.arguments})
 
 
 def _call(one: Mapping[str, Any]) -> ToolCall:
@@ -295,28 +306,38 @@ def _call(one: Mapping[str, Any]) -> ToolCall:
 
 def _turn(place: int, columns: list[_Column], limits: Limits, *, is_recorded: bool) -> TurnBeside:
     rows = _rows(columns, limits)
-    statuses: dict[str, set[str]] = {}
-    for one in columns:
-        for metric, status in one.verdicts.items():
-            statuses.setdefault(metric, set()).add(status)
+    statuses = _statuses(columns)
     shown = {metric for metric, some in statuses.items() if some != {"passed"}}
-    texts = [None if one.turn is None else one.turn.final_text for one in columns]
-    ends = tuple(
-        TurnEnd(
-            None if text is None else cut(text, limits.text),
-            bool(at) and text is not None and text == texts[0],
-            _note(one, is_recorded=is_recorded and not at),
-            _error(one),
-            tuple(Said(metric, one.verdicts[metric]) for metric in sorted(shown & one.verdicts.keys())),
-        )
-        for at, (one, text) in enumerate(zip(columns, texts, strict=True))
-    )  # fmt: skip
+    ends = [_end(one, columns[0], shown, limits, is_recorded=False) for one in columns[1:]]
+    ends.insert(0, _end(columns[0], None, shown, limits, is_recorded=is_recorded))
     user = next((one.turn.user_text for one in columns if one.turn is not None), None)
     same = all(one.is_same for one in ends[1:]) and not any(one.note for one in ends)
-    same = same and all(len(some) == 1 for some in statuses.values())
+    agree = all(len(some) == 1 for some in statuses.values())
     alike = all(cell and not cell.differs for row in rows for cell in row)
-    return TurnBeside(
-        place, None if user is None else cut(user, limits.text), rows, ends, not (same and alike)
+    differs = not (same and agree and alike)
+    return TurnBeside(place, user and cut(user, limits.text), rows, tuple(ends), differs)
+
+
+def _statuses(columns: Sequence[_Column]) -> Mapping[str, set[str]]:
+    """Return the different verdicts of each metric."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for one in columns:
+        for metric, status in one.verdicts.items():
+            found[metric].add(status)
+    return found
+
+
+def _end(
+    one: _Column, first: _Column | None, shown: Set[str], limits: Limits, *, is_recorded: bool
+) -> TurnEnd:
+    """Return how a column ends; `shown` are the metrics whose verdicts are of interest."""
+    text = one.text
+    return TurnEnd(
+        text and cut(text, limits.text),
+        first is not None and text is not None and text == first.text,
+        _note(one, is_recorded=is_recorded),
+        _error(one),
+        tuple(Said(metric, one.verdicts[metric]) for metric in sorted(shown & one.verdicts.keys())),
     )
 
 

@@ -55,9 +55,8 @@ def _columns(cases: Sequence[ListedCase], id_width: int) -> dict[str, list[str]]
 def _widths(columns: dict[str, list[str]], width: int) -> dict[str, int]:
     """Return the width of each column: that of its cells; tools and words share the remaining space."""
     widths = {name: max(map(len, (name, *cells))) for name, cells in columns.items()}
-    left = width - 2 * len(widths) - sum(
-        wide for name, wide in widths.items() if name not in (FIRST_WORDS, TOOLS)
-    )  # fmt: skip
+    fixed = sum(wide for name, wide in widths.items() if name not in (FIRST_WORDS, TOOLS))
+    left = width - 2 * len(widths) - fixed
     tools, words = widths.get(TOOLS, 0), widths[FIRST_WORDS]
     if tools + words > left:
         tools = min(tools, max(left // 2, left - words))

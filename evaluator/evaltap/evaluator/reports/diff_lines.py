@@ -11,9 +11,14 @@ import orjson
 from evaltap.evaluator.reports.model import ArgumentDifference, Call, Step, StepKind
 
 SIGNS: Final[Mapping[StepKind, str]] = {
-    "same": "=", "changed": "≠", "moved": "↕", "missing": "−", "extra": "+", "made": "·",
+    "same": "=",
+    "changed": "≠",
+    "moved": "↕",
+    "missing": "−",
+    "extra": "+",
+    "made": "·",
     "left_out": "×",
-}  # fmt: skip
+}
 WORDS: Final[Mapping[StepKind, str]] = {
     "same": "as expected",
     "changed": "different arguments",
@@ -98,11 +103,18 @@ def _line(step: Step) -> DiffLine:
     whole = any(not one.path for one in step.differences)
     arguments = () if call is None or whole else _arguments(call.arguments)
     return DiffLine(
-        step.kind, sign, word, name, step.expected, step.actual,
-        step.expected_place, step.actual_place,
+        step.kind,
+        sign,
+        word,
+        name,
+        step.expected,
+        step.actual,
+        step.expected_place,
+        step.actual_place,
         tuple(one for one in arguments if one.name not in touched),
-        differing, _sentence(step, name, differing),
-    )  # fmt: skip
+        differing,
+        _sentence(step, name, differing),
+    )
 
 
 def _arguments(text: str) -> tuple[Argument, ...]:

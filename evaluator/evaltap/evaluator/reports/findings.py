@@ -14,9 +14,15 @@ from evaltap.evaluator.scoring.criteria.calls.patterns import find_loop
 from evaltap.schemas.formats.case import CaseData
 
 FindingKind = Literal[
-    "crash", "loop", "wrong_arguments", "missing_call", "extra_call", "moved_call", "failed_call",
+    "crash",
+    "loop",
+    "wrong_arguments",
+    "missing_call",
+    "extra_call",
+    "moved_call",
+    "failed_call",
     "different_answer",
-]  # fmt: skip
+]
 _KINDS: Final[Mapping[str, FindingKind]] = {
     "changed": "wrong_arguments",
     "missing": "missing_call",

@@ -29,9 +29,12 @@ def print_rates(rates: Sequence[SliceRate], by: Sequence[str], out: "Console") -
     title = f"{named[0]}, {_about(rates)}" if len(named) == 1 else _about(rates)
     table = Table(
         title=Text(title),
-        title_justify="left", box=box.SIMPLE, show_edge=False, pad_edge=False,
+        title_justify="left",
+        box=box.SIMPLE,
+        show_edge=False,
+        pad_edge=False,
         padding=(0, 1, 0, 0),
-    )  # fmt: skip
+    )
     for name in by:
         table.add_column(name, overflow="fold")
     if len(named) > 1:

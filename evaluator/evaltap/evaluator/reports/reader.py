@@ -457,9 +457,18 @@ class JudgeCalls:
             )
             reason, from_cache, tokens_in, tokens_out, cost, latency = rest
             call = JudgeCall(
-                invocation, sample + 1, judge, model, status, cut(reason, limits.text),
-                from_cache, tokens_in, tokens_out, cost, latency,
-            )  # fmt: skip
+                invocation,
+                sample + 1,
+                judge,
+                model,
+                status,
+                cut(reason, limits.text),
+                from_cache,
+                tokens_in,
+                tokens_out,
+                cost,
+                latency,
+            )
             self.by_cell.setdefault((app, eval_set, eval_id, metric_name), []).append(call)
         # Otherwise, the judge was not called.
         asked = f"FROM ({calls}) WHERE status <> 'not_evaluated' OR sample_index < 0"
@@ -483,9 +492,15 @@ def with_details(
         app, eval_set, eval_id, metric_name, invocation, sample, rubric, score, reason, *more = row
         evidence, found, confidence = more
         vote = VoteCell(
-            invocation, sample + 1, rubric, score, cut(reason, limits.text),
-            cut(evidence, limits.text), found, confidence,
-        )  # fmt: skip
+            invocation,
+            sample + 1,
+            rubric,
+            score,
+            cut(reason, limits.text),
+            cut(evidence, limits.text),
+            found,
+            confidence,
+        )
         at = app, eval_set, eval_id, metric_name
         votes.setdefault(at, []).append(vote)
         verdicts.setdefault(at, []).append(

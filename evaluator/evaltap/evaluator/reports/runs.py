@@ -40,8 +40,11 @@ def print_runs(rows: list[Record]) -> None:
     table = Table(
         title="scoring runs (counts are scores: one for each case and metric, for a gate each case and"
         " dimension)",
-        title_justify="left", box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0),
-    )  # fmt: skip
+        title_justify="left",
+        box=box.SIMPLE,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
     counts = [name for name in _COUNTS if name in _ALWAYS or any(row[name] for row in rows)]
     lines = [_cells(row, counts, narrow) for row in rows]
     titles = [title for title in _cells({}, counts, narrow) if any(line[title] for line in lines)]

@@ -279,22 +279,18 @@ def exit_code(
     """
     if fail_on is FailOn.NEVER:
         return PASSED
-    metrics, found = summary.metrics, list(findings)
-    crashed = not allow_crashes and any(metric.crashed for metric in metrics)
-    if (
-        crashed
-        or any(metric.failed for metric in metrics)
-        or any(one.holds is False for one in found)
-    ):
+    metrics, holds = summary.metrics, {one.holds for one in findings}
+    if False in holds or any(one.failed for one in metrics):
         return BELOW_THE_BAR
-    errors = any(metric.errors for metric in metrics)
-    gaps = any(metric.not_evaluated for metric in metrics)
-    known = any(metric.passed for metric in metrics)
-    incomplete = not metrics or any(one.holds is None for one in found)
+    if not allow_crashes and any(one.crashed for one in metrics):
+        return BELOW_THE_BAR
+    incomplete = not metrics or None in holds
     if fail_on is not FailOn.FAILED:
-        incomplete = incomplete or errors
+        incomplete |= any(one.errors for one in metrics)
     if fail_on is FailOn.NOT_EVALUATED:
-        incomplete = incomplete or gaps or not known
+        incomplete |= any(one.not_evaluated for one in metrics) or not any(
+            one.passed for one in metrics
+        )
     return INCOMPLETE if incomplete else PASSED
 
 

@@ -336,41 +336,26 @@ class CaseScorer:
             bounds = self._with_rubrics(rubrics) if rubrics else self._bound
         except (UnscorableCaseError, TypeError, AttributeError, KeyError, ValueError) as problem:
             # Besides known problems, a case may be malformed in any way.
-            text = (
-                str(problem)
-                if isinstance(problem, UnscorableCaseError)
-                else f"malformed: {problem}"
-            )
-            failure = recorded_failure(case)
-            if failure is not None:
-                return CaseScore(eval_id, Status.CRASHED, 0.0, f"{failure}; {text}", ())
-            return CaseScore(eval_id, Status.FAILED, None, text, ())
+            return _unpaired(eval_id, case, problem)
         failures = run_failures(conversation.actual)
-        lacks_turns = any(len(one) > len(conversation.actual) for one in (known or {}).values())
-        outcomes, statuses, shared = [], [], Shared()
+        count = len(conversation.actual)
+        # A session that the case has only the end of: all turns, with their known scores.
+        session = known if known and any(len(one) > count for one in known.values()) else None
+        before = (known if session is None else None) or {}
+        outcomes, shared = [], Shared()
         for index, bound in enumerate(bounds):
-            before = known.get(index, ()) if known and not lacks_turns else ()
+            scores = before.get(index, ())
             if failures is None:
-                outcome = self._evaluate(case, conversation, bound, before, shared)
+                outcome = self._evaluate(case, conversation, bound, scores, shared)
             else:
-                outcome = self._of_crashed(case, conversation, bound, before, shared, failures)
-            if known and lacks_turns:
-                outcome = _completed(outcome, bound.evaluator, known[index])
+                outcome = self._of_crashed(case, conversation, bound, scores, shared, failures)
+            if session is not None:
+                outcome = _completed(outcome, bound.evaluator, session[index])
             outcomes.append(outcome)
-            statuses.append(outcome.status)
-        status = summarize(statuses)
-        score, message = _SCORES.get(status), ""
-        if status is Status.FAILED:
-            score = 0.0 if Status.FAILED in statuses else None
-            if Status.ERROR in statuses:
-                message = _errors(outcomes)
-        elif failures is not None:
+        status, score, message = _summed(outcomes)
+        if failures is not None and status is not Status.FAILED:
             message = crash_reason(failures)
-        ids, stored = [turn.invocation_id for turn in conversation.actual], []
-        if known and lacks_turns:
-            stored = [place for place, one in enumerate(known[0]) if one is not None]
-            new = iter(ids)
-            ids = [next(new) if one is None else "" for one in known[0]]
+        ids, stored = _ids(conversation, session[0] if session else ())
         return CaseScore(
             eval_id, status, score, message, tuple(outcomes), ids, conversation.placeholders, stored
         )
@@ -511,6 +496,36 @@ class _Broken:
 
 
 _SCORES = {Status.PASSED: 1.0, Status.CRASHED: 0.0, Status.NOT_EVALUATED: None}
+
+
+def _unpaired(eval_id: str, case: Case, problem: Exception) -> CaseScore:
+    """Return the score of a case whose turns cannot be paired."""
+    text = str(problem) if isinstance(problem, UnscorableCaseError) else f"malformed: {problem}"
+    failure = recorded_failure(case)
+    if failure is not None:
+        return CaseScore(eval_id, Status.CRASHED, 0.0, f"{failure}; {text}", ())
+    return CaseScore(eval_id, Status.FAILED, None, text, ())
+
+
+def _ids(
+    conversation: PairedTurns, session: Sequence[TurnScore | None]
+) -> tuple[list[str], list[int]]:
+    """Return the ids of the turns, empty for those of the session already scored, and the latter's places."""
+    ids = [turn.invocation_id for turn in conversation.actual]
+    if not session:
+        return ids, []
+    new, stored = iter(ids), [place for place, one in enumerate(session) if one is not None]
+    return [next(new) if one is None else "" for one in session], stored
+
+
+def _summed(outcomes: Sequence[MetricOutcome]) -> tuple[Status, float | None, str]:
+    """Return the status of a case, its score, and the errors that explain a failure."""
+    statuses = [outcome.status for outcome in outcomes]
+    status = summarize(statuses)
+    if status is not Status.FAILED:
+        return status, _SCORES.get(status), ""
+    score = 0.0 if Status.FAILED in statuses else None
+    return status, score, _errors(outcomes) if Status.ERROR in statuses else ""
 
 
 def _errors(outcomes: Sequence[MetricOutcome]) -> str:

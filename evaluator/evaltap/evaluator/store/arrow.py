@@ -31,8 +31,11 @@ class Columns:
 
 
 _KINDS: Final[Mapping[type, ColumnKind]] = {
-    str: "text", int: "whole", float: "real", datetime: "time",
-}  # fmt: skip
+    str: "text",
+    int: "whole",
+    float: "real",
+    datetime: "time",
+}
 
 
 def kinds_of(row: type[Struct]) -> ColumnKinds:

@@ -122,20 +122,16 @@ def _turn(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEvent]) 
                 # The text itself is complete; text metrics do not need the missing image.
                 capture[f"{field}.contentParts" if message.content else field] = "truncated"
             capture.update(message.capture)
-    states = _of(StateSet, ordered)[-1:]
-    for left in states:
-        capture.update(left.capture)
-    context = _of(ContextMessage, ordered)
-    for told in context:
-        capture.update(told.capture)
+    states, context = _of(StateSet, ordered)[-1:], _of(ContextMessage, ordered)
+    told: tuple[StateSet | ContextMessage, ...] = (*states, *context)
+    for one in told:
+        capture.update(one.capture)
     return _present(
         {
             "invocationId": start.invocation_id or start.run_id,
             "contextMessages": _context(context),
-            "userContent": _message("user", user.content, user.parts) if user else None,
-            "finalResponse": _message("assistant", answer.content, answer.parts, answer.reasoning)
-            if answer
-            else None,
+            "userContent": user and _message("user", user.content, user.parts),
+            "finalResponse": answer and _said(answer),
             "tools": _tools(ordered),
             "intermediateResponses": intermediate,
             "creationTimestamp": _seconds(start.time_ns),
@@ -173,10 +169,14 @@ def _answer(
             text = "" if item.text is None and item.reasoning else item.text
             message = _message("assistant", text, item.parts, item.reasoning)
         elif failed and isinstance(item, Responded):
-            message = _message("assistant", item.content, item.parts, item.reasoning)
+            message = _said(item)
         if message is not None:
             intermediate.append(message)
-    return seen[-1] if seen else (unseen[-1] if unseen else None), intermediate
+    return next(iter((seen or unseen)[-1:]), None), intermediate
+
+
+def _said(answer: Responded) -> JsonObject | None:
+    return _message("assistant", answer.content, answer.parts, answer.reasoning)
 
 
 _TURN_KEYS = (

@@ -301,33 +301,31 @@ class EvaltapHandler(BaseCallbackHandler):
 
     def _model_answered(self, run_id: UUID, response: "LLMResult") -> None:
         node = self._nodes.get(run_id)
-        first = response.generations[0][0] if response.generations and node is not None else None
-        if node is None or first is None:
+        if node is None or not response.generations:
             return
+        first = response.generations[0][0]
         level, run = node.level, self._run(node.level)
         message = getattr(first, "message", None)
-        calls = message.tool_calls if isinstance(message, AIMessage) else []
-        usage = message.usage_metadata if isinstance(message, AIMessage) else None
-        cached = usage.get("input_token_details", {}) if usage is not None else {}
-        facts = message.response_metadata if isinstance(message, AIMessage) else {}
+        said = message if isinstance(message, AIMessage) else None
+        calls = said.tool_calls if said else []
+        usage = said.usage_metadata if said else None
+        cached = usage.get("input_token_details", {}) if usage else {}
         run.model_called(
-            first_of(facts, ("model_name", "model")) or node.model,
-            input_tokens=usage["input_tokens"] if usage is not None else None,
-            output_tokens=usage["output_tokens"] if usage is not None else None,
+            first_of(said.response_metadata if said else {}, ("model_name", "model")) or node.model,
+            input_tokens=usage and usage["input_tokens"],
+            output_tokens=usage and usage["output_tokens"],
             cache_read_tokens=cached.get("cache_read"),
             cache_write_tokens=cached.get("cache_creation"),
             agent=node.agent,
         )
         if level.parent is None:
-            words = str(message.text) if isinstance(message, AIMessage) else first.text
+            words = str(said.text) if said else first.text
             parts = media_of(message) if message is not None else ()
             thoughts = reasoning_of(message) if message is not None else None
             run.agent_message(
                 words or None, node.agent, final=not calls, parts=parts, reasoning=thoughts
             )
-        for call in calls:
-            if call["id"] is not None:
-                level.requested[call["id"]] = call
+        level.requested.update((call["id"], call) for call in calls if call["id"] is not None)
         self._finished(run_id, message if message is not None else first.text)
 
     def _tool_called(

@@ -41,21 +41,22 @@ class Loop:
         if self.parent is None:
             self.run.context_message(instructions)
             self._record_system_messages(items)
-        if self.parent is None and not self.run.has_user_message:
-            found = (
-                (place, last_user_text(read_messages([items[place]])))
-                for place in reversed(range(len(items)))
-            )
-            last = next(((place, text) for place, text in found if text is not None), None)
-            if last is not None:
-                place, user_text = last
-                self.run.history(items[:place], _history_message)
-                self.run.user_message(user_text.value, user_text.media)
+            if not self.run.has_user_message:
+                self._record_user_message(items)
         for item in items if self.pending else ():
             if isinstance(item, Mapping) and item.get("type") == "function_call_output":
                 self._answered(str(item.get("call_id")), item.get("output"))
             elif isinstance(item, Mapping) and item.get("role") == "tool":
                 self._answered(str(item.get("tool_call_id")), item.get("content"))
+
+    def _record_user_message(self, items: Sequence[object]) -> None:
+        """Record the last message of the user, and what precedes it as history."""
+        for place in reversed(range(len(items))):
+            found = last_user_text(read_messages([items[place]]))
+            if found is not None:
+                self.run.history(items[:place], _history_message)
+                self.run.user_message(found.value, found.media)
+                return
 
     def _record_system_messages(self, items: Sequence[object]) -> None:
         """Record the system messages, which precede all others."""

@@ -193,12 +193,13 @@ class EvaltapCapability(AbstractCapability[object]):
         level = self._levels.get(ctx.run_id)
         if level is None:
             return
-        self._catch_up(level, request_context.messages)
+        messages = request_context.messages
+        self._catch_up(level, messages)
         if not level.nested:
-            self._record_context(level.run, request_context.messages)
+            self._record_context(level.run, messages)
             if not level.run.has_history:
-                own = sum(one.run_id == ctx.run_id for one in request_context.messages)
-                level.run.history(request_context.messages[: -own or None], _history_message)
+                own = sum(one.run_id == ctx.run_id for one in messages)
+                level.run.history(messages[: -own or None], _history_message)
         usage = response.usage
         used = tokens(
             usage.input_tokens,
@@ -214,17 +215,16 @@ class EvaltapCapability(AbstractCapability[object]):
             cache_write_tokens=used.cache_write,
             agent=level.agent,
         )
-        words = "".join(part.content for part in response.parts if isinstance(part, TextPart))
         if not level.nested:
+            parts = response.parts
+            words = "".join(part.content for part in parts if isinstance(part, TextPart))
+            thoughts = "\n".join(part.content for part in parts if part.part_kind == "thinking")
             level.run.agent_message(
                 words or None,
                 level.agent,
                 final=not response.tool_calls,
-                reasoning="\n".join(
-                    part.content for part in response.parts if part.part_kind == "thinking"
-                )
-                or None,
-                parts=_media([part.content for part in response.parts if part.part_kind == "file"]),
+                reasoning=thoughts or None,
+                parts=_media([part.content for part in parts if part.part_kind == "file"]),
             )
         self._native_tools(level, response)
         output_tools = {tool.name for tool in request_context.model_request_parameters.output_tools}

@@ -119,21 +119,24 @@ def _rule(index: int, found: object) -> OutcomeRule:
         raise ConfigurationError(
             f"sample rule {name!r}: unit is {unit!r}; expected session or turn"
         )
+    return OutcomeRule(name, keep, _checks(name, given), unit == "session")
+
+
+def _checks(name: str, given: JsonObject) -> tuple[Check, ...]:
+    """Return the conditions of a rule."""
     conditions = {key: value for key, value in given.items() if key not in _BESIDE}
     known = (*_CONDITIONS, *_BESIDE)
-    for key in conditions:
-        if key not in _CONDITIONS:
-            hint = did_you_mean(key, known) or f"known: {', '.join(known)}"
-            raise ConfigurationError(f"sample rule {name!r}: unknown key {key!r}; {hint}")
+    if unknown := next((key for key in conditions if key not in _CONDITIONS), None):
+        hint = did_you_mean(unknown, known) or f"known: {', '.join(known)}"
+        raise ConfigurationError(f"sample rule {name!r}: unknown key {unknown!r}; {hint}")
     if not conditions:
         raise ConfigurationError(
             f"sample rule {name!r}: no condition; expected one or more of {', '.join(_CONDITIONS)}"
         )
     try:
-        checks = tuple(_CONDITIONS[key](value) for key, value in conditions.items())
+        return tuple(_CONDITIONS[key](value) for key, value in conditions.items())
     except ValueError as error:
         raise ConfigurationError(f"sample rule {name!r}: {error}") from error
-    return OutcomeRule(name, keep, checks, unit == "session")
 
 
 def _error(wanted: object) -> Check:

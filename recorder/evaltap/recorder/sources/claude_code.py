@@ -107,17 +107,7 @@ def read_transcripts(
     that cannot be read or is not a transcript.
     """
     report = report if report is not None else TranscriptReport()
-    sessions: dict[str, list[JsonObject]] = {}
-    parents: dict[str, object] = {}
-    for path in _files(paths):
-        for line in _lines(path, report):
-            key = line.get("uuid")
-            if key in parents:
-                continue
-            if isinstance(key, str):
-                parents[key] = line.get("parentUuid") or line.get("logicalParentUuid")
-            if line.get("type") in ("user", "assistant") or picked_up(line):
-                sessions.setdefault(str(line.get("sessionId") or path.stem), []).append(line)
+    sessions, parents = _sessions(paths, report)
     report.sessions = len(sessions)
     for session_id, every in sessions.items():
         lines = _without_snapshots(every)
@@ -131,6 +121,24 @@ def read_transcripts(
             if prompt.line.get("uuid") in rewound:
                 case["source"]["tags"] = [REWOUND]
             yield case
+
+
+def _sessions(
+    paths: Iterable[str | Path], report: TranscriptReport
+) -> tuple[Mapping[str, list[JsonObject]], Mapping[str, object]]:
+    """Return the lines by session, and what each line follows, by id."""
+    sessions: dict[str, list[JsonObject]] = {}
+    parents: dict[str, object] = {}
+    for path in _files(paths):
+        for line in _lines(path, report):
+            key = line.get("uuid")
+            if key in parents:
+                continue
+            if isinstance(key, str):
+                parents[key] = line.get("parentUuid") or line.get("logicalParentUuid")
+            if line.get("type") in ("user", "assistant") or picked_up(line):
+                sessions.setdefault(str(line.get("sessionId") or path.stem), []).append(line)
+    return sessions, parents
 
 
 def _without_snapshots(lines: Sequence[JsonObject]) -> list[JsonObject]:
@@ -232,12 +240,6 @@ def _works(side: Sequence[JsonObject], prompts: Sequence[Prompt]) -> dict[str, l
     The call's result names the agent; otherwise the agent's first prompt identifies the call, if
     only one call has it.
     """
-    agents: dict[str, list[JsonObject]] = {}
-    roots: dict[object, str] = {}
-    for line in side:
-        root = line.get("agentId") or roots.get(line.get("parentUuid")) or str(line.get("uuid"))
-        roots[line.get("uuid")] = root
-        agents.setdefault(root, []).append(line)
     named: dict[str, str] = {}
     by_prompt: dict[str, list[str]] = {}
     for line in (*side, *(line for prompt in prompts for line in prompt.lines)):
@@ -250,12 +252,23 @@ def _works(side: Sequence[JsonObject], prompts: Sequence[Prompt]) -> dict[str, l
                 text = given.get("prompt") if isinstance(given, Mapping) else None
                 by_prompt.setdefault(str(text), []).append(str(block["id"]))
     works: dict[str, list[JsonObject]] = {}
-    for agent, lines in agents.items():
+    for agent, lines in _agents(side).items():
         same = by_prompt.get("".join(str(b.get("text", "")) for b in blocks_of(lines[0])), [])
         call = named.get(agent) or (same[0] if len(same) == 1 else None)
         if call is not None:
             works.setdefault(call, []).extend(lines)
     return works
+
+
+def _agents(side: Sequence[JsonObject]) -> Mapping[str, list[JsonObject]]:
+    """Return the lines by sub-agent: those of a name, or of the same first line."""
+    agents: dict[str, list[JsonObject]] = {}
+    roots: dict[object, str] = {}
+    for line in side:
+        root = line.get("agentId") or roots.get(line.get("parentUuid")) or str(line.get("uuid"))
+        roots[line.get("uuid")] = root
+        agents.setdefault(root, []).append(line)
+    return agents
 
 
 def _observe(
@@ -271,50 +284,68 @@ def _observe(
     media = (media_in(block) for block in blocks_of(prompt.line))
     parts = tuple(part for part in media if part is not None)
     yield UserMessage(run_id, begun, "\n\n".join(prompt.texts), parts=parts)
-    messages: dict[str, None] = {}
-    last_words: tuple[int, str] | None = None
-    pending: set[str] = set()
-    failure: Failure | None = None
-    interrupted = unread = False
-    now = begun
+    turn = _Turn(run_id, begun, works)
     for line in prompt.lines:
-        now = max(now + 1, _time(line))
-        blocks = blocks_of(line)
+        yield from turn.read(line)
+    yield from turn.ended()
+
+
+class _Turn:
+    """What the lines of a turn have told so far."""
+
+    def __init__(self, run_id: str, begun: int, works: Mapping[str, list[JsonObject]]) -> None:
+        self._run_id, self._now, self._works = run_id, begun, works
+        self._messages: dict[str, None] = {}
+        self._last_words: tuple[int, str] | None = None
+        self._pending: set[str] = set()
+        self._failure: Failure | None = None
+        self._interrupted = self._unread = False
+
+    def read(self, line: JsonObject) -> Iterator[RunEvent]:
+        """Yield the events of a line, except of words that may turn out to be the answer."""
+        self._now = max(self._now + 1, _time(line))
         if line["type"] == "user":
-            interrupted = interrupted or any(_is_interrupt(block) for block in blocks)
-            for returned in _returns(run_id, now, line):
-                pending.discard(returned.call_id)
-                unread = True
+            self._interrupted |= any(map(_is_interrupt, blocks_of(line)))
+            for returned in _returns(self._run_id, self._now, line):
+                self._pending.discard(returned.call_id)
+                self._unread = True
                 yield returned
-            continue
-        unread = False
+        else:
+            self._unread, self._failure = False, None
+            yield from self._said(line, blocks_of(line))
+
+    def _said(self, line: JsonObject, blocks: list[JsonObject]) -> Iterator[RunEvent]:
         words = "".join(block["text"] for block in blocks if block.get("type") == "text")
-        failure = None
         if line.get("isApiErrorMessage"):
             kind = line.get("error")
-            failure = Failure(kind if isinstance(kind, str) else "api_error", words)
+            self._failure = Failure(kind if isinstance(kind, str) else "api_error", words)
         elif line["message"].get("model") == _SYNTHETIC:
-            continue
+            return
         else:
-            yield _model(run_id, now, line, messages)
-        if last_words is not None and (words or _calls(blocks)):
-            yield ModelCalled(run_id, last_words[0], text=last_words[1], agent_name=AGENT)
-            last_words = None
-        if words and failure is None:
-            last_words = (now, words)
-        for call in _calls(blocks):
-            pending.add(str(call["id"]))
-            yield from _called(run_id, now, call, AGENT, None, works)
-    status: RunStatus = "ok"
-    if failure is not None:
-        status = "error"
-    elif interrupted or pending or unread:
-        status = "incomplete"
-    if last_words is not None:
-        yield Responded(run_id, last_words[0] + 1, last_words[1])
-    elif status == "ok":
-        yield Responded(run_id, now, None, {"finalResponse": "missing"})
-    yield RunEnded(run_id, now + 1, status, failure)
+            yield _model(self._run_id, self._now, line, self._messages)
+        calls = _calls(blocks)
+        if self._last_words is not None and (words or calls):
+            now, text = self._last_words
+            yield ModelCalled(self._run_id, now, text=text, agent_name=AGENT)
+            self._last_words = None
+        if words and self._failure is None:
+            self._last_words = (self._now, words)
+        for call in calls:
+            self._pending.add(str(call["id"]))
+            yield from _called(self._run_id, self._now, call, AGENT, None, self._works)
+
+    def ended(self) -> Iterator[RunEvent]:
+        """Yield the answer, or that it is missing, and the end."""
+        status: RunStatus = "ok"
+        if self._failure is not None:
+            status = "error"
+        elif self._interrupted or self._pending or self._unread:
+            status = "incomplete"
+        if self._last_words is not None:
+            yield Responded(self._run_id, self._last_words[0] + 1, self._last_words[1])
+        elif status == "ok":
+            yield Responded(self._run_id, self._now, None, {"finalResponse": "missing"})
+        yield RunEnded(self._run_id, self._now + 1, status, self._failure)
 
 
 def _called(

@@ -94,8 +94,9 @@ class CollectorAccess:
             # address.
             raise RequestRefusedError(403, INVALID_ARGUMENT, "the request is for another host")
         if not self.knows(request):
-            raise RequestRefusedError(401, _UNAUTHENTICATED, f"no valid bearer token; expected that of"
-                                      f" {TOKEN_VARIABLE}")  # fmt: skip
+            raise RequestRefusedError(
+                401, _UNAUTHENTICATED, f"no valid bearer token; expected that of {TOKEN_VARIABLE}"
+            )
 
     def knows(self, request: Request) -> bool:
         """Return whether the request has the token, or none is required."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from evaltap.recorder.conventions.langfuse import SESSION_ID
 from evaltap.recorder.conventions.message_events import MessageEvents
 from evaltap.recorder.conventions.messages import Message, last_user_text, since_user
-from evaltap.recorder.sources.sessions.messages import Conversation, cases_of
+from evaltap.recorder.sources.sessions.messages import Conversation, cases_of, word
 from evaltap.recorder.sources.sessions.provider_messages import conversation_of
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.schemas.data import CaseData
@@ -32,8 +32,8 @@ def cases_of_logs(
     given = max(asked, key=len)
     done = since_user(given)
     system = [one for one in given if one.role == "system"]
-    stated = (log.attributes.get(name) for log in logs for name in SESSION_ID)
-    session = next((one for one in stated if isinstance(one, str) and one), None)
+    stated = (word(log.attributes.get(name)) for log in logs for name in SESSION_ID)
+    session = next(filter(None, stated), None)
     turn = [given[len(given) - len(done) - 1], *_results(calls, given), *done, *_said(calls, given)]
     conversation = Conversation(
         framework=_NAME, session_id=session, messages=[*conversation_of([*system, *turn])]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery.case_processor import CaseProcessor
@@ -158,18 +158,7 @@ def one_turn_cases(case: CaseData) -> Iterator[CaseData]:
     without recorded turns, or whose two conversations differ in length.
     """
     name = f"case {cut_text(str(case.get('evalId')), 200)!r}"
-    actual, expected = case.get("actualConversation") or [], case.get("conversation") or []
-    if not actual and case.get("evalMode") == "trace":
-        actual, expected = expected, []
-    if not actual:
-        raise InputError(
-            f"{name} contains no recorded turns; expected evalMode 'trace' with actualConversation"
-        )
-    if expected and len(expected) != len(actual):
-        raise InputError(
-            f"{name}: {len(actual)} recorded turns but {len(expected)} expected ones;"
-            " give equally many or none"
-        )
+    actual, expected = _conversations(case, name)
     rest = {k: v for k, v in case.items() if k not in ("actualConversation", "conversation")}
     seen: set[str] = set()
     for index, turn in enumerate(actual):
@@ -186,3 +175,20 @@ def one_turn_cases(case: CaseData) -> Iterator[CaseData]:
             recorded["conversation"] = [expected[index]]
         recorded["actualConversation"] = [{**turn, "invocationId": invocation_id}]
         yield recorded
+
+
+def _conversations(case: CaseData, name: str) -> tuple[list[Any], list[Any]]:
+    """Return the recorded turns and the expected ones: none, or equally many."""
+    actual, expected = case.get("actualConversation") or [], case.get("conversation") or []
+    if not actual and case.get("evalMode") == "trace":
+        actual, expected = expected, []
+    if not actual:
+        raise InputError(
+            f"{name} contains no recorded turns; expected evalMode 'trace' with actualConversation"
+        )
+    if expected and len(expected) != len(actual):
+        raise InputError(
+            f"{name}: {len(actual)} recorded turns but {len(expected)} expected ones;"
+            " give equally many or none"
+        )
+    return actual, expected

@@ -67,7 +67,11 @@ def parse_log_location(text: str) -> LogLocation:
         _check_broker(text, broker)
     for topic in topics:
         _check_topic(text, topic)
-    options = parse_qs(parts.query)
+    return KafkaLocation(brokers, topics, _format(text, parts.query))
+
+
+def _format(text: str, query: str) -> str:
+    options = parse_qs(query)
     form = options.pop("format", [CASE])[-1]
     if options:
         raise ConfigurationError(
@@ -77,7 +81,7 @@ def parse_log_location(text: str) -> LogLocation:
         raise ConfigurationError(
             f"log {text!r}: format {form!r} is not supported; expected {' or '.join(FORMATS)}"
         )
-    return KafkaLocation(brokers, topics, form)
+    return form
 
 
 _BROKER = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[^][:\s]+)(?::([0-9]{1,5}))?")

@@ -1,6 +1,6 @@
 """Convert rows of a data set to eval cases: map columns to fields, and build turns from a row."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from typing import Final
@@ -24,14 +24,20 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "input": ("input", "question", "prompt", "query", "instruction", "user_input"),
     "output": ("actual_output", "actualOutput", "output", "response", "completion", "prediction"),
     "expected": (
-        "expected_output", "expectedOutput", "expected", "reference", "ground_truth", "ideal",
-        "answer", "target",
+        "expected_output",
+        "expectedOutput",
+        "expected",
+        "reference",
+        "ground_truth",
+        "ideal",
+        "answer",
+        "target",
     ),
     "tools": ("tools_called", "toolsCalled", "tool_calls"),
     "expected_tools": ("expected_tools", "expectedTools"),
     "messages": ("turns", "messages", "conversation", "conversations"),
     "run": (RUN,),
-}  # fmt: skip
+}
 """The fields, each with the known names of its column; the first existing one is used."""
 
 _LISTS: Final = {"context", "retrieval_context", "retrievalContext"}
@@ -137,24 +143,12 @@ def row_case(
     if whole is not None:
         return case_data(reader.parsed(whole), path=path, place=place)
     case: CaseData = {"evalId": reader.id(columns.value("id", row), number)}
-    fields = [*FIELDS]
     messages = columns.value("messages", row)
-    if messages is not None:
-        recorded = read_turns(messages, reader)
-        expected = _expected_of(recorded, row, columns, reader)
-        acted = any("finalResponse" in turn or "tools" in turn for turn in recorded)
-        if not acted and TELEMETRY not in row:
-            # No answer yet: the user's input, for an agent that is still to run.
-            recorded, expected = [], expected or recorded
-        fields = [
-            "case",
-            "id",
-            "run",
-            "messages",
-            *(("expected", "expected_tools") if expected else ()),
-        ]
-    else:
+    if messages is None:
+        fields: Iterable[str] = FIELDS
         recorded, expected = _one_turn(row, columns, reader)
+    else:
+        recorded, expected, fields = _dialogue(messages, row, columns, reader)
     if recorded:
         case |= {"evalMode": "trace", "conversation": expected, "actualConversation": recorded}
     else:
@@ -194,6 +188,26 @@ def case_or_bad_line(
         return BadLine(path, number, str(error), raw)
 
 
+def _dialogue(
+    messages: Json, row: Mapping[str, Json], columns: Columns, reader: "_Reader"
+) -> tuple[list[dict[str, Json]], list[dict[str, Json]], Sequence[str]]:
+    """Return the recorded turns, the expected turn if there is one, and the fields that were read."""
+    recorded = read_turns(messages, reader)
+    expected = _expected_of(recorded, row, columns, reader)
+    fields = [
+        "case",
+        "id",
+        "run",
+        "messages",
+        *(("expected", "expected_tools") if expected else ()),
+    ]
+    acted = any("finalResponse" in turn or "tools" in turn for turn in recorded)
+    if not acted and TELEMETRY not in row:
+        # No answer yet: the user's input, for an agent that is still to run.
+        return [], expected or recorded, fields
+    return recorded, expected, fields
+
+
 def _expected_of(
     recorded: list[dict[str, Json]], row: Mapping[str, Json], columns: Columns, reader: "_Reader"
 ) -> list[dict[str, Json]]:
@@ -229,8 +243,9 @@ def _one_turn(
         raise FormatError(
             f"no column for the input; found the columns {found}; expected one of "
             f"{', '.join(FIELDS['input'])}, or --map input={_inner_column(row) or 'COLUMN'}",
-            path=reader.path, place=reader.place,
-        )  # fmt: skip
+            path=reader.path,
+            place=reader.place,
+        )
     turn = reader.asked(asked)
     output, wanted = columns.value("output", row), columns.answer(row)
     tools, wanted_tools = columns.value("tools", row), columns.value("expected_tools", row)

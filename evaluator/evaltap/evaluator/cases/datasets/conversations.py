@@ -16,9 +16,14 @@ from evaltap.schemas.text import begins_as_error
 Fields = dict[str, Json]
 
 _SPEAKERS: Final = {
-    "bot": "assistant", "developer": "system", "function": "tool", "gpt": "assistant",
-    "human": "user", "model": "assistant", "observation": "tool",
-}  # fmt: skip
+    "bot": "assistant",
+    "developer": "system",
+    "function": "tool",
+    "gpt": "assistant",
+    "human": "user",
+    "model": "assistant",
+    "observation": "tool",
+}
 _SAID: Final = ("content", "value", "tool_calls", "tools_called", "function_call", "refusal")
 _TEXTS: Final = ("text", "input_text", "output_text", "refusal")
 _THOUGHTS: Final = ("reasoning", "redacted_thinking", "thinking")
@@ -53,27 +58,33 @@ def read_turns(value: Json, cells: Cells) -> list[Fields]:
     before: list[Fields] = []
     for given in (part for one in value for part in _apart(one, cells)):
         message = read_message(given, cells)
-        if message["role"] == "user":
+        role = message["role"]
+        if role == "user":
             turns.append({"userContent": message})
             if before:
                 turns[-1]["contextMessages"] = before
                 before = []
             _mark_parts(turns[-1], "userContent", given)
-        elif message["role"] == "system" or not turns:
+        elif role == "system" or not turns:
             before.append(message)
-        elif message["role"] == "assistant":
+        elif role == "assistant":
             _add_answer(turns[-1], message, given, cells)
-        elif message["role"] == "tool":
+        elif role == "tool":
             _add_result(turns[-1], given, cells)
         else:
             expected = "system, developer, user, assistant or tool"
-            raise cells.wrong("the role of a message", message["role"], expected)
+            raise cells.wrong("the role of a message", role, expected)
     if not turns:
         raise cells.wrong("messages", value, "at least one message of the user")
-    for turn in turns if any("finalResponse" in turn for turn in turns) else ():
-        if "finalResponse" not in turn:
-            turn.setdefault("capture", {})["finalResponse"] = "missing"
+    _mark_silent(turns)
     return [{"invocationId": f"t-{n}", **turn} for n, turn in enumerate(turns, start=1)]
+
+
+def _mark_silent(turns: Sequence[Fields]) -> None:
+    """Mark the turns that lack an answer, if others have one."""
+    silent = [turn for turn in turns if "finalResponse" not in turn]
+    for turn in silent if len(silent) < len(turns) else ():
+        turn.setdefault("capture", {})["finalResponse"] = "missing"
 
 
 def read_message(given: Json, cells: Cells) -> Fields:
@@ -99,13 +110,14 @@ def part_text(part: Json) -> str:
 
 def _apart(given: Json, cells: Cells) -> Iterator[Json]:
     """Yield a message with its calls as `tool_calls`, preceded by the results that it contains."""
-    content = given.get("content") if isinstance(given, Mapping) else None
-    parts = [_block(one) for one in content] if isinstance(content, list) else []
+    if not isinstance(given, Mapping):
+        yield given
+        return
+    content, parts = given.get("content"), list[Json]()
     if isinstance(content, list):
+        parts = [*map(_block, content)]
         given = {**given, "content": parts}
-    blocks = [one for one in parts if isinstance(one, Mapping)]
-    results = [one for one in blocks if one.get("type") == "tool_result"]
-    calls = [one for one in blocks if one.get("type") == "tool_use"]
+    results, calls = _blocks(parts, "tool_result"), _blocks(parts, "tool_use")
     for one in results:
         yield {
             "role": "tool",
@@ -120,15 +132,19 @@ def _apart(given: Json, cells: Cells) -> Iterator[Json]:
             for one in calls
         ]
         yield {**given, "content": others or None, "tool_calls": asked}
-    elif isinstance(given, Mapping) and isinstance(given.get("function_call"), Mapping):
+    elif isinstance(given.get("function_call"), Mapping):
         yield {**given, "tool_calls": [given["function_call"]]}
-    elif isinstance(given, Mapping) and given.get("from") == "function_call":
+    elif given.get("from") == "function_call":
         asked = cells.parsed(given.get("value"))
         yield {"role": "assistant", "tool_calls": asked if isinstance(asked, list) else [asked]}
     elif not results:
         yield given
     elif others:
         yield {**given, "content": others}
+
+
+def _blocks(parts: list[Json], kind: str) -> list[Mapping[str, Json]]:
+    return [one for one in parts if isinstance(one, Mapping) and one.get("type") == kind]
 
 
 def _block(part: Json) -> Json:
@@ -185,7 +201,7 @@ def _add_result(turn: Fields, given: Mapping[str, Json], cells: Cells) -> None:
     waiting: Sequence[Fields] = [tool for tool in turn.get("tools", ()) if "result" not in tool]
     named = [tool for tool in waiting if call_id and tool.get("id") == call_id]
     alike = [tool for tool in waiting if given.get("name") in (None, tool["name"])]
-    tool = next(iter(named or ([] if call_id and not alike else alike)), None)
+    tool = next(iter(named or alike), None)
     if tool is None:
         turn["capture"] = {**turn.get("capture", {}), "tools": "ambiguous"}
         return

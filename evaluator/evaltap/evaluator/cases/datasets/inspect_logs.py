@@ -57,17 +57,7 @@ def _whole(messages: list[Json], row: Row) -> list[Json]:
         place = sum(role == "system" for role in roles)
         messages = [*messages[:place], {"role": "user", "content": row["input"]}, *messages[place:]]
         roles.insert(place, "user")
-    events = [one for one in row.get("events") or () if isinstance(one, Mapping)]
-    known = {
-        call.get("id")
-        for one in messages
-        if isinstance(one, Mapping)
-        for call in one.get("tool_calls") or ()
-        if isinstance(call, Mapping)
-    }
-    if known and not any(one.get("event") == "compaction" for one in events):
-        return messages
-    lost = [one for one in events if one.get("event") == "tool" and one.get("id") not in known]
+    lost = _lost_calls(messages, _objects(row.get("events")))
     if not lost or "user" not in roles:
         return messages
     calls = [
@@ -86,6 +76,19 @@ def _whole(messages: list[Json], row: Row) -> list[Json]:
     ]
     after = roles.index("user") + 1
     return [*messages[:after], *made, *messages[after:]]
+
+
+def _lost_calls(messages: list[Json], events: list[Row]) -> list[Row]:
+    """Return the calls that only the events hold; without a compaction, there are none."""
+    calls = [call for one in _objects(messages) for call in _objects(one.get("tool_calls"))]
+    known = {call.get("id") for call in calls}
+    if known and not any(one.get("event") == "compaction" for one in events):
+        return []
+    return [one for one in events if one.get("event") == "tool" and one.get("id") not in known]
+
+
+def _objects(value: Json) -> list[Row]:
+    return [one for one in value or () if isinstance(one, Mapping)]
 
 
 def _message(given: Json) -> Json:
@@ -127,11 +130,16 @@ def _telemetry(row: Row) -> Row:
         found["usage"] = used
     if isinstance(seconds, int | float):
         found["latencyMs"] = seconds * 1000
+    return {**found, **_ending(error, limit)}
+
+
+def _ending(error: Json, limit: Json) -> Row:
     if isinstance(error, Mapping):
-        found["error"] = {"message": str(error.get("message") or "")}
-    elif isinstance(limit, Mapping):
-        found["error"] = {"type": "limit", "message": limit.get("reason") or str(limit.get("type"))}
-    return found
+        return {"error": {"message": str(error.get("message") or "")}}
+    if isinstance(limit, Mapping):
+        message = limit.get("reason") or str(limit.get("type"))
+        return {"error": {"type": "limit", "message": message}}
+    return {}
 
 
 def _items(value: Json) -> list[tuple[str, Json]]:

@@ -4,7 +4,7 @@ Also trajectories with one object per file: chat messages, ATIF (Harbor, Termina
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Final
 
@@ -104,24 +104,23 @@ def _atif(row: Row) -> Row | None:
         for step in copied
         if step.get("source") == "agent" and step.get("message")
     ]
-    for step in own:
-        speaker = str(step.get("source"))
-        calls = [_atif_call(one) for one in step.get("tool_calls") or ()]
-        said: dict[str, Json] = {
-            "role": "assistant" if speaker == "agent" else speaker,
-            "content": step.get("message"),
-        }
-        messages.append({**said, "tool_calls": calls} if calls else said)
-        observed = step.get("observation")
-        for result in (observed.get("results") or ()) if isinstance(observed, Mapping) else ():
-            messages.append(
-                {
-                    "role": "tool",
-                    "tool_call_id": result.get("source_call_id"),
-                    "content": result.get("content"),
-                }
-            )
+    messages += chain.from_iterable(map(_atif_messages, own))
     return {"id": row.get("session_id"), "messages": messages, "agent": row.get("agent")}
+
+
+def _atif_messages(step: Row) -> Iterator[Row]:
+    """Yield what a step said and called, and what came of it."""
+    speaker = str(step.get("source"))
+    said = {
+        "role": "assistant" if speaker == "agent" else speaker,
+        "content": step.get("message"),
+    }
+    calls = [_atif_call(one) for one in step.get("tool_calls") or ()]
+    yield {**said, "tool_calls": calls} if calls else said
+    observed = step.get("observation")
+    for result in (observed.get("results") or ()) if isinstance(observed, Mapping) else ():
+        call_id = result.get("source_call_id")
+        yield {"role": "tool", "tool_call_id": call_id, "content": result.get("content")}
 
 
 def _atif_call(call: Mapping[str, Json]) -> Json:

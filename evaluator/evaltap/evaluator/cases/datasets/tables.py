@@ -100,8 +100,9 @@ def _csv(path: Path) -> Iterator[Row]:
                 if None in row or None in row.values():
                     raise FormatError(
                         f"another number of cells than the {len(reader.fieldnames or [])} columns",
-                        path=str(path), place=place,
-                    )  # fmt: skip
+                        path=str(path),
+                        place=place,
+                    )
                 # An empty cell means no value, because it cannot be distinguished from an empty
                 # text.
                 yield place, {key: value or None for key, value in row.items()}

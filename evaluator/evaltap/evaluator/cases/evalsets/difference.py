@@ -164,7 +164,7 @@ def merge(
     merged = Merged([], [], [])
     for name in sorted({*mine, *other}):
         one, two, before = mine.get(name), other.get(name), old.get(name)
-        if one is None and two is not None and before is None and content_hash(two) in hashes:
+        if two is not None and (one, before) == (None, None) and content_hash(two) in hashes:
             merged.same.append(name)
         elif one == two or two == before:
             _keep(merged, one)
@@ -172,7 +172,7 @@ def merge(
             _keep(merged, two)
         else:
             # Both changed it, or one changed it and the other removed it.
-            if (one is not None and two is not None) or before is not None:
+            if None not in (one, two) or before is not None:
                 merged.conflicts.append(name)
             _keep(merged, one if one is not None else two)
     return merged

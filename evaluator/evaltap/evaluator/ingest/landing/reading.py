@@ -83,7 +83,11 @@ def _read_whole(opened: Envelope, lazy: LazyCase | None) -> LandedTurn | Manifes
     fields = fields._replace(header_json=orjson.dumps(header).decode())
     key = (decoded.app_name, decoded.eval_set_id, decoded.eval_id)
     origin = TurnOrigin(
-        key, decoded.invocation_id, decoded.revision, decoded.event_id, decoded.producer_id,
+        key,
+        decoded.invocation_id,
+        decoded.revision,
+        decoded.event_id,
+        decoded.producer_id,
         decoded.seq,
-    )  # fmt: skip
+    )
     return landed_turn(origin, fields, lazy)

@@ -130,13 +130,16 @@ _Parts: Final[Any] = msgspec.defstruct(
     [
         (name, list[Raw] | None if name in ("actualConversation", "conversation") else Raw, default)
         for name, default in (
-            (field.alias or name, None if field.alias in ("actualConversation", "conversation") else NOTHING)
+            (
+                field.alias or name,
+                None if field.alias in ("actualConversation", "conversation") else NOTHING,
+            )
             for name, field in EvalCase.model_fields.items()
         )
     ],
     omit_defaults=True,
     gc=False,
-)  # fmt: skip
+)
 _parts: Final[Any] = msgspec.json.Decoder(_Parts)
 _turn: Final = msgspec.json.Decoder(TurnFields)
 _session: Final = msgspec.json.Decoder(SessionFields | None)
@@ -150,12 +153,12 @@ _NO_SOURCE: Final = SourceFields()
 # expression takes ten times as long as mapping all digits to one byte, brackets to another, and searching for
 # a few bytes.
 _CLASSES: Final = bytes(
-    ord("0") if byte in b"0123456789+"
-    else ord("e") if byte in b"eE"
-    else ord("[") if byte in b"[{"
-    else ord(" ")
+    next(
+        (ord(members[0]) for members in ("0123456789+", "eE", "[{") if chr(byte) in members),
+        ord(" "),
+    )
     for byte in range(256)
-)  # fmt: skip
+)
 _EXPONENT: Final = b"0e000"
 _LONGEST_NUMBER: Final = 200
 """Digits; with an exponent of two digits, such a number is still within a double's range."""

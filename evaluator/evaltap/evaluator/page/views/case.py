@@ -296,6 +296,9 @@ def read(reader: StoreReader, request: PageRequest, key: CaseKey) -> CasePage | 
         return _read(reader, request, key, beside)
 
 
+_PENDING: Final = ("pending", "not_evaluated", "error")
+
+
 def _read(
     reader: StoreReader, request: PageRequest, key: CaseKey, beside: Neighbours
 ) -> CasePage | None:
@@ -318,11 +321,8 @@ def _read(
     kept = {"q": request["q"], "sort": request["sort"]}
     places = TurnPlaces({**named_case, **kept, "run": request["run"]}, first, len(rows))
     ranges = places.ranges(report.cells)
-    comparing = {
-        metric
-        for metric, evaluator in reader.rows(_EVALUATORS, named)
-        if Registry().compares_calls(evaluator)
-    }
+    evaluators = reader.rows(_EVALUATORS, named)
+    comparing = {metric for metric, one in evaluators if Registry().compares_calls(one)}
     verdicts, quotes = _with_quotes(
         [
             _verdict(cell, named_case | kept, places, compares_calls=cell.metric_name in comparing)
@@ -343,9 +343,7 @@ def _read(
         turn_count=len(rows) or len(turns),
         ranges=ranges,
         verdicts=verdicts,
-        pending=tuple(
-            one for one in answer.metrics if one.status in ("pending", "not_evaluated", "error")
-        ),
+        pending=tuple(one for one in answer.metrics if one.status in _PENDING),
         notes=(*answer.notes, *filter(None, [evidence_note])),
         differences=sum(line.differs for turn in turns for line in turn.lines),
         provenance=_provenance(headers[0] if headers else {}),

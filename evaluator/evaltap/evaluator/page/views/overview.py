@@ -1,6 +1,6 @@
 """The overview: traffic in a span of time, rates with their certainty, and the most frequent failures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -139,9 +139,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
     latencies = traffic.latencies(reader, span, app)
     others = traffic.left_out(reader, span, app)
     tools = traffic.tools(reader, span, app, others)
-    turns, weight = sum(row.turns for row in rows), sum(row.weight for row in rows)
-    # Recorders leave out turns, score rules leave out verdicts.
-    sampled = weight > turns * 1.001 or any(row.weight > row.turns * 1.001 for row in scores)
+    turns = sum(row.turns for row in rows)
     named = "SELECT DISTINCT app_name FROM turns_by_hour WHERE app_name != '' ORDER BY 1"
     apps = tuple(reader.column(named))
     delivery = _delivery(reader)
@@ -163,7 +161,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         span=span,
         apps=apps,
         metric=chosen.metric if chosen else "",
-        sampled=sampled,
+        sampled=_is_sampled(rows, scores),
         effective=chosen.rate.effective_n if chosen and chosen.rate else 0.0,
         tiles=_tiles(request, span, rows, left_out, chosen, latencies, tools, delivery),
         charts=charts(span, rows, scores, chosen, newest, latencies, usual, alarms),
@@ -175,6 +173,12 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         delivery=delivery,
         turns=turns,
     )
+
+
+def _is_sampled(rows: Sequence[TurnBucket], scores: Sequence[ScoreBucket]) -> bool:
+    """Return whether recorders left out turns, or score rules verdicts."""
+    turns, weight = sum(row.turns for row in rows), sum(row.weight for row in rows)
+    return weight > turns * 1.001 or any(row.weight > row.turns * 1.001 for row in scores)
 
 
 def _metric_lines(
@@ -308,22 +312,23 @@ def _tiles(
         if others is not None:
             known += f", {money(sum(costs))} of it recorded"
         tiles.append(Tile("cost", money(cost), known, _cases(request, "cost:>0", span)))
-    calls, failed = sum(one.calls for one in tools), sum(one.errors for one in tools)
-    if all_calls := sum(one.all_calls for one in tools):
-        share = sum(one.all_errors for one in tools) / all_calls
-        recorded = " recorded" if others is not None else ""
-        href = _cases(request, "error:*", span) if failed else ""
-        tiles.append(
-            Tile(
-                "tool errors",
-                f"{100 * share:.1f} %",
-                f"{failed:,} of {calls:,}{recorded} calls",
-                href,
-            )
-        )
+    tiles += _tool_tiles(request, span, tools, sampled=others is not None)
     href = _cases(request, "status:unscored", span) if delivery.unscored else ""
     tiles.append(Tile("not scored", f"{delivery.unscored:,}", "cases, all time", href))
     return tuple(tiles)
+
+
+def _tool_tiles(
+    request: PageRequest, span: Span, tools: Sequence[ToolUse], *, sampled: bool
+) -> Iterator[Tile]:
+    """Yield the tile of tools, if any was called."""
+    calls, failed = sum(one.calls for one in tools), sum(one.errors for one in tools)
+    if all_calls := sum(one.all_calls for one in tools):
+        share = sum(one.all_errors for one in tools) / all_calls
+        recorded = " recorded" if sampled else ""
+        href = _cases(request, "error:*", span) if failed else ""
+        found = f"{failed:,} of {calls:,}{recorded} calls"
+        yield Tile("tool errors", f"{100 * share:.1f} %", found, href)
 
 
 def _verdict_counts(

@@ -184,8 +184,14 @@ def _written(
         ) from None
     size = place.settle(path)
     file = ArchivedFile(
-        path=path, table=table, day=day, rows=expected[0], hash=expected[1], bytes=size, layout=SCHEMA_VERSION
-    )  # fmt: skip
+        path=path,
+        table=table,
+        day=day,
+        rows=expected[0],
+        hash=expected[1],
+        bytes=size,
+        layout=SCHEMA_VERSION,
+    )
     check_files(store, place, [file])
     return file
 

@@ -39,7 +39,7 @@ from evaltap.evaluator.reports.compare.strata import slices_of
 from evaltap.evaluator.reports.compare.wording import figures, p_value, points
 from evaltap.evaluator.reports.evidence import Comparison as Compared
 from evaltap.evaluator.reports.evidence import evidence_of
-from evaltap.evaluator.reports.model import Limits, pattern
+from evaltap.evaluator.reports.model import Limits, TurnEvidence, pattern
 from evaltap.evaluator.reports.text import diff_lines
 from evaltap.evaluator.reports.wording import readable
 from evaltap.schemas.formats.case import CaseData
@@ -229,11 +229,16 @@ def _lines(base: CaseData | None, head: CaseData, compared: Compared) -> Iterato
         if any(step.kind != "same" for step in turn.steps):
             yield from diff_lines(turn)
         answered = Turn(before[number]).final_text if number < len(before) else turn.answer
-        wanted = {answered: "answer of base", turn.expected_answer: "expected answer"}
-        others = {text: name for text, name in wanted.items() if text not in (None, turn.answer)}
-        for text, name in others.items():
-            yield f"- {name}: {one_line(text or '', _ANSWER)}"
-        shown = "(none)" if turn.answer is None else one_line(turn.answer, _ANSWER)
-        yield f"{'+' if others else ' '} answer: {shown}"
+        yield from _answer_lines(turn, answered)
     if note:
         yield note
+
+
+def _answer_lines(turn: TurnEvidence, answered: str | None) -> Iterator[str]:
+    """Yield the answer of a turn of head, preceded by that of base and the expected one if they differ."""
+    wanted = {answered: "answer of base", turn.expected_answer: "expected answer"}
+    others = {text: name for text, name in wanted.items() if text not in (None, turn.answer)}
+    for text, name in others.items():
+        yield f"- {name}: {one_line(text or '', _ANSWER)}"
+    shown = "(none)" if turn.answer is None else one_line(turn.answer, _ANSWER)
+    yield f"{'+' if others else ' '} answer: {shown}"

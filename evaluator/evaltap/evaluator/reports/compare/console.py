@@ -77,16 +77,7 @@ def _lines(found: Comparison) -> Iterator[str]:
             yield from _row(wording.stratum_name(found, one), wording.stratum(one))
         yield from more(len(found.strata) - _ROWS)
     for group in wording.groups(found):
-        yield ""
-        yield f"{group.title} ({group.number:,})"
-        cases = [(reason, one) for reason in group.reasons for one in reason.cases]
-        for number, (reason, case) in enumerate(cases[:_ROWS]):
-            if reason.reason and case is reason.cases[0]:
-                yield f"  {one_line(reason.reason, _REASON)} ({counted(len(reason.cases), 'case')})"
-            yield from _row(shorten(case.name), wording.case_line(case))
-            if number < _DETAILED:
-                yield from _details(case)
-        yield from more(group.number - _ROWS)
+        yield from _group(group)
     for title, names in wording.listed(found):
         yield ""
         yield f"{title} ({len(names):,})"
@@ -95,6 +86,19 @@ def _lines(found: Comparison) -> Iterator[str]:
     if found.notes:
         yield ""
         yield from (f"note: {note}" for note in found.notes)
+
+
+def _group(group: wording.CaseGroup) -> Iterator[str]:
+    yield ""
+    yield f"{group.title} ({group.number:,})"
+    cases = [(reason, one) for reason in group.reasons for one in reason.cases]
+    for number, (reason, case) in enumerate(cases[:_ROWS]):
+        if reason.reason and case is reason.cases[0]:
+            yield f"  {one_line(reason.reason, _REASON)} ({counted(len(reason.cases), 'case')})"
+        yield from _row(shorten(case.name), wording.case_line(case))
+        if number < _DETAILED:
+            yield from _details(case)
+    yield from more(group.number - _ROWS)
 
 
 def _row(name: str, figures: str) -> Iterator[str]:

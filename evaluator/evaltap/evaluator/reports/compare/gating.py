@@ -62,10 +62,15 @@ def gated_side(gate: Gate, cases: Sequence[GatedCase], name: str) -> Side:
         recordings[key].append(_recording(trial, case))
 
     return Side(
-        name, max(seen.values(), default=0), metrics_of(rows), recordings,
-        contents_of(recordings), lambda wanted: made, rows,
+        name,
+        max(seen.values(), default=0),
+        metrics_of(rows),
+        recordings,
+        contents_of(recordings),
+        lambda wanted: made,
+        rows,
         compared=Compared([one.metric for one in run_metrics(gate.scorer)]),
-    )  # fmt: skip
+    )
 
 
 def dimensions_only(gate: Gate, side: Side) -> Side:

@@ -234,9 +234,16 @@ def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
     stored = {row.case: (row.case[0], name, row.case[2]) for row, _, name in scored}
 
     return Side(
-        name, count, metrics_of(rows), recordings, contents_of(recordings),
-        lambda cases: _trials(store, runs, cases), rows, stored, _compared(store, runs),
-    )  # fmt: skip
+        name,
+        count,
+        metrics_of(rows),
+        recordings,
+        contents_of(recordings),
+        lambda cases: _trials(store, runs, cases),
+        rows,
+        stored,
+        _compared(store, runs),
+    )
 
 
 def _check_runs(store: StoreReader, path: Path, runs: Sequence[str]) -> None:

@@ -114,8 +114,17 @@ def compare_traffic(base: Selection, head: Selection, rules: Rules) -> Compariso
         dict.fromkeys([*notes, *more, *_flags(base.name, ones), *_flags(head.name, others)])
     )
     return Comparison(
-        verdict, tuple(reasons), rules, base.name, head.name, 1, 1, metrics, notes=all_notes, strata=strata
-    )  # fmt: skip
+        verdict,
+        tuple(reasons),
+        rules,
+        base.name,
+        head.name,
+        1,
+        1,
+        metrics,
+        notes=all_notes,
+        strata=strata,
+    )
 
 
 def _strata(

@@ -81,16 +81,24 @@ class KeywordCoverage(TurnEvaluator):
             words = _WORD.findall(expected.final_text or "")
             found = [word for word in words if len(word) >= self._min_length]
         else:
-            try:
-                inside = self._path[:1] and self._path[0] in expected.data
-                value = follow(expected.data if inside else case, self._path)
-            except ValueError as error:
-                return f"keywords of the case: {error}"
-            found = value.split(",") if isinstance(value, str) else value
-            if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-                return "keywords of the case are neither a text nor a list of texts"
+            given = self._of_case(expected, case)
+            if isinstance(given, str):
+                return given
+            found = given
         distinct = {self._searched(word): word.strip() for word in found if word.strip()}
         return [*distinct.values()] or "there are no keywords"
+
+    def _of_case(self, expected: Turn, case: Case) -> list[str] | str:
+        """Return the keywords at a path of the case, or why there are none."""
+        try:
+            inside = self._path[:1] and self._path[0] in expected.data
+            value = follow(expected.data if inside else case, self._path)
+        except ValueError as error:
+            return f"keywords of the case: {error}"
+        found = value.split(",") if isinstance(value, str) else value
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+            return "keywords of the case are neither a text nor a list of texts"
+        return found
 
     def _searched(self, text: str) -> str:
         """Return a text in which a normalised keyword is a substring exactly if the text contains it."""

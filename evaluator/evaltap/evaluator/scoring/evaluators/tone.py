@@ -99,6 +99,10 @@ def _check_sentiment(criterion: SentimentCriterion, mode: str) -> None:
             raise MetricError(f"sentiment.min is {low:g} and max is {high:g}; expected min <= max")
     elif bounds != (None, None):
         raise MetricError(f"sentiment.min and max are for modes comparative and raw, not {mode}")
+    _check_categories(criterion, mode)
+
+
+def _check_categories(criterion: SentimentCriterion, mode: str) -> None:
     if mode == "category":
         unknown = [name for name in criterion.categories if name not in CATEGORIES]
         if unknown or not criterion.categories:

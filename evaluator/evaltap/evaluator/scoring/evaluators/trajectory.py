@@ -166,9 +166,13 @@ def step_efficiency(metric: EvalMetric) -> AgainstReferences:
     steps = None if optimal is None else positive(optimal, 1, "optimalSteps")
     references: Sequence[list[AnyCall]] = () if steps is None else ([{}] * steps,)
     return AgainstReferences(
-        "trajectory_step_efficiency", metric, measure, attempts="all", instead=references,
+        "trajectory_step_efficiency",
+        metric,
+        measure,
+        attempts="all",
+        instead=references,
         with_diff=False,
-    )  # fmt: skip
+    )
 
 
 def _cost(given: float | None) -> float:

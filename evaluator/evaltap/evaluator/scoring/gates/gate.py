@@ -5,8 +5,9 @@ If evidence or a verdict is missing, a dimension has no score, and the gate does
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Literal
 
 from msgspec import structs
@@ -77,10 +78,19 @@ class DimensionResult:
     outcomes: tuple[MetricOutcome, ...]
 
     @property
+    def decides(self) -> bool:
+        """Whether the dimension has a threshold."""
+        return self.threshold is not None
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether it reached its threshold, if any."""
+        return self.status is Status.PASSED
+
+    @property
     def verdict(self) -> str:
         """The status in a word; `informs` for a score without a threshold."""
-        scored = self.threshold is None and self.status is Status.PASSED
-        return INFORMS if scored else self.status.value
+        return INFORMS if self.has_passed and not self.decides else self.status.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,49 +172,34 @@ class Gate:
         registry: Registry | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        spec = gate if isinstance(gate, GateFile) else GateFile.model_validate(gate)
-        known_keys(spec, "gate")
-        spec = _with_preset(spec)
+        spec = _checked(gate)
         environ = os.environ if environ is None else environ
         names = [dimension.name for dimension in spec.dimensions]
-        if not names or not all(names) or len({*map(variable_of, names)}) < len(names):
-            raise MetricError(
-                f"the gate has the dimensions {', '.join(map(repr, names)) or 'none'}; expected at least"
-                " one, each with its own name"
-            )
+        self.spec = spec
         self.unread = _unread_variables(names, environ)
         """Variables with the gate's prefix that belong to none of its dimensions."""
         self._thresholds = {one.name: _threshold(one, environ) for one in spec.dimensions}
-        self.thresholds = {
-            name: threshold for name, threshold in self._thresholds.items() if threshold is not None
-        }
+        self.thresholds = _deciding(self._thresholds)
         """The thresholds of the dimensions that decide."""
-        told = [one for one in spec.dimensions if one.text.strip()]
-        others = [one for one in spec.dimensions if one not in told]
-        members = [_metrics(one, self._thresholds[one.name] or 0, spec) for one in others]
-        self.spec = spec
-        metrics = [metric for part in members for metric in part]
+        members = _members(spec, self._thresholds)
+        metrics = [*chain.from_iterable(members.values())]
         registry = registry or Registry()
+        told = [one for one in spec.dimensions if one.name not in members]
+        self._told: list[str] = []
         if told:
             _check_told(told, names)
+            self._told = [*(one.name for one in told), DIMENSION]
             asked = judge_metric(told, spec.judge_model)
-            limits = {
-                one.name: self.thresholds[one.name] for one in told if one.name in self.thresholds
-            }
-            registry = registry.extended([gate_judge(asked, limits)])
+            registry = registry.extended(
+                [gate_judge(asked, _deciding(self._thresholds, self._told))]
+            )
             metrics.append(asked)
             self._thresholds[DIMENSION] = self.thresholds[DIMENSION] = 1.0
         if not self.thresholds:
             raise MetricError("no dimension of the gate has a threshold; add at least one")
-        self._told = [*(one.name for one in told), DIMENSION] if told else []
-        doubled = sorted({one.metric_name for one in metrics if _count(metrics, one) > 1})
-        if doubled:
-            raise MetricError(f"two metrics of the gate are named '{doubled[0]}'; rename one")
-        of = {
-            one.name: tuple(metric.metric_name for metric in part)
-            for one, part in zip(others, members, strict=True)
-        } | dict.fromkeys(self._told, (METRIC,))
-        self._sizes = {one.name: len(part) for one, part in zip(others, members, strict=True)}
+        _check_names(metrics)
+        self._parts = {name: _names(part) for name, part in members.items()}
+        of = self._parts | dict.fromkeys(self._told, (METRIC,))
         self.members = {name: of[name] for name in self.thresholds}
         """The metrics of the dimensions that decide."""
         self.scorer = CaseScorer(metrics, services=services, registry=registry)
@@ -215,20 +210,10 @@ class Gate:
     def evaluate(self, case: EvalCase | Mapping[str, Json]) -> GateResult:
         """Return the verdict on a case; raises FormatError for data that is not an eval case."""
         data = case_data(case.model_dump(by_alias=True) if isinstance(case, EvalCase) else case)
-        score, found_by = None, dict[str, DimensionResult]()
-        if self._rules is not None:
-            score = self._rules.score(data)
-            outcomes = iter(score.metrics)
-            for name, size in self._sizes.items():
-                members = [next(outcomes) for _ in range(size)] if score.metrics else None
-                found_by[name] = self._of_rules(name, members, score)
+        score, found_by = self._by_rules(data)
         if self._judge is not None:
             # A judge costs money: it is only asked about what passed the rest.
-            missed = [
-                name
-                for name, one in found_by.items()
-                if one.threshold is not None and one.status is not Status.PASSED
-            ]
+            missed = [name for name, one in found_by.items() if one.decides and not one.has_passed]
             judged = None if missed else self._judge.score(data)
             reason = f"not judged, as {' and '.join(missed)} did not pass" if missed else ""
             found_by |= self._of_judge(judged, reason)
@@ -237,13 +222,20 @@ class Gate:
                 score = structs.replace(score or judged, metrics=both)
         assert score is not None  # a gate has dimensions
         dimensions = tuple(found_by[name] for name in self._thresholds)
-        found = {one.status for one in dimensions if one.threshold is not None}
-        status: GateStatus = "passed" if found == {Status.PASSED} else "incomplete"
-        if found & {Status.FAILED, Status.CRASHED}:
-            status = "failed"
-        return GateResult(
-            score.eval_id, status, dimensions, _feedback(dimensions, judged=bool(self._told)), score
-        )
+        feedback = _feedback(dimensions, judged=bool(self._told))
+        return GateResult(score.eval_id, _status(dimensions), dimensions, feedback, score)
+
+    def _by_rules(self, data: CaseData) -> tuple[CaseScore | None, dict[str, DimensionResult]]:
+        """Return the scores of the metrics that need no judge of the gate, and their dimensions."""
+        if self._rules is None:
+            return None, {}
+        score = self._rules.score(data)
+        outcomes = iter(score.metrics)
+        found = {}
+        for name, part in self._parts.items():
+            members = [next(outcomes) for _ in part] if score.metrics else None
+            found[name] = self._of_rules(name, members, score)
+        return score, found
 
     def _of_rules(
         self, name: str, members: Sequence[MetricOutcome] | None, score: CaseScore
@@ -269,6 +261,13 @@ class Gate:
         }
 
 
+def _status(dimensions: Sequence[DimensionResult]) -> GateStatus:
+    found = {one.status for one in dimensions if one.decides}
+    if found & {Status.FAILED, Status.CRASHED}:
+        return "failed"
+    return "passed" if found == {Status.PASSED} else "incomplete"
+
+
 def _unpaired(score: CaseScore) -> Status:
     return Status.CRASHED if score.status is Status.CRASHED else Status.ERROR
 
@@ -284,9 +283,38 @@ def _of_row(
     reasons = [row.reason for row in rows if row.reason] if graded else [outcome.reason]
     turns = outcome.turns if billed else ()
     return DimensionResult(
-        name, status, score, threshold, "; ".join(reasons),
+        name,
+        status,
+        score,
+        threshold,
+        "; ".join(reasons),
         (structs.replace(outcome, score=score, turns=turns, reason="; ".join(reasons)),),
-    )  # fmt: skip
+    )
+
+
+def _checked(gate: GateFile | Mapping[str, Json]) -> GateFile:
+    """Return the gate with the dimensions of its preset; raise MetricError unless each has its own name."""
+    spec = gate if isinstance(gate, GateFile) else GateFile.model_validate(gate)
+    known_keys(spec, "gate")
+    spec = _with_preset(spec)
+    names = [dimension.name for dimension in spec.dimensions]
+    if not names or not all(names) or len({*map(variable_of, names)}) < len(names):
+        raise MetricError(
+            f"the gate has the dimensions {', '.join(map(repr, names)) or 'none'}; expected at least"
+            " one, each with its own name"
+        )
+    return spec
+
+
+def _deciding(
+    thresholds: Mapping[str, float | None], names: Collection[str] | None = None
+) -> dict[str, float]:
+    """Return the thresholds of the dimensions, or of some, that decide."""
+    return {
+        name: threshold
+        for name, threshold in thresholds.items()
+        if threshold is not None and (names is None or name in names)
+    }
 
 
 def _with_preset(spec: GateFile) -> GateFile:
@@ -356,6 +384,15 @@ def _threshold(dimension: GateDimension, environ: Mapping[str, str]) -> float | 
     return given
 
 
+def _members(spec: GateFile, thresholds: Mapping[str, float | None]) -> dict[str, list[EvalMetric]]:
+    """Return the metrics of each dimension that is not a text for the judge."""
+    return {
+        one.name: _metrics(one, thresholds[one.name] or 0, spec)
+        for one in spec.dimensions
+        if not one.text.strip()
+    }
+
+
 def _metrics(dimension: GateDimension, threshold: float, spec: GateFile) -> list[EvalMetric]:
     """Return the metrics of a dimension; its criteria form the last metric."""
     metrics = list(dimension.metrics)
@@ -381,8 +418,15 @@ def _metrics(dimension: GateDimension, threshold: float, spec: GateFile) -> list
     return metrics
 
 
-def _count(metrics: Sequence[EvalMetric], one: EvalMetric) -> int:
-    return sum(metric.metric_name == one.metric_name for metric in metrics)
+def _names(metrics: Sequence[EvalMetric]) -> tuple[str, ...]:
+    return tuple(metric.metric_name for metric in metrics)
+
+
+def _check_names(metrics: Sequence[EvalMetric]) -> None:
+    names = _names(metrics)
+    doubled = min((name for name in names if names.count(name) > 1), default=None)
+    if doubled is not None:
+        raise MetricError(f"two metrics of the gate are named '{doubled}'; rename one")
 
 
 def dimension_verdict(

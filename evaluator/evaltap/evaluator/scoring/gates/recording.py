@@ -154,15 +154,26 @@ def _add_scores(rows: ScoreRows, identity: CaseIdentity, attempt: Attempt) -> No
     for index, one in enumerate(deciding):
         rows.scores.append(
             ScoreRow(
-                app, eval_set, eval_id, revision, index,
-                one.score, one.status.value, one.reason, turns,
+                app,
+                eval_set,
+                eval_id,
+                revision,
+                index,
+                one.score,
+                one.status.value,
+                one.reason,
+                turns,
             )
-        )  # fmt: skip
+        )
         for place, invocation_id in enumerate(score.turn_ids):
             judged = JudgedTurn(
-                app_name=app, eval_set_id=eval_set, eval_id=eval_id, invocation_id=invocation_id,
-                turn_revision=revision, metric_name=one.name,
-            )  # fmt: skip
+                app_name=app,
+                eval_set_id=eval_set,
+                eval_id=eval_id,
+                invocation_id=invocation_id,
+                turn_revision=revision,
+                metric_name=one.name,
+            )
             asked = [found.turns[place] for found in one.outcomes if place < len(found.turns)]
             add_vote_rows(rows, judged, _in_one(asked))
 

@@ -125,8 +125,15 @@ class JudgeCache:
     def put(self, key: bytes, reply: JudgeReply, judge: bytes = b"") -> None:
         """Store or replace an answer of a judge; it is written to the file shortly afterwards."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        row = (key, reply.text, reply.model, reply.input_tokens, reply.output_tokens,
-               reply.cost_usd, now)  # fmt: skip
+        row = (
+            key,
+            reply.text,
+            reply.model,
+            reply.input_tokens,
+            reply.output_tokens,
+            reply.cost_usd,
+            now,
+        )
         if self.problem:
             return
         with self._lock:

@@ -9,7 +9,7 @@ named like a key, and a file that a discovered evaltap.toml names gets none at a
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, NamedTuple
@@ -114,29 +114,8 @@ def judge_settings(model: JudgeModel | None, environ: Mapping[str, str]) -> Judg
     own = model or JudgeModel()
     reading = _FileValues(environ)
     own_first = isinstance(model, OtherJudge)
-
-    def choose(variable: str, key: str, given: str) -> str:
-        if (stated := _stated(environ, variable)) and not (own_first and given.strip()):
-            return stated
-        return reading.text(key, given)
-
-    given = reading.text("providerName", own.provider_name).lower()
-    stated = _stated(environ, "EVALTAP_JUDGE_PROVIDER").lower()
-    if own_first and own.model_name.strip():
-        stated = ""
-    provider = stated or given
-    if provider == AUTO:
-        provider = _with_a_key(environ)
-    name = choose("EVALTAP_JUDGE_MODEL", "modelName", own.model_name)
-    if provider != given and (provider != "openai" or given):
-        name = _stated(environ, "EVALTAP_JUDGE_MODEL")  # the metric's is another provider's
-    if not name and stated and provider in PROVIDERS:
-        name = PROVIDERS[provider].judge
-    if not name:
-        raise JudgeNotConfigured(
-            "judge not configured: no model; set judgeModel.modelName or EVALTAP_JUDGE_MODEL"
-        )
-    url = choose("EVALTAP_JUDGE_BASE_URL", "baseURL", own.base_url)
+    provider, name = _provider_and_model(own, reading, environ, own_first=own_first)
+    url = _chosen(environ, reading, "EVALTAP_JUDGE_BASE_URL", "baseURL", own.base_url, own_first)
     url, known = (url, True) if url else (_address_of(provider, environ), False)
     key = _key(own, own_first, url, reading, environ)
     if not key.value and not known:
@@ -159,6 +138,43 @@ def judge_settings(model: JudgeModel | None, environ: Mapping[str, str]) -> Judg
         tuple(reading.expanded),
         key.source,
     )
+
+
+def _chosen(
+    environ: Mapping[str, str],
+    reading: "_FileValues",
+    variable: str,
+    key: str,
+    given: str,
+    own_first: bool,
+) -> str:
+    """Return a variable, or the metric's value, which goes first for another judge of a panel."""
+    if (stated := _stated(environ, variable)) and not (own_first and given.strip()):
+        return stated
+    return reading.text(key, given)
+
+
+def _provider_and_model(
+    own: JudgeModel, reading: "_FileValues", environ: Mapping[str, str], *, own_first: bool
+) -> tuple[str, str]:
+    """Return the names of the provider and of the model; raise JudgeNotConfigured without a model."""
+    given = reading.text("providerName", own.provider_name).lower()
+    stated = _stated(environ, "EVALTAP_JUDGE_PROVIDER").lower()
+    if own_first and own.model_name.strip():
+        stated = ""
+    provider = stated or given
+    if provider == AUTO:
+        provider = _with_a_key(environ)
+    name = _chosen(environ, reading, "EVALTAP_JUDGE_MODEL", "modelName", own.model_name, own_first)
+    if provider != given and (provider != "openai" or given):
+        name = _stated(environ, "EVALTAP_JUDGE_MODEL")  # the metric's is another provider's
+    if not name and stated and provider in PROVIDERS:
+        name = PROVIDERS[provider].judge
+    if not name:
+        raise JudgeNotConfigured(
+            "judge not configured: no model; set judgeModel.modelName or EVALTAP_JUDGE_MODEL"
+        )
+    return provider, name
 
 
 def _stated(environ: Mapping[str, str], variable: str) -> str:
@@ -208,20 +224,28 @@ def _key(
         return _Key(of_environment, "")
     if given.strip() and (value := reading.key(given, url)):
         return _Key(value, reading.source(given))
+    if found := next(_providers_keys(url, environ), None):
+        return found
+    if unset := reading.unset(given):
+        return _Key("", f"without a key, as {unset}")
+    if of_environment:
+        return _Key(
+            "",
+            "without EVALTAP_JUDGE_API_KEY, as only the metrics file names this server;"
+            " name it in EVALTAP_JUDGE_BASE_URL to send it",
+        )
+    return _Key("", "")
+
+
+def _providers_keys(url: str, environ: Mapping[str, str]) -> Iterator[_Key]:
+    """Yield the keys of the provider at the URL."""
     for provider in PROVIDERS.values():
         addresses = [provider.url]
         if provider.url == OPENAI_URL:
             addresses.append(environ.get("OPENAI_BASE_URL", ""))
-        if among(url, addresses):
-            for name in provider.keys:
-                if value := environ.get(name, "").strip():
-                    return _Key(value, f"key: {name}")
-    if unset := reading.unset(given):
-        return _Key("", f"without a key, as {unset}")
-    if of_environment:
-        return _Key("", "without EVALTAP_JUDGE_API_KEY, as only the metrics file names this server;"
-                    " name it in EVALTAP_JUDGE_BASE_URL to send it")  # fmt: skip
-    return _Key("", "")
+        for name in provider.keys if among(url, addresses) else ():
+            if value := environ.get(name, "").strip():
+                yield _Key(value, f"key: {name}")
 
 
 def _trusted(environ: Mapping[str, str]) -> tuple[str, ...]:

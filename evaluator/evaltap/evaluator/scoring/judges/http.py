@@ -272,8 +272,11 @@ def _received(file: io.BufferedReader) -> tuple[HttpResponse, bool]:
 def _line(file: io.BufferedReader) -> bytes:
     line = file.readline(LONGEST_LINE)
     if not line.endswith(b"\n"):
-        raise ValueError("the response ends within its head" if len(line) < LONGEST_LINE
-                         else "a line of the response's head is too long")  # fmt: skip
+        raise ValueError(
+            "the response ends within its head"
+            if len(line) < LONGEST_LINE
+            else "a line of the response's head is too long"
+        )
     return line.rstrip(b"\r\n")
 
 

@@ -38,10 +38,17 @@ def keep_references(store: Store, references: References) -> None:
         store.append(
             "reference_cases",
             [
-                (digest, references.join, eval_id, references.said[eval_id], _without_words(turns), now)
+                (
+                    digest,
+                    references.join,
+                    eval_id,
+                    references.said[eval_id],
+                    _without_words(turns),
+                    now,
+                )
                 for eval_id, turns in references.turns.items()
             ],
-        )  # fmt: skip
+        )
 
 
 def _without_words(turns: Sequence[CaseData]) -> str:

@@ -8,7 +8,7 @@ import hashlib
 import re
 import time
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,10 +107,14 @@ def summary(case_results: Iterable[EvalCaseResult | None], num_runs: int) -> Eva
     for index, result in enumerate(results):
         if result.run_id <= 0:
             raise InputError(f"run id at index {index} is not set; runs count from 1")
-    count = num_runs or max((result.run_id for result in results), default=1)
-    runs = [_run_summary(i, [r for r in results if r.run_id == i]) for i in range(1, count + 1)]
-    ids = sorted({result.eval_id for result in results})
-    cases = [_case_summary(i, [r for r in results if r.eval_id == i], count) for i in ids]
+    by_run: defaultdict[int, list[EvalCaseResult]] = defaultdict(list)
+    by_case: defaultdict[str, list[EvalCaseResult]] = defaultdict(list)
+    for result in results:
+        by_run[result.run_id].append(result)
+        by_case[result.eval_id].append(result)
+    count = num_runs or max(by_run, default=1)
+    runs = [_run_summary(number, by_run[number]) for number in range(1, count + 1)]
+    cases = [_case_summary(name, found, count) for name, found in sorted(by_case.items())]
     return EvalSetResultSummary(
         overall_status=overall_status(case.overall_status for case in cases),
         num_runs=count,

@@ -141,12 +141,15 @@ def run_states(rows: Sequence[Mapping[str, Any]], *, landing: bool) -> list[RunS
     live = [row for row in rows if row["kind"] == "live" and not row["ended_at"]]
     latest = max(live, key=lambda row: row["last_scored_at"] or row["started_at"], default=None)
     return [
-        "ended" if row["ended_at"]
-        else "not finished" if row["kind"] != "live"
-        else "running" if landing and row is latest
+        "ended"
+        if row["ended_at"]
+        else "not finished"
+        if row["kind"] != "live"
+        else "running"
+        if landing and row is latest
         else "stopped"
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 _RUNS: Final = """

@@ -27,26 +27,37 @@ DATED: Final[Mapping[str, str | None]] = {
 """The tables that grow with the traffic, and the time by which a row belongs to a day: of a call, that of its
 turn.  Their rows never change, and an archive keeps them when the store loses them."""
 
-UNDATED: Final = (
-    "runs", "run_metrics", "run_ends", "gate_runs", "reference_cases", "experiments",
-)  # fmt: skip
+UNDATED: Final = ("runs", "run_metrics", "run_ends", "gate_runs", "reference_cases", "experiments")
 """The tables that the rows above refer to; kept likewise, but not by day."""
 
 COPIED: Final = (
-    "meta", "offsets", "read_traces", "manifests", "consumed_ranges", "erasures", "outbox",
-    "review_items", "reviews", "changes", "alerts", "alert_cases", "alert_deliveries",
-    "watch_starts", "watch_states",
-)  # fmt: skip
+    "meta",
+    "offsets",
+    "read_traces",
+    "manifests",
+    "consumed_ranges",
+    "erasures",
+    "outbox",
+    "review_items",
+    "reviews",
+    "changes",
+    "alerts",
+    "alert_cases",
+    "alert_deliveries",
+    "watch_starts",
+    "watch_states",
+)
 """Tables of which an archive has the rows that the store had last."""
 
 SUMMARIES: Final = (
-    "case_index", "page_marks",
+    "case_index",
+    "page_marks",
     *(
         f"{name}_by_{unit}"
         for name in ("turns", "scores", "latency", "tools", "left_out")
         for unit in ("minute", "hour")
     ),
-)  # fmt: skip
+)
 """Tables that are computed from the others, and not archived."""
 
 _OF_THE_FILE: Final = ("schema_version", FOLDER_KEY, WORD_KEY)

@@ -12,6 +12,8 @@ from evaltap.recorder.sources.sessions.messages import (
     Conversation,
     Message,
     objects,
+    text_of,
+    word,
 )
 from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.tokens import Tokens, tokens
@@ -43,8 +45,8 @@ def _session(whole: Mapping[str, object]) -> Conversation | None:
     app, session, state = _get(whole, "app_name"), whole.get("id"), whole.get("state")
     return Conversation(
         framework=NAME,
-        session_id=session if isinstance(session, str) else None,
-        agent_name=app if isinstance(app, str) else None,
+        session_id=word(session),
+        agent_name=word(app),
         messages=[message for event in events for message in _messages(event)],
         state=state if isinstance(state, dict) else {},
     )
@@ -56,32 +58,31 @@ def _messages(event: JsonObject) -> Iterator[Message]:
         return
     now = _nanoseconds(event.get("timestamp"))
     parts = objects(mapping(event.get("content")).get("parts"))
-    texts = [
-        one["text"] for one in parts if isinstance(one.get("text"), str) and not one.get("thought")
-    ]
-    text = "".join(texts) if texts else None
+    text = text_of(
+        [one for one in parts if word(one.get("text")) is not None and not one.get("thought")]
+    )
+    returned = [mapping(_get(one, "function_response")) for one in parts]
     if event.get("author") == "user":
-        if text is not None or not any(_get(one, "function_response") for one in parts):
+        if text is not None or not any(returned):
             yield Message(role="user", text=text, time_ns=now)
     else:
-        calls = [
-            Call(name, call.get("args"), _word(call.get("id")) or "")
-            for call in (mapping(_get(one, "function_call")) for one in parts)
-            if (name := _word(call.get("name"))) is not None
-        ]
-        code, words = _word(_get(event, "error_code")), _word(_get(event, "error_message"))
+        asked = (mapping(_get(one, "function_call")) for one in parts)
+        code, words = word(_get(event, "error_code")), word(_get(event, "error_message"))
         yield Message(
             role="assistant",
             text=text,
             time_ns=now,
-            calls=tuple(calls),
-            model=_word(_get(event, "model_version")),
+            calls=tuple(_call(one) for one in asked if word(one.get("name")) is not None),
+            model=word(_get(event, "model_version")),
             tokens=_tokens(mapping(_get(event, "usage_metadata"))),
             failure=Failure(code, words) if words or code not in (None, "STOP") else None,
         )
-    for one in parts:
-        if response := mapping(_get(one, "function_response")):
-            yield _result(response, now)
+    for response in filter(None, returned):
+        yield _result(response, now)
+
+
+def _call(asked: Mapping[str, object]) -> Call:
+    return Call(str(asked["name"]), asked.get("args"), word(asked.get("id")) or "")
 
 
 def _result(response: Mapping[str, object], now: int) -> Message:
@@ -92,10 +93,10 @@ def _result(response: Mapping[str, object], now: int) -> Message:
     return Message(
         role="tool",
         time_ns=now,
-        call_id=_word(response.get("id")) or "",
-        name=_word(response.get("name")) or "",
+        call_id=word(response.get("id")) or "",
+        name=word(response.get("name")) or "",
         result=unwrap_result(held),
-        failure=Failure(None, _word(error)) if alone else None,
+        failure=Failure(None, word(error)) if alone else None,
     )
 
 
@@ -120,7 +121,3 @@ def _nanoseconds(seconds: object) -> int:
     if not isinstance(seconds, int | float) or not 0 <= seconds < 1e11:
         return 0
     return int(seconds * 1e6) * 1000
-
-
-def _word(value: object) -> str | None:
-    return value if isinstance(value, str) else None

@@ -71,12 +71,7 @@ def _rollout(lines: list[JsonObject]) -> Conversation:
     session, model = None, None
     messages: list[Message] = []
     kinds = {str(_payload(line).get("type")) for line in lines if line.get("type") == "event_msg"}
-    used = _Usage()
-    ends = {
-        str(one.get("call_id")): one
-        for one in map(_payload, lines)
-        if str(one.get("type")).endswith("_end")
-    }
+    used, ends = _Usage(), _ends(lines)
     for line in lines:
         payload, kind = _payload(line), line.get("type")
         if kind == "session_meta":
@@ -95,6 +90,12 @@ def _rollout(lines: list[JsonObject]) -> Conversation:
         elif kind == "event_msg":
             messages += _event(payload, time_of(line.get("timestamp")), model, used)
     return Conversation(framework=NAME, session_id=session, agent_name=NAME, messages=messages)
+
+
+def _ends(lines: list[JsonObject]) -> Mapping[str, JsonObject]:
+    """Return the events that tell how calls ended, by the id of the call."""
+    ends = (one for one in map(_payload, lines) if str(one.get("type")).endswith("_end"))
+    return {str(one.get("call_id")): one for one in ends}
 
 
 def _payload(line: JsonObject) -> JsonObject:
@@ -170,8 +171,7 @@ def _outcome(output: object) -> tuple[object, Failure | None]:
         return value, Failure(f"exit code {code}", value) if code != "0" else None
     if not isinstance(value, Mapping):
         return value, None
-    metadata = value.get("metadata")
-    code = metadata.get("exit_code") if isinstance(metadata, Mapping) else None
+    code = mapping(value.get("metadata")).get("exit_code")
     if value.get("success") is False or (isinstance(code, int) and code != 0):
         words = text_of(value.get("output")) or text_of(value.get("content"))
         kind = f"exit code {code}" if isinstance(code, int) else None
@@ -253,7 +253,7 @@ def _completed(item: JsonObject) -> Iterator[Message]:
     elif kind == "mcp_tool_call":
         call = Call(_word(item.get("tool")) or "mcp_tool_call", item.get("arguments"), call_id)
         error, result = item.get("error"), item.get("result")
-        words = _word(error.get("message")) if isinstance(error, dict) else None
+        words = _word(mapping(error).get("message"))
         failure = Failure(None, words) if failed or error else None
     elif kind in ("file_change", "web_search"):
         known = {key: item[key] for key in ("changes", "query") if key in item}

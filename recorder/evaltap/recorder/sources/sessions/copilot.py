@@ -15,6 +15,7 @@ from evaltap.recorder.sources.sessions.messages import (
     text_of,
     time_of,
     value_of,
+    word,
 )
 from evaltap.recorder.tokens import tokens
 from evaltap.schemas.data import JsonObject
@@ -60,14 +61,14 @@ def _messages(kind: object, data: JsonObject, now: int, *, counts: bool) -> Iter
             text=text,
             time_ns=now,
             calls=tuple(made),
-            model=model if counts and isinstance(model, str) else None,
+            model=word(model) if counts else None,
             tokens=tokens(None, data.get("outputTokens") if counts else None),
         )
     elif kind == "assistant.usage":
         yield Message(
             role="assistant",
             time_ns=now,
-            model=model if isinstance(model, str) else None,
+            model=word(model),
             tokens=tokens(
                 data.get("inputTokens"), data.get("outputTokens"), data.get("cacheReadTokens")
             ),
@@ -75,8 +76,7 @@ def _messages(kind: object, data: JsonObject, now: int, *, counts: bool) -> Iter
     elif kind == "tool.execution_complete":
         yield _result(data, now)
     elif kind == "session.error":
-        stated = data.get("errorType")
-        failure = Failure(stated if isinstance(stated, str) else None, text_of(data.get("message")))
+        failure = Failure(word(data.get("errorType")), text_of(data.get("message")))
         yield Message(role="assistant", time_ns=now, failure=failure)
     elif kind == "abort":
         yield Message(role="assistant", time_ns=now, stopped=True)
@@ -89,7 +89,7 @@ def _result(data: JsonObject, now: int) -> Message:
     if data.get("success") is False:
         about = error if isinstance(error, dict) else {"message": error}
         code = about.get("code")
-        failure = Failure(code if isinstance(code, str) else None, text_of(about.get("message")))
+        failure = Failure(word(code), text_of(about.get("message")))
     return Message(
         role="tool",
         time_ns=now,

@@ -18,6 +18,7 @@ from evaltap.recorder.sources.sessions.messages import (
     text_of,
     time_of,
     value_of,
+    word,
 )
 from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.tokens import tokens
@@ -58,7 +59,7 @@ def conversations(document: object) -> list[Conversation] | None:
     return [
         Conversation(
             framework=NAME,
-            session_id=given if isinstance(given, str) else None,
+            session_id=word(given),
             agent_name=NAME,
             messages=[message for one in records for message in _messages(one)],
         )
@@ -84,31 +85,32 @@ def _messages(record: JsonObject) -> Iterator[Message]:
     kind, now = record.get("type"), time_of(record.get("timestamp"))
     text = text_of(record.get("displayContent")) or text_of(record.get("content"))
     if kind == "user":
-        if (text or "").lstrip().startswith((*CONTEXT, *_COMMANDS)):
-            return
-        if text is None and any(
-            "functionResponse" in one for one in objects(record.get("content"))
-        ):
-            return  # what tools returned, as the model received it
-        yield Message(role="user", text=text, time_ns=now)
+        if not _is_left_out(record, text):
+            yield Message(role="user", text=text, time_ns=now)
     elif kind == "info" and text == _CANCELLED:
         yield Message(role="assistant", time_ns=now, stopped=True)
     elif kind == "error":
         yield Message(role="assistant", time_ns=now, failure=Failure(None, text))
     elif kind == "gemini":
-        used, model = record.get("tokens"), record.get("model")
-        used = used if isinstance(used, dict) else {}
+        used = mapping(record.get("tokens"))
         made = [one for one in objects(record.get("toolCalls")) if isinstance(one.get("name"), str)]
         yield Message(
             role="assistant",
             text=text or (None if made else text),
             time_ns=now,
             calls=tuple(Call(one["name"], one.get("args"), _id(one)) for one in made),
-            model=model if isinstance(model, str) else None,
+            model=word(record.get("model")),
             tokens=tokens(used.get("input"), used.get("output"), used.get("cached")),
         )
         for one in made:
             yield _outcome(one, now)
+
+
+def _is_left_out(record: JsonObject, text: str | None) -> bool:
+    """Return whether a record is no message of the user: a command, or what tools returned."""
+    if text is None:
+        return any("functionResponse" in one for one in objects(record.get("content")))
+    return text.lstrip().startswith((*CONTEXT, *_COMMANDS))
 
 
 def _id(call: JsonObject) -> str:
@@ -146,29 +148,24 @@ def _stream(lines: list[JsonObject]) -> Conversation:
     for event in lines:
         kind, now = event.get("type"), time_of(event.get("timestamp"))
         if kind == "init":
-            session, model = (_word(event.get(key)) for key in ("session_id", "model"))
+            session, model = (word(event.get(key)) for key in ("session_id", "model"))
         elif kind == "message":
-            text, last = _word(event.get("content")) or "", messages[-1] if messages else None
-            role: Role = "user" if event.get("role") == "user" else "assistant"
-            if event.get("delta") and last and last.role == role and not last.calls:
-                text, now = f"{messages.pop().text or ''}{text}", now or last.time_ns
-            messages.append(Message(role=role, text=text, time_ns=now))
-        elif kind == "tool_use" and (name := _word(event.get("tool_name"))) is not None:
-            call = Call(name, event.get("parameters"), _word(event.get("tool_id")) or "")
+            _add_piece(messages, event, now)
+        elif kind == "tool_use" and (name := word(event.get("tool_name"))) is not None:
+            call = Call(name, event.get("parameters"), word(event.get("tool_id")) or "")
             messages.append(Message(role="assistant", time_ns=now, calls=(call,)))
         elif kind == "tool_result":
-            failed = event.get("status") == "error"
             messages.append(
                 Message(
                     role="tool",
                     time_ns=now,
-                    call_id=_word(event.get("tool_id")) or "",
+                    call_id=word(event.get("tool_id")) or "",
                     result=value_of(event.get("output")),
-                    failure=_failure(event) if failed else None,
+                    failure=_failure(event),
                 )
             )
         elif kind == "result":
-            used, failed = mapping(event.get("stats")), event.get("status") == "error"
+            used = mapping(event.get("stats"))
             messages.append(
                 Message(
                     role="assistant",
@@ -177,16 +174,23 @@ def _stream(lines: list[JsonObject]) -> Conversation:
                     tokens=tokens(
                         used.get("input_tokens"), used.get("output_tokens"), used.get("cached")
                     ),
-                    failure=_failure(event) if failed else None,
+                    failure=_failure(event),
                 )
             )
     return Conversation(framework=NAME, session_id=session, agent_name=NAME, messages=messages)
 
 
-def _failure(event: JsonObject) -> Failure:
+def _add_piece(messages: list[Message], event: JsonObject, now: int) -> None:
+    """Add a message, or continue the last one if the event is a piece of it."""
+    text, last = word(event.get("content")) or "", messages[-1] if messages else None
+    role: Role = "user" if event.get("role") == "user" else "assistant"
+    if event.get("delta") and last and last.role == role and not last.calls:
+        text, now = f"{messages.pop().text or ''}{text}", now or last.time_ns
+    messages.append(Message(role=role, text=text, time_ns=now))
+
+
+def _failure(event: JsonObject) -> Failure | None:
+    if event.get("status") != "error":
+        return None
     error = mapping(event.get("error"))
-    return Failure(_word(error.get("type")), _word(error.get("message")))
-
-
-def _word(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    return Failure(word(error.get("type")), word(error.get("message")))

@@ -114,6 +114,16 @@ def time_of(value: object) -> int:
         return 0
 
 
+def word(value: object) -> str | None:
+    """Return a text; None for anything else."""
+    return value if isinstance(value, str) else None
+
+
+def usd(value: object) -> float | None:
+    """Return a stated cost; None for what cannot be one."""
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else None
+
+
 def text_of(content: object) -> str | None:
     """Return a message's text: a string, a part with `text`, or a list of these; None if there is none."""
     if isinstance(content, str):
@@ -167,41 +177,12 @@ def _events(
 ) -> Iterator[RunEvent]:
     """Yield the events of a turn; they are in order of time, a nanosecond apart if no time is known."""
     asked = [one for one in messages if one.role == "user"]
-    now = max(1, asked[0].time_ns)
-    for one in before:
-        role = "system" if one.role == "system" else "assistant"
-        if one.text:
-            yield ContextMessage(run_id, now, one.text, role=role)
-    text = "\n\n".join(one.text for one in asked if one.text is not None)
-    known = any(one.text is not None for one in asked)
-    missing = {} if known else {"userContent": "missing"}
-    yield UserMessage(run_id, now, text if known else None, missing)
-    begun = now
-    calls = _Calls()
-    answer: tuple[int, Message] | None = None
-    failure: Failure | None = None
-    done = True
+    begun = max(1, asked[0].time_ns)
+    yield from _context(run_id, begun, before)
+    yield _question(run_id, begun, asked)
+    turn = _Turn(run_id, begun, conversation.agent_name)
     for message in messages:
-        now = max(now + 1, message.time_ns)
-        if message.role == "tool":
-            yield from calls.returned(run_id, now, message)
-            done = False
-        elif message.role == "system" and message.text:
-            yield ContextMessage(run_id, now, message.text)
-        elif message.role == "assistant":
-            acts = bool(message.text or message.calls)
-            if acts or message.text is not None or message.failure is not None or message.stopped:
-                failure, done = message.failure, not (message.calls or message.stopped)
-            if answer is not None and acts:
-                yield from _model(run_id, *answer, answer[1].text)
-                answer = None
-            if message.text is not None and not message.calls and (acts or answer is None):
-                answer = now, message
-            else:
-                yield from _model(run_id, now, message, message.text)
-            for call in message.calls:
-                now += 1
-                yield calls.asked(run_id, now, call, conversation.agent_name)
+        yield from turn.read(message)
     yield RunStarted(
         run_id,
         begun,
@@ -210,22 +191,79 @@ def _events(
         state=conversation.state or None,
         origin=Origin(framework=conversation.framework, convention=conversation.framework),
         invocation_id=run_id,
-        capture={"tools": "ambiguous"} if calls.unmatched else {},
+        capture={"tools": "ambiguous"} if turn.calls.unmatched else {},
     )
-    status = conversation.status if last else None
-    if last and conversation.failure is not None:
-        failure = conversation.failure
+    stated = conversation if last else Conversation(framework=conversation.framework, messages=())
+    failure = stated.failure or turn.failure
+    silent = not turn.done or len(messages) == len(asked)
+    status = stated.status or ("incomplete" if silent else "ok")
     if failure is not None:
         status = "error"
-    elif status is None:
-        status = "ok" if done and len(messages) > len(asked) else "incomplete"
-    if answer is not None:
-        yield from _model(run_id, *answer, None)
-        yield Responded(run_id, answer[0], answer[1].text)
-    elif status == "ok":
-        yield Responded(run_id, now, None, {"finalResponse": "missing"})
+    yield from turn.answered(status)
     ended = max(one.time_ns for one in messages)
-    yield RunEnded(run_id, ended or now, status, failure)
+    yield RunEnded(run_id, ended or turn.now, status, failure)
+
+
+def _context(run_id: str, now: int, before: Sequence[Message]) -> Iterator[ContextMessage]:
+    for one in before:
+        if one.text:
+            role: Literal["system", "assistant"] = "system" if one.role == "system" else "assistant"
+            yield ContextMessage(run_id, now, one.text, role=role)
+
+
+def _question(run_id: str, now: int, asked: Sequence[Message]) -> UserMessage:
+    texts = [one.text for one in asked if one.text is not None]
+    if not texts:
+        return UserMessage(run_id, now, None, {"userContent": "missing"})
+    return UserMessage(run_id, now, "\n\n".join(texts))
+
+
+class _Turn:
+    """What a turn's messages have told so far."""
+
+    def __init__(self, run_id: str, begun: int, agent_name: str | None) -> None:
+        self._run_id, self._agent_name = run_id, agent_name
+        self.now = begun
+        self.calls = _Calls()
+        self.failure: Failure | None = None
+        self.done = True
+        """Whether the agent has the last word, and asks for nothing."""
+        self._answer: tuple[int, Message] | None = None
+
+    def read(self, message: Message) -> Iterator[RunEvent]:
+        """Yield the events of a message, except of what may turn out to be the answer."""
+        self.now = max(self.now + 1, message.time_ns)
+        if message.role == "tool":
+            self.done = False
+            yield from self.calls.returned(self._run_id, self.now, message)
+        elif message.role == "system" and message.text:
+            yield ContextMessage(self._run_id, self.now, message.text)
+        elif message.role == "assistant":
+            yield from self._said(message)
+
+    def _said(self, message: Message) -> Iterator[RunEvent]:
+        acts = bool(message.text or message.calls)
+        if message.calls or message.text is not None or message.failure or message.stopped:
+            self.failure, self.done = message.failure, not (message.calls or message.stopped)
+        if self._answer is not None and acts:
+            yield from _model(self._run_id, *self._answer, self._answer[1].text)
+            self._answer = None
+        if message.text is not None and not message.calls and (acts or self._answer is None):
+            self._answer = self.now, message
+        else:
+            yield from _model(self._run_id, self.now, message, message.text)
+        for call in message.calls:
+            self.now += 1
+            yield self.calls.asked(self._run_id, self.now, call, self._agent_name)
+
+    def answered(self, status: RunStatus) -> Iterator[RunEvent]:
+        """Yield the answer, or that it is missing."""
+        if self._answer is not None:
+            now, message = self._answer
+            yield from _model(self._run_id, now, message, None)
+            yield Responded(self._run_id, now, message.text)
+        elif status == "ok":
+            yield Responded(self._run_id, self.now, None, {"finalResponse": "missing"})
 
 
 def _model(run_id: str, now: int, message: Message, text: str | None) -> Iterator[ModelCalled]:

@@ -16,7 +16,9 @@ from evaltap.recorder.sources.sessions.messages import (
     objects,
     text_of,
     time_of,
+    usd,
     value_of,
+    word,
 )
 from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.tokens import tokens
@@ -81,13 +83,13 @@ def _conversation(document: object) -> Conversation | None:
         messages += used.counted(event, [*read(event)])
     whole = mapping(document)
     session = next((whole[key] for key in _IDS if isinstance(whole.get(key), str)), None)
-    error = whole.get("error")
+    error = word(whole.get("error"))
     return Conversation(
         framework=NAME,
-        session_id=session if isinstance(session, str) else None,
+        session_id=word(session),
         agent_name=NAME,
         messages=messages,
-        failure=Failure(None, error) if isinstance(error, str) and error else None,
+        failure=Failure(None, error) if error else None,
     )
 
 
@@ -108,18 +110,14 @@ class _Used:
             sum(count for one in totals if type(count := one.get(key)) is int)
             for key in ("prompt_tokens", "completion_tokens", "cache_read_tokens")
         )
-        cost = sum(
-            float(paid)
-            for one in stated
-            if isinstance(paid := one.get("accumulated_cost"), int | float) and 0 <= paid < 1e9
-        )
+        cost = sum(usd(one.get("accumulated_cost")) or 0.0 for one in stated)
         if given < self._input or out < self._output or (given, out) == (self._input, self._output):
             return messages
         model = totals[0].get("model") or stated[0].get("model_name")
         call = Message(
             role="assistant",
             time_ns=time_of(event.get("timestamp")),
-            model=model if isinstance(model, str) else None,
+            model=word(model),
             tokens=tokens(given - self._input, out - self._output, max(0, cached - self._cached)),
             cost_usd=cost - self._cost if cost > self._cost else None,
         )
@@ -136,33 +134,44 @@ def _metrics(event: JsonObject) -> list[object]:
 
 
 def _messages(event: JsonObject) -> Iterator[Message]:
-    now, source = time_of(event.get("timestamp")), event.get("source")
+    now, extras = time_of(event.get("timestamp")), mapping(event.get("extras"))
     action, observation = event.get("action"), event.get("observation")
-    args, extras = mapping(event.get("args")), mapping(event.get("extras"))
     if observation == "agent_state_changed" and extras.get("agent_state") == "error":
         reason = text_of(extras.get("reason")) or text_of(event.get("message")) or None
         yield Message(role="assistant", time_ns=now, failure=Failure(None, reason))
     elif observation == "agent_state_changed" and extras.get("agent_state") == "stopped":
         yield Message(role="assistant", time_ns=now, stopped=True)
-    if action in _SILENT or observation in _SILENT:
-        return
+    if action not in _SILENT and observation not in _SILENT:
+        yield from _acted(event, now) or _observed(event, now)
+
+
+def _acted(event: JsonObject, now: int) -> list[Message]:
+    """Return what the user or the agent did, if the event is an action of theirs."""
+    action, source, args = event.get("action"), event.get("source"), mapping(event.get("args"))
     if action == "message" and source == "user":
-        yield Message(role="user", text=text_of(args.get("content")), time_ns=now)
-    elif action in ("message", "finish") and source == "agent":
+        return [Message(role="user", text=text_of(args.get("content")), time_ns=now)]
+    if action in ("message", "finish") and source == "agent":
         said = [text_of(args.get(key)) for key in _TEXTS]
-        text = next((one for one in said if one), None) or text_of(event.get("message"))
-        yield Message(role="assistant", text=text, time_ns=now)
-    elif isinstance(action, str) and source == "agent":
+        text = next(filter(None, said), None) or text_of(event.get("message"))
+        return [Message(role="assistant", text=text, time_ns=now)]
+    if isinstance(action, str) and source == "agent":
         name, given = _asked(mapping(event.get("tool_call_metadata")))
         given = given or {key: value for key, value in args.items() if key != "thought"}
         call = Call(name or action, given, str(event.get("id")))
         text = text_of(args.get("thought")) or None
-        yield Message(role="assistant", text=text, time_ns=now, calls=(call,))
-    elif observation == "error" and event.get("cause") is None:
-        failure = Failure(None, text_of(event.get("content")) or text_of(event.get("message")))
-        yield Message(role="assistant", time_ns=now, failure=failure)
-    elif observation is not None and event.get("cause") is not None:
-        yield _result(event, now)
+        return [Message(role="assistant", text=text, time_ns=now, calls=(call,))]
+    return []
+
+
+def _observed(event: JsonObject, now: int) -> list[Message]:
+    """Return what came of an action; an error without one is the run's."""
+    observation = event.get("observation")
+    if observation is not None and event.get("cause") is not None:
+        return [_result(event, now)]
+    if observation != "error":
+        return []
+    failure = Failure(None, text_of(event.get("content")) or text_of(event.get("message")))
+    return [Message(role="assistant", time_ns=now, failure=failure)]
 
 
 def _asked(metadata: Mapping[str, object]) -> tuple[str | None, object]:
@@ -172,8 +181,8 @@ def _asked(metadata: Mapping[str, object]) -> tuple[str | None, object]:
         for call in objects(mapping(choice.get("message")).get("tool_calls")):
             if call.get("id") == call_id:
                 given = value_of(mapping(call.get("function")).get("arguments"))
-                return name if isinstance(name, str) else None, given
-    return name if isinstance(name, str) else None, None
+                return word(name), given
+    return word(name), None
 
 
 def _result(event: JsonObject, now: int) -> Message:
@@ -197,34 +206,39 @@ def _sdk_messages(event: JsonObject) -> Iterator[Message]:
         is_user = event.get("source") == "user"
         yield Message(role="user" if is_user else "assistant", text=text, time_ns=now)
     elif kind == "ActionEvent" and isinstance(name, str):
-        action = mapping(event.get("action"))
-        written = mapping(value_of(asked.get("arguments"))) or mapping(action.get("data")) or action
-        given = {key: value for key, value in written.items() if key not in _ADDED}
-        text = text_of(event.get("thought")) or None
-        if name == "finish":
-            text = text_of(given.get("message")) or text
-            yield Message(role="assistant", text=text, time_ns=now)
-            return
-        call = Call(name, given, str(call_id or ""))
-        yield Message(role="assistant", text=text, time_ns=now, calls=(call,))
+        yield _action(event, now, name, str(call_id or ""))
     elif kind == "ObservationEvent" and name != "finish":
-        found = mapping(event.get("observation"))
-        text = text_of(found.get("content", found.get("output")))
-        failed = found.get("is_error") or found.get("exit_code") not in (0, None, -1)
-        failure = Failure(None, text) if failed else None
-        yield Message(
-            role="tool",
-            time_ns=now,
-            call_id=str(call_id or ""),
-            result=value_of(text) if text is not None else found or None,
-            failure=failure,
-        )
+        yield _observation(mapping(event.get("observation")), now, str(call_id or ""))
     elif kind == "PauseEvent":
         yield Message(role="assistant", time_ns=now, stopped=True)
     elif kind in _BROKEN:
         code, detail = event.get("code"), text_of(event.get("detail"))
-        failure = Failure(code if isinstance(code, str) else None, detail)
+        failure = Failure(word(code), detail)
         yield Message(role="assistant", time_ns=now, failure=failure)
     elif kind in _FAILED:
         failure = Failure(None, text_of(event.get("error", event.get("rejection_reason"))))
         yield Message(role="tool", time_ns=now, call_id=str(call_id or ""), failure=failure)
+
+
+def _action(event: JsonObject, now: int, name: str, call_id: str) -> Message:
+    """Return a call, or the answer if the agent finishes."""
+    action = mapping(event.get("action"))
+    written = mapping(value_of(mapping(event.get("tool_call")).get("arguments")))
+    written = written or mapping(action.get("data")) or action
+    given = {key: value for key, value in written.items() if key not in _ADDED}
+    text = text_of(event.get("thought")) or None
+    if name == "finish":
+        return Message(role="assistant", text=text_of(given.get("message")) or text, time_ns=now)
+    return Message(role="assistant", text=text, time_ns=now, calls=(Call(name, given, call_id),))
+
+
+def _observation(found: Mapping[str, object], now: int, call_id: str) -> Message:
+    text = text_of(found.get("content", found.get("output")))
+    failed = found.get("is_error") or found.get("exit_code") not in (0, None, -1)
+    return Message(
+        role="tool",
+        time_ns=now,
+        call_id=call_id,
+        result=value_of(text) if text is not None else found or None,
+        failure=Failure(None, text) if failed else None,
+    )

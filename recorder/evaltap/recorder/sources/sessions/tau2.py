@@ -16,6 +16,7 @@ from evaltap.recorder.sources.sessions.messages import (
     text_of,
     time_of,
     value_of,
+    word,
 )
 from evaltap.recorder.telemetry.flat_spans import mapping
 from evaltap.recorder.tokens import tokens
@@ -59,7 +60,7 @@ def _conversation(simulation: JsonObject) -> Conversation:
         del messages[-1]  # the user's word that ends the simulation
     return Conversation(
         framework=NAME,
-        session_id=given if isinstance(given, str) else None,
+        session_id=word(given),
         messages=messages,
         state={key: value for key, value in stated.items() if value is not None},
         status=status,
@@ -80,7 +81,7 @@ def _messages(given: JsonObject) -> Iterator[Message]:
         yield Message(
             role="tool",
             time_ns=now,
-            call_id=call_id if isinstance(call_id, str) else "",
+            call_id=word(call_id) or "",
             result=value_of(text),
             failure=failure,
         )
@@ -97,7 +98,7 @@ def _messages(given: JsonObject) -> Iterator[Message]:
             text=text,
             time_ns=now,
             calls=tuple(map(_call, _named(given.get("tool_calls")))),
-            model=model if isinstance(model, str) else None,
+            model=word(model),
             tokens=tokens(used.get("prompt_tokens"), used.get("completion_tokens")),
             cost_usd=float(cost) if isinstance(cost, int | float) else None,
         )

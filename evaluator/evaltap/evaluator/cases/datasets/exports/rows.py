@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import orjson
@@ -140,14 +141,13 @@ def metadata(case: CaseData, set_name: str, turn: int | None = None) -> dict[str
 def omitted_parts(case: CaseData, form: str = "") -> list[str]:
     """Return the names of the parts of a case that a format, rows unless it is adk, cannot represent."""
     form = form if form in _OF_CASES else ""
-    turns = [turn for pair in pairs_of(case) for turn in pair if turn]
-    names = [name for name in _OF_CASES[form] if case.get(name)]
+    turns = [*filter(None, chain.from_iterable(pairs_of(case)))]
     expected = [turn for turn, _ in pairs_of(case) if turn]
+    names = [name for name in _OF_CASES[form] if case.get(name)]
     names += [name for name in _OF_TURNS[form] if any(turn.get(name) for turn in expected)]
     messages = [turn.get(name) or {} for turn in turns for name in _MESSAGES]
-    if any(
-        _has_more_than_text(message) or (not form and "parts" in message) for message in messages
-    ):
+    left_out = () if form else ("parts",)
+    if any(_has_more_than_text(one) or one.keys() & left_out for one in messages):
         names.append("images and other content_parts")
     return list(dict.fromkeys(names))
 

@@ -28,9 +28,20 @@ class Comparison:
     """
 
     __slots__ = (
-        "_inherited", "_only", "default", "ignore", "key", "match", "mode", "parts",
-        "plain", "required", "tolerance", "weight", "whole",
-    )  # fmt: skip
+        "_inherited",
+        "_only",
+        "default",
+        "ignore",
+        "key",
+        "match",
+        "mode",
+        "parts",
+        "plain",
+        "required",
+        "tolerance",
+        "weight",
+        "whole",
+    )
 
     def __init__(self, rule: PathRule, *, leaf: bool = False) -> None:
         self.weight = 1.0 if rule.weight is None else rule.weight

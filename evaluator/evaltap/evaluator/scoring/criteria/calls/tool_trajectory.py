@@ -194,8 +194,14 @@ class _Rule:
     """A compiled strategy: the checks of the parts it compares."""
 
     __slots__ = (
-        "_arguments", "_name", "_result", "compared", "exact_name", "outline_parts", "parts",
-    )  # fmt: skip
+        "_arguments",
+        "_name",
+        "_result",
+        "compared",
+        "exact_name",
+        "outline_parts",
+        "parts",
+    )
 
     def __init__(self, strategy: ToolTrajectoryStrategy, names: Names | None) -> None:
         name, arguments, result = strategy.name, strategy.arguments, strategy.result

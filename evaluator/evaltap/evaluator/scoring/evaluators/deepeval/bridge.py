@@ -130,18 +130,22 @@ def turn_fields(
     ):
         if text is not None and not source.lacks(key):
             fields[name] = text
+    calls = [call for call in turn.tools if call]
     if not turn.lacks("tools"):
-        fields["tools_called"] = [_call(call) for call in turn.tools if call]
-    if "tools" in expected.data and not expected.lacks("tools"):
-        fields["expected_tools"] = [_call(call) for call in expected.tools if call]
-    if retrieval_tools and "tools_called" in fields:
-        found = [call for call in turn.tools if call and call.get("name") in retrieval_tools]
-        if not any(absent_state(call, "result") for call in found):
+        fields["tools_called"] = [*map(_call, calls)]
+        found = [call for call in calls if call.get("name") in retrieval_tools]
+        if retrieval_tools and not any(absent_state(call, "result") for call in found):
             fields["retrieval_context"] = [_text(call.get("result")) for call in found]
-    if context_path is not None:
-        with suppress(ValueError):  # a metric that needs the field reports that it is missing
+    if "tools" in expected.data and not expected.lacks("tools"):
+        fields["expected_tools"] = [*map(_call, filter(None, expected.tools))]
+    with suppress(ValueError):  # a metric that needs the field reports that it is missing
+        if context_path is not None:
             fields["context"] = _texts(follow(case, context_path))
-    telemetry = turn.data.get("telemetry") or {}
+    return fields | _measured(turn.data.get("telemetry") or {})
+
+
+def _measured(telemetry: Mapping[str, Any]) -> dict[str, object]:
+    fields: dict[str, object] = {}
     if (cost := cost_of(telemetry)) is not None:
         fields["token_cost"] = cost
     if telemetry.get("latencyMs") is not None:

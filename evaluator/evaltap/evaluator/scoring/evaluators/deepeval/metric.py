@@ -85,9 +85,12 @@ class DeepEvalMetric(TurnEvaluator):
         self, turn: Turn, expected: Turn, context: EvaluationContext, judge: Judge | None
     ) -> TurnResult:
         fields = bridge.turn_fields(
-            turn, expected, context.case,
-            context_path=self._context_path, retrieval_tools=self._retrieval_tools,
-        )  # fmt: skip
+            turn,
+            expected,
+            context.case,
+            context_path=self._context_path,
+            retrieval_tools=self._retrieval_tools,
+        )
         if "input" not in fields:
             return MissingEvidence(turn.lacks("userContent") or "userContent is absent")
         return self._measured(partial(bridge.turn_test_case, fields), judge)

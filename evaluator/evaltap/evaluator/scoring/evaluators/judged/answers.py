@@ -136,8 +136,10 @@ def _blocks(text: str) -> list[dict[str, str]]:
             if field == "ID" and open_block is None:
                 open_block = {}
             if open_block is None or field in open_block:
-                raise JudgeInvalid(f"the line {quoted(line)} is out of place; expected one block of"
-                                   " ID, Reason, Label and Verdict for each sentence")  # fmt: skip
+                raise JudgeInvalid(
+                    f"the line {quoted(line)} is out of place; expected one block of"
+                    " ID, Reason, Label and Verdict for each sentence"
+                )
             open_block[field] = match[2].strip()
             if field == "Verdict":
                 if open_block.keys() >= {"Reason", "Label"}:

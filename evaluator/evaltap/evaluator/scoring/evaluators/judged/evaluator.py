@@ -155,6 +155,9 @@ class JudgedOperators(TypedDict, total=False):
     """Combines the turns of a case instead of their mean."""
 
 
+_NO_RUBRIC: Final = TurnScore(Status.NOT_EVALUATED, reason="no rubric for this turn")
+
+
 class Judged(TurnEvaluator):
     """Sends a question about each turn to the metric's judges and combines their votes.
 
@@ -206,31 +209,28 @@ class Judged(TurnEvaluator):
         Without a configured judge, nothing is evaluated.  A turn without a verdict is an error and has no
         score.  If the budget is exhausted within a case, the metric of the case is not evaluated.
         """
-        part = context.metric.criterion.llm_judge if context.metric.criterion else None
-        rubrics = [rubric for rubric in (part.rubrics if part else []) if rubric.content]
         known = list(context.known or [None] * len(context.actual))
-        places = [place for place, score in enumerate(known) if score is None]
-        own = [self._rubrics_of(turn) for turn in context.expected]
-        if self._needs_rubrics and not rubrics and not any(own):
+        own = self._rubrics_of(context)
+        if self._needs_rubrics and not any(own):
             return EvaluatorFailure(
                 "no rubric with content; add criterion.llmJudge.rubrics or rubrics of the case",
                 "MetricError",
             )
-        bare = [place for place in places if self._needs_rubrics and not (rubrics or own[place])]
-        places = [place for place in places if place not in bare]
+        for place, given in enumerate(own if self._needs_rubrics else ()):
+            if not given:
+                known[place] = known[place] or _NO_RUBRIC
+        places = [place for place, score in enumerate(known) if score is None]
         judges = self._judges_of(context.services)
         session = _Session(judges, self.version, self.threshold)
         views = [
             TurnView(
-                context.actual[: place + 1], context.expected[: place + 1], [*rubrics, *own[place]],
+                context.actual[: place + 1], context.expected[: place + 1], own[place],
                 self._panel.jurors[0].generation, judges[0], self._extras,
             )
             for place in places
         ]  # fmt: skip
         for place, score in zip(places, self._score_turns(views, session), strict=True):
             known[place] = score
-        for place in bare:
-            known[place] = TurnScore(Status.NOT_EVALUATED, reason="no rubric for this turn")
         turns = tuple(score for score in known if score is not None)
         if session.spent:
             # A mean over only the turns that were paid for would be mistaken for the score of the
@@ -238,11 +238,17 @@ class Judged(TurnEvaluator):
             return MetricScore(Status.NOT_EVALUATED, None, session.spent, turns)
         return turns
 
-    def _rubrics_of(self, turn: Turn) -> list[Rubric]:
-        """Return the turn's own rubrics in an ADK eval set."""
-        given = turn.data.get("rubrics") if self._needs_rubrics else None
-        found = [Rubric.model_validate(rubric_of(one)) for one in given or ()]
-        return [rubric for rubric in found if rubric.content and rubric.content.text]
+    def _rubrics_of(self, context: EvaluationContext) -> list[list[Rubric]]:
+        """Return the rubrics for each turn: the metric's, and its own ones in an ADK eval set."""
+        criterion = require(context.metric, lambda given: given.llm_judge, "llmJudge")
+        rubrics = [rubric for rubric in criterion.rubrics if rubric.content]
+        found = []
+        for turn in context.expected:
+            given = turn.data.get("rubrics") if self._needs_rubrics else None
+            own = [Rubric.model_validate(rubric_of(one)) for one in given or ()]
+            own = [rubric for rubric in own if rubric.content and rubric.content.text]
+            found.append([*rubrics, *own])
+        return found
 
     def _judges_of(self, services: Services) -> Sequence[Judge]:
         """Return the metric's judges; a repeated lookup would take a tenth of the time for a case."""
