@@ -18,6 +18,7 @@ from evaltap.cli.experimenting import (
 from evaltap.cli.mocking import lines_of_mocks
 from evaltap.cli.options.run import RunOptions
 from evaltap.cli.scoring import judge_session
+from evaltap.cli.settings import named_in_hints
 from evaltap.cli.tasks import required, run_tasks, verbose_lines
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.scoring.judge_session import JudgeSession
@@ -172,7 +173,8 @@ def _print(options: RunOptions, finished: Finished) -> None:
     elif bad:
         version = f"@version={finished.plan.version}" if finished.plan.version else ""
         failed = [f"{one.failed_set}/{one.eval_id}" for one in bad if one.failed_set]
-        see = [shlex.join(["evaltap", "show", str(options.db), one]) for one in failed[:1]]
+        store = named_in_hints(options.db)
+        see = [f"evaltap show {store}{shlex.quote(one)}" for one in failed[:1]]
         print(f"next: {'; '.join([*see, f'evaltap compare OTHER {options.db}{version}'])}")
 
 
