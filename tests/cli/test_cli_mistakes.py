@@ -215,6 +215,10 @@ def test_a_wrong_command_line_is_one_line_with_the_nearest_word(
         ),
         (("score", "c.jsonl", "--metrics", "wrongpart.json"), "finalResponse: is empty; give text"),
         (
+            ("score", "c.jsonl", "--metrics", "negated.json"),
+            """'r' has type 'not_contains'; use "type": "contains" with "negate": true""",
+        ),
+        (
             ("score", "c.jsonl", "--metrics", "unknown.json"),
             "no evaluator named 'made_up'; correct the name or install its package;",
         ),
@@ -225,6 +229,15 @@ def test_a_wrong_command_line_is_one_line_with_the_nearest_word(
         (("score", "c.jsonl", "--metrics", "m.json", "--db", "newer.duckdb"), "upgrade evaltap"),
         (("report", "none.duckdb"), "none.duckdb: no such file"),
         (("report", "c.jsonl"), "not a DuckDB file; `evaltap score c.jsonl --metrics M.json --db"),
+        (
+            ("report", "l.db"),
+            "l.db: is a log or another SQLite file; land a log with `evaltap consume",
+        ),
+        (("ui", "l.db"), "l.db: is a log or another SQLite file; land a log with `evaltap consume"),
+        (("score", "l.db", "--metrics", "m.json"), "land a log with `evaltap consume --log l.db`"),
+        (("try", "l.db"), "land a log with `evaltap consume --log l.db`"),
+        (("try", "other.duckdb"), "is a DuckDB file; if it is a store, `evaltap ui other.duckdb`"),
+        (("completion",), "missing {bash,zsh,fish,tcsh}"),
         (("set", "fmt", "other.duckdb"), "other.duckdb: is a DuckDB file; expected JSON"),
         (("score", "c.jsonl", "--metrics", "l.db"), "l.db: is a SQLite file, such as a local log"),
         (
@@ -262,6 +275,8 @@ def test_a_mistake_is_explained_with_exit_code_2_and_no_traceback(
     write("cut.json", '[{"metricName": ')
     write("nocriterion.json", [{"metricName": "rule_avg_score", "threshold": 1}])
     write("wrongpart.json", [TRAJECTORY | {"criterion": {"finalResponse": {}}}])
+    rules = {"rules": {"rules": [{"id": "r", "type": "not_contains", "values": ["x"]}]}}
+    write("negated.json", [{"metricName": "rule_avg_score", "threshold": 1, "criterion": rules}])
     write("unknown.json", [TRAJECTORY | {"metricName": "made_up"}])
     write("cut.evalset.json", '{"evalSetId": "s", "evalCases": [{')
     write("c.txt", '{"hello": 1}')

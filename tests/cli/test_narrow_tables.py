@@ -43,6 +43,20 @@ def test_lines_in_a_pipe_do_not_end_in_blanks(evaltap: Evaltap, command: list[st
     assert [line for line in out.splitlines() if line.endswith(" ")] == []
 
 
+@pytest.mark.parametrize("columns", [46, 60, 80])
+def test_runs_fit_a_narrow_terminal_with_whole_ids_and_titles(
+    evaltap: Evaltap, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+    _, out, _ = evaltap("runs", "x.duckdb")
+
+    table = out[out.index(" run") :]
+    assert max(map(len, table.splitlines())) <= columns
+    assert "…" not in table
+    assert "passed" in table
+
+
 def test_without_turns_there_is_no_table(evaltap: Evaltap) -> None:
     _, out, _ = evaltap("set", "duplicates", "x.duckdb", "--since", "2100-01-01T00:00:00Z")
 

@@ -1,6 +1,5 @@
 """What `evaltap consume` runs besides landing and scoring, and what it shows while it runs."""
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 
 from evaltap.cli.progress import MinuteLine
 from evaltap.cli.redaction import text_redactor
+from evaltap.cli.settings import is_discovered, named_in_hints
 from evaltap.evaluator.ingest.topics.clients import create_topics
 from evaltap.evaluator.ingest.topics.writer import TopicWriter
 from evaltap.evaluator.monitoring.alerting.delivery import alert_outbox, is_silenced
@@ -27,7 +27,6 @@ from evaltap.evaluator.pipeline.maintenance.completeness import Total, landed_ac
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import ConfigurationError, InputError
-from evaltap.schemas.files.settings import DISCOVERED
 from evaltap.schemas.formats.monitor import MonitorFile
 from evaltap.schemas.log.location import KafkaLocation, parse_log_location
 from evaltap.schemas.text import counted
@@ -68,7 +67,7 @@ def signs_of_life(
     """Return a function that updates probes and heartbeat and, without a terminal, logs once a minute."""
     touch = heartbeat(heartbeat_file) if heartbeat_file else None
     line = None if sys.stderr.isatty() else MinuteLine()
-    before = 0
+    before: tuple[int, ...] = ()
 
     def beat(consumed: Consumed) -> None:
         service.beat()
@@ -78,9 +77,14 @@ def signs_of_life(
             line.due(lambda: status(consumed))
 
     def status(consumed: Consumed) -> str:
+        """Return a line of what happened in the last minute; empty if nothing did, except the first time."""
         nonlocal before
-        landed, new = consumed.landed, consumed.landed.turns - before
-        before = landed.turns
+        landed = consumed.landed
+        now = landed.turns, consumed.cases_scored, landed.dead_letters
+        if now == before:
+            return ""
+        new = landed.turns - (before[0] if before else 0)
+        before = now
         return (
             f"evaltap {command}: {counted(landed.turns, 'turn')} landed (+{new:,}),"
             f" {counted(consumed.cases_scored, 'case')} scored,"
@@ -95,7 +99,7 @@ def read_monitor(path: Path | None, scorer: CaseScorer | None) -> MonitorFile:
     if path is None:
         return MonitorFile()
     rules = read_rules(path)
-    if rules.alerts and "EVALTAP_MONITOR" in os.environ.get(DISCOVERED, "").split():
+    if rules.alerts and is_discovered("EVALTAP_MONITOR"):
         raise InputError(
             f"{path}: found through evaltap.toml, so its `alerts`, which send data elsewhere, are not used;"
             " name the file with --monitor"
@@ -118,7 +122,7 @@ def watching(
     def report(found: Sequence[Alert]) -> None:
         for alert in found:
             event = alert.event
-            cases = f"evaltap cases {store.path} {shlex.quote(event.cases_filter)}"
+            cases = f"evaltap cases {named_in_hints(store.path)}{shlex.quote(event.cases_filter)}"
             shown = f"; {cases}" if event.cases_filter else ""
             status = "ALERT" if alert.began else "resolved"
             if is_silenced(rules, event.watch):

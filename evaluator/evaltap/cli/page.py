@@ -18,7 +18,7 @@ from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.page.app import create_app
 from evaltap.evaluator.page.request import Source
 from evaltap.evaluator.page.security.access import Access, Person, state_folder
-from evaltap.evaluator.page.security.site import LOCAL_NAMES, Site, is_loopback
+from evaltap.evaluator.page.security.site import LOCAL_NAMES, Site, by_number, is_loopback
 from evaltap.evaluator.page.serving import MOST_CONNECTIONS, PageServer, announced
 from evaltap.evaluator.pipeline.live.consumer import ConsumerTask
 from evaltap.evaluator.pipeline.live.summary_keeper import SummaryKeeper, Ticks
@@ -94,7 +94,7 @@ class LivePage:
                 warn_without_tls(self._command)
             if first:
                 code = access.invite(Person(getpass.getuser(), "admin"))
-                print(f"evaltap {self._command}: {site.address}/login#{code}", flush=True)
+                print_link(self._command, site.address, host, code)
                 if self._opens:
                     open_in_browser(f"{site.address}/login#{code}")
             with announced(store.path, site):
@@ -121,6 +121,14 @@ class LivePage:
         """Release the address."""
         if self._listener is not None:
             self._listener.close()
+
+
+def print_link(command: str, address: str, host: str, code: str) -> None:
+    """Print the link that logs in, and one for systems that do not resolve the page's name."""
+    print(f"evaltap {command}: {address}/login#{code}", flush=True)
+    if plain := by_number(address, host):
+        shown = f"{plain}/login#{code}"
+        print(f"evaltap {command}: if the browser does not find it: {shown}", flush=True)
 
 
 def warn_without_tls(command: str) -> None:

@@ -31,11 +31,12 @@ class MinuteLine:
         self._next = clock() + seconds
 
     def due(self, line: Callable[[], str]) -> None:
-        """Write the line that `line` returns if a minute has passed; may be called any number of times."""
+        """Write the line that `line` returns, unless it is empty, if a minute has passed since the last time."""
         now = self._clock()
         if now >= self._next:
             self._next = now + self._seconds
-            self._write(line())
+            if text := line():
+                self._write(text)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import orjson
 from evaltap.evaluator.cases.datasets.columns import Columns, row_case
 from evaltap.evaluator.cases.datasets.inspect_logs import is_inspect_log, samples_of
 from evaltap.evaluator.cases.datasets.shapes import is_dialogue, is_trajectory
+from evaltap.evaluator.store.file_type import is_database, is_log
 from evaltap.recorder.sources.claude_code import read_transcripts
 from evaltap.recorder.sources.otlp_files import ReadingReport, cases_of_items
 from evaltap.recorder.sources.sessions.formats import conversations_in
@@ -25,6 +26,7 @@ from evaltap.schemas.errors import EvaltapError, FormatError
 from evaltap.schemas.files.adk import from_adk, is_adk_eval_set
 from evaltap.schemas.files.adk_older import is_older_eval_file, newer_eval_set
 from evaltap.schemas.files.documents import case_data
+from evaltap.schemas.files.magic_numbers import log_instead, store_instead
 from evaltap.schemas.files.validation import describe
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
@@ -133,6 +135,10 @@ def _of_events(folder: Path, events: Sequence[tuple[FileRead, JsonObject]]) -> l
 
 def _read(path: Path, file: FileRead, name: str) -> Sequence[CaseData] | _Items | JsonObject:
     """Return the cases, the spans or the event of a file; raise EvaltapError if it cannot be read."""
+    if is_database(path):
+        raise FormatError(store_instead(path))
+    if is_log(path):
+        raise FormatError(log_instead(path))
     documents = [(place, _decoded(one)) for place, one in read_documents(path, file.notes)]
     if len(documents) == 1 and not documents[0][0]:
         whole = documents[0][1]

@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from evaltap.evaluator.cases.turn import run_failure
-from evaltap.evaluator.curation.review.queue import Item, decide, edited, next_item, undo
+from evaltap.evaluator.curation.review.queue import (
+    Item,
+    decide,
+    edited,
+    left_for,
+    next_item,
+    undo,
+)
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
@@ -25,6 +32,7 @@ def review_queue(store: Store, reviewer: str, queue: str) -> int:
     """Show items until none is left or the reviewer quits; return the number of decided items."""
     decided = 0
     print(KEYS)
+    print(f"{left_for(store, reviewer, queue):,} left for {reviewer}")
     while (item := next_item(store, reviewer, queue)) is not None:
         show(item)
         outcome = _decide(store, item, reviewer)

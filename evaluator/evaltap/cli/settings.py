@@ -2,13 +2,16 @@
 
 import argparse
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 
-from evaltap.cli.declared import Declared
-from evaltap.schemas.errors import ConfigurationError
+from evaltap.cli.declared import STORE, Declared
+from evaltap.evaluator.store.file_type import is_log
+from evaltap.schemas.errors import ConfigurationError, InputError
+from evaltap.schemas.files.magic_numbers import log_instead
 from evaltap.schemas.files.settings import (
     DISCOVERED,
     FILE_NAME,
@@ -33,6 +36,8 @@ def settings_in_effect() -> Iterator[None]:
     }
     if settings is not None:
         _check_log(settings, added)
+        if store := added.get(STORE):  # as hints and messages print it
+            added[STORE] = _from_here(store)
         if not os.environ.get(FILE_VARIABLE, "").strip():
             added[DISCOVERED] = " ".join(added)
     before = {name: os.environ.get(name) for name in added}
@@ -45,6 +50,23 @@ def settings_in_effect() -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def is_discovered(variable: str) -> bool:
+    """Tell whether a variable comes from a settings file that was found, and no argument replaces it."""
+    return variable in os.environ.get(DISCOVERED, "").split()
+
+
+def named_in_hints(store: Path) -> str:
+    """Return the words that name a store in a hint; empty if the settings file names it already."""
+    known = is_discovered(STORE) and str(store) == os.environ.get(STORE)
+    return "" if known else f"{shlex.quote(str(store))} "
+
+
+def _from_here(path: str) -> str:
+    """Return the path of a file in this folder or below as relative, any other as it is."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
 
 def project_settings() -> Settings | None:
@@ -80,7 +102,7 @@ def _check_log(settings: Settings, added: Mapping[str, str]) -> None:
 
 def refuse_strange_brokers(log: str) -> None:
     """Refuse to send conversations to brokers named only in a file that the user did not choose."""
-    if "://" in log and "EVALTAP_LOG" in os.environ.get(DISCOVERED, "").split():
+    if "://" in log and is_discovered("EVALTAP_LOG"):
         raise ConfigurationError(
             f"{FILE_NAME}: log: the conversations would be sent to the brokers named in this file; to allow"
             f" that, pass --log, or set EVALTAP_LOG or {FILE_VARIABLE}"
@@ -91,7 +113,8 @@ def fill_in(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[s
     """Let variables take the place of required options, and insert the store to read.
 
     If the first argument of a command is a store and no argument ends with `.duckdb`, the store of the
-    settings, or `cases.duckdb` in this folder, is inserted before the arguments.
+    settings, or `cases.duckdb` in this folder, is inserted before the arguments.  Raises InputError if the
+    first argument is a log instead.
     """
     front: list[str] = []
     for action in parser._actions:
@@ -105,6 +128,8 @@ def fill_in(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[s
         if text and action.option_strings:
             action.required = False
         elif text and action.nargs not in ("*", "?") and not any(map(_is_store, arguments)):
+            if arguments and os.path.isfile(arguments[0]) and is_log(Path(arguments[0])):
+                raise InputError(log_instead(Path(arguments[0])))
             front.append(text)
     return [*front, *arguments]
 

@@ -22,6 +22,7 @@ from evaltap.recorder.delivery.spool.status import (
     spool_states,
 )
 from evaltap.schemas.errors import ConfigurationError, InputError
+from evaltap.schemas.files.settings import DISCOVERED, FILE_NAME
 from evaltap.schemas.log.folders import spool_path
 from evaltap.schemas.log.local import LocalLog, open_log
 from evaltap.schemas.log.location import KafkaLocation, parse_log_location
@@ -51,10 +52,11 @@ def diagnose(environment: Mapping[str, str] | None = None) -> list[Diagnostic]:
     `environment` replaces the variables of the process. Never raises.
     """
     variables = os.environ if environment is None else environment
+    installed = _installed()
     return [
         _provider(),
-        *_packages(),
-        *_switches(variables),
+        *_packages(installed),
+        *_switches(variables, installed),
         *_settings(variables),
     ]
 
@@ -132,13 +134,20 @@ _NAMED = {
 }
 
 
-def _packages() -> list[Diagnostic]:
+def _installed() -> dict[str, str]:
+    """Return the versions of the installed distributions, by name."""
+    return {
+        (one.metadata["Name"] or "").lower().replace("_", "-"): one.version
+        for one in metadata.distributions()
+    }
+
+
+def _packages(installed: Mapping[str, str]) -> list[Diagnostic]:
     found: dict[str, list[str]] = {"framework": [], "instrumentation": []}
-    for distribution in metadata.distributions():
-        name = (distribution.metadata["Name"] or "").lower().replace("_", "-")
+    for name, number in installed.items():
         kind = "instrumentation" if name.startswith(_INSTRUMENTATIONS) else _NAMED.get(name)
         if kind is not None:
-            found[kind].append(f"{name} {distribution.version}")
+            found[kind].append(f"{name} {number}")
     return [
         Diagnostic(f"{kind}s installed", ", ".join(sorted(set(names))) or "none known")
         for kind, names in found.items()
@@ -150,9 +159,14 @@ def _packages() -> list[Diagnostic]:
 _OFF, _ON = ("", "0", "false", "no", "off", "no_content"), ("1", "true", "yes", "on")
 
 
-def _switches(variables: Mapping[str, str]) -> list[Diagnostic]:
+def _switches(variables: Mapping[str, str], installed: Mapping[str, str]) -> list[Diagnostic]:
+    """Return the switches that are set or belong to an installed library."""
     return [
-        *(_content_switch(variables, *switch) for switch in _CONTENT_SWITCHES),
+        *(
+            _content_switch(variables, *switch)
+            for *switch, libraries in _CONTENT_SWITCHES
+            if switch[0] in variables or any(name.startswith(libraries) for name in installed)
+        ),
         *(
             Diagnostic(name, f"is {variables[name]!r}: {effect}", "problem", f"unset {name}")
             for name, effect in _HARMFUL.items()
@@ -179,12 +193,26 @@ _CONTENT_SWITCHES = (
         "OpenTelemetry's GenAI instrumentations, and ADK's newer schema,",
         False,
         "SPAN_ONLY",
+        ("opentelemetry-instrumentation-", "google-adk"),
     ),
-    ("ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS", "Google ADK's spans", True, "true"),
-    ("TRACELOOP_TRACE_CONTENT", "OpenLLMetry's instrumentations", True, "true"),
-    ("ENABLE_SENSITIVE_DATA", "Microsoft Agent Framework's spans", False, "true"),
-    ("OTEL_LOG_USER_PROMPTS", "Claude Code's events", False, "1"),
+    ("ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS", "Google ADK's spans", True, "true", ("google-adk",)),
+    (
+        "TRACELOOP_TRACE_CONTENT",
+        "OpenLLMetry's instrumentations",
+        True,
+        "true",
+        ("opentelemetry-instrumentation-", "traceloop-sdk"),
+    ),
+    (
+        "ENABLE_SENSITIVE_DATA",
+        "Microsoft Agent Framework's spans",
+        False,
+        "true",
+        ("agent-framework",),
+    ),
+    ("OTEL_LOG_USER_PROMPTS", "Claude Code's events", False, "1", ("claude-agent-sdk",)),
 )
+"""Name, whose it is, whether content is recorded by default, a good value, and how its libraries' names begin."""
 _HARMFUL = {
     "OTEL_SDK_DISABLED": "no spans are created",
     "OPENINFERENCE_HIDE_INPUTS": "OpenInference leaves out inputs",
@@ -205,7 +233,10 @@ def _settings(variables: Mapping[str, str]) -> list[Diagnostic]:
     # Only the names are shown: values may be secrets.
     unknown = unknown_variables(variables)
     given = [n for n in sorted(variables) if n.startswith("EVALTAP_") and n not in unknown]
-    diagnostics = [Diagnostic("EVALTAP_* variables", ", ".join(given) or "none")]
+    in_file = [name for name in given if name in variables.get(DISCOVERED, "").split()]
+    shown = [", ".join(name for name in given if name not in in_file) or "none"]
+    shown += [f"from {FILE_NAME}: {', '.join(in_file)}"] if in_file else []
+    diagnostics = [Diagnostic("EVALTAP_* variables", "; ".join(shown))]
     diagnostics += (
         Diagnostic(
             name,

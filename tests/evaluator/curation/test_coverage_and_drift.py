@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,18 @@ def test_drift_between_periods_and_against_a_set(
     of_set = ["--before", f"set:{golden}", *periods[2:], "--by", "tools"]
     assert main(["set", "drift", str(database), *of_set]) == 0
     assert "refund: 0.0% -> 100.0%" in capsys.readouterr().out
+
+
+def test_without_a_set_coverage_shows_what_a_first_one_could_contain(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["set", "coverage", str(database), "--by", "tools"]) == 0
+
+    said = capsys.readouterr().out
+    assert "what a first eval set could contain" in said
+    assert re.search(r"^tools \(\d+ turns\)\n  \w", said, re.MULTILINE)
+    assert "missing" not in said
+    assert f"next: evaltap curate {database} --out golden.evalset.json" in said
 
 
 @pytest.mark.parametrize(

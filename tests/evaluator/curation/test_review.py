@@ -80,6 +80,32 @@ def test_what_an_action_does_not_look_at_is_refused(
     assert says in err
 
 
+@pytest.mark.parametrize(
+    ("asked", "code", "without", "queued"),
+    [
+        ([Asked("", answer=""), *ASKED], 0, 1, 3),
+        ([Asked("", answer="")], 3, 1, 0),
+        ([Asked("", (), "", error="ValueError"), Asked("Where?", answer="")], 0, 1, 1),
+    ],
+)  # fmt: skip
+def test_turns_without_question_and_answer_are_not_queued_and_this_is_said(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    asked: list[Asked],
+    code: int,
+    without: int,
+    queued: int,
+) -> None:
+    database = landed(tmp_path, asked)
+
+    found, _, said = runner(capsys)("review", "add", str(database))
+    _, data, _ = runner(capsys)("review", "add", str(database), "--json")
+
+    assert found == code
+    assert f"{without} left out because neither question nor answer was recorded" in said
+    assert json.loads(data) == {"queued": 0, "already_queued": queued, "without_content": without}
+
+
 def states(review: Review) -> dict[str, str]:
     return {one["eval_id"]: one["state"] for one in review("list")["items"]}
 
@@ -304,6 +330,7 @@ def test_keys_from_a_pipe_decide(
     assert main(["review", str(database), "--as", "ann"]) == 0
 
     said = capsys.readouterr().out
+    assert "3 left for ann" in said
     assert "no key 'z'" in said
     assert "user says  Yes, please wait." in said
     assert "polite" not in said  # what the judge says

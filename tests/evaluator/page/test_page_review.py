@@ -46,7 +46,7 @@ def item_of(location: str | None) -> str:
 def test_decisions_are_rows_of_the_queue(page: Served) -> None:
     assert post(page, "/review/add", q="status:failed").headers["Location"] == "/review"
     shown = page.ask("/review", role="reviewer").text
-    assert "6 left" in shown
+    assert "6 left for you" in shown
     assert '<td data-label="items" class="num soft">6</td>' in shown
 
     first = item_of(post(page, "/review/next").headers["Location"])
@@ -125,6 +125,8 @@ def test_two_reviewers_decide_on_what_is_queued_for_two(page: Served) -> None:
     item = item_of(post(page, "/review/next").headers["Location"])
     edit = post(page, "/review/decide", item=item, action="edit", answer="Ten euros.", tools="[]")
     assert item_of(edit.headers["Location"]) == ""
+    assert "0 left for you, 1 for others" in page.ask("/review", role="reviewer").text
+    assert 'data-action="start-review"' in page.ask("/review", role="admin").text
 
     assert item_of(post(page, "/review/next", role="admin").headers["Location"]) == item
     for query in ("", "&format=json"):

@@ -89,6 +89,19 @@ def test_a_row_has_the_question_and_why_the_failing_run_failed(reader: StoreRead
     assert all("missing" in row.reason for row in fixed)
 
 
+def test_broken_cases_stand_by_reason_frequent_ones_first(reader: StoreReader) -> None:
+    rows = compare.read(reader, asked()).rows
+
+    assert [(row.group.rpartition(": ")[2], bool(row.reason)) for row in rows] == [
+        ("missing track_parcel (4 cases)", False),
+        *[("", False)] * 3,
+        ("the model did not answer) (2 cases)", False),
+        ("", False),
+        ("other reasons", True),
+    ]
+    assert not any(row.group for row in compare.read(reader, asked(show="all")).rows)
+
+
 def test_an_open_row_has_the_difference_of_both_sides(reader: StoreReader) -> None:
     closed = compare.read(reader, asked())
     row = next(one for one in closed.rows if one.case.name == GENEROUS)

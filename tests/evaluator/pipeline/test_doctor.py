@@ -205,7 +205,9 @@ def test_ranges_are_the_sets_of_their_numbers(
             "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
             "ok",
         ),
-        ({}, "TRACELOOP_TRACE_CONTENT", "ok"),
+        ({"TRACELOOP_TRACE_CONTENT": "true"}, "TRACELOOP_TRACE_CONTENT", "ok"),
+        ({}, "ENABLE_SENSITIVE_DATA", None),  # Microsoft's framework is not installed
+        ({"ENABLE_SENSITIVE_DATA": "false"}, "ENABLE_SENSITIVE_DATA", "note"),
         ({"TRACELOOP_TRACE_CONTENT": "false"}, "TRACELOOP_TRACE_CONTENT", "note"),
         ({"OTEL_SDK_DISABLED": "true"}, "OTEL_SDK_DISABLED", "problem"),
         ({"OTEL_SDK_DISABLED": "false"}, "OTEL_SDK_DISABLED", None),
@@ -225,6 +227,19 @@ def test_switches_are_seen_with_what_to_do(
     assert (seen.verdict if seen else None) == verdict
     assert all(sight.remedy for sight in sights.values() if sight.severity == "problem")
     assert "do-not-show-me" not in repr(sights)
+
+
+def test_doctor_says_which_settings_come_from_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("evaltap.toml").write_text('store = "x.duckdb"\n')
+    monkeypatch.setenv("EVALTAP_APP_NAME", "shop")
+
+    main(["doctor"])
+
+    said = capsys.readouterr().out
+    assert "EVALTAP_* variables: EVALTAP_APP_NAME; from evaltap.toml: EVALTAP_STORE" in said
 
 
 def test_packages_and_the_provider_of_this_process_are_seen() -> None:

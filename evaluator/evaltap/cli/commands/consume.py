@@ -28,6 +28,7 @@ from evaltap.cli.scoring import (
     read_references,
     report_joined,
 )
+from evaltap.cli.settings import named_in_hints
 from evaltap.cli.signals import stopped_by_signals
 from evaltap.cli.stores import open_store
 from evaltap.cli.verdict import Scope, Verdict
@@ -336,7 +337,9 @@ def _finish(options: ConsumeOptions, consumer: Consumer, verdict: Verdict | None
             f" {counted(consumed.cases_scored, 'case')} scored"
         )
         if verdict:
-            print_summary(verdict.summary, console(), verdict.differences, store=options.db)
+            print_summary(
+                verdict.summary, console(), verdict.differences, store=named_in_hints(options.db)
+            )
     if not options.until_idle:
         return 0
     if landed.dead_letters:

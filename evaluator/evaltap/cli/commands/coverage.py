@@ -3,6 +3,7 @@
 import json
 
 from evaltap.cli.options.set import CoverageOptions
+from evaltap.cli.settings import named_in_hints
 from evaltap.cli.stores import choice_of, open_chosen, open_stores
 from evaltap.evaluator.cases.evalsets.files import read_set
 from evaltap.evaluator.curation.coverage import Coverage, coverage
@@ -18,7 +19,7 @@ from evaltap.evaluator.reports.safe_text import visible
 
 
 def run(options: CoverageOptions) -> int:
-    """Compare the sets with the traffic and print the result."""
+    """Compare the sets with the traffic and print the result; without sets, what occurs in it."""
     check_dimensions(options.by)
     sets = [read_set(path).cases for path in options.sets]
     with open_stores(options.db) as store:  # cases may come from turns that the filter excludes
@@ -33,24 +34,33 @@ def run(options: CoverageOptions) -> int:
     ]
     if options.json:
         print(json.dumps([one.data() for one in found], ensure_ascii=False))
-    else:
-        _print(found)
+        return 0
+    if not sets:
+        print("without --set, this is what a first eval set could contain")
+    _print(found, "missing " if sets else "")
+    if not sets:
+        print(f"next: evaltap curate {named_in_hints(options.db[0])}--out golden.evalset.json")
     return 0
 
 
-def _print(found: list[Coverage]) -> None:
+def _print(found: list[Coverage], lacks: str) -> None:
+    """Print the shares by dimension; `lacks` stands before the values that no set has."""
     for one in found:
         assert one.covered is not None  # there are turns
         ends = one.covered.rate.interval
-        print(
-            f"{one.by}: {one.covered.rate.value:.1%} of the traffic is covered ({ends.low:.1%} to"
-            f" {ends.high:.1%}, {one.covered.rate.n:,} {one.unit}s)"
-        )
+        size = f"{one.covered.rate.n:,} {one.unit}{'s' if one.covered.rate.n != 1 else ''}"
+        if lacks:
+            print(
+                f"{one.by}: {one.covered.rate.value:.1%} of the traffic is covered ({ends.low:.1%} to"
+                f" {ends.high:.1%}, {size})"
+            )
+        else:
+            print(f"{one.by} ({size})")
         for gap in one.gaps:
             value = f"{visible(gap.text)!r:.60}" if gap.text else visible(gap.value) or "(none)"
             low, high = gap.share.interval
             print(
-                f"  missing {value}: {gap.share.value:.1%} ({low:.1%} to {high:.1%}),"
+                f"  {lacks}{value}: {gap.share.value:.1%} ({low:.1%} to {high:.1%}),"
                 f" for example {visible(gap.examples[0].name)}"
             )
         if one.unseen:

@@ -4,11 +4,14 @@ import json
 import os
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, NamedTuple
 
+from evaltap.cli.declared import STORE
 from evaltap.cli.options.maintain import DoctorOptions
+from evaltap.cli.settings import is_discovered
 from evaltap.evaluator.pipeline.maintenance.completeness import (
     Account,
     Total,
@@ -34,6 +37,10 @@ def run(options: DoctorOptions) -> int:
     """Print the findings; return 1 if something is wrong."""
     log = options.log or options.usual_log
     sights = [*_settings_sight(), *diagnose(), *_log_sight(log)]
+    if options.db is not None and not options.db.exists() and is_discovered(STORE):
+        missing = "does not exist yet; `evaltap consume` creates it"
+        sights.append(Diagnostic(f"store {options.db}", missing))
+        options = replace(options, db=None)
     lag = _lag(options.db)
     if lag is not None and lag.cases:
         sights.append(Diagnostic("scoring", _behind(lag), "note"))

@@ -175,6 +175,6 @@ def _limits(chosen: InitOptions, location: Path | KafkaLocation, found: Observed
     if isinstance(location, KafkaLocation):
         return f"{none}, because `evaltap init` does not read topics"
     return (
-        f"{none}: {chosen.log} has {counted(found.turns, 'turn')} of the {FEWEST} needed (with enough turns,"
-        f" delete {chosen.metrics} and run evaltap init --force)"
+        f"{none} yet; once {FEWEST} turns are recorded ({found.turns} so far), delete it and run"
+        " `evaltap init --force` for some that fit"
     )

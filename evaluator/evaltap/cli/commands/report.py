@@ -9,6 +9,7 @@ from markupsafe import Markup
 from evaltap.cli.options.inspect import ReportOptions
 from evaltap.cli.redaction import report_redactor, told
 from evaltap.cli.scoring import read_references
+from evaltap.cli.settings import named_in_hints
 from evaltap.cli.stores import choice_of, open_chosen
 from evaltap.cli.verdict import Scope, guarded_exit, worst_differences
 from evaltap.evaluator.analysis.estimates.rates import SliceRate, estimate_rates
@@ -73,11 +74,11 @@ def _on_console(options: ReportOptions, store: StoreReader) -> int:
     elif not summary.metrics:
         ((landed,),) = store.rows("SELECT count(*) FROM latest_cases")
         print(
-            f"no scores yet ({landed:,} landed cases); score them with `evaltap score {options.db[0]}"
-            " --metrics M.json`"
+            f"no scores yet ({landed:,} landed cases); score them with `evaltap score"
+            f" {named_in_hints(options.db[0])}--metrics M.json`"
         )
     else:
-        print_summary(summary, console(), differences, store=options.db[0])
+        print_summary(summary, console(), differences, store=named_in_hints(options.db[0]))
         print_rates(rates, options.by, console())
         if options.pass_k:
             print_pass_k(repeats, console())

@@ -103,21 +103,23 @@ def _fill(
     if options.draw and (options.like or options.recipe or choice_of(options.chosen, *terms)):
         raise InputError("--draw: samples by itself; leave out --like, --recipe and filters")
     wanted = [] if options.draw else _chosen(path, options, terms)
-    added = 0
+    new = silent = 0
     if wanted or options.draw:
         with open_store(path, create=False) as store:
             if options.draw:
                 wanted = [*draw_for_labels(store, options.draw, options.limit or LABELS)]
-            added = add_items(store, wanted, queue or DEFAULT_QUEUE)
-    already = len(wanted) - added
+            new, silent = add_items(store, wanted, queue or DEFAULT_QUEUE)
+    already = len(wanted) - new - silent
     if as_json:
-        print(json.dumps({"queued": added, "already_queued": already}))
+        print(json.dumps({"queued": new, "already_queued": already, "without_content": silent}))
     elif wanted:
-        said = f"{counted(added, 'turn')} queued, {already:,} already in the queue"
+        said = f"{counted(new, 'turn')} queued, {already:,} already in the queue"
+        if silent:
+            said += f", {silent:,} left out because neither question nor answer was recorded"
         print(said, file=sys.stderr)
     if not wanted:
         print("evaltap review: no turn matches; nothing was queued", file=sys.stderr)
-    return 0 if wanted else 3
+    return 0 if new or already else 3
 
 
 def _chosen(path: Path, options: DrawingOptions, terms: tuple[str, ...]) -> list[Wanted]:

@@ -20,6 +20,7 @@ from evaltap.cli.experimenting import (
 from evaltap.cli.mocking import lines_of_mocks
 from evaltap.cli.options.run import RunOptions
 from evaltap.cli.scoring import judge_session
+from evaltap.cli.settings import named_in_hints
 from evaltap.cli.tasks import required, run_tasks, verbose_lines
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.scoring.judge_session import JudgeSession
@@ -178,7 +179,7 @@ def _print_next(db: Path, version: str, bad: Sequence[CaseOutcome]) -> None:
     """Print the commands that show what did not pass."""
     version = f"@version={version}" if version else ""
     failed = [f"{one.failed_set}/{one.eval_id}" for one in bad if one.failed_set]
-    see = [shlex.join(["evaltap", "show", str(db), one]) for one in failed[:1]]
+    see = [f"evaltap show {named_in_hints(db)}{shlex.quote(one)}" for one in failed[:1]]
     print(f"next: {'; '.join([*see, f'evaltap compare OTHER {db}{version}'])}")
 
 

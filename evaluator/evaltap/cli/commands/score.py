@@ -22,6 +22,7 @@ from evaltap.cli.scoring import (
     report_selection,
     selection_of,
 )
+from evaltap.cli.settings import named_in_hints
 from evaltap.cli.stores import choice_of, keys_of, open_chosen, open_store
 from evaltap.cli.verdict import Scope, Verdict
 from evaltap.evaluator.cases.datasets.cases import SUFFIXES, as_case_files
@@ -345,7 +346,9 @@ def _print(options: ScoreOptions, verdict: Verdict, chosen: ChosenMetrics, bad_l
         print(json.dumps(data, ensure_ascii=False))
     else:
         store = options.cases[0] if is_database(options.cases[0]) else options.db
-        print_summary(verdict.summary, console(), verdict.differences, store=store)
+        print_summary(
+            verdict.summary, console(), verdict.differences, store=store and named_in_hints(store)
+        )
 
 
 def _check_files(paths: Sequence[Path]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from evaltap.cli.listening import listening, listening_at, tls_context
 from evaltap.cli.options.inspect import UiOptions
-from evaltap.cli.page import open_in_browser, redact, warn_without_tls
+from evaltap.cli.page import open_in_browser, print_link, redact, warn_without_tls
 from evaltap.cli.scoring import read_references
 from evaltap.cli.signals import stopped_by_signals
 from evaltap.cli.stores import open_store
@@ -146,7 +146,7 @@ def _print(options: UiOptions, address: str, code: str) -> None:
     if options.json:
         print(json.dumps({"link": link}), flush=True)
         return
-    print(f"evaltap ui: {link}", flush=True)
+    print_link("ui", address, options.host, code)
     if options.insecure_http and not is_loopback(options.host):
         warn_without_tls("ui")
     if options.open and not (options.link or options.invite):

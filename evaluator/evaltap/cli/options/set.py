@@ -113,6 +113,7 @@ class CoverageOptions:
     """The sets, the traffic, and the dimensions to compare by.
 
     examples:
+      evaltap set coverage cases.duckdb      # what a first set could contain
       evaltap set coverage cases.duckdb --set golden.evalset.json
       evaltap set coverage cases.duckdb --set g.evalset.json --by tools,intent \\
           --since 7d --json
@@ -133,7 +134,7 @@ class CoverageOptions:
 
     db: tuple[Path, ...] = stores()
     sets: tuple[Path, ...] = option(
-        "--set SET", "an eval set to compare with; may be repeated", required=True
+        "--set SET", "an eval set to compare with; may be repeated (default: none)", default=[]
     )
     by: tuple[str, ...] = option(
         "--by NAME,...",

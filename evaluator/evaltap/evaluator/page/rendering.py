@@ -94,6 +94,7 @@ KEYS: Final = (
     Key("d", "fold", "show or fold equal arguments", "case"),
     Key("r", "to-review", "queue the picked cases, or this case, for review", "case"),
     Key("=", "use-as-expected", "use as expected", "case"),
+    Key("s", "start-review", "start the first queue that has turns for you", "review"),
     Key("1", "approve", "approve", "review"),
     Key("2", "reject", "reject", "review"),
     Key("3", "skip", "skip", "review"),

@@ -6,7 +6,6 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from evaltap.evaluator.cases.text import one_line
@@ -76,9 +75,12 @@ def print_summary(
     out: "Console",
     differences: Sequence[Difference] = (),
     *,
-    store: Path | None = None,
+    store: str | None = None,
 ) -> None:
-    """Print the metrics, the cases that did not pass, and the unscored ones; `store` is used in hints."""
+    """Print the metrics, the cases that did not pass, and the unscored ones.
+
+    `store` are the words that name it in hints, empty or with a blank behind them; None: no hints.
+    """
     from rich.text import Text
 
     out.print(Text(_about(summary)), soft_wrap=True)
@@ -114,11 +116,10 @@ def print_summary(
         if rest := _unscored(summary) - sum(gap.cases for gap in summary.unscored):
             out.print(Text(f"  {counted(rest, 'more score')} with other reasons"))
     if summary.worst and store is not None:
-        file = shlex.quote(str(store))
         out.print(
             Text(
-                f"next: evaltap show {file} {shlex.quote(shorten(summary.worst[0].name))}"
-                f"\n      evaltap report {file} --out report.html"
+                f"next: evaltap show {store}{shlex.quote(shorten(summary.worst[0].name))}"
+                f"\n      evaltap report {store}--out report.html"
             ),
             soft_wrap=True,
         )

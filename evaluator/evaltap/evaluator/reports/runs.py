@@ -62,22 +62,24 @@ def print_runs(rows: list[Record]) -> None:
 
 
 def _fit(widths: dict[str, int], width: int) -> None:
-    """Shorten the sources; if that is not enough, omit the kinds."""
+    """Shorten the sources; if that is not enough, omit kinds, sources and times."""
 
     def over() -> int:
         return sum(widths.values()) + 2 * len(widths) + 2 - width
 
     widths["source"] = max(_LEAST_SOURCE, min(widths["source"], widths["source"] - over()))
-    if over() > 0:
-        del widths["kind"]
+    for title in ("kind", "source", "started"):
+        if over() > 0:
+            del widths[title]
 
 
 def _cells(row: Record, counts: Sequence[str], narrow: bool) -> dict[str, str]:
     """Return the cells of a run by title; an empty run gives the titles."""
+    source = row.get("source", "")
     cells = {
         "run": row.get("run_id", ""),
         "kind": row.get("kind", ""),
-        "source": row.get("source", ""),
+        "source": source.rpartition("/")[2] if narrow else source,
     }
     begun, ended = row.get("started_at", ""), row.get("ended_at")
     if narrow:

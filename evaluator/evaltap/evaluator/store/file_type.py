@@ -5,7 +5,7 @@ from typing import Final
 
 from evaltap.evaluator.store.held import is_held_here
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.files.magic_numbers import HEAD_BYTES, is_duckdb
+from evaltap.schemas.files.magic_numbers import HEAD_BYTES, is_duckdb, is_sqlite, log_instead
 
 MANIFEST: Final = "evaltap-archive.json"
 """The file that makes a folder or the prefix of a bucket an archive."""
@@ -22,13 +22,21 @@ def is_archive(path: Path) -> bool:
 
 def is_database(path: Path) -> bool:
     """Tell whether a file is a DuckDB database, by its first bytes."""
-    if is_held_here(path):
-        return True
+    return is_held_here(path) or is_duckdb(_head(path))
+
+
+def is_log(path: Path) -> bool:
+    """Tell whether a file is an SQLite database, as logs are, by its first bytes."""
+    return is_sqlite(_head(path))
+
+
+def _head(path: Path) -> bytes:
+    """Return the first bytes of a file; empty if it does not exist."""
     try:
         with path.open("rb") as file:
-            return is_duckdb(file.read(HEAD_BYTES))
+            return file.read(HEAD_BYTES)
     except (FileNotFoundError, IsADirectoryError):
-        return False
+        return b""
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
 
@@ -40,6 +48,8 @@ def is_store(path: Path) -> bool:
 
 def not_a_store(path: Path) -> str:
     """Return the message about a file that is no DuckDB database, with the way to get one."""
+    if is_log(path):
+        return log_instead(path)
     if path.suffix in (".json", ".jsonl", ".ndjson"):
         remedy = f"`evaltap score {path} --metrics M.json --db X.duckdb` makes one from cases"
     else:

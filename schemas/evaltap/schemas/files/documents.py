@@ -16,7 +16,7 @@ from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import adk, adk_older, canonical
 from evaltap.schemas.files.devices import refuse_device
 from evaltap.schemas.files.fast_check import is_case_data
-from evaltap.schemas.files.magic_numbers import is_sqlite
+from evaltap.schemas.files.magic_numbers import is_sqlite, log_instead
 from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.files.private import private_file
 from evaltap.schemas.files.repeated_keys import warn_of_repeated_key
@@ -214,9 +214,7 @@ def is_json_lines(path: Path) -> bool:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     if is_sqlite(first):
-        raise InputError(
-            f"{path}: is a log or another SQLite file; land a log with `evaltap consume --log {path}`"
-        )
+        raise InputError(log_instead(path))
     try:
         data = canonical.loads(first)
     except FormatError:

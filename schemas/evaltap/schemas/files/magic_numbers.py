@@ -1,5 +1,6 @@
-"""Recognizes SQLite, DuckDB and gzip files by their first bytes."""
+"""Recognizes SQLite, DuckDB and gzip files by their first bytes, and says which command takes them."""
 
+from pathlib import Path
 from typing import Final
 
 HEAD_BYTES: Final = 16
@@ -23,3 +24,15 @@ def binary_kind(head: bytes) -> str:
     if is_sqlite(head):
         return "a SQLite file, such as a local log"
     return "a gzip file" if head.startswith(b"\x1f\x8b") else ""
+
+
+def log_instead(path: Path) -> str:
+    """Return the message about an SQLite file where another kind of file is expected."""
+    return (
+        f"{path}: is a log or another SQLite file; land a log with `evaltap consume --log {path}`"
+    )
+
+
+def store_instead(path: Path) -> str:
+    """Return the message about a DuckDB file where another kind of file is expected."""
+    return f"{path}: is a DuckDB file; if it is a store, `evaltap ui {path}` shows it"

@@ -3,7 +3,7 @@
 from itertools import islice
 from pathlib import Path
 
-from evaltap.schemas.text import did_you_mean
+from evaltap.schemas.text import nearest
 
 _NAMES = 1_000
 """Maximum number of names in a folder to compare."""
@@ -22,4 +22,5 @@ def similar_file(path: Path) -> str:
         names = [one.name for one in islice(path.absolute().parent.iterdir(), _NAMES)]
     except OSError:
         return ""
-    return did_you_mean(str(path), [str(path.with_name(name)) for name in names])
+    name = nearest(path.name, names)  # of whole paths, the folder alone would make all similar
+    return f"did you mean '{path.with_name(name)}'?" if name else ""

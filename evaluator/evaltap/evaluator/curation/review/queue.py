@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from evaltap.evaluator.analysis.stats.agreement import Agreement, agreement
-from evaltap.evaluator.cases.evalsets.content import plain_turn
+from evaltap.evaluator.cases.evalsets.content import message_text, plain_turn
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.ingest.landing.documents import DocumentReader, LandedTurns
 from evaltap.evaluator.store.database import utc_now
@@ -96,21 +96,33 @@ class Item:
         }
 
 
-def add_items(store: StoreWriter, wanted: Sequence[Wanted], queue: str = DEFAULT_QUEUE) -> int:
-    """Queue turns that are not queued yet; return the number of new items."""
+class Added(NamedTuple):
+    """What became of the turns that somebody wanted to queue."""
+
+    new: int
+    silent: int
+    """Turns that were left out: neither question nor answer was recorded, so there is nothing to review."""
+
+
+def add_items(store: StoreWriter, wanted: Sequence[Wanted], queue: str = DEFAULT_QUEUE) -> Added:
+    """Queue turns that have a question or an answer and are not queued yet."""
     known = set(store.column("SELECT item_id FROM review_items"))
     turns = _turns(store, {one[:4] for one in wanted})
     now = utc_now()
     rows: list[tuple[object, ...]] = []
+    silent = 0
     for one in wanted:
         revision, turn = turns[one[:4]]
+        if not any(message_text(turn.get(part)) for part in ("userContent", "finalResponse")):
+            silent += 1
+            continue
         item_id = _item_id(queue, turn, one[:4] if one.alone else ())
         if item_id not in known:
             known.add(item_id)
             rows.append((item_id, queue, *one[:4], revision, *one[4:8], now))
     with store.transaction():
         store.append("review_items", rows)
-    return len(rows)
+    return Added(len(rows), silent)
 
 
 def _turns(
@@ -198,6 +210,18 @@ def item(store: StoreReader, item_id: str) -> Item:
     if not found:
         raise InputError(f"no item {item_id!r} to review; `evaltap review list` shows the ids")
     return found[0]
+
+
+def left_for(store: StoreReader, reviewer: str, queue: str = "") -> int:
+    """Return how many items wait for a (further) reviewer and were not decided by this one."""
+    return int(
+        store.rows(
+            "SELECT count(*) FROM v_review_items ANTI JOIN ("
+            " SELECT item_id FROM v_review_decisions WHERE reviewer = $reviewer"
+            ") USING (item_id) WHERE waiting AND ($queue::VARCHAR = '' OR queue = $queue)",
+            {"reviewer": reviewer, "queue": queue},
+        )[0][0]
+    )
 
 
 def next_item(

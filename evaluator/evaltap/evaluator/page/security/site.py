@@ -51,6 +51,17 @@ class Site:
         return name in (known | LOCAL_NAMES if self.local else known)
 
 
+def by_number(address: str, host: str) -> str:
+    """Return a page's address with the bound `host` instead of a name below `localhost`; empty without one.
+
+    Not every system resolves such names.  Cookies of this address reach other ports of the machine, too.
+    """
+    scheme, _, rest = address.partition("://")
+    name, _, port = rest.rpartition(":")
+    shown = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{shown}:{port}" if name.endswith(".localhost") else ""
+
+
 def split_host(written: str) -> tuple[str | None, int | None]:
     """Return the name in lower case without a trailing dot, and the port; no name if it is not a host."""
     text = written.strip().lower()

@@ -2,9 +2,10 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from evaltap.evaluator.analysis.estimates.scope import Scope, condition
 from evaltap.evaluator.cases.identity import CaseKey
@@ -19,7 +20,7 @@ from evaltap.evaluator.reports.compare.reading import side_of
 from evaltap.evaluator.reports.compare.sides import Side, no_trials
 from evaltap.evaluator.reports.compare.traffic import Selection, compare_traffic
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
-from evaltap.evaluator.reports.model import Cell, Limits, TurnEvidence
+from evaltap.evaluator.reports.model import Cell, Limits, TurnEvidence, pattern
 from evaltap.evaluator.reports.reader import read_case
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
@@ -35,6 +36,8 @@ _TABS: Final = {
     "failing": ("still_failing",),
     "all": ("newly_failing", "still_failing", "flaky", "newly_passing", "unknown", "passing"),
 }
+_GROUPED: Final = ("broken", "failing")
+"""The tabs that group their cases by reason."""
 _OUTCOMES: Final = {
     "newly_failing": ("✕", "broken", "failed"),
     "still_failing": ("✕", "still failing", "failed"),
@@ -44,6 +47,8 @@ _OUTCOMES: Final = {
     "unknown": ("–", "no verdict on one side", "not_evaluated"),
 }
 """Sign, label and colour of an outcome."""
+_VERDICTS: Final = ("worse", "undecided", "better", "no significant change")
+"""The order of the metrics."""
 
 
 _TEXTS: Final = """
@@ -89,8 +94,10 @@ class CaseLine:
     status: str
     opening: str
     """The beginning of the first user message; empty if no turn of the case is in the store."""
+    group: str
+    """Above the first case of a group: the reason that its cases share, and how many they are."""
     reason: str
-    """The reason of the failing run: B, or A for a fixed case."""
+    """The reason of the failing run: B, or A for a fixed case; empty if the group tells it."""
     figures: str
     href: str
     opened: bool
@@ -218,7 +225,7 @@ def _of_versions(
         swap_href=to(head, base),
         verdict=found.verdict,
         headline=wording.headline(found),
-        metrics=tuple(_metric_line(one, found.rules, failing(one.metric)) for one in found.metrics),
+        metrics=_metric_lines(found, failing),
         notes=found.notes,
     )
 
@@ -296,6 +303,10 @@ def _compared(
     metric = named.get(address.request["metric"]) or _most_changed(found)
     by_tab = {name: _of(metric, outcomes) for name, outcomes in _TABS.items()}
     chosen = by_tab[address.show]
+    told = _told(reader, chosen, sides, metric.metric, address)
+    groups: dict[CaseKey, str] = {}
+    if address.show in _GROUPED:
+        chosen, groups = _by_reason(chosen, told)
     at = min(address.at, len(chosen))
     until = at + PER_PAGE
     shown = chosen[at:until]
@@ -309,9 +320,7 @@ def _compared(
         swap_href=address.to(a=address.b, b=address.a),
         verdict=found.verdict,
         headline=wording.headline(found),
-        metrics=tuple(
-            _metric_line(one, found.rules, address.to(metric=one.metric)) for one in found.metrics
-        ),
+        metrics=_metric_lines(found, lambda name: address.to(metric=name)),
         metric=metric.metric,
         usage=tuple((one.name, wording.usage(one)) for one in found.usage),
         paired=metric.base.cases,
@@ -319,7 +328,7 @@ def _compared(
         notes=found.notes,
         show=address.show,
         tabs=tuple(Tab(name, len(many), address.to(show=name)) for name, many in by_tab.items()),
-        rows=tuple(_case_lines(reader, shown, sides, metric.metric, address, opened)),
+        rows=tuple(_case_lines(shown, told, groups, address, opened)),
         matched=len(chosen),
         next_href=address.to(at=until) if until < len(chosen) else "",
         previous_href=address.to(at=max(at - PER_PAGE, 0) or None) if at else "",
@@ -346,6 +355,12 @@ def _of(metric: MetricChange, outcomes: Sequence[str]) -> list[CaseChange]:
     )
 
 
+def _metric_lines(found: Comparison, to: Callable[[str], str]) -> tuple[MetricLine, ...]:
+    """Return the metrics with their links, those that got worse first."""
+    lines = [_metric_line(one, found.rules, to(one.metric)) for one in found.metrics]
+    return tuple(sorted(lines, key=lambda one: _VERDICTS.index(one.verdict)))
+
+
 def _metric_line(metric: MetricChange, rules: Rules, href: str) -> MetricLine:
     if metric.undecided or metric.p_value is None:
         verdict = "undecided"
@@ -364,44 +379,79 @@ def _metric_line(metric: MetricChange, rules: Rules, href: str) -> MetricLine:
     )
 
 
-def _case_lines(
+class _Told(NamedTuple):
+    """What the store has on a case: its opening, and why it does not pass; empty if unknown."""
+
+    opening: str
+    reason: str
+
+
+def _told(
     reader: StoreReader,
     cases: Sequence[CaseChange],
     sides: tuple[Side, Side],
     metric: str,
     address: _Address,
+) -> Mapping[CaseKey, _Told]:
+    ids = [one.key[2] for one in cases]
+    values = {"ids": ids, "metric": metric, "a": address.a, "b": address.b}
+    rows = {tuple(row[:3]): row[3:] for row in reader.rows(_TEXTS, values)}
+    found = {}
+    for case in cases:
+        failing = case.outcome != "newly_passing"  # 0: A, 1: B
+        own = _own_key(sides[failing], case.key) or case.key
+        opening, *reasons = rows.get(own, ("", "", ""))
+        found[case.key] = _Told(opening or "", reasons[failing] or "")
+    return found
+
+
+def _by_reason(
+    cases: Sequence[CaseChange], told: Mapping[CaseKey, _Told]
+) -> tuple[list[CaseChange], dict[CaseKey, str]]:
+    """Return the cases by reason, frequent ones first, and the shared reason of each.
+
+    Cases whose reason nobody shares are last, without one.
+    """
+    alike: defaultdict[str, list[CaseChange]] = defaultdict(list)
+    for case in cases:
+        alike[pattern(told[case.key].reason)].append(case)
+    ordered = sorted(alike.items(), key=lambda one: -len(one[1]))
+    shared = {}
+    for general, many in ordered:
+        reasons = {told[one.key].reason for one in many}
+        title = reasons.pop() if len(reasons) == 1 else general
+        if len(many) > 1:
+            shared |= {one.key: f"{title or general} ({len(many):,} cases)" for one in many}
+    return [case for _, many in ordered for case in many], shared
+
+
+def _case_lines(
+    cases: Sequence[CaseChange],
+    told: Mapping[CaseKey, _Told],
+    groups: Mapping[CaseKey, str],
+    address: _Address,
     opened: CaseChange | None,
 ) -> Iterator[CaseLine]:
-    texts = _texts(reader, [one.key[2] for one in cases], address, metric)
+    before = ""
     for case in cases:
         sign, word, status = _OUTCOMES[case.outcome]
         app, eval_set, eval_id = case.key
         href = address.to(app=app, set=eval_set, id=eval_id, at=address.at or None)
-        failing = case.outcome != "newly_passing"  # 0: A, 1: B
-        own = _own_key(sides[failing], case.key) or case.key
-        opening, *reasons = texts.get(own, ("", "", ""))
+        group = groups.get(case.key, "other reasons" if groups else "")
+        reason = told[case.key].reason
         yield CaseLine(
             case=case,
             sign=sign,
             word=word,
             status=status,
-            opening=opening or "",
-            reason=reasons[failing] or "",
+            opening=told[case.key].opening,
+            group="" if group == before else group,
+            reason="" if group.startswith(f"{reason} (") else reason,
             figures=wording.figures(case),
             href=f"{href}#opened",
             opened=case is opened,
         )
-
-
-def _texts(
-    reader: StoreReader, ids: Sequence[str], address: _Address, metric: str
-) -> dict[CaseKey, tuple[str | None, str | None, str | None]]:
-    """Return the opening of each case, and why it did not pass in A and in B."""
-    values = {"ids": ids, "metric": metric, "a": address.a, "b": address.b}
-    return {
-        (app, name, one): (opening, of_a, of_b)
-        for app, name, one, opening, of_a, of_b in reader.rows(_TEXTS, values)
-    }
+        before = group
 
 
 def _opened(

@@ -32,10 +32,13 @@ from evaltap.evaluator.reports.model import TurnEvidence
 from evaltap.evaluator.reports.reader import read_case
 from evaltap.evaluator.store.queries import Record, StoreReader
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import counted
 
 MOST_QUEUED: Final = 50
 _QUEUES: Final = """
 SELECT queue, count(*) FILTER (waiting) AS waiting,
+       count(*) FILTER (waiting AND item_id NOT IN (
+         SELECT item_id FROM v_review_decisions WHERE reviewer = $who)) AS yours,
        count(*) AS items
 FROM v_review_items GROUP BY queue ORDER BY queue
 """
@@ -61,6 +64,7 @@ class ReviewPage:
     """The content of the page: the queues, or one item of them."""
 
     queues: tuple[Mapping[str, object], ...]
+    """Per queue, how many items there are, wait for somebody, and wait for this reviewer (`yours`)."""
     queue: str
     mine: int
     agreement: Agreement
@@ -92,7 +96,7 @@ def read(reader: StoreReader, request: PageRequest) -> ReviewPage:
     evidence = _evidence(reader, request, found) if found else None
     turn = (found.after or found.turn) if found else {}
     return ReviewPage(
-        queues=tuple(reader.records(_QUEUES)),
+        queues=tuple(reader.records(_QUEUES, {"who": request.person.name})),
         queue=request["queue"],
         mine=mine,
         agreement=agreement_of(reader)[0],
@@ -212,7 +216,12 @@ def add(writer: CursorWriter, request: PageRequest) -> str:
         for key in keys
         for one in _wanted(writer, key, request)
     ]
-    add_items(writer, wanted, request["queue"] or DEFAULT_QUEUE)
+    added = add_items(writer, wanted, request["queue"] or DEFAULT_QUEUE)
+    if added.silent and added.silent == len(wanted):
+        raise InputError(
+            f"nothing was queued: {counted(added.silent, 'turn')} without question and answer, because"
+            " their content was not recorded"
+        )
     if request["next"]:
         return request.path
     return link("/review", queue=request["queue"])

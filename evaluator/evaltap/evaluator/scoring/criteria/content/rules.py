@@ -16,7 +16,7 @@ from evaltap.evaluator.scoring.contract.errors import MetricError
 from evaltap.evaluator.scoring.criteria.content.text import compile_length, lower, search
 from evaltap.schemas.formats.criteria import Rule
 from evaltap.schemas.formats.metric import LengthCriterion
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.text import did_you_mean_one_of, nearest
 
 Finding = tuple[float, str]
 Check = Callable[[str], Finding]
@@ -53,9 +53,7 @@ def compile_rules(rules: list[Rule]) -> list[CompiledRule]:
         seen.add(rule.id)
         make = _TYPES.get(rule.type)
         if make is None:
-            raise MetricError(
-                f"{where} '{rule.id}' has type '{rule.type}'; {did_you_mean_one_of(rule.type, _TYPES)}"
-            )
+            raise MetricError(f"{where} '{rule.id}' has type '{rule.type}'; {_meant(rule.type)}")
         weight = 1.0 if rule.weight is None else rule.weight
         if not weight >= 0:
             raise MetricError(f"{where} '{rule.id}' has weight {weight}; expected 0 or more")
@@ -68,6 +66,14 @@ def compile_rules(rules: list[Rule]) -> list[CompiledRule]:
     if not sum(rule.weight for rule in compiled):
         raise MetricError("all rules have weight 0; give one of them a positive weight")
     return compiled
+
+
+def _meant(kind: str) -> str:
+    """Suggest the type that was probably meant; `not_contains` is `contains` with `negate`."""
+    plain = re.sub("^not[_ -]?", "", kind)
+    if plain != kind and (known := nearest(plain, _TYPES)):
+        return f'use "type": "{known}" with "negate": true'
+    return did_you_mean_one_of(kind, _TYPES)
 
 
 def _only_its_own(rule: Rule) -> None:
