@@ -347,7 +347,10 @@ def _print(options: ScoreOptions, verdict: Verdict, chosen: ChosenMetrics, bad_l
     else:
         store = options.cases[0] if is_database(options.cases[0]) else options.db
         print_summary(
-            verdict.summary, console(), verdict.differences, store=store and named_in_hints(store)
+            verdict.summary,
+            console(),
+            verdict.differences,
+            store=named_in_hints(store) if store else None,
         )
 
 
